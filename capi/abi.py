@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Reads the public headers through castxml: every enum with its evaluated constants, every struct with sizes and
-offsets, every function with its types. Written as text, this is the golden ABI that changes are reviewed against
-(capi/abi.txt); read as objects, it is what the bindings' lowest layers are made from.
+"""Reads the public headers with castxml: every enum with its constants, every struct with sizes and offsets,
+every function with its types. As a program it writes them as text, the golden ABI that reviewers compare
+changes with (capi/abi.txt). As a module it gives them as objects, from which generators write the lowest
+layers of the bindings.
 
-usage: abi.py [--check]       --check: changes nothing, exits 1 and prints the difference when the text is out of date
+usage: abi.py [--check]    --check: changes nothing, exits 1 and prints the difference if the text is out of date
 """
 import dataclasses
 import difflib
@@ -21,7 +22,7 @@ HEADERS = ["base", "view", "gang", "mesh", "partition", "pipeline", "module", "p
 @dataclasses.dataclass
 class Field:
     name: str
-    ctype: str   # as C spells it; "(*)" marks where a function pointer's name goes
+    ctype: str   # the declaration in C, with "@" in place of the name
     offset: int  # bytes
     size: int    # bytes
 
@@ -29,7 +30,7 @@ class Field:
 @dataclasses.dataclass
 class Struct:
     name: str
-    size: int   # bytes; 0: incomplete, an opaque handle
+    size: int   # bytes; 0: an incomplete type, that is an opaque handle
     align: int
     fields: list
 
@@ -54,7 +55,7 @@ class Abi:
     enums: list
     structs: list
     functions: list
-    typedefs: list    # (name, ctype): enums' integer types and function pointers
+    typedefs: list    # (name, ctype): integer types of enums, and function pointers
 
 
 class Reader:
@@ -68,7 +69,7 @@ class Reader:
         self.by_id = {node.get("id"): node for node in self.root}
 
     def spell(self, type_id, name=""):
-        """A declaration of `name` with this type, as C writes it."""
+        """Returns the C declaration of `name` with this type."""
         node = self.by_id[type_id]
         kind = node.tag
         if kind == "PointerType":
@@ -98,7 +99,7 @@ class Reader:
         return self.size(node.get("type"))
 
     def public(self, tag):
-        """Nodes of our own headers, in the order of the headers."""
+        """Returns the nodes of one kind in the public headers, in the order of the headers."""
         found = []
         for node in self.root.findall(tag):
             if node.get("file") is None:
@@ -119,7 +120,7 @@ class Reader:
 
     def function(self, node):
         header = pathlib.Path(self.by_id[node.get("file")].get("name")).stem
-        # original_type: what was written where C makes it a pointer, an array of unknown length.
+        # C turns an array parameter into a pointer; original_type is the array as it was written.
         arguments = [(a.get("name"), self.spell(a.get("original_type") or a.get("type"), "@"))
                      for a in node.findall("Argument")]
         return Function(node.get("name"), header, self.spell(node.get("returns")), arguments)

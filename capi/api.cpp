@@ -266,7 +266,7 @@ const gw_api kApi = {
     gw_gang_alloc_tensor,
 };
 
-// An entry never moves: programs that were compiled earlier call it at this place.
+// An entry never moves, because programs that were compiled earlier call it at its offset.
 static_assert(offsetof(gw_api, error_info_init) == 16 + 0 * sizeof(void*));
 static_assert(offsetof(gw_api, last_error) == 16 + 1 * sizeof(void*));
 static_assert(offsetof(gw_api, error_take) == 16 + 2 * sizeof(void*));

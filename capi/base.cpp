@@ -50,7 +50,7 @@ const char* gw_dtype_name(gw_dtype dtype) {
     case GW_BOOL: return "bool";
     case GW_F8_E4M3: return "f8_e4m3";
     case GW_F8_E5M2: return "f8_e5m2";
-    default: return "unknown";  // an open enum
+    default: return "unknown";  // gw_dtype is an open enum
   }
 }
 
@@ -76,7 +76,7 @@ void gw_abi_range(int32_t* out_lowest, int32_t* out_highest) {
 }
 
 gw_status gw_interrupt_set(gw_interrupt_fn check, void* user, gw_free_fn release) {
-  CallerObject object(user, release);  // freed here when nothing keeps it
+  CallerObject object(user, release);  // frees the object unless set_interrupt takes it
   return guarded([&] {
     if (check != nullptr) object.dismiss();
     set_interrupt(check, user, check != nullptr ? release : nullptr);
@@ -112,7 +112,7 @@ gw_status gw_host_memory(gw_memory_info* info) {
 
 namespace {
 
-// An allocator of the caller, whose functions may be C++.
+// An allocator of the caller. Its functions may be C++ and throw.
 struct CallerAllocator {
   gw_allocator functions;
   CallerObject owned;
@@ -136,7 +136,7 @@ void deallocate(void* user, void* data, size_t bytes) {
     a.deallocate(a.user, data, bytes);
   } catch (const abi::__forced_unwind&) {
     throw;
-  } catch (...) {  // blocks are freed where nothing can fail
+  } catch (...) {  // only logged: the functions that free blocks cannot return an error
     refusal_of([&] {
       log(LogLevel::error, text("the caller's deallocate threw; its ", bytes, " bytes may be lost"));
     });

@@ -1,4 +1,6 @@
-// Bytes owned by the library, as a handle.
+// gw_bytes: a handle of bytes that the library owns.
+//
+// Thread rule: any thread; the bytes do not change.
 #pragma once
 
 #include <string>

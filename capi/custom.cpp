@@ -1,4 +1,4 @@
-// Custom modules: the library's side of gw_call_fn callbacks.
+// Custom modules: runs the caller's gw_call_fn callbacks as the phases of a module.
 #include <deque>
 
 #include "module_handle.h"
@@ -11,13 +11,13 @@ using namespace gangway::capi;
 
 namespace {
 
-// One view with room for its own shape and strides; the callee may rewrite them in the shapes phase.
+// Storage for the shape and strides of one view. In the shapes phase the callback rewrites them.
 struct OwnedView {
   std::array<int64_t, kMaxDims> shape{}, strides{};
 };
 
-// What gw_call::context points at: the call in progress, and the storage of every view that was handed out in
-// it.
+// The object that gw_call::context points to: the call in progress, and the storage of every view that the
+// callback got in it.
 struct Running {
   explicit Running(CustomBehaviour::Call& c) : call(c) {}
   gw_view view(const Tensor& tensor) {
@@ -31,8 +31,8 @@ struct Running {
     for (const Tensor& tensor : tensors) all.push_back(view(tensor));
     return all;
   }
-  // The tensor behind a view: one of ours as it is; the caller's own memory as a copy that lives as long as
-  // the frame.
+  // Returns the tensor of a view. If the view shows a tensor that the callback got from the library, it is
+  // that tensor; the caller's own memory is copied, and the copy lives as long as the frame.
   Tensor tensor(const gw_view& given, const std::string& name, bool gradient) {
     Context& ctx = call.ctx;
     Tensor borrowed = input_of(given, ctx.stream, name);
@@ -48,7 +48,7 @@ struct Running {
   }
 
   CustomBehaviour::Call& call;
-  std::deque<OwnedView> places;  // stable addresses
+  std::deque<OwnedView> places;  // a deque, because views hold the addresses of its elements
   std::vector<Tensor> known;
 };
 
@@ -65,10 +65,10 @@ Module& child_of(Running& r, int32_t child) {
   const Module& parent = r.call.module;
   if (child < 0 || static_cast<size_t>(child) >= parent.children().size())
     fail(Code::invalid_argument, "child is ", child, ", the module has ", parent.children().size());
-  return parent.child(static_cast<size_t>(child));  // with whatever wraps it
+  return parent.child(static_cast<size_t>(child));  // with its wrappers
 }
 
-// The caller's own views may be where the results go.
+// Copies the argument views: the caller may pass the same array for arguments and results.
 std::vector<gw_view> views_of(const gw_view* views, size_t count) {
   if (views == nullptr) return {};
   return {views, views + count};
@@ -161,7 +161,7 @@ class Callbacks final : public CustomBehaviour {
     c.seed = call_seed(call.ctx, call.module.full_name());
     c.gangs = static_cast<gw_gangs*>(call.ctx.caller);
     c.stream = call.ctx.stream.native();
-    // A step asks for shapes before N is known.
+    // The shapes phase has no loss scale: a step runs it before it knows N.
     if (phase != GW_PHASE_SHAPES) c.loss_scale = call.ctx.loss_scale;
     return c;
   }
@@ -274,8 +274,7 @@ Init Initializers::read(const gw_init_options* options) {
       init.filler = std::make_shared<Fill>(o.fill, std::move(held));
       return init;
     }
-    default:
-      fail(Code::invalid_argument, "initializer.kind is ", o.kind, ", not 0 to ", GW_INIT_FILL);  // open enum
+    default: fail(Code::invalid_argument, "initializer.kind is ", o.kind, ", not 0 to ", GW_INIT_FILL);
   }
 }
 

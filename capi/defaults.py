@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Defaults are part of the ABI: calls every gw_x_init of a built library and writes each field's value to
-capi/defaults.txt, for review. Bytes outside of the fields must be zero, at any size.
+"""Writes the defaults of all structs to capi/defaults.txt for review, because defaults are part of the ABI.
+It calls every gw_x_init of a built library and reads the value of each field. The init function must zero all
+bytes outside of the fields, also in a struct that is larger than the library's.
 
 usage: defaults.py [--check] LIBRARY      --check: changes nothing, exits 1 and prints the difference
 """
@@ -14,11 +15,11 @@ import levels
 
 TEXT = levels.DEFAULTS
 FIELD = re.compile(r"(\d+)\s+(\d+)\s+(.*)")
-MORE = 64  # bytes of a later level's fields
+MORE = 64  # extra bytes of a struct, as if a later level had added fields
 
 
 def value(ctype, data, callbacks):
-    """The value of a field, as C would write it."""
+    """Returns the value of a field as C source."""
     if re.search(r"\[\d+\]$", ctype):
         count = int(re.search(r"\[(\d+)\]$", ctype).group(1))
         step = len(data) // count

@@ -1,5 +1,7 @@
-// The layout of DLPack 1.0's exchange structs, as the library reads them. The public headers name only an incomplete
-// DLManagedTensorVersioned; users bring their own dlpack.h.
+// The layout of the exchange structs of DLPack 1.0. The public headers declare only an incomplete
+// DLManagedTensorVersioned; users include their own dlpack.h.
+//
+// Thread rule: values.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Forward and backward by hand.
+// Manual forward and backward.
 #include "module_handle.h"
 
 using namespace gangway;
@@ -8,9 +8,9 @@ namespace {
 
 void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity,
               size_t* out_count) {
-  if (values.size() > capacity)  // check_room has asked for as many as the module says that it gives
+  if (values.size() > capacity)  // check_room has compared capacity with the number that the module declares
     fail(Code::internal, "the module gave ", values.size(), " tensors, but out_capacity is ", capacity);
-  EntryStream::submit();  // an error must come before the handles
+  EntryStream::submit();  // first, because after an error the caller must get no handles
   std::vector<std::unique_ptr<gw_tensor>> handles;
   for (const Tensor& value : values)
     handles.push_back(value ? std::make_unique<gw_tensor>(value, model.gangs().root()) : nullptr);

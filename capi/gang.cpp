@@ -1,4 +1,4 @@
-// A gang's facts, what it has done, and its end.
+// Gangs: their properties, traffic and traces, shutdown, abort and shrinking.
 #include <gangway/gang.h>
 
 #include "gang/traced.h"

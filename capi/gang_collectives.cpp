@@ -1,4 +1,4 @@
-// Collectives: each named one is a shorthand of a record.
+// Collectives: each named function is a shorthand for running a gw_collective record.
 #include <gangway/gang.h>
 
 #include "bytes.h"
@@ -13,7 +13,8 @@ static_assert(static_cast<int>(Reduce::sum) == GW_SUM && static_cast<int>(Reduce
 
 namespace {
 
-// Its memory is taken before the call starts.
+// Runs a call and returns its work to the caller. Allocates the handle before the call starts, so that a
+// started call always has one.
 template <typename Run>
 void hand_out(gw_gang* handle, gw_work** out_work, Run&& run) {
   auto work = std::make_unique<gw_work>(nullptr, handle->gang);
@@ -21,7 +22,7 @@ void hand_out(gw_gang* handle, gw_work** out_work, Run&& run) {
   *out_work = work.release();
 }
 
-// Starts the records; waits for them, or hands out the work.
+// Runs the records; without out_work it waits for them, else it returns their work.
 void start(gw_gang* handle, std::span<const Collective> records, void* stream, gw_work** out_work) {
   Gang& gang = gang_of(handle);
   Stream& ordered_on = EntryStream::of(gang.device(), stream);
@@ -33,7 +34,7 @@ void start(gw_gang* handle, std::span<const Collective> records, void* stream, g
   hand_out(handle, out_work, [&] { return gang.run(Channel::user, records, &ordered_on); });
 }
 
-// `call`: the entry's own name, for texts.
+// Run one record, and wait or return its work. `call`: the name of the C function, for error messages.
 gw_status plain(gw_gang* gang, const Collective& record, void* stream,
                 const char* call = __builtin_FUNCTION()) {
   return guarded([&] { start(gang, std::span(&record, 1), stream, nullptr); }, call);
@@ -56,14 +57,14 @@ Collective make(CollectiveOp op, const void* input, void* output, size_t count, 
   c.in = input;
   c.out = output;
   c.count = count;
-  c.dtype = static_cast<DType>(dtype);  // the gang's own check names what it cannot move
-  // An unknown number becomes one that the gang refuses.
+  c.dtype = static_cast<DType>(dtype);  // the gang checks it
+  // An unknown number becomes a value that the gang refuses.
   c.reduce = reduce >= GW_REDUCE_NONE && reduce <= GW_MAX ? static_cast<Reduce>(reduce) : Reduce{0xff};
   c.peer = peer;
   return c;
 }
 
-// One launch of a broadcast by each rank: straight into the caller's buffers.
+// Makes one broadcast from each rank, which run as one batch and write directly into the caller's buffers.
 std::vector<Collective> gather_list(gw_gang* gang, const void* input, void* const* outputs, size_t count,
                                     gw_dtype dtype) {
   const int size = gang_of(gang).size();
@@ -74,7 +75,7 @@ std::vector<Collective> gather_list(gw_gang* gang, const void* input, void* cons
   return all;
 }
 
-// One word of the host, in place; zero again when the call is refused.
+// Runs a collective on one value in host memory, in place. If it fails, the value is set to zero.
 template <typename T>
 void start_word(gw_gang* handle, T& word, T value, Collective record, gw_work** out_work) {
   word = value;

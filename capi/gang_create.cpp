@@ -1,4 +1,4 @@
-// The creation of gangs.
+// Creates gangs.
 #include <gangway/gang.h>
 
 #include <algorithm>
@@ -11,7 +11,8 @@ using namespace gangway::capi;
 
 namespace {
 
-// `meets`: ranks meet by what the options say; else a store, an id or an all_gather is not used.
+// Reads the options of a new gang. `meets`: its ranks find each other by the options; otherwise a store and
+// an id are ignored and an all_gather is refused.
 GangOptions gang_options(const gw_gang_options& o, bool meets) {
   if (o.timeout_ms < 0) fail(Code::invalid_argument, "options.timeout_ms is ", o.timeout_ms);
   if (o.liveness_ms < 0) fail(Code::invalid_argument, "options.liveness_ms is ", o.liveness_ms);
@@ -65,7 +66,8 @@ gw_gang_options read_options(const gw_gang_options* given) {
   return read_struct(given, gw_gang_options_init, "options");
 }
 
-// What can be read of options that may be refused: peers wait in their all_gather for this rank's word.
+// Reads as much as possible of options that may be invalid. A rank that refuses its options still needs their
+// all_gather, because its peers wait there for it.
 gw_gang_options legible(const gw_gang_options* given) {
   gw_gang_options o;
   gw_gang_options_init(&o, sizeof o);

@@ -1,4 +1,6 @@
-// gw_gang, gw_work, gw_store.
+// The handles gw_gang, gw_work and gw_store.
+//
+// Thread rule: any thread, unless the public header says more; gw_work::mutex guards `attached`.
 #pragma once
 
 #include <memory>
@@ -19,20 +21,21 @@ struct gw_store : gangway::capi::Handle {
 
 struct gw_work : gangway::capi::Handle {
   gw_work(gangway::WorkPtr w, gangway::GangPtr g) : work(std::move(w)), gang(std::move(g)) {}
-  void settle();  // frees attached objects once the work is done or has failed
+  void settle();  // frees attached objects if the work is done or has failed
   gangway::WorkPtr work;
-  gangway::GangPtr gang;       // keeps what the work needs
-  std::shared_ptr<void> keep;  // likewise: the owner of memory that it writes
-  std::mutex mutex;
-  std::shared_ptr<std::vector<gangway::capi::CallerObject>> attached;  // null: nothing
+  gangway::GangPtr gang;       // kept alive because the work needs it
+  std::shared_ptr<void> keep;  // kept alive because the work writes its memory
+  std::mutex mutex;            // of `attached`
+  std::shared_ptr<std::vector<gangway::capi::CallerObject>> attached;  // null: no objects
 };
 
 namespace gangway::capi {
 
 inline Gang& gang_of(gw_gang* gang) { return *required(gang, "gang").gang; }
 
-// Reads the arguments of a set-up call. What it refuses on this rank alone joins the check phase that peers
-// are in, so that every rank returns the first refusal (lowest rank).
+// Reads the arguments of a collective call that creates something. If this rank refuses its arguments, it
+// takes part in the check phase that its peers are in, so that every rank returns the first error (lowest
+// rank).
 template <typename Read>
 void agreed(Gang& gang, Read&& read) {
   const std::optional<Error> refusal = refusal_of(read);
@@ -41,7 +44,7 @@ void agreed(Gang& gang, Read&& read) {
   throw *refusal;
 }
 
-// Null gang stays null.
+// Returns a new handle; null for a null gang.
 inline gw_gang* wrap(GangPtr gang) { return gang ? new gw_gang(std::move(gang)) : nullptr; }
 
 }  // namespace gangway::capi

@@ -1,4 +1,4 @@
-// Memory of gangs by plain addresses.
+// Memory of gangs, which C callers hold by its address.
 #include <gangway/gang.h>
 
 #include <map>
@@ -12,8 +12,9 @@ using namespace gangway::capi;
 
 namespace {
 
-// Address -> block. Global, because a block outlives the gang it came from and is freed by its address alone.
-// Ranks that are threads see a shared region at one address: each has its own entry, and each free drops one.
+// The blocks by their addresses. It is global, because a block may outlive its gang and is freed by its
+// address alone. Ranks that are threads of one process see a shared region at the same address: the region
+// has one entry for each rank, and each free removes one.
 struct Allocations {
   std::mutex mutex;
   std::multimap<void*, std::shared_ptr<Buffer>> blocks;
@@ -48,14 +49,15 @@ gw_status gw_gang_alloc_tensor(gw_gang* gang, const int64_t* shape, int32_t ndim
     if (ndim < 0 || ndim > kMaxDims) fail(Code::invalid_argument, "ndim is ", ndim, ", not 0 to ", kMaxDims);
     if (ndim > 0) required(shape, "shape");
     const Shape dims(std::span<const int64_t>(shape, static_cast<size_t>(ndim)));
-    // Its buffer keeps the memory's owner; the gang itself may go, and its peers hear of that.
+    // The tensor's buffer keeps the owner of the memory alive, but not the gang: releasing the gang must end
+    // it, which its peers notice.
     result = new gw_tensor(Tensor::allocate(gang->gang->allocator(), dtype_of(dtype), dims), nullptr);
   });
 }
 
 void gw_gang_free(gw_gang*, void* data) {
   if (data == nullptr || forked_child()) return;
-  std::shared_ptr<Buffer> last;  // freed outside of the lock
+  std::shared_ptr<Buffer> last;  // declared before the lock, so that the memory is freed after unlocking
   try {
     Allocations& a = allocations();
     const std::lock_guard lock(a.mutex);
@@ -66,7 +68,7 @@ void gw_gang_free(gw_gang*, void* data) {
       return;
     }
     log(LogLevel::warning, text("gw_gang_free: ", data, " is not memory of gw_gang_alloc"));
-  } catch (...) {  // no memory for a line in the log
+  } catch (...) {  // out of memory for the line of the log
   }
 }
 

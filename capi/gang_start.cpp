@@ -14,10 +14,11 @@
 namespace gangway::capi {
 namespace {
 
-// What ranks tell each other through the caller's all-gather: where they stand, rank 0's id, or a refusal.
+// The record that ranks exchange through the caller's all-gather: rank and size, the id that rank 0 made, or
+// an error.
 struct Word {
   int32_t rank = -1, size = 0;
-  int32_t code = 0;  // of the refusal; 0: none
+  int32_t code = 0;  // of the error; 0: there is none
   char id[kIdBytes] = {};
   char refusal[436] = "";
 };
@@ -28,15 +29,15 @@ void refuse(Word& word, const Error& why) {
   put_line(word.refusal, sizeof word.refusal, why.message());
 }
 
-// The one exchange of words. Every rank is in it, also one without memory: no peer can tell who will not
-// come.
+// The exchange of the records, which happens once. Every rank takes part, also one that is out of memory,
+// because its peers cannot know that it failed and would wait for it.
 class Meeting {
  public:
   Meeting(const gw_gang_options& o, const std::string& gang) : options_(o), gang_(gang) {}
 
   bool over() const { return over_; }
-  std::string_view id() const { return {id_, kIdBytes}; }  // rank 0's
-  // Throws the first refusal (lowest rank).
+  std::string_view id() const { return {id_, kIdBytes}; }  // the id that rank 0 made; valid after enter()
+  // Exchanges the records. Throws the first error (lowest rank).
   void enter(const std::optional<Error>& refusal) {
     over_ = true;
     Word mine;
@@ -69,9 +70,9 @@ class Meeting {
     std::memcpy(id_, words[0].id, kIdBytes);
   }
 
-  // Not inlined: its stack is for this case alone.
+  // Uses the stack instead of the heap. It is not inlined, so that only this case takes so much stack.
   [[gnu::noinline]] void exchange_without_memory(Word& mine) {
-    constexpr int32_t kMost = 256;  // no engine takes more ranks
+    constexpr int32_t kMost = 256;  // no engine supports more ranks
     if (options_.size > kMost) throw std::bad_alloc();
     if (mine.code == 0) {
       mine.code = static_cast<int32_t>(Code::out_of_memory);
@@ -88,8 +89,9 @@ class Meeting {
   char id_[kIdBytes] = {};
 };
 
-// The store behind an id that comes with its first use: by then a gang has been refused for all that one rank
-// alone can see, as its device.
+// A store that exchanges the records and connects by rank 0's id when it is first used. Gang::create uses its
+// store only after the checks that a rank can make alone, such as that of the device, so that the exchange
+// carries their errors.
 class LateStore final : public Store {
  public:
   LateStore(const gw_gang_options& o, Meeting& meeting) : options_(o), meeting_(meeting) {}
@@ -103,14 +105,15 @@ class LateStore final : public Store {
   Store& store() {
     if (failure_) std::rethrow_exception(failure_);
     if (store_) return *store_;
-    // A rank that failed before it needed a store would now leave its reason in one: its word says it to all.
+    // Called while an exception of Gang::create is handled: the rank failed before it needed the store, and
+    // would now write its error into it. The exchange of records tells the error to all ranks instead.
     if (const auto now = std::current_exception(); now && now != outer_) std::rethrow_exception(now);
     try {
       meeting_.enter(std::nullopt);
       const int64_t timeout_ms = options_.timeout_ms > 0 ? options_.timeout_ms : config().timeout_ms;
       store_ = connect_by_id(std::string(meeting_.id()), options_.rank, options_.size,
                              Deadline::after_ms(timeout_ms));
-    } catch (...) {  // no rank is asked twice
+    } catch (...) {  // remembered, because a rank enters the exchange only once
       failure_ = std::current_exception();
       throw;
     }
@@ -119,7 +122,7 @@ class LateStore final : public Store {
 
   const gw_gang_options& options_;
   Meeting& meeting_;
-  const std::exception_ptr outer_ = std::current_exception();  // that the caller handles
+  const std::exception_ptr outer_ = std::current_exception();  // the one that the caller is handling, if any
   std::exception_ptr failure_;
   std::shared_ptr<Store> store_;
 };

@@ -1,4 +1,4 @@
-// Stores: where ranks meet.
+// Stores, through which the ranks of a new gang find each other.
 #include <gangway/gang.h>
 
 #include "gang_handle.h"
@@ -8,7 +8,8 @@ using namespace gangway::capi;
 
 namespace {
 
-// A store of the caller. What a function gives gw_error_set becomes part of the failure's text.
+// A store of the caller. The text that one of its functions passes to gw_error_set becomes part of the
+// error's message.
 struct Caller {
   gw_store_callbacks functions;
   CallerObject owned;
@@ -53,7 +54,7 @@ gw_status gw_store_create_callbacks(const gw_store_callbacks* callbacks, gw_stor
         read_struct(&required(callbacks, "callbacks"), gw_store_callbacks_init, "callbacks");
     if (c.put == nullptr || c.get == nullptr || c.remove == nullptr)
       fail(Code::invalid_argument, "callbacks needs put, get and remove");
-    // The user object lives as long as the store.
+    // The store keeps the caller's object, which its functions use.
     const auto caller = std::make_shared<Caller>(Caller{c, std::move(owned)});
     auto store = make_callback_store({put, get, remove, caller.get(), nullptr});
     result =

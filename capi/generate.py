@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes everything that follows from the public headers alone:
+"""Writes the files that follow from the public headers alone:
 
-  capi/exports.txt                 every exported function, in the order of the function table (names are only appended)
-  capi/exports.map                 the linker's version script, a node for each level (capi/levels.py)
+  capi/exports.txt                 every exported function, in the order of the function table (append-only)
+  capi/exports.map                 the linker's version script, with a node for each ABI level (capi/levels.py)
   capi/include/gangway/api.h       the function table for programs that dlopen the library
-  capi/api.cpp                     its one instance
+  capi/api.cpp                     the instance of the function table
 
-usage: generate.py [--check]       --check: changes nothing, exits 1 when a file is out of date
+usage: generate.py [--check]       --check: changes nothing, exits 1 if a file is out of date
 """
 import pathlib
 import re
@@ -44,7 +44,8 @@ def wrapped(text, indent, width=110):
 
 
 def version_script(names):
-    """Each node takes over the one before it, so a program that needs the later one needs no other."""
+    """The linker's version script. Each node inherits from the one before it, so that a program that needs a
+    later node needs no other."""
     text, before = "", ""
     for node, functions in levels.nodes(names).items():
         hidden = "" if before else "  local: *;\n"
@@ -109,7 +110,7 @@ const gw_api kApi = {
     gangway::capi::kAbiMinor,
 """ + "".join(f"    {n},\n" for n in names) + """};
 
-// An entry never moves: programs that were compiled earlier call it at this place.
+// An entry never moves, because programs that were compiled earlier call it at its offset.
 """ + "".join(f"static_assert(offsetof(gw_api, {n[3:]}) == 16 + {i} * sizeof(void*));\n" for i, n in enumerate(names)) + """\
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 

@@ -8,18 +8,18 @@ namespace {
 
 constexpr size_t kFixedText = 256;
 
-// The thread's last error. `message` may throw when it is stored; the fixed text is there for want of memory.
+// The thread's last error. Storing an Error may run out of memory; `fixed` then holds the text.
 struct LastError {
   std::optional<Error> error;
   Code code = Code::ok;
   char fixed[kFixedText] = "";
-  std::string line;  // of gw_last_error_text
+  std::string line;  // the result of gw_last_error_text
 };
 
 thread_local LastError last;
 thread_local CallbackText* running = nullptr;
 thread_local int armed_fault = 0;
-thread_local bool ending = false;  // in a callback
+thread_local bool ending = false;  // the thread is ending inside a callback
 
 }  // namespace
 
@@ -77,7 +77,7 @@ gw_status current_exception_status(const char* call) noexcept try {
   } catch (...) {
     return set_error(Code::internal, "an unknown exception was thrown inside the library");
   }
-} catch (...) {  // no memory for the words
+} catch (...) {  // out of memory for the text
   return set_error(Code::out_of_memory, "out of memory");
 }
 
@@ -86,7 +86,7 @@ thread_local constinit Stream* EntryStream::now_ = nullptr;
 EntryStream::~EntryStream() {
   try {
     submit();
-  } catch (...) {  // the entry's own error is the one to tell
+  } catch (...) {  // dropped: the error of the entry itself is reported
   }
   now_ = outer_;
 }
@@ -116,8 +116,8 @@ void check_callback(gw_status status, const char* callback, const std::string& o
   if (status == GW_OK) return;
   const Code code =
       status > 0 && status <= static_cast<int32_t>(Code::internal) ? static_cast<Code>(status) : Code::caller;
-  // Without a word of its own, a callback passes on the failure of a call it made: that call's text says
-  // more.
+  // A callback that sets no text of its own probably returns the status of a failed library call: the text of
+  // that call says more.
   const std::string inner = !said.empty()                              ? ": " + said
                             : last.error && last.error->code() == code ? ": " + last.error->message()
                                                                        : "";
@@ -198,7 +198,8 @@ Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, b
   const size_t count = view.strides != nullptr && shape.count() > 0 ? static_cast<size_t>(last + 1)
                                                                     : static_cast<size_t>(shape.count());
   char* data = view.data != nullptr ? static_cast<char*>(view.data) + view.byte_offset : nullptr;
-  // A kernel that reads the host's memory takes the device from the whole process.
+  // Checked here because a kernel that reads plain host memory makes the device unusable for the whole
+  // process.
   if (device.kind() == DeviceKind::cuda && count > 0 && !device.reaches(data))
     fail(Code::invalid_argument, name, " lies on ", device.name(),
          ", it says, but its memory is plain memory of the host or of another device");
@@ -264,7 +265,7 @@ const char* gw_last_error_text(void) {
   try {
     last.line = text(name(last.code), ": ", message);
   } catch (...) {
-    return message;  // no memory for the line
+    return message;  // out of memory for the line
   }
   return last.line.c_str();
 }

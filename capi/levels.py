@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
-"""What the released levels of the ABI promise, and whether the headers keep it.
+"""Records the released levels of the ABI, and checks that the headers still fulfil them.
 
-The major level is the first part of the release, `project(gangway VERSION X.Y.Z)` in CMakeLists.txt. Level 0 is open: all of
-it is of symbol node GW_0 and may change. From release 1.0 on, level X.N is four files that its release writes and that are
-never edited in capi/levels/: X.N.txt, the golden ABI text (capi/abi.py), X.N.defaults, what each _init sets
-(capi/defaults.py), X.N.abi, the baseline of abidiff, and X.N.consumer, a program of its day (tests/capi/abi/consumer.py). A function is of the symbol node of the first level that has it;
-one that no level has is of the next, open one.
+The major level is the first part of the release, `project(gangway VERSION X.Y.Z)` in CMakeLists.txt. Level 0
+is open: all its functions have the symbol node GW_0 and may change. From release 1.0 on, a release writes its
+level X.N as four files in capi/levels/, which are never edited:
 
-usage: levels.py --check      1: the headers break a level, with a line for each thing that is not as it was promised
+  X.N.txt         the golden ABI text (capi/abi.py)
+  X.N.defaults    the values that each _init sets (capi/defaults.py)
+  X.N.abi         the baseline of abidiff
+  X.N.consumer    a program that was compiled at that release (tests/capi/abi/consumer.py)
+
+A function has the symbol node of the first level that includes it; a function that no level includes has the
+node of the next level, which is open.
+
+usage: levels.py --check      exits 1 if the headers break a level, and prints a line for each difference
        levels.py --release    writes the next level from the headers (tests/regenerate.sh --release BUILD_DIR)
 """
 import pathlib
@@ -25,7 +31,7 @@ MAJOR = RELEASE[0]
 
 
 class Text:
-    """A golden ABI text, read back: each declaration by its name."""
+    """A parsed golden ABI text: each declaration by its name."""
 
     def __init__(self, text):
         self.typedefs, self.enums, self.structs, self.functions = {}, {}, {}, {}
@@ -45,7 +51,7 @@ class Text:
 
 
 def released():
-    """The released levels' names and texts, in their order."""
+    """Returns the names and texts of the released levels, in order."""
     found = sorted((int(path.stem.split(".")[1]), path) for path in LEVELS.glob(f"{MAJOR}.*.txt"))
     if [number for number, _ in found] != list(range(len(found))):
         sys.exit(f"levels {[path.name for _, path in found]}: a number is missing")
@@ -53,14 +59,16 @@ def released():
 
 
 def current():
-    """The level of the golden text: that of the last release, or with anything new the next."""
+    """Returns the level of the golden text: the last released level or, if the text has anything new, the
+    next one."""
     levels = released()
     grown = bool(levels) and broken(Text(GOLDEN.read_text()), levels[-1][1]) != []
     return MAJOR, max(len(levels) - 1 + grown, 0)
 
 
 def nodes(functions):
-    """Each function's symbol node, in the order of the nodes: what is promised stays where it is, the rest is new."""
+    """Returns the functions of each symbol node, in the order of the nodes. A function of a released level
+    keeps its node; the others get the node of the open level."""
     if MAJOR == 0:
         return {"GW_0": list(functions)}
     levels = released()
@@ -73,15 +81,15 @@ def nodes(functions):
 
 
 def table():
-    """The functions of the last released level in the order of its function table."""
+    """Returns the functions of the last released level, in the order of its function table."""
     levels = released()
     fields = levels[-1][1].structs["gw_api"][1] if levels else []
     return ["gw_" + name for name in re.findall(r"\(\*(\w+)\)\(", "\n".join(fields))]
 
 
 def fields_of(old, new):
-    """What is broken of a struct's fields. One that begins with its size may grow at its end, others are frozen. A field
-    `reserved` may get a name."""
+    """Returns how a struct's fields break the old level, or None. A struct that begins with its size may grow
+    at its end; others are frozen. A field `reserved` may get a name."""
     size, fields = old
     now_size, now = new
     for index, field in enumerate(fields):
@@ -100,7 +108,8 @@ def fields_of(old, new):
 
 
 def broken(old, new):
-    """A line for each thing of `old` that `new` does not keep; it may have more."""
+    """Returns a line for each declaration of `old` that `new` lacks or changes. `new` may have more
+    declarations."""
     bad = []
     for kind, before, now in (("typedef", old.typedefs, new.typedefs), ("function", old.functions, new.functions)):
         for name, line in before.items():
@@ -126,7 +135,7 @@ def broken(old, new):
 
 
 def defaults(text):
-    """Value by struct and field."""
+    """Returns the default values of a defaults text, by struct and field."""
     found, struct = {}, None
     for line in text.splitlines():
         if line.startswith("struct "):
@@ -138,7 +147,8 @@ def defaults(text):
 
 
 def changed_defaults(old, new):
-    """A line for each default that is not what it was. `reserved` may have got a name, with the default zero."""
+    """Returns a line for each default that has changed. A field `reserved` may have got a name, with the
+    default zero."""
     bad = []
     for (struct, field), value in defaults(old).items():
         now = defaults(new).get((struct, field))
@@ -160,7 +170,7 @@ def check(current):
 
 
 def main():
-    import abi  # needs castxml; who asks for nodes alone does not
+    import abi  # imported here because it needs castxml, which callers of nodes() and table() do not need
     text = abi.as_text(abi.read_abi())
     bad = check(Text(text))
     if bad:

@@ -1,4 +1,6 @@
-// gw_gangs.
+// The handle gw_gangs.
+//
+// Thread rule: any thread; a gw_gangs does not change.
 #pragma once
 
 #include "internal.h"
@@ -11,7 +13,8 @@ struct gw_gangs : gangway::capi::Handle {
 
 namespace gangway::capi {
 
-// What a call uses that takes null gangs: the thread's current ones, or none.
+// Returns the gangs of a call: the given ones; for null, the thread's current ones, or null if there are
+// none.
 inline GangsPtr gangs_or_current(const gw_gangs* given) {
   return given != nullptr ? given->gangs : maybe_current_gangs();
 }

@@ -235,7 +235,7 @@ gw_status gw_sequential_create(gw_module* const* models, size_t model_count, gw_
   });
 }
 
-// --- life
+// --- handles, materialize, freeze
 
 gw_module* gw_module_retain(gw_module* model) { return retain(model); }
 void gw_module_release(gw_module* model) { release(model); }

@@ -1,7 +1,9 @@
-// gw_module, gw_frame, gw_parameter, gw_optimizer.
+// The handles gw_module, gw_frame, gw_parameter and gw_optimizer.
 //
-// A gw_module is a description until a wrapping or materialising call binds it to gangs; from then on it has
-// a Model.
+// A gw_module is only a description until a call that wraps or materializes it binds it to gangs. From then
+// on it has a Model.
+//
+// Thread rule: one thread at a time per model; any thread may release a handle.
 #pragma once
 
 #include <memory>
@@ -18,31 +20,32 @@ struct gw_module : gangway::capi::Handle {
   explicit gw_module(gangway::ModulePtr m) : module(std::move(m)) {}
   explicit gw_module(std::shared_ptr<gangway::Model> m) : model(std::move(m)) {}
 
-  // The Model for `gangs`, made at the first call (null gangs: the bound ones, or a gang of one).
-  // INVALID_STATE: bound to others, or inside another model.
+  // Returns the Model; the first call makes it. Null gangs: the bound ones, else the thread's current ones,
+  // else a gang of one. INVALID_STATE: the module is bound to other gangs, or is part of another module.
   gangway::Model& bind(gw_gangs* gangs);
-  // Undoes a bind by a call that was refused.
+  // Undoes the bind() of a call that failed.
   void unbind();
-  // What set-up calls of this model agree on: the bound gangs, `given`, or null.
+  // Returns the gangs over which a set-up call of this model agrees on its arguments: the bound ones,
+  // `given`, the thread's current ones, or null.
   static gangway::Gangs* gangs_of(const gw_module* model, const gw_gangs* given);
-  // INVALID_STATE that names gw_module_materialize.
+  // Returns the Model. INVALID_STATE: there is none; the text names gw_module_materialize.
   gangway::Model& ready() const;
 
-  // Says that `parts` are inside of this module now.
+  // Records that `parts` are part of this module now.
   void takes(std::span<gw_module* const> parts);
-  // The module, described, to be put into another one. INVALID_STATE: bound to gangs, or in another one
-  // already.
+  // Returns the module, to be put into another one. INVALID_STATE: it is bound to gangs, or is part of
+  // another module already.
   gangway::ModulePtr part(const std::string& name);
 
-  gangway::ModulePtr module;              // null for groups
-  std::weak_ptr<gangway::Module> inside;  // of this module
-  std::shared_ptr<gangway::Model> model;  // null until bound
-  // What callbacks see, and may retain; null: a gang of one.
+  gangway::ModulePtr module;              // null for a model that was made of shard groups
+  std::weak_ptr<gangway::Module> inside;  // the module that this one is part of
+  std::shared_ptr<gangway::Model> model;  // null until bind()
+  // The handle that callbacks get and may retain; null: a gang of one.
   struct Release {
     void operator()(gw_gangs* handle) const { gangway::capi::release(handle); }
   };
   std::unique_ptr<gw_gangs, Release> gangs;
-  gangway::RecomputeOptions recompute;  // asked for before binding
+  gangway::RecomputeOptions recompute;  // of a gw_recompute before bind()
 };
 
 struct gw_frame : gangway::capi::Handle {
@@ -51,10 +54,11 @@ struct gw_frame : gangway::capi::Handle {
 };
 
 struct gw_parameter : gangway::capi::Handle {
-  std::shared_ptr<gangway::Model> model;  // null: a description
+  std::shared_ptr<gangway::Model> model;  // null: the parameter of a model without memory
   std::string name, layout;
   gangway::ParameterPtr parameter;
-  // Of borrowed views: one place for each part, so that views of unlike parts may live side by side.
+  // Shape and strides of borrowed views. Each part has its own, so that views of different parts are valid at
+  // once.
   struct Dims {
     std::array<int64_t, gangway::kMaxDims> shape{}, strides{};
   };
@@ -75,8 +79,9 @@ struct gw_optimizer : gangway::capi::Handle {
 
 namespace gangway::capi {
 
-// A set-up call: reads arguments and binds the model, both agreed over its gangs, then wraps. A refusal
-// leaves the model as it was.
+// Runs a call that wraps or materializes a model: reads the arguments and binds the model, both in one check
+// phase over its gangs, then calls `wrap`. If the call fails before it has changed the model, the model is
+// unbound again.
 template <typename Read, typename Wrap>
 void set_up(gw_module* model, gw_gangs* gangs, Read&& read, Wrap&& wrap) {
   bool binds = false;
@@ -99,19 +104,20 @@ void set_up(gw_module* model, gw_gangs* gangs, Read&& read, Wrap&& wrap) {
   }
 }
 
-// INVALID_ARGUMENT: the last of `modules`, called `last`, stands before.
+// INVALID_ARGUMENT: the last of `modules` occurs twice; `last` names it in the message.
 void check_once(const std::vector<ModulePtr>& modules, const std::string& last);
-// Inputs; strided ones and those of another memory than the stream's device as a dense copy.
+// Reads views as input tensors. Strided views, and views of memory that is not the device's, become dense
+// copies.
 std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Stream& stream, const char* name);
-// Reads the initialisers of parameters. Each distinct record's object is freed once: with the last parameter
-// that was made of it or, while take() was not called, by the destructor.
+// Reads the initialisers of parameters, and frees the `user` object of each distinct gw_init_options once:
+// after take(), with the last parameter that uses it; without take(), in the destructor.
 class Initializers {
  public:
   Initializers(const gw_parameter_options* parameters, size_t count) noexcept
       : first_(parameters), count_(count) {}
   ~Initializers();
   Init read(const gw_init_options* options);
-  void take() noexcept;  // the call succeeded
+  void take() noexcept;  // call it when the C function has succeeded
 
  private:
   struct Held {

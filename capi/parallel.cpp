@@ -15,7 +15,7 @@ void check_wrappable(gw_module* model, const char* call) {
     fail(Code::invalid_state, call, " comes before gw_parallelize and gw_module_materialize");
 }
 
-// What gw_recompute asked for.
+// Applies the options of an earlier gw_recompute before the model is wrapped.
 void recompute_first(gw_module& model) {
   if (model.recompute.kind == RecomputeKind::none) return;
   model.model->build().recompute(model.recompute);

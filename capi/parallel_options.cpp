@@ -11,7 +11,7 @@ static_assert(static_cast<int>(StageSplit::given) == GW_STAGE_SPLIT_GIVEN);
 
 namespace {
 
-// `value`, the field `field` of an open enum whose values are 0 to `last`.
+// Returns the enum of `value`. INVALID_ARGUMENT: it is not 0 to `last`; `field` names it in the message.
 template <typename Enum>
 Enum enum_of(int32_t value, int32_t last, const std::string& field) {
   if (value < 0 || value > last) fail(Code::invalid_argument, field, " is ", value, ", not 0 to ", last);

@@ -1,4 +1,6 @@
-// Reading the options of parallel.h, for modules and for shard groups.
+// Reads the option structs of parallel.h, for modules and for shard groups.
+//
+// Thread rule: functions without state; any thread.
 #pragma once
 
 #include <gangway/parallel.h>
@@ -8,7 +10,7 @@
 
 namespace gangway::capi {
 
-// `name`: of the struct, in refusals.
+// `name`: the name of the struct in error messages.
 ShardOptions shard_options_of(const gw_shard_options* options, const std::string& name = "options");
 TensorOptions tensor_options_of(const gw_tensor_parallel_options* options,
                                 const std::string& name = "options");

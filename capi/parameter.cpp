@@ -1,4 +1,4 @@
-// Looking into a model: parameters by index or name.
+// Access to the parameters of a model by index or name.
 #include "module_handle.h"
 
 using namespace gangway;
@@ -26,7 +26,7 @@ Model& model_of(gw_parameter& parameter) {
   return *parameter.model;
 }
 
-// What it shows is there when the rank's own stream has run.
+// Returns a part of a parameter. Its contents are valid once the device's own stream has finished.
 Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name) {
   model.run().order(EntryStream::use(model.device().stream()));
   switch (part) {
@@ -42,12 +42,11 @@ Tensor part_of(Model& model, Parameter& p, gw_part part, const std::string& name
         fail(Code::invalid_state, name,
              " has no full gradient: it is there from a backward to its reduction");
       return model.inspect().full_gradient(p, model.device().stream());
-    default:
-      fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);  // an open enum
+    default: fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);
   }
 }
 
-// Ordered like part_of.
+// Returns a state of the optimizer for a parameter. Its contents are valid as those of part_of.
 Tensor state_of(const gw_parameter& p, const gw_optimizer& handle, const std::string& wanted) {
   const Optimizer& o = *handle.optimizer;
   handle.model->run().order(EntryStream::use(handle.model->device().stream()));
@@ -108,7 +107,7 @@ gw_status gw_parameter_describe(gw_parameter* parameter, gw_parameter_info* info
     gw_parameter_info i{};
     i.name = p.name.c_str();
     std::string layout = describe(p.parameter->layout);
-    if (layout != p.layout) p.layout = std::move(layout);  // an earlier borrowed text stays good
+    if (layout != p.layout) p.layout = std::move(layout);  // an equal text stays at its address for callers
     i.layout = p.layout.c_str();
     i.ndim = p.parameter->shape.rank();
     for (int d = 0; d < i.ndim; ++d) i.dims[d] = p.parameter->shape[d];
@@ -127,7 +126,7 @@ gw_status gw_parameter_view(gw_parameter* parameter, gw_part part, gw_view* out_
   return guarded([&] {
     gw_view& view = out(out_view, "out_view");
     gw_parameter& p = required(parameter, "parameter");
-    const Tensor tensor = part_of(model_of(p), *p.parameter, part, p.name);  // refuses unknown parts
+    const Tensor tensor = part_of(model_of(p), *p.parameter, part, p.name);  // throws for an unknown part
     gw_parameter::Dims& place = p.parts[static_cast<size_t>(part)];
     view = view_of(tensor, place.shape.data(), place.strides.data());
   });

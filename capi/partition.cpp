@@ -19,7 +19,8 @@ struct gw_partition : Handle {
   const Partition partition;
 };
 
-// The module with what a call of it needs. The frame holds what its last forward left.
+// A data movement as a module, with the context that its calls need. The frame holds what the last forward
+// saved.
 struct gw_movement : Handle {
   gw_movement(ModulePtr m, GangPtr g)
       : gang(std::move(g)),
@@ -29,7 +30,8 @@ struct gw_movement : Handle {
         frame(gang->device().allocator()),
         order(gang->device().stream()) {}
 
-  // The arguments of a call; a refusal joins the module's check phase.
+  // Reads the arguments of a call. If this rank refuses them, it takes part in the module's check phase with
+  // its error.
   std::pair<Tensor, Stream*> read(const gw_view* view, const char* name, void* stream,
                                   gw_tensor** out_tensor) {
     std::pair<Tensor, Stream*> arguments;
@@ -44,7 +46,7 @@ struct gw_movement : Handle {
 
   Context context(Stream& stream) { return {.ops = *ops, .stream = stream, .temporaries = temporaries}; }
 
-  // A copy of its own: the frame's memory is used again.
+  // Returns a copy of a result, because the memory of the frame is reused.
   gw_tensor* hand_out(const Tensor& result, Stream& stream) {
     const Tensor copy = Tensor::allocate(gang->device().allocator(), result.dtype(), result.shape());
     if (copy.count() != 0) ops->cast(result, copy, stream);
@@ -87,7 +89,7 @@ MovementOptions movement_options(const gw_movement_options& o) {
   return m;
 }
 
-// Makes a partition of another one.
+// Runs a function that makes a new partition.
 template <typename Make>
 gw_status derive(gw_partition** out_partition, Make&& make, const char* call = __builtin_FUNCTION()) {
   return guarded(

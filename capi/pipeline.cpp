@@ -14,7 +14,8 @@ using namespace gangway::capi;
 struct gw_pipeline : Handle {
   gw_pipeline(GangPtr of, const PulledOptions& options) : gang(std::move(of)), pipeline(*gang, options) {}
 
-  // In memory that is there already: the action is out when they are filled in.
+  // Sets the views of an action's inputs. It allocates nothing, because the pipeline has already handed out
+  // the action and a failure would lose it.
   void show(Values shown) {
     inputs = std::move(shown);
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -23,7 +24,7 @@ struct gw_pipeline : Handle {
 
   const GangPtr gang;
   PulledPipeline pipeline;
-  Values inputs;  // of the last action, and what shows them
+  Values inputs;  // of the last action; the arrays below hold their views
   std::array<gw_view, MessageHeader::kMostTensors> views{};
   std::array<std::array<int64_t, kMaxDims>, MessageHeader::kMostTensors> shapes{}, strides{};
 };
@@ -42,7 +43,7 @@ gw_action_kind kind_of(ActionKind kind) {
     case ActionKind::send_forward:
     case ActionKind::recv_forward:
     case ActionKind::send_backward:
-    case ActionKind::recv_backward: break;  // the library's own
+    case ActionKind::recv_backward: break;  // the library runs these itself
   }
   fail(Code::internal, "action ", text_of(kind), " is not the caller's");
 }
@@ -141,7 +142,7 @@ gw_status gw_pipeline_next(gw_pipeline* pipeline, void* stream, gw_pipeline_acti
     PassAction next;
     gw_pipeline_action filled;
     gw_pipeline_action_init(&filled, sizeof filled);
-    if (!p.pipeline.waits_for_done()) p.show({});  // memory that the caller does not hold may be used again
+    if (!p.pipeline.waits_for_done()) p.show({});  // drops the old inputs, so that their memory can be reused
     if (p.pipeline.next(next, ordered_on)) {
       p.show(next.inputs);
       filled.kind = kind_of(next.kind);

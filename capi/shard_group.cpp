@@ -12,7 +12,8 @@ static_assert(static_cast<int>(Part::full_gradient) == GW_PART_FULL_GRADIENT);
 struct gw_shard_group : Handle {
   std::shared_ptr<ShardGroup> group;
   GangsPtr gangs;
-  // Of borrowed views, by parameter and part: views of unlike parts may live side by side.
+  // Shape and strides of borrowed views. Each part of each parameter has its own, so that their views are
+  // valid at once.
   struct Dims {
     std::array<int64_t, kMaxDims> shape{}, strides{};
   };
@@ -32,7 +33,7 @@ Tensor part_of(gw_shard_group& group, size_t index, gw_part part) {
   check_index(group, index);
   if (part < GW_PART_VALUE || part > GW_PART_FULL_GRADIENT)
     fail(Code::invalid_argument, "part is ", part, ", not 0 to ", GW_PART_FULL_GRADIENT);
-  EntryStream::use(group.group->device().stream());  // a gradient that was not written is made zero on it
+  EntryStream::use(group.group->device().stream());  // view() zeroes an unwritten gradient on this stream
   return group.group->view(index, static_cast<Part>(part));
 }
 
@@ -47,7 +48,7 @@ GroupParameter parameter_of(const gw_parameter_options* all, size_t i, Initializ
   return p;
 }
 
-// The caller's memory for full values.
+// Returns the caller's memory for full values as tensors.
 std::vector<Tensor> targets_of(const gw_shard_group& group, const gw_view* into, Device& device) {
   std::vector<Tensor> targets;
   for (size_t i = 0; i < group.dims.size(); ++i) {

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""The one number: the release, `project(gangway VERSION X.Y.Z)` in CMakeLists.txt. X is the major level of the ABI; the
-minor level follows from the released levels (capi/levels.py). CMake derives the SONAME and the Debian packages from it,
-capi/generate.py the symbol node, and this script writes the files that CMake does not read:
+"""Copies the release number into the files that repeat it. Its only source is `project(gangway VERSION
+X.Y.Z)` in CMakeLists.txt. X is the major level of the ABI; the minor level follows from the released levels
+(capi/levels.py). CMake derives the SONAME and the Debian packages from the release, and capi/generate.py the
+symbol nodes. This script writes the files that CMake does not read:
 
-  capi/level.h                                 the level that gw_abi_version and the table tell
+  capi/level.h                                 the level that gw_abi_version and the function table report
   level.py, level.rs, level.jl in bindings/    release, level and library that the binding was made from
-  pyproject.toml, Cargo.toml, Cargo.lock, Project.toml and the README files: their lines that say one of these
+  pyproject.toml, Cargo.toml, Cargo.lock, Project.toml and the README files: the lines that contain one of
+  these
 
-usage: version.py [--check]      --check: changes nothing, exits 1 when a file says another number
+usage: version.py [--check]      --check: changes nothing, exits 1 if a file has another number
        version.py NAME           prints the release, soname, package or level
 """
 import re
@@ -16,14 +18,15 @@ import sys
 import levels
 
 ROOT = levels.CAPI.parent
-WHEELS = ["bindings/python/pyproject.toml", "bindings/python/cuda/pyproject.toml"]  # each pins the other
+# Each of the two wheels requires the same version of the other.
+WHEELS = ["bindings/python/pyproject.toml", "bindings/python/cuda/pyproject.toml"]
 MANIFESTS = [*WHEELS, "bindings/rust/gangway/Cargo.toml", "bindings/rust/gangway-sys/Cargo.toml", "bindings/julia/Project.toml"]
 LOCKS = [f"{folder}/Cargo.lock" for folder in ("bindings/rust", "tests/bindings/bench", "tests/bindings/mixed")]
 TEXTS = ["README.md", "bindings/python/README.md", "bindings/rust/README.md", "bindings/julia/README.md"]
 
 
 def facts():
-    """Each number by its name."""
+    """Returns each number by its name."""
     major = levels.MAJOR
     level = levels.current()
     return {"release": ".".join(map(str, levels.RELEASE)), "soname": f"libgangway.so.{major}",
@@ -31,7 +34,7 @@ def facts():
 
 
 def replaced(path, pattern, value, text=None):
-    """The text of a file that is written by hand, with `value` for what the pattern's group holds."""
+    """Returns the text of a file with `value` in place of what the pattern's group matches."""
     text, count = re.subn(pattern, lambda m: m[0].replace(m[1], value), text or (ROOT / path).read_text(), flags=re.M)
     if count == 0:
         sys.exit(f"{path} has nothing like {pattern}")
@@ -39,7 +42,7 @@ def replaced(path, pattern, value, text=None):
 
 
 def outputs():
-    """Text by path."""
+    """Returns the text of each file by its path."""
     known, (major, minor) = facts(), levels.current()
     numbers, soname = ", ".join(map(str, levels.RELEASE)), known["soname"]
     made = "Made by capi/version.py: do not edit."

@@ -9,7 +9,7 @@
 using namespace gangway;
 using namespace gangway::capi;
 
-// gw_view is DLTensor byte for byte.
+// gw_view has exactly the layout of DLPack's DLTensor.
 static_assert(sizeof(gw_view) == 48);
 static_assert(offsetof(gw_view, device_type) == offsetof(DLManagedTensorVersioned, dl_tensor.device) -
                                                     offsetof(DLManagedTensorVersioned, dl_tensor));
@@ -42,7 +42,7 @@ gw_view view_of(const Tensor& tensor, int64_t* shape, int64_t* strides) {
 
 Tensor dense_copy(const Tensor& from, const std::shared_ptr<Allocator>& allocator) {
   const Tensor to = Tensor::allocate(allocator, from.dtype(), from.shape());
-  if (from.raw() == nullptr) return to;  // of no elements, or on the meta device
+  if (from.raw() == nullptr) return to;  // no elements, or a meta device
   const size_t item = item_bytes(from.dtype());
   if (from.contiguous()) {
     if (from.count() != 0) std::memcpy(to.raw(), from.raw(), from.bytes());
@@ -72,7 +72,7 @@ Tensor input_of(const gw_view& view, Stream& stream, const std::string& name) {
     fail(Code::invalid_argument, name, " of shape ", t.shape().text(), " is strided; on ", device.name(),
          " it must be row-major");
   }
-  // Pinned memory that is freed stays until the copy has run.
+  // The pinned memory may be freed before the copy has run: its allocator keeps it until then.
   const Tensor staged = dense_copy(tensor_of(view, *host_device(), name), device.pinned_allocator());
   const Tensor t = Tensor::allocate(device.allocator(), staged.dtype(), staged.shape());
   if (t.count() != 0) device.copy(t.raw(), staged.raw(), t.bytes(), stream);
@@ -164,8 +164,8 @@ gw_status gw_tensor_from_dlpack(DLManagedTensorVersioned* managed, gw_tensor** o
     std::array<int64_t, kMaxDims> strides{};
     for (int i = 0; i < borrowed.rank(); ++i) strides[static_cast<size_t>(i)] = borrowed.stride(i);
     const bool read_only = (managed->flags & kDlpackReadOnly) != 0;
-    // The deleter runs with the last reference, once. It is armed at the very end: a refusal, or want of memory on the
-    // way, leaves the tensor with the caller.
+    // The deleter runs once, with the last reference. `managed` is set at the very end, so that the caller
+    // keeps the tensor if this function fails.
     struct Owner {
       DLManagedTensorVersioned* managed = nullptr;
       ~Owner() {
@@ -184,7 +184,7 @@ gw_status gw_tensor_from_dlpack(DLManagedTensorVersioned* managed, gw_tensor** o
 
 namespace {
 
-// An export: its own shape and strides, and a reference on the memory.
+// An exported DLPack tensor, with storage for its shape and strides, and a reference to the memory.
 struct Export {
   DLManagedTensorVersioned managed{};
   Tensor tensor;

@@ -8,7 +8,8 @@ void gw_work::settle() {
     const std::lock_guard lock(mutex);
     if (attached == nullptr) return;
   }
-  // Without the mutex: it may free other works' objects, whose functions may call in.
+  // Polls without the mutex: polling may free objects of other works, and their free functions may call the
+  // library.
   if (!work->poll() || !work->poll_input()) return;
   std::shared_ptr<std::vector<CallerObject>> done;
   const std::lock_guard lock(mutex);
@@ -36,7 +37,7 @@ gw_status gw_work_poll(gw_work* work, int32_t* out_done) {
     gw_work& w = required(work, "work");
     if (!w.work->poll() || !w.work->poll_input()) return;
     w.settle();
-    w.work->wait_input(Deadline::never());  // it is over: throws its error
+    w.work->wait_input(Deadline::never());  // does not wait, because the work is over; throws its error
     done = 1;
   });
 }
@@ -67,7 +68,7 @@ gw_status gw_work_error(gw_work* work) {
 }
 
 gw_status gw_work_attach(gw_work* work, void* object, gw_free_fn free_object) {
-  CallerObject owned(object, free_object);  // freed on every refusal
+  CallerObject owned(object, free_object);  // frees the object if this function fails
   return guarded([&] {
     gw_work& w = required(work, "work");
     {
@@ -84,8 +85,9 @@ gw_work* gw_work_retain(gw_work* work) { return retain(work); }
 void gw_work_release(gw_work* work) {
   if (work == nullptr || forked_child()) return;
   if (work->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  // Neither waits nor frees too early. Not `keep`: what it keeps may hold the rank, whose list this is, and hands its own
-  // memory over when it goes.
+  // The rank's list of works keeps the attached objects until the work is over, so that this neither waits
+  // nor frees them too early. `keep` does not go to the list: its object may own the rank that owns the list,
+  // and passes its own memory to the list when it is destroyed.
   if (work->attached != nullptr) work->gang->owner()->works()->keep(work->work, std::move(work->attached));
   delete work;
 }

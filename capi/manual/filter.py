@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What Doxygen reads instead of a public header: its comments as Doxygen's, in a group of the header's name. Functions
-that every handle and struct has in the same way (init, retain, release, the _async forms) may go without a comment.
+"""Rewrites a public header for Doxygen: turns its comments into Doxygen comments, in a group with the
+header's name, and adds a comment to functions that have none because they follow a convention (init, retain,
+release, the _async forms).
 
 usage: filter.py HEADER > HEADER-FOR-DOXYGEN
 """
@@ -10,19 +11,20 @@ import sys
 
 CONVENTIONS = [
     (r"gw_(\w+)_init", "Local. Zeroes all `size` bytes of a gw_{0}, sets struct_size and the defaults."),
-    (r"gw_\w+_retain", "Local. One more reference; returns its argument. Null is allowed."),
+    (r"gw_\w+_retain", "Local. Adds a reference and returns its argument. Null is allowed."),
     (r"gw_\w+_release", "Local. Drops one reference; null is allowed. On any thread."),
-    (r"(gw_\w+)_async", "Collective. Starts {0}: the caller releases *out_work, and nothing but gw_work_wait or "
-                        "gw_work_order orders the result. INVALID_ARGUMENT, INVALID_STATE; the work has what fails later."),
+    (r"(gw_\w+)_async", "Collective. Starts {0} and returns: the caller releases *out_work, and only gw_work_wait or "
+                        "gw_work_order orders the result. INVALID_ARGUMENT, INVALID_STATE; the work has later errors."),
 ]
 
 
 def escaped(text):
-    """Words that Doxygen leaves as they are."""
+    """Escapes the characters that Doxygen would interpret."""
     return re.sub(r"([\\@#<>%&*])", r"\\\1", text)
 
 
 def by_convention(function):
+    """Returns the comment of a function that follows a convention; empty if it follows none."""
     for pattern, text in CONVENTIONS:
         match = re.fullmatch(pattern, function)
         if match:
@@ -31,19 +33,19 @@ def by_convention(function):
 
 
 def documented(match):
-    """A comment that stands before a declaration."""
+    """Returns the Doxygen form of a comment before a declaration."""
     lines = [re.sub(r"^\s*\* ?", "", line) for line in match[2].splitlines()]
     return f"{match[1]}/** " + "\n".join(map(escaped, lines)).strip() + " */"
 
 
 def filtered(name, text):
-    # Titles of sections are not said of what follows.
+    # Removes the titles of sections, which Doxygen would take for comments of the next declaration.
     text = re.sub(r"^/\* ---.*?\*/$", "", text, flags=re.M)
-    # Behind a field or an enumerator; then before a declaration.
+    # Converts comments after a field or an enumerator, then comments before a declaration.
     text = re.sub(r"(?<=\S) +/\* (.*?) \*/$", lambda m: f" /**< {escaped(m[1])} */", text, flags=re.M)
     text = re.sub(r"^( *)/\*(?!\*) (.*?)\*/", documented, text, flags=re.M | re.S)
     text = re.sub(r"(?<!\*/\n)^GW_API [^;]*?\b(gw_\w+)\(", lambda m: by_convention(m[1]) + m[0], text, flags=re.M)
-    # The first comment is the header's own.
+    # The first comment is that of the header itself: it becomes the group.
     text = text.replace("/** ", f"/** @defgroup {name} {name}.h\n", 1).replace(" */", "\n@{ */", 1)
     return text + "/** @} */\n"
 

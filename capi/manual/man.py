@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A man page for each function, from what Doxygen made of the headers: what it does, and the structs that it takes.
+"""Writes a man page for each function from the XML that Doxygen made of the headers: what the function does,
+and the structs that it takes.
 
 usage: man.py XML-FOLDER HEADERS-FOLDER RELEASE DATE OUT-FOLDER      writes OUT-FOLDER/gw_*.3
 """
@@ -19,13 +20,13 @@ def plain(node):
 
 
 def escaped(text):
-    """As troff reads it: no requests at the start of a line, no escapes."""
+    """Escapes text for troff: backslashes, hyphens, and dots and quotes at the start of a line."""
     text = text.replace("\\", r"\e").replace("-", r"\-")
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.M)
 
 
 def declaration(member):
-    """As in the header, one argument a line where it would be long."""
+    """Returns the declaration as in the header, with one argument a line if it would be long."""
     head = plain(member.find("definition"))
     head = re.sub(r"\* (?=\w+$)", "*", head)
     arguments = plain(member.find("argsstring"))
@@ -35,7 +36,7 @@ def declaration(member):
 
 
 def paragraphs(text):
-    """Each sentence begins a line, as man pages are written."""
+    """Starts each sentence on a new line, as is usual in man pages."""
     sentences = re.sub(r"(?<=[a-z)*])\. (?=[A-Z*])", ".\n", text).split("\n")
     return "\n".join(textwrap.fill(sentence, 78, break_long_words=False, break_on_hyphens=False) for sentence in sentences)
 
