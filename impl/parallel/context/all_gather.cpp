@@ -1,10 +1,12 @@
-// Each rank gathers the keys and values of the whole sequence and attends with its own queries. Takes every mask that the
-// operation has.
+// Each rank gathers the keys and values of the whole sequence and attends to them with its own queries. This
+// method takes every mask that the attention operation has.
 //
-// Bytes that one rank receives, W ranks, E elements of its k and v together, e bytes each, s bytes an element of f32 (f64
-// for f64): forward (W-1) E e; backward (W-1) E e for k and v and (W-1) E s for their gradients.
+// The bytes that one rank receives, where W is the number of ranks, E the number of elements of its k and v
+// together, e the bytes of such an element, and s the bytes of an f32 element (f64 for f64):
+//   forward    (W-1) E e
+//   backward   (W-1) E e for k and v, and (W-1) E s for their gradients
 //
-// Legend: B batch, S this rank's tokens, G key/value heads, K head width.
+// Letters in names of tensors: B batch, S this rank's tokens, G key/value heads, K head width.
 #include <array>
 #include <vector>
 
@@ -17,14 +19,14 @@ namespace {
 // Keys and values, or their gradients.
 using Pair = std::array<Tensor, 2>;
 
-// `shape` with all ranks' tokens.
+// The shape of a tensor that has the tokens of all ranks, from the `shape` of one rank's tensor.
 Shape whole_of(const Shape& shape, int ranks) {
   Shape whole = shape;
   whole[1] *= ranks;
   return whole;
 }
 
-// One rank's part of W equal ones, which lie one after the other in x [W, B, S, G, K].
+// The part of `rank` in x [W, B, S, G, K], in which the equal parts of W ranks lie one after the other.
 Tensor part(const Tensor& x, int rank, const Shape& shape) {
   return x.slice(0, rank, rank + 1).reshape(shape);
 }
@@ -91,7 +93,8 @@ class AllGatherAttention final : public ContextAttention {
   }
 
  private:
-  // What stands together in the whole sequence, or everything where the mask does not ask for places.
+  // The runs of consecutive queries. A causal mask needs the position of each query, so this rank's two
+  // chunks are computed separately; without a mask one run has all tokens.
   std::vector<Chunk> query_chunks(int64_t tokens, bool causal) const {
     if (!causal) return {{0, 0, tokens}};
     const std::array<Chunk, 2> chunks = chunks_of(tokens, rank(), ranks());
@@ -101,7 +104,8 @@ class AllGatherAttention final : public ContextAttention {
     return x.slice(dim, c.local, c.local + c.count);
   }
 
-  // In the order of the sequence. `frame`: its weight tasks run meanwhile.
+  // Returns the keys and values of all ranks, in the order of the sequence. The deferred weight gradients of
+  // `frame`, if it is not null, run while the collective does.
   Pair gather(Context& ctx, const Pair& own, Frame* frame) const {
     const Shape& shape = own[0].shape();
     const DType dtype = own[0].dtype();
@@ -125,7 +129,7 @@ class AllGatherAttention final : public ContextAttention {
     return whole;
   }
 
-  // The sum over the ranks of each rank's own tokens.
+  // Sums `whole` over the ranks and writes the sums of this rank's own tokens to `own`.
   void reduce_scatter(Context& ctx, const Pair& whole, const Pair& own) const {
     const Shape& shape = own[0].shape();
     const DType wide = whole[0].dtype();

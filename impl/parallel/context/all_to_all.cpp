@@ -1,12 +1,15 @@
-// Each rank exchanges all heads of its tokens for all tokens of its heads, attends to the whole sequence, and exchanges
-// back (Jacobs et al., "DeepSpeed Ulysses", 2023). Query heads are divided; key/value heads are divided where there are
-// enough of them, otherwise each goes to all ranks whose query heads use it, and its gradients are summed.
+// Each rank exchanges all heads of its own tokens for all tokens of its own heads, attends to the whole
+// sequence, and exchanges back (Jacobs et al., "DeepSpeed Ulysses", 2023). The query heads are divided over
+// the ranks. The key/value heads are divided if there are enough of them; otherwise each goes to all ranks
+// whose query heads use it, and its gradients are summed over these ranks.
 //
-// Bytes that one rank receives, W ranks, Q bytes of its q, R bytes of its k and v together (as sent: W heads of each if
-// they are repeated): forward (W-1)/W (2 Q + R), for q, out, k and v; backward (W-1)/W (4 Q + 2 R), for q, out and their
-// gradients, k, v and theirs (theirs in f32 beside bf16 if they are repeated).
+// The bytes that one rank receives, where W is the number of ranks, Q the bytes of its q, and R the bytes of
+// its k and v together (as sent, which is W heads of each if heads are repeated):
+//   forward    (W-1)/W (2 Q + R), for q, out, k and v
+//   backward   (W-1)/W (4 Q + 2 R), for q, out and their gradients, and for k, v and their gradients
+// The gradients of repeated k and v are sent in f32 if k and v are bf16.
 //
-// Legend: B batch, S this rank's tokens, N heads, n heads of one rank, K head width.
+// Letters in names of tensors: B batch, S this rank's tokens, N all heads, n heads of one rank, K head width.
 #include <algorithm>
 #include <vector>
 
@@ -72,11 +75,11 @@ class AllToAllAttention final : public ContextAttention {
     int64_t first, count;
   };
 
-  // Heads of a tensor of N heads that rank r computes with.
+  // The heads that rank r computes, of a tensor with `heads` heads.
   Heads heads_of(int64_t heads, int r) const {
     return {r * heads / ranks(), std::max<int64_t>(1, heads / ranks())};
   }
-  // The statistics of forward, which lie by the heads of this rank.
+  // Views the statistics of forward in the layout of this rank's heads: [B, n, W S].
   static Tensor lse_of(const Tensor& lse, const Tensor& q_BSnK) {
     return lse.reshape({q_BSnK.dim(0), q_BSnK.dim(2), q_BSnK.dim(1)});
   }
@@ -85,7 +88,7 @@ class AllToAllAttention final : public ContextAttention {
         dtype, {x.dim(0), x.dim(1) * ranks(), heads_of(x.dim(2), rank()).count, x.dim(3)});
   }
 
-  // What travels between this rank and each other: [W, B, S, n, K].
+  // What this rank sends to each rank and receives from each: [W, B, S, n, K].
   struct Parts {
     Tensor sent, got;
     static Tensor of(const Tensor& x, int r) {
@@ -110,7 +113,7 @@ class AllToAllAttention final : public ContextAttention {
     return start(ctx, records);
   }
 
-  // [B, S, N, K] -> [B, W S, n, K], allocated here.
+  // Moves each tensor [B, S, N, K] to one of shape [B, W S, n, K], which it allocates.
   void to_heads(Context& ctx, const std::vector<Move>& moves, Frame* frame) const {
     for (const Move& m : moves) *m.to = allocate_heads(ctx, *m.from, m.from->dtype());
     StackScope scope(ctx.temporaries);
@@ -130,7 +133,8 @@ class AllToAllAttention final : public ContextAttention {
         join_sequence(ctx.ops, Parts::of(all[i].got, r), *moves[i].to, 1, r, ranks(), ctx.stream);
   }
 
-  // Back; what several ranks have of one head is summed.
+  // Moves each tensor [B, W S, n, K] back to [B, S, N, K], and sums the results of all ranks that have
+  // computed the same head.
   void to_sequence(Context& ctx, const std::vector<Return>& moves) const {
     StackScope scope(ctx.temporaries);
     std::vector<Parts> all;

@@ -98,7 +98,7 @@ std::shared_ptr<ContextAttention> make_context_attention(ContextMethod method,
 
 namespace {
 
-// One for each core, in the order of cores_of.
+// Returns one replacement for each core, in the order of cores_of.
 std::vector<std::shared_ptr<ContextAttention>> spread_cores(const ModulePtr& root, const GangPtr& gang,
                                                             ContextMethod method, int tp) {
   if (root == nullptr || gang == nullptr)

@@ -1,9 +1,10 @@
-// Attention whose queries, keys and values are split along the sequence over the ranks of a gang: what stands in place of
-// nn's AttentionCore. Each method is one class in one file (ring.cpp, all_gather.cpp, all_to_all.cpp) that says how
-// queries meet the keys of other ranks. All split the sequence by balance.h, so they may be exchanged for each other and
-// give the same numbers up to rounding.
+// Attention over a sequence that is split over the ranks of a gang (context parallelism). Each method
+// replaces nn's AttentionCore by a class of its own, in one file (ring.cpp, all_gather.cpp, all_to_all.cpp),
+// that decides how a rank's queries reach the keys of other ranks. All methods split the sequence by
+// balance.h. They can therefore be exchanged for each other, and they give the same numbers up to rounding.
 //
-// Saved activations are this rank's own pieces. What was received in forward is received again in backward.
+// A layer saves this rank's own part of its activations. Backward receives again what forward received from
+// peers.
 //
 // Thread rule: that of a module; forward and backward are collective over the gang, on its channel `cp`.
 #pragma once
@@ -20,7 +21,8 @@ namespace gangway {
 
 const char* name(ContextMethod method) noexcept;
 
-// Positions of this rank's tokens on the device, made at first use and shared by the layers of a model.
+// The positions of this rank's tokens in the whole sequence, as a tensor on the device. It is made at first
+// use, and the layers of a model share it.
 class LocalPositions {
  public:
   LocalPositions(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
@@ -39,7 +41,7 @@ class ContextAttention : public AttentionCore {
       : AttentionCore(options), gang_(std::move(gang)), positions_(std::move(positions)) {}
 
   int ranks() const { return gang_->size(); }
-  // INVALID_ARGUMENT: the method cannot divide so many heads.
+  // INVALID_ARGUMENT: the method cannot divide this number of heads over the ranks.
   virtual void check_heads(int64_t /*heads*/, int64_t /*kv_heads*/) const {}
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
@@ -47,16 +49,18 @@ class ContextAttention : public AttentionCore {
   Values tables() const override { return {positions_->made()}; }
 
  protected:
-  // Over two ranks or more, with at least one token; otherwise as attend and attend_backward of AttentionCore.
+  // These two compute attention over two or more ranks, for at least one token. Their contracts are those of
+  // AttentionCore::attend and attend_backward, which are called in all other cases.
   virtual void attend_across(Context& ctx, const AttentionArgs& args) = 0;
   virtual void attend_across_backward(Context& ctx, const AttentionBackwardArgs& args, Frame& frame) = 0;
 
   int rank() const { return gang_->rank(); }
-  // One launch. `in` and `out` are contiguous and stay until order() has been called.
+  // Starts all records in one launch. `in` and `out` of each record are contiguous, and the caller keeps them
+  // until it has called order().
   WorkPtr start(Context& ctx, std::span<const Collective> records) const;
-  // Later work on the context's stream comes after it.
+  // Orders later work of the context's stream after `work`.
   void order(Context& ctx, const WorkPtr& work) const;
-  // The same, with weight tasks of `frame` run meanwhile.
+  // As above, and runs the weight gradients that `frame` has deferred while `work` is on its way.
   void order(Context& ctx, const WorkPtr& work, Frame& frame) const;
 
  private:
@@ -71,7 +75,7 @@ std::shared_ptr<ContextAttention> make_context_attention(ContextMethod method,
                                                          const AttentionCoreOptions& options, GangPtr gang,
                                                          std::shared_ptr<LocalPositions> positions);
 
-// One for each method, in its own file.
+// The maker of each method, defined in the method's own file.
 using ContextAttentionMaker = std::shared_ptr<ContextAttention> (*)(
     const AttentionCoreOptions& options, GangPtr gang, std::shared_ptr<LocalPositions> positions);
 std::shared_ptr<ContextAttention> make_ring_attention(const AttentionCoreOptions& options, GangPtr gang,
@@ -81,14 +85,14 @@ std::shared_ptr<ContextAttention> make_all_gather_attention(const AttentionCoreO
 std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreOptions& options, GangPtr gang,
                                                             std::shared_ptr<LocalPositions> positions);
 
-// Puts a method in place of every attention core below `root`. Local, but all ranks of the gang do the same. `tp`: the
-// tensor parallel degree that divides the heads as well. A gang of one rank changes nothing. Refuses before anything
-// changes. INVALID_ARGUMENT: no attention below root, heads that the method cannot divide. INVALID_STATE: it is applied
-// already.
+// Replaces every attention core below `root` by that of `method`. The call is local, but all ranks of the
+// gang make it. `tp` is the degree of tensor parallelism, which divides the heads too. With a gang of one
+// rank nothing changes. A refused call changes nothing. INVALID_ARGUMENT: there is no attention below `root`,
+// or the method cannot divide its heads. INVALID_STATE: a method has been applied already.
 void apply_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp = 1);
-// What apply_context refuses; nothing changes.
+// Makes the checks of apply_context and changes nothing.
 void check_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp = 1);
-// Whether there is attention below `root` and every core is spread over so many ranks.
+// Returns whether there is attention below `root` and every core of it is split over exactly `ranks` ranks.
 bool is_context_parallel(const ModulePtr& root, int ranks);
 
 }  // namespace gangway

@@ -33,8 +33,8 @@ void join_sequence(Ops& ops, const Tensor& local, const Tensor& whole, int dim, 
              stream);
 }
 
-// Chunk s of an earlier rank s < r stands before both chunks of rank r, its chunk 2W-1-s after both. Of a later rank
-// s > r both chunks stand after chunk r and before chunk 2W-1-r.
+// A source s < r: its chunk s stands before both chunks of rank r, and its chunk 2W-1-s after both. A source
+// s > r: both of its chunks stand after chunk r and before chunk 2W-1-r.
 RingStep ring_step(int step, int64_t tokens, bool causal, int rank, int ranks) {
   const int source = (rank - step + ranks) % ranks;
   if (step == 0 || !causal) return {source, 0, tokens, causal};

@@ -1,11 +1,12 @@
-// How a sequence lies over the W ranks of context parallelism, as data: it is cut in 2 W equal chunks, and rank r holds
-// chunk r and chunk 2W-1-r, one after the other ("head and tail"). Under a causal mask each rank then has as many pairs
-// of a query and a key that it sees as any other.
+// How context parallelism splits a sequence over W ranks: the sequence is cut into 2 W equal chunks, and rank
+// r holds chunk r and chunk 2W-1-r, one after the other (the "head and tail" order). With this order a causal
+// mask leaves every rank the same number of pairs of a query and a visible key.
 //
-// Whatever runs along the sequence is split and joined by the two functions here: tokens, labels, positions, rows of a
-// mask. Labels are shifted before that: the label of a chunk's last token is the first of another chunk.
+// split_sequence and join_sequence are the only places that split and join whatever runs along the sequence:
+// tokens, labels, positions, rows of a mask. Labels must be shifted before the split, because the label of a
+// chunk's last token is the first token of another chunk.
 //
-// Thread rule: values and pure functions; split_sequence and join_sequence are work on `stream`.
+// Thread rule: values and pure functions; split_sequence and join_sequence run on `stream`.
 #pragma once
 
 #include <array>
@@ -16,26 +17,29 @@
 
 namespace gangway {
 
-// INVALID_ARGUMENT: a whole sequence of `tokens` cannot be split over cp ranks and, with sequence parallelism, each part
-// over tp ranks (1: without). It must be a multiple of lcm(2 cp, cp tp).
+// INVALID_ARGUMENT: a whole sequence of `tokens` tokens cannot be split over `cp` ranks, or, with sequence
+// parallelism, each part over `tp` ranks (1: no sequence parallelism). `tokens` must be a multiple of lcm(2
+// cp, cp tp), or of tp when cp is 1.
 void check_sequence(int64_t tokens, int cp, int tp = 1);
 
-// `count` tokens that stand together: from `local` on a rank, from `position` in the whole sequence.
+// `count` consecutive tokens, which begin at `local` on their rank and at `position` in the whole sequence.
 struct Chunk {
   int64_t local = 0, position = 0, count = 0;
 };
-// Of a rank with `tokens` tokens, an even number.
+// The two chunks of `rank`, which holds `tokens` tokens. `tokens` is even.
 std::array<Chunk, 2> chunks_of(int64_t tokens, int rank, int ranks);
 
-// Part `rank` of `whole` along `dim` into `local`, and back into its place. Any dtype and strides.
+// split_sequence copies the part of `rank` from `whole` into `local`, split along `dim`; join_sequence copies
+// it back to its place in `whole`. Any dtype and any strides are allowed.
 void split_sequence(Ops& ops, const Tensor& whole, const Tensor& local, int dim, int rank, int ranks,
                     Stream& stream);
 void join_sequence(Ops& ops, const Tensor& local, const Tensor& whole, int dim, int rank, int ranks,
                    Stream& stream);
 
-// One step of a ring, in which keys and values move to the next rank after each step. The queries from `first_query` on
-// attend to the keys below `last_key`, which rank `source` owns. Causal: by their places on the ranks, which are one rank
-// then; otherwise each of these queries sees each of these keys.
+// One step of ring attention, in which keys and values move on to the next rank after each step. The queries
+// from `first_query` on attend to the keys before `last_key`, which belong to rank `source`. `causal` is true
+// only in the step on this rank's own keys; the mask then goes by the local places of queries and keys.
+// Otherwise each of these queries sees each of these keys.
 struct RingStep {
   int source = 0;
   int64_t first_query = 0, last_key = 0;

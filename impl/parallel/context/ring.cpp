@@ -1,10 +1,13 @@
-// Ring attention (Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers", 2023). In step i rank r has the
-// keys and values of rank r - i; while it computes with them, they travel on to rank r + 1 and the next ones come in.
+// Ring attention (Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers", 2023). In step i
+// rank r holds the keys and values of rank r - i. While it computes with them, it sends them to rank r + 1
+// and receives the next ones.
 //
-// Bytes that one rank receives, W ranks, E elements of its k and v together, e bytes each, s bytes an element of f32 (f64
-// for f64): forward (W-1) E e; backward (W-1) E e for k and v and W E s for their gradients.
+// The bytes that one rank receives, where W is the number of ranks, E the number of elements of its k and v
+// together, e the bytes of such an element, and s the bytes of an f32 element (f64 for f64):
+//   forward    (W-1) E e
+//   backward   (W-1) E e for k and v, and W E s for their gradients
 //
-// Legend: B batch, S this rank's tokens, H query heads, G key/value heads, K head width.
+// Letters in names of tensors: B batch, S this rank's tokens, H query heads, G key/value heads, K head width.
 #include <vector>
 
 #include "nn/gradient.h"
@@ -22,7 +25,7 @@ Pair allocate(Context& ctx, DType dtype, const Shape& shape) {
   return {ctx.temporaries.allocate(dtype, shape), ctx.temporaries.allocate(dtype, shape)};
 }
 
-// From the one rank to the other along the ring.
+// A tensor to send to the next rank of the ring, and the tensor that receives the previous rank's.
 struct Hop {
   Tensor from, to;
 };
@@ -50,8 +53,9 @@ class RingAttention final : public ContextAttention {
     if (wide != dtype) ctx.ops.cast(out_BSHK, args.out, ctx.stream);
   }
 
-  // The gradients of keys and values travel one step behind them and come home after W hops. What this rank adds to them
-  // is computed while they are under way.
+  // The gradients of keys and values travel one step behind the keys and values, and are back on their own
+  // rank after W steps. This rank computes its contribution while they are on their way, and adds it when
+  // they have arrived.
   void attend_across_backward(Context& ctx, const AttentionBackwardArgs& args, Frame& frame) override {
     const DType dtype = args.q.dtype(), wide = statistics_dtype(dtype);
     const bool narrow = wide != dtype;
@@ -102,7 +106,7 @@ class RingAttention final : public ContextAttention {
     return start(ctx, records);
   }
 
-  // Step i of forward: the first one gives out and lse, the others are merged into them.
+  // Computes step i of forward. Step 0 writes `out` and lse; later steps merge their results into them.
   void attend_to(Context& ctx, const AttentionArgs& args, const Pair& kv, int i, const Tensor& out) const {
     StackScope scope(ctx.temporaries);
     const int64_t tokens = args.q.dim(1);
@@ -125,7 +129,8 @@ class RingAttention final : public ContextAttention {
       ctx.ops.cast(now.out, out, ctx.stream);
   }
 
-  // One step of backward, by the final out and lse. dq += (the first step: =), `dkv` =.
+  // Computes one step of backward from the final out and lse. It writes `dkv`, and it adds to dq if
+  // `accumulate`, otherwise it writes dq.
   void backward_of(Context& ctx, const AttentionBackwardArgs& args, const RingStep& step, const Pair& kv,
                    const Pair& dkv, bool accumulate) const {
     StackScope scope(ctx.temporaries);
@@ -153,7 +158,8 @@ class RingAttention final : public ContextAttention {
     ctx.ops.attention_backward(now, ctx.stream);
   }
 
-  // The first keys of each sequence, which lie together.
+  // Adds the first `keys` keys of each sequence. It adds one sequence at a time, because only these rows are
+  // contiguous.
   static void add_keys(Context& ctx, const Pair& part, const Pair& sum, int64_t keys) {
     const auto first = [&](const Tensor& x, int64_t b) { return x.slice(0, b, b + 1).slice(1, 0, keys); };
     for (int64_t b = 0; b < sum.k.dim(0); ++b) {
