@@ -5,13 +5,15 @@
 namespace gangway {
 namespace {
 
-// Whether a Linear is the first to read the input of `module`, with no wrapper before it that would.
+// Returns whether the first module to read the input of `module` is a Linear, with no wrapper in front of it
+// that would read the input earlier.
 bool multiplies_first(const Module& module) {
   const Module* reader = module.first_reader();
   return dynamic_cast<const Linear*>(reader != nullptr ? reader : &module) != nullptr;
 }
 
-// Evaluation and generation take sequences of any length, so theirs travel whole.
+// Only training sends a sequence in chunks: evaluation and generation take sequences of any length, which the
+// number of chunks need not divide.
 bool in_chunks(const ChunkedMove& chunks, const Context& ctx, const Frame* frame) {
   return chunks.move != nullptr && (ctx.training || frame != nullptr);
 }
@@ -97,7 +99,9 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
   const Tensor x = prepared(ctx, inputs, frame)[0];
   const Spec input = spec_of(x), part = child(0).check_forward(ctx, {&input, 1})[0];
   const Redistribute::PlanPtr plan = after().forward_plan(part.shape);
-  const Tensor y = make_output(ctx, frame, part.dtype, plan->after);  // below the part, which goes first
+  // Allocated before the addend, because temporaries are freed in the reverse order and the addend is freed
+  // first.
+  const Tensor y = make_output(ctx, frame, part.dtype, plan->after);
   if (in_chunks(sum_chunks_, ctx, frame)) {
     const Tensor x_TI = x.flatten2();
     sum_in_chunks(ctx, sum_chunks_, y, [&](const RowRange& rows, const Tensor& share) {
@@ -121,7 +125,7 @@ void PartialSum::compute_part(Context& ctx, const Tensor& x, const Tensor& part,
   linear_->save_input(x, frame);
 }
 
-// As a product of ones with the bias.
+// Adds the bias as the product of a column of ones with the bias.
 void PartialSum::add_bias(Context& ctx, const Tensor& y) const {
   if (linear_ == nullptr || linear_->bias() == nullptr) return;
   const Tensor y_TO = y.flatten2(), bias = value_of(*linear_->bias());

@@ -1,9 +1,10 @@
-// Wrappers that move what comes into a module and what goes out of it between layouts. What they wrap is split by its
-// parameters' layouts alone and knows nothing of other ranks.
+// Wrappers that redistribute the inputs and outputs of a module between layouts. The wrapped module computes
+// with the parts that the layouts of its parameters leave on this rank, and knows nothing of other ranks.
 //
-// In backward the gradient of the output moves first, then the module's input half runs, then the gradient of the input
-// moves; pending weight tasks run while either travels. In forward there is nothing to run, so a sequence may travel in
-// chunks (chunks.h), while the product next to it runs on those that are at hand.
+// Backward first redistributes the gradient of the output, then runs the input half of the module's backward,
+// then redistributes the gradient of the input. Deferred weight gradients run while either redistribution is
+// on its way. Forward has no such work, so it can send a sequence in chunks (chunks.h) instead: the product
+// next to the redistribution computes with the chunks that have arrived.
 //
 // Thread rule: that of a module; collective over the gang of the redistributions.
 #pragma once
@@ -18,8 +19,9 @@ namespace gangway {
 
 using RedistributePtr = std::shared_ptr<Redistribute>;
 
-// `before`: of the first input, `after`: of the first output; either may be null. `chunks`: the move of `before`, in which
-// it goes if the first that reads the input is a Linear.
+// `before` redistributes the first input and `after` the first output; either may be null. `chunks`
+// redistributes one chunk as `before` does the whole input; it is used if the first module that reads the
+// input is a Linear.
 class Boundaries : public Module {
  public:
   Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks = {});
@@ -45,8 +47,9 @@ class Boundaries : public Module {
   const ChunkedMove chunks_;
 };
 
-// Around a layer whose result on each rank is a part of a sum: a Linear that is split on dim 1, an Embedding that is split
-// on dim 0. The part is a temporary, only the sum is kept; a bias is added to the sum, once.
+// Wraps a layer whose result on each rank is one addend of a sum: a Linear that is split on dim 1, or an
+// Embedding that is split on dim 0. The addend is a temporary and only the sum is kept. A bias is added once,
+// to the sum.
 class PartialSum final : public Boundaries {
  public:
   PartialSum(std::shared_ptr<Linear> linear, RedistributePtr before, RedistributePtr sum, ChunkedMove chunks);
@@ -61,7 +64,7 @@ class PartialSum final : public Boundaries {
   void compute_part(Context& ctx, const Tensor& x, const Tensor& part, Frame* frame) const;
   void add_bias(Context& ctx, const Tensor& y) const;
 
-  Linear* linear_ = nullptr;  // one of the two
+  Linear* linear_ = nullptr;  // exactly one of these two is set
   Embedding* embedding_ = nullptr;
   const ChunkedMove sum_chunks_;
 };

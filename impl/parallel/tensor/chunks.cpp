@@ -1,4 +1,4 @@
-// Letters: B batch, W ranks, K chunks, N tokens of a piece, D width.
+// Letters in names of tensors: B batch, W ranks, K chunks, N tokens of a piece, D width.
 #include "parallel/tensor/chunks.h"
 
 namespace gangway {

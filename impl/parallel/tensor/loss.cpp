@@ -1,4 +1,4 @@
-// Letters: T tokens, C tokens of a chunk, D model width, V ids of one rank, W ranks.
+// Letters in names of tensors: T tokens, C tokens of a chunk, D model width, V ids of one rank, W ranks.
 #include "parallel/tensor/loss.h"
 
 #include <algorithm>

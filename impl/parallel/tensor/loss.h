@@ -1,13 +1,15 @@
-// Cross-entropy where each rank of a gang has the output weight's rows of a part of the vocabulary. Tokens go in chunks,
-// so that logits never exist whole, and one small collective is made for each chunk.
+// Cross-entropy when the rows of the output weight are split over a gang, so that each rank has a part of the
+// vocabulary. Tokens are computed in chunks, so that the logits of all tokens never exist at the same time.
+// Each chunk needs one small collective.
 //
-// Two methods, which differ in what they exchange for a chunk of C tokens, W ranks, V ids in all:
-//   statistics   3 C numbers of each rank (maximum, sum of exponentials, logit of the label): loss parallelism
-//   logits       C V / W logits of each rank
+// There are two methods, which differ in what each rank sends for a chunk of C tokens, with W ranks and V ids
+// in all:
+//   statistics   3 C numbers: maximum, sum of exponentials, logit of the label ("loss parallel")
+//   logits       C V / W logits
 //
-// Before it the tokens are brought together, if they come as parts of the sequence. After it the gradient of the tokens,
-// of which each rank has a part, is summed and goes back the same way. All ranks have the same labels and get the same
-// loss.
+// If the tokens come as parts of the sequence, they are gathered first. Each rank then computes one addend of
+// the gradient of the tokens; the addends are summed and go back the same way. All ranks have the same labels
+// and get the same loss.
 //
 // Thread rule: that of a head; collective over the gang.
 #pragma once
@@ -23,7 +25,7 @@ class SplitLoss final : public HeadLoss {
  public:
   enum class Exchange : uint8_t { statistics, logits };
 
-  // `input`: how the tokens come -> varying.
+  // `input` redistributes the tokens from the layout in which they come to Varying (plan.h).
   SplitLoss(GangPtr gang, Channel channel, RedistributePtr input, Exchange exchange);
 
   const char* name() const override;
@@ -36,9 +38,10 @@ class SplitLoss final : public HeadLoss {
   };
   void run_chunks(Context& ctx, const HeadLossArgs& args) const;
   void run_chunk(Context& ctx, const HeadLossArgs& args, const Chunk& chunk, bool accumulate) const;
-  // Every rank's [3, C]; `logits` become what loss_part leaves of them.
+  // Returns the statistics [W, 3, C] of all ranks. `chunk.logits_CV` becomes what loss_part makes of it
+  // (ops.h).
   Tensor statistics_of_all(Context& ctx, Chunk& chunk) const;
-  Tensor exchange(Context& ctx, const Tensor& own) const;  // [W, ...] of each rank's
+  Tensor exchange(Context& ctx, const Tensor& own) const;  // [W, ...], gathered from all ranks
   int64_t first_id(int rank, const Tensor& logits_CV) const { return rank * logits_CV.dim(1); }
 
   const GangPtr gang_;
