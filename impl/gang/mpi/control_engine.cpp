@@ -20,7 +20,7 @@ constexpr int kAbortTag = 2 * kChannels, kChildTag = kAbortTag + 1;
 
 class Exchange;
 
-// One launch.
+// The work of one launch.
 class Call final : public OneEndWork {
  public:
   explicit Call(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
@@ -28,13 +28,13 @@ class Call final : public OneEndWork {
   void wait(Deadline deadline) override;
   std::optional<Error> error() const override;
 
-  std::atomic<int> open = 0;  // records that are not over
+  std::atomic<int> open = 0;  // records that have not ended
 
  private:
   const std::shared_ptr<Exchange> exchange_;
 };
 
-// One record that waits for messages.
+// A record that waits for messages.
 struct Record {
   Collective c;
   std::vector<size_t> counts;
@@ -43,10 +43,10 @@ struct Record {
   std::vector<bool> here;
   int missing = 0;
   std::shared_ptr<Call> call;
-  uint64_t number = 0;  // in the log
+  uint64_t number = 0;  // its entry in the log
 };
 
-// What outlives the engine in its calls.
+// The state of an engine. It is a separate object because its calls may outlive the engine.
 class Exchange final : public Progressive, public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(MPI_Comm comm, std::shared_ptr<Works> works, const EngineOptions& options)
@@ -54,7 +54,8 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
     check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
     check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   }
-  ~Exchange() override {  // what is still under way stays where MPI reads it
+  // Never frees the messages that MPI is still sending: MPI reads them until they have arrived.
+  ~Exchange() override {
     if (!sent_.empty()) new auto(std::move(sent_));
   }
 
@@ -76,7 +77,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
     listed_ = !queues_.empty() || !sent_.empty();
     return !listed_;
   }
-  // The engine is gone: nothing may hold the rank any more.
+  // Called when the engine is destroyed. The rank's list of works would otherwise keep this object alive.
   void leave() noexcept { works->remove(this); }
   void advance() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -109,7 +110,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
     hear_of_abort();
     return error_;
   }
-  // Breaks it here and tells the others.
+  // Breaks this engine and tells the peers.
   void fail_with(const Error& error) noexcept {
     const std::lock_guard lock(mutex_);
     break_with(error);
@@ -122,7 +123,9 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
   CallLog log;
 
  private:
-  // Calls of one channel hear from all ranks in turn; receives of one pair from that one.
+  // The key of a queue of records. The collectives of one channel share one queue (peer -1), because each
+  // hears from all ranks. The sends and receives of each pair have their own, because they hear from one rank
+  // alone.
   struct Key {
     int tag, peer;
     auto operator<=>(const Key&) const = default;
@@ -160,7 +163,8 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
   }
 
   std::string own_part(const Collective& c) const {
-    if (c.op == CollectiveOp::broadcast) {  // the root's own copy
+    if (c.op == CollectiveOp::broadcast) {
+      // Only the root has a part of its own.
       return {static_cast<const char*>(c.in), c.count * item_bytes(c.dtype)};
     }
     return outgoing(c, rank, rank);
@@ -178,7 +182,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
           "MPI_Isend");
   }
 
-  // Takes what has come. Under the mutex.
+  // Completes the records whose messages have arrived. The caller holds the mutex.
   void move() {
     try {
       hear_of_abort();
@@ -201,7 +205,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
     }
   }
 
-  // True: all that it waits for has come.
+  // Receives messages for `record`. Returns whether it now has all of them.
   bool take(int tag, Record& record) {
     for (int r = 0; r < size && record.missing != 0; ++r) {
       if (record.here[static_cast<size_t>(r)] || !hears_from(record.c, rank, r)) continue;
@@ -262,7 +266,8 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
       for (int r = 0; r < size; ++r)
         if (r != rank)
           post(kAbortTag, r, std::string(reinterpret_cast<const char*>(&code), sizeof code) + words);
-    } catch (...) {  // they hear of it by their deadline
+    } catch (...) {
+      // A peer that gets no message fails at its own deadline.
     }
   }
 
@@ -284,7 +289,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
     }
   }
 
-  // "all_reduce #3: ranks 1, 2 did not come"
+  // Describes what `call` waits for, such as "all_reduce #3: rank 1, rank 2 did not come".
   std::string awaited(const Call& call) {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, queue] : queues_)
@@ -350,7 +355,7 @@ class ControlEngine final : public Engine {
   std::vector<FlightEntry> flight_record() const override { return exchange_->log.flight_record(); }
 
  private:
-  // MPI's own way to a communicator has no deadline, so all come here first.
+  // MPI makes a communicator without a deadline, so all ranks meet here first.
   void meet() {
     const Collective barrier;
     exchange_->run(Channel::control, {&barrier, 1})->wait(Deadline::never());

@@ -1,10 +1,13 @@
-// Values of the host between ranks that share no memory: messages of single ranks over one MPI communicator, with
-// deadlines. It names calls that differ, by a head on every message, and ranks that do not come; a rank that is gone is
-// one that does not come. Small values, W messages a rank and call.
+// The control engine of ranks that share no memory (dual_engine.h). It carries values of the host as messages
+// between single ranks over one MPI communicator, with deadlines. Every message begins with a header, by
+// which the engine reports collectives that differ between ranks, and it names the ranks that have not come
+// by the deadline. A lost rank is such a rank. A call takes up to W messages per rank, so the engine is meant
+// for small values.
 //
-// Nothing is received into a caller's memory before the message is here, so a call that fails leaves nothing behind.
+// The engine writes to a caller's memory only after all messages of a call have arrived, so no peer writes to
+// it after a call has failed.
 //
-// Thread rule: an Engine's (gang/engine.h); MPI runs with MPI_THREAD_MULTIPLE.
+// Thread rule: that of an Engine (gang/engine.h); MPI runs with MPI_THREAD_MULTIPLE.
 #pragma once
 
 #include <memory>

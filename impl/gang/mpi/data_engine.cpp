@@ -13,9 +13,9 @@
 namespace gangway::mpi {
 namespace {
 
-constexpr int kChildTag = kChannels;  // beside those of channels
+constexpr int kChildTag = kChannels;  // differs from the tags of all channels
 
-// Bytes are reduced here: MPICH 4.0 takes them for signed ones when it compares them, Open MPI 4.1 sums 28 of them
+// The library reduces bytes itself: MPICH 4.0 compares them as signed bytes, and Open MPI 4.1 sums 28 of them
 // wrongly over four ranks.
 template <Reduce kReduce>
 void reduce_u8(void* in, void* out, int* count, MPI_Datatype*) {
@@ -54,14 +54,14 @@ MPI_Op op_of(const Collective& c) {
   return MPI_OP_NULL;
 }
 
-// What only moves goes by its size.
+// The MPI type of a record. A record that reduces nothing uses any type of the same size.
 MPI_Datatype type_of(const Collective& c) {
   if (c.reduce != Reduce::none) {
     if (c.dtype == DType::f64) return MPI_DOUBLE;
     if (c.dtype == DType::f32) return MPI_FLOAT;
     if (c.dtype == DType::i64) return MPI_INT64_T;
     if (c.dtype == DType::i32) return MPI_INT32_T;
-    return MPI_UINT8_T;  // u8, and bool by min and max
+    return MPI_UINT8_T;  // u8, and bool for min and max
   }
   switch (item_bytes(c.dtype)) {
     case 16: return MPI_C_DOUBLE_COMPLEX;
@@ -72,7 +72,7 @@ MPI_Datatype type_of(const Collective& c) {
   }
 }
 
-// MPI counts in int, and so do its offsets.
+// MPI's counts and offsets are of type int. Throws NOT_SUPPORTED for a larger number.
 int number(const Collective& c, size_t elements) {
   if (elements > INT_MAX)
     fail(Code::not_supported, "gang.", name(c.op), ": ", elements, " elements, but MPI counts to ", INT_MAX,
@@ -80,7 +80,7 @@ int number(const Collective& c, size_t elements) {
   return static_cast<int>(elements);
 }
 
-// Counts of ranks and where their parts begin.
+// The count of each rank, and the offset at which its part begins.
 struct Parts {
   const int *counts, *offsets;
 };
@@ -97,7 +97,7 @@ Parts parts(Requests& to, const Collective& c, const size_t* counts, int size) {
   return {kept, to.keep(std::move(offsets))};
 }
 
-// One record on its communicator.
+// Starts one record on its communicator.
 struct Post {
   Requests& to;
   const Collective& c;
@@ -144,7 +144,9 @@ struct Post {
   static const char* at(const void* base, size_t bytes) { return static_cast<const char*>(base) + bytes; }
 
   void reduce_scatter() const {
-    const bool in_place = c.out == at(c.in, own_offset());  // MPI's own form leaves it elsewhere
+    // MPI's own in-place form leaves the result at another place, so the result is copied when the collective
+    // has ended.
+    const bool in_place = c.out == at(c.in, own_offset());
     Landing landing{std::vector<char>(in_place ? own_count() * item() + 1 : 0), own_count() * item(), c.out};
     void* const out = in_place ? landing.from.data() : c.out;
     if (c.counts == nullptr) {
@@ -271,7 +273,7 @@ class DataEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     return error_;
   }
-  // The control engine has seen all ranks come.
+  // MPI_Comm_free is collective. All ranks are here, because the control engine is shut down first.
   void shutdown(Deadline) override {
     for (MPI_Comm& comm : channels_)
       if (comm != MPI_COMM_NULL) check(MPI_Comm_free(&comm), "MPI_Comm_free");
@@ -282,7 +284,8 @@ class DataEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     return traffic_;
   }
-  std::vector<FlightEntry> flight_record() const override { return {}; }  // kept above (dual_engine.h)
+  // The dual engine (dual_engine.h) keeps the flight record.
+  std::vector<FlightEntry> flight_record() const override { return {}; }
 
  private:
   static constexpr int kLooks = 2000;
@@ -293,7 +296,7 @@ class DataEngine final : public Engine {
     traffic_.bytes_moved += received_bytes(c, rank_, size_);
   }
 
-  MPI_Comm comm_;  // for pairs, children and native_handle
+  MPI_Comm comm_;  // for sends and receives, for children, and for native_handle
   const bool root_;
   int rank_ = 0, size_ = 0;
   std::array<MPI_Comm, kChannels> channels_;

@@ -1,10 +1,11 @@
-// Collectives of one MPI, on a communicator for each channel. Facts: it folds in an order of MPI's, notices no failure
-// and cannot abort a call in flight; mean, accumulation and 16-bit floats are lowered.
+// The data engine that runs MPI's own collectives, on one communicator per channel. MPI chooses the order of
+// its sums, it detects no failures, and it cannot abort a call in flight. The caller lowers mean,
+// accumulation and 16-bit floats.
 //
-// After a failure in the middle of a call MPI may still write to that call's output, as nothing can take a collective
-// back: the memory must outlive the process's other calls to MPI.
+// After a failure in the middle of a call MPI may still write to the output of that call, because no
+// collective can be cancelled. The memory must therefore live until the process makes no more calls to MPI.
 //
-// Thread rule: an Engine's (gang/engine.h); MPI runs with MPI_THREAD_MULTIPLE.
+// Thread rule: that of an Engine (gang/engine.h); MPI runs with MPI_THREAD_MULTIPLE.
 #pragma once
 
 #include <memory>

@@ -22,7 +22,7 @@ size_t offset(const Collective& c, const size_t* counts, int rank) {
   return std::accumulate(counts, counts + rank, size_t{0}) * item_bytes(c.dtype);
 }
 
-// Does a message go this way?
+// Returns whether a message goes from rank `from` to rank `to`.
 bool travels(const Collective& c, int from, int to) {
   switch (c.op) {
     case CollectiveOp::broadcast:
@@ -40,7 +40,7 @@ bool travels(const Collective& c, int from, int to) {
   return false;
 }
 
-// Per rank, of what comes in.
+// The number of elements that arrive from each rank.
 const size_t* incoming_counts(const Collective& c, int size) {
   return c.op == CollectiveOp::all_to_all && c.counts != nullptr ? c.counts + size : c.counts;
 }
@@ -89,7 +89,8 @@ Head head_of(const Collective& c, uint64_t sequence) {
   head.count = c.counts == nullptr ? c.count : 0;
   head.dtype = static_cast<uint32_t>(c.dtype);
   head.root = facts(c.op).has_root ? c.peer : -1;
-  head.op = c.op == CollectiveOp::recv ? CollectiveOp::send : c.op;  // two ends of one
+  // A send and its receive have equal headers.
+  head.op = c.op == CollectiveOp::recv ? CollectiveOp::send : c.op;
   head.reduce = c.reduce;
   return head;
 }

@@ -1,5 +1,5 @@
-// Which bytes of a collective go from which rank to which, and what is made of those that came: every collective as
-// messages between single ranks. Pure functions over a rank's memory.
+// Every collective as messages between single ranks: which bytes go from which rank to which, and how the
+// bytes that arrive become the output. Pure functions over one rank's memory.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace gangway::mpi {
 
-// Stands before every message. Both ends must say the same.
+// The header of every message. Both ranks of a message must have equal headers.
 struct Head {
   uint64_t sequence = 0, count = 0;
   uint32_t dtype = 0;
@@ -23,13 +23,13 @@ struct Head {
 static_assert(sizeof(Head) == 32);
 
 Head head_of(const Collective& c, uint64_t sequence);
-std::string text_of(const Head& head, int rank);  // "all_reduce #3 of rank 1 (1 f64, sum)"
+std::string text_of(const Head& head, int rank);  // such as "all_reduce #3 of rank 1 (1 f64, sum)"
 
 bool sends_to(const Collective& c, int rank, int to);
 bool hears_from(const Collective& c, int rank, int from);
-std::string outgoing(const Collective& c, int rank, int to);  // the bytes of `rank`, this one, for `to`
+std::string outgoing(const Collective& c, int rank, int to);  // `rank` is this rank
 size_t incoming_bytes(const Collective& c, int rank, int size, int from);
-// `came[r]` is what rank r sent, this rank's own among them; sums are left folds in rank order.
+// `came[r]` is what rank r has sent; came[rank] is this rank's own part. Sums are left folds in rank order.
 void finish(const Collective& c, int rank, int size, std::span<const std::string> came);
 
 }  // namespace gangway::mpi

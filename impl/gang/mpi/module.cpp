@@ -30,7 +30,8 @@ int world_size() {
   return size;
 }
 
-// Names a machine since its last start and what a process sees of it: abstract sockets reach this far.
+// Identifies the boot of a machine and the namespaces in which this process runs. Two processes with the same
+// name can reach each other by abstract sockets.
 std::string host_name() {
   std::string name;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), name);

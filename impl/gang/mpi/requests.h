@@ -1,5 +1,7 @@
-// A work that is a few MPI requests. It notices neither deadlines nor lost peers: who holds it asks again and again.
-// Thread rule: a Work's (gang/work.h).
+// A work that consists of some MPI requests. It detects neither deadlines nor lost peers; its owner polls it
+// and checks for both.
+//
+// Thread rule: that of a Work (gang/work.h).
 #pragma once
 
 #include <mpi.h>
@@ -12,7 +14,8 @@
 
 namespace gangway::mpi {
 
-// Goes to where a collective cannot write itself, when it has ended.
+// A result that a collective could not write to its place: it is copied to `to` when the collective has
+// ended.
 struct Landing {
   std::vector<char> from;
   size_t bytes;
@@ -23,9 +26,9 @@ class Requests final : public OneEndWork {
  public:
   explicit Requests(std::shared_ptr<const std::atomic<bool>> broken) : broken_(std::move(broken)) {}
 
-  MPI_Request* next();  // where the next one goes
+  MPI_Request* next();  // the place for the next request
   void land(Landing landing) { landings_.push_back(std::move(landing)); }
-  // Counts and the like, which MPI reads until the end.
+  // Keeps counts or offsets that MPI reads until the requests have ended.
   const int* keep(std::vector<int> numbers);
 
   bool poll() override;
@@ -33,7 +36,8 @@ class Requests final : public OneEndWork {
   std::optional<Error> error() const override;
 
  private:
-  const std::shared_ptr<const std::atomic<bool>> broken_;  // the engine: MPI is not asked any more
+  // shared with the engine; if set, MPI is no longer called
+  const std::shared_ptr<const std::atomic<bool>> broken_;
   mutable std::mutex mutex_;
   std::vector<MPI_Request> requests_;
   std::vector<Landing> landings_;

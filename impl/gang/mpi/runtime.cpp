@@ -19,8 +19,8 @@ bool is_over() {
   return over != 0;
 }
 
-// MPI_Finalize waits for the other ranks, so only for those who ended in order. Else the launcher hears of an exit
-// without it and ends the job.
+// MPI_Finalize waits for the other ranks, so it is called only if all root gangs were shut down in order.
+// Without it the launcher notices that this process ended abnormally, and ends the job.
 void end() {
   if (roots == 0 && !disorder && !is_over()) MPI_Finalize();
 }

@@ -1,4 +1,5 @@
-// One process's MPI: its start and end, its errors as ours, communicators.
+// MPI in this process: its start and its end, its errors as our errors, and communicators.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -11,14 +12,19 @@
 namespace gangway::mpi {
 
 void start(void (*poll_interrupt)());
-void poll_core_interrupt();      // the caller's hook
-void began_root();               // a root gang over this MPI
-void ended_root(bool in_order);  // one is gone; MPI is finalized at exit only if all ended in order
+// Calls the interrupt hook of the core, which start() was given.
+void poll_core_interrupt();
+void began_root();  // counts a root gang over this MPI
+// Counts a root gang as destroyed. `in_order`: it was shut down first. At exit MPI is finalized only if all
+// were.
+void ended_root(bool in_order);
 
-// Throws Error{gang} with MPI's own words.
+// Throws Error{gang} with MPI's text unless `answer` is MPI_SUCCESS.
 void check(int answer, const char* call);
 
-// Collective over `ranks` alone, who are all here. `tag` tells calls at one time apart.
+// Makes a communicator of `ranks`. Collective over these ranks alone; MPI waits for them without a deadline,
+// so the caller makes sure that all of them come. `tag` separates calls that run at the same time. copy_of
+// takes all ranks.
 MPI_Comm subset(MPI_Comm comm, std::span<const int> ranks, int tag);
 MPI_Comm copy_of(MPI_Comm comm, int tag);
 
