@@ -14,7 +14,7 @@ template <typename... Parts>
        "): ", why...);
 }
 
-// What has been done of one microbatch on one stage.
+// What a row has done with one microbatch on one stage so far.
 struct Progress {
   bool forward = false, backward = false, weight = false;
   bool received_forward = false, received_backward = false, sent_forward = false, sent_backward = false;
@@ -155,11 +155,12 @@ class RowChecker {
   size_t rank_ = 0, index_ = 0;
 };
 
-// A send and a receive of one pair of ranks meet in the order in which they are started.
+// The messages of a pair of ranks are received in the order in which they were sent, so both rows need the
+// same order.
 void check_pairs(const Schedule& schedule) {
   struct Move {
     bool forward;
-    int receiver, microbatch;  // the receiving stage
+    int receiver, microbatch;  // `receiver` is a stage
     bool operator==(const Move&) const = default;
   };
   struct Lists {

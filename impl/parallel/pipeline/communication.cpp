@@ -10,7 +10,7 @@ namespace {
 
 struct Event {
   double time;
-  bool starts;  // an end comes before the starts of its time
+  bool starts;  // at equal times, ends come before starts
   size_t rank, index;
 };
 
@@ -35,7 +35,7 @@ void refuse_actions(const Schedule& schedule, bool (*unwanted)(ActionKind) noexc
         fail(Code::invalid_argument, "schedule: rank ", rank, " has ", text_of(a), " already; ", words);
 }
 
-// The stages that the rest of a row uses next, in order of use.
+// The next stages, at most `most`, that the row uses from action `from` on, in order of use.
 std::vector<int> next_stages(const ScheduleRow& row, size_t from, size_t most) {
   std::vector<int> out;
   for (size_t i = from; i < row.size() && out.size() < most; ++i) {
@@ -64,7 +64,7 @@ ScheduleRow shard_row(const ScheduleRow& row, int microbatches, int stages, size
   };
   std::vector<int> to_reduce;
   for (size_t i = 0; i < row.size(); ++i) {
-    const bool paired = i > 0 && row[i - 1].fused_next;  // the pair stays together
+    const bool paired = i > 0 && row[i - 1].fused_next;  // a fused pair stays together
     if (!paired) keep(next_stages(row, i, most));
     out.push_back(row[i]);
     if (row[i].kind == ActionKind::backward || row[i].kind == ActionKind::weight_gradient)

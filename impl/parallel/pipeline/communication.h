@@ -1,4 +1,4 @@
-// Adds to a schedule of computations what moves data.
+// Adds the actions that move data to a schedule of computations.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -7,14 +7,15 @@
 
 namespace gangway {
 
-// A send right behind the computation whose output it sends, and its receive in the peer's row where that rank stands at
-// that time. So every pair stands at the same place of one order of all ranks, and no transport can block for ever.
-// INVALID_ARGUMENT: the schedule is not correct, or it has sends already.
+// Adds each send directly after the computation whose output it sends, and its receive to the peer's row at
+// the same point of simulated time. All pairs therefore have the same order on all ranks, so no transport
+// blocks for ever. INVALID_ARGUMENT: the schedule is not correct, or it has sends or receives already.
 Schedule with_communication(const Schedule& schedule);
 
-// UNSHARD before a stage is used and RESHARD when it is not among the next `most_unsharded` stages of its rank any more,
-// at most so many at a time; REDUCE_GRAD after its last weight half.
-// INVALID_ARGUMENT: the schedule has such actions already, or `most_unsharded` is below 1.
+// Adds an UNSHARD before a stage is used, and a RESHARD when the stage is no longer among the next
+// `most_unsharded` stages that its rank uses. At most that many stages are unsharded at a time. Adds a
+// REDUCE_GRAD after the last weight half of a stage. INVALID_ARGUMENT: the schedule has such actions already,
+// or `most_unsharded` is below 1.
 Schedule with_fsdp(const Schedule& schedule, int most_unsharded = 3);
 
 }  // namespace gangway

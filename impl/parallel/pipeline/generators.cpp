@@ -10,11 +10,11 @@ namespace {
 
 using enum ActionKind;
 
-// The row of one rank while it is made. Every stage takes its microbatches in order. Microbatches past the last are
-// dropped: a schedule that is written for more runs them as gaps.
+// Builds the row of one rank. Every stage takes its microbatches in order. Actions for microbatches after the
+// last are dropped: a schedule that is written for more microbatches leaves gaps in their place.
 class RowMaker {
  public:
-  // `stages`: of this rank, in the order of the model.
+  // `stages` are the stages of this rank, in the order of the model. Chunk i is the i-th of them.
   RowMaker(const std::vector<int>& stages, int microbatches) : microbatches_(microbatches) {
     for (const int stage : stages) chunks_.push_back({stage, 0, 0, {}});
   }
@@ -29,12 +29,12 @@ class RowMaker {
     at(chunk).waiting.push_back(at(chunk).backwards);
     add(chunk, input_gradient, at(chunk).backwards++);
   }
-  // Of the oldest input gradient whose weight half waits.
+  // Adds the weight half of the oldest input gradient that has none yet.
   void add_weight_gradient(int chunk) {
     add(chunk, weight_gradient, at(chunk).waiting.front());
     at(chunk).waiting.pop_front();
   }
-  // A forward and a backward that run together; where one is dropped, the other stands alone.
+  // Adds a forward and a backward that run together. If one of them is dropped, the other is added alone.
   void add_fused(int forward_chunk, int backward_chunk) {
     const size_t before = row_.size();
     add_forward(forward_chunk);
@@ -49,7 +49,7 @@ class RowMaker {
   struct Chunk {
     int stage = 0;
     int forwards = 0, backwards = 0;
-    std::deque<int> waiting;  // microbatches whose weight half is to come
+    std::deque<int> waiting;  // microbatches whose weight half is still to come
   };
   Chunk& at(int chunk) { return chunks_[static_cast<size_t>(chunk)]; }
   void add(int chunk, ActionKind kind, int microbatch) {
@@ -72,23 +72,23 @@ struct Shape {
   int ranks, microbatches, chunks;  // P, M, v
 };
 
-// All microbatches of one stage, then of the next: GPipe with one stage a rank.
+// Runs all microbatches of one stage, then those of the next. With one stage per rank this is GPipe.
 ScheduleRow looped_bfs(RowMaker row, int, const Shape& s) {
   for (int c = 0; c < s.chunks; ++c) row.add_forward(c, s.microbatches);
   for (int c = s.chunks - 1; c >= 0; --c) row.add_backward(c, s.microbatches);
   return row.take();
 }
 
-// Interleaved 1F1B and ZB1P differ in the warm-up and in what a backward is.
+// Interleaved 1F1B and ZB1P differ in the warm-up and in how a backward is split.
 struct Interleaving {
   int warm_up = 0;
-  bool split = false;  // I, and W `delay` backwards later
+  bool split = false;  // a backward is an I, and a W `delay` backwards later
   int delay = 0;
 };
 
 ScheduleRow interleaved(RowMaker row, const Shape& s, const Interleaving& how) {
   const int rounds = std::max(1, s.microbatches / s.ranks);
-  const int group = s.microbatches / rounds;  // microbatches of one stage in a run
+  const int group = s.microbatches / rounds;  // microbatches that one stage runs in succession
   const int total = s.microbatches * s.chunks;
   const auto forward_chunk = [&](int k) { return k / group % s.chunks; };
   const auto backward_chunk = [&](int k) { return s.chunks - 1 - forward_chunk(k); };
@@ -116,7 +116,7 @@ ScheduleRow zb_h1(RowMaker row, int rank, const Shape& s) {
                      {.warm_up = (s.chunks - 1) * group + s.ranks - 1 - rank, .split = true, .delay = rank});
 }
 
-// 2 (P - r) - 1 forwards come before the first backward.
+// 2 (P - r) - 1 forwards come before the first backward, one more than the warm-up.
 ScheduleRow zb_h2(RowMaker row, int rank, const Shape& s) {
   return interleaved(std::move(row), s,
                      {.warm_up = 2 * (s.ranks - rank) - 2, .split = true, .delay = 2 * rank});
@@ -156,7 +156,7 @@ ScheduleRow zbv(RowMaker row, int rank, const Shape& s) {
 
 ScheduleRow dualpipev(RowMaker row, int rank, const Shape& s) {
   const int below = s.ranks - 1 - rank;
-  std::deque<int> weights;  // chunks whose weight half waits
+  std::deque<int> weights;  // chunks whose weight half is still to come
   const auto input_half = [&](int chunk) {
     row.add_input_gradient(chunk);
     weights.push_back(chunk);
@@ -188,7 +188,7 @@ ScheduleRow dualpipev(RowMaker row, int rank, const Shape& s) {
     row.add_backward(1);
     row.add_fused(1, 0);
   }
-  // The second half of these backwards leaves its weight halves for the end.
+  // The second half of these backwards postpones its weight halves to the end of the row.
   bool split = false;
   for (int i = 0; i < rank + 1; ++i) {
     const bool middle = i == (rank + 1) / 2;
@@ -207,12 +207,12 @@ ScheduleRow dualpipev(RowMaker row, int rank, const Shape& s) {
 
 struct Builtin {
   const char* name;
-  int chunks;    // stages a rank when nothing is asked
-  bool one;      // takes one stage a rank
-  bool several;  // takes more (`chunks` alone where v is set)
-  bool v;        // stages lie in a V
-  bool grouped;  // M must be a multiple of max(1, M / P)
-  int least;     // microbatches, in ranks
+  int chunks;    // default number of stages per rank
+  bool one;      // allows one stage per rank
+  bool several;  // allows several stages per rank (exactly `chunks` if `v` is set)
+  bool v;        // the stages lie in a V
+  bool grouped;  // with several stages per rank M must be a multiple of max(1, M / P)
+  int least;     // the least number of microbatches, as a multiple of P
   ScheduleRow (*make)(RowMaker, int rank, const Shape&);
 };
 

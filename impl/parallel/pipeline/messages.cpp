@@ -7,7 +7,7 @@ namespace {
 
 Channel channel_of(Way way) { return way == Way::forward ? Channel::pp_next : Channel::pp_previous; }
 
-// In a pair the sender is rank 0, the receiver 1.
+// In the gang of a pair the sender is rank 0 and the receiver rank 1.
 Collective record(CollectiveOp op, void* data, size_t count, DType dtype) {
   Collective c;
   c.op = op;
@@ -24,7 +24,7 @@ Collective record(CollectiveOp op, void* data, size_t count, DType dtype) {
 
 }  // namespace
 
-// --- the pool: the smallest room that is large enough, else a new one
+// --- the pool: it gives the smallest free memory that is large enough, or new memory
 
 Tensor MessagePool::take(DType dtype, const Shape& shape) {
   const size_t bytes = static_cast<size_t>(shape.count()) * item_bytes(dtype);
@@ -70,7 +70,7 @@ size_t MessagePool::bytes() const {
   return bytes;
 }
 
-// --- dims
+// --- headers
 
 MessageHeader MessageHeader::of(const Specs& specs) {
   if (specs.size() > kMostTensors)
@@ -106,7 +106,7 @@ Specs MessageHeader::specs() const {
 struct Messages::Arrival {
   Way way;
   int peer;
-  std::unique_ptr<MessageHeader> header;  // null: the dims were known
+  std::unique_ptr<MessageHeader> header;  // null: the shapes were known
   WorkPtr header_work, work;
   Values tensors;
   bool arrived = false;
@@ -187,7 +187,8 @@ Messages::ArrivalPtr Messages::receive(Way way, int peer, const Specs* known, St
     unasked_.push_back(arrival);
     return arrival;
   }
-  ask_up_to(nullptr, way, peer, stream);  // whose dims are still under way, and that come before it
+  // Earlier messages may still wait for their headers; their tensors come first.
+  ask_up_to(nullptr, way, peer, stream);
   for (const Spec& spec : *known) arrival->tensors.push_back(pool_.take(spec.dtype, spec.shape));
   arrival->work = start(way, CollectiveOp::recv, peer, arrival->tensors, stream);
   std::erase_if(asked_, [](const auto& weak) { return weak.expired(); });
@@ -195,8 +196,9 @@ Messages::ArrivalPtr Messages::receive(Way way, int peer, const Specs* known, St
   return arrival;
 }
 
-// Asks for the tensors of all messages of this pair and way up to `last` (null: all), in the order of receive(). Each waits
-// for its dims; this pair's are on their way, those of other peers may not be sent yet.
+// Starts the receives of the tensors of this peer and direction whose headers are still awaited, in the order
+// of receive(), up to `last` (null: all). It waits for each header. It leaves out other peers, because they
+// may not have sent theirs.
 void Messages::ask_up_to(const Arrival* last, Way way, int peer, Stream& stream) {
   for (auto at = unasked_.begin(); at != unasked_.end();) {
     const ArrivalPtr arrival = *at;
@@ -218,8 +220,8 @@ void Messages::ask_up_to(const Arrival* last, Way way, int peer, Stream& stream)
 const Values& Messages::arrive(const ArrivalPtr& arrival, Stream& stream) {
   if (arrival->arrived) return arrival->tensors;
   if (arrival->work == nullptr) ask_up_to(arrival.get(), arrival->way, arrival->peer, stream);
-  // A caller that computes may next wait for the device, and nothing sends the headers that are still outstanding meanwhile,
-  // which peers wait for. So the wait is here, where they are driven.
+  // The caller may next wait for the device, and then nothing would drive the headers that this rank still
+  // sends and that peers wait for. So the host waits here, where it drives them.
   if (gang_->engine().facts().moves_device_memory) arrival->work->wait(Deadline::never());
   arrival->work->order(stream);
   arrival->arrived = true;

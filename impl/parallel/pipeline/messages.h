@@ -1,10 +1,11 @@
-// Tensors on their way between the stages of a pipeline: outputs to the next stage, gradients to the stage before.
+// Messages between the stages of a pipeline: outputs to the next stage, gradients to the previous stage.
 //
-// What is sent is copied into memory of its own first, which peers reach directly where the ranks share some: the sender
-// computes on, and the receiver needs no help of it. Each sender and receiver have a gang of their own, with a channel for
-// each way: on one rank it has sends alone, on the other receives alone, in the order of the program, so no message holds
-// another one back but those of its own way. A message has at most 8 tensors. A receiver who does not know their dims gets
-// them ahead, as a value of the host.
+// A message is copied to memory of this object first, which peers read directly if the ranks share memory.
+// The sender can therefore go on computing, and the receiver does not need the sender's help. Each pair of a
+// sender and a receiver has a gang of its own, with one channel per direction. One of its ranks only sends
+// and the other only receives, in the order of the program, so a message waits only for earlier messages of
+// its own direction. A message has at most 8 tensors. If the receiver does not know their shapes, a header
+// with the shapes travels ahead, as a value of the host.
 //
 // Thread rule: one thread at a time; send and receive never wait for peers.
 #pragma once
@@ -23,28 +24,28 @@ namespace gangway {
 
 enum class Way : uint8_t { forward, backward };
 
-// Tensors whose memory is used again: taken, then given back. Memory that was lent and is still held when its turn comes is
-// left to its holder and replaced.
+// A pool of tensors: memory is taken, given back and used again. Memory that was lent, and that its holder
+// still has when it would be used again, is left to the holder and replaced by new memory.
 class MessagePool {
  public:
   explicit MessagePool(std::shared_ptr<Allocator> from) : from_(std::move(from)) {}
   Tensor take(DType dtype, const Shape& shape);
   Tensor copy_of(const Tensor& tensor, Ops& ops, Stream& stream);  // row-major
-  void give(const Tensor& tensor);  // from take or copy_of; any other tensor: nothing
-  void lend(const Tensor& tensor);  // it may be held after give()
-  size_t bytes() const;             // of all, taken or not
+  void give(const Tensor& tensor);  // ignores a tensor that is not of this pool
+  void lend(const Tensor& tensor);  // the holder may keep it after give()
+  size_t bytes() const;             // of all memory, taken or free
 
  private:
   struct Room {
     std::shared_ptr<Buffer> buffer;
     bool taken = false, lent = false;
   };
-  Room* room_of(const Tensor& tensor);  // null: none of these
+  Room* room_of(const Tensor& tensor);  // null: the tensor is not of this pool
   const std::shared_ptr<Allocator> from_;
   std::vector<Room> rooms_;
 };
 
-// The dims of a message.
+// The dtypes and shapes of a message.
 struct MessageHeader {
   static constexpr size_t kMostTensors = 8;
   struct Entry {
@@ -60,28 +61,32 @@ struct MessageHeader {
 
 class Messages {
  public:
-  // Collective over `gang`. `stage_rank`: its rank of each stage.
+  // Collective over `gang`. `stage_rank` has the rank of each stage in `gang`.
   Messages(GangPtr gang, Ops& ops, const std::vector<int>& stage_rank);
   ~Messages();  // never waits
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  // What is received. The tensors are there for the stream after arrive(), until release().
+  // A message to be received. The stream may use its tensors after arrive() and until release().
   struct Arrival;
   using ArrivalPtr = std::shared_ptr<Arrival>;
 
-  // Starts. `tensors` are this object's pool's; they are given back when they have been received. `with_dims`: ahead.
+  // Starts a send. `tensors` are of this object's pool, which gets them back when they have been received.
+  // `with_dims`: the header travels ahead.
   void send(Way way, int peer, Values tensors, bool with_dims, Stream& stream);
-  // Starts. `known` null: the dims come ahead, and the tensors themselves are asked for in arrive().
+  // Starts a receive. If `known` is null, the header travels ahead, and arrive() starts the receive of the
+  // tensors.
   ArrivalPtr receive(Way way, int peer, const Specs* known, Stream& stream);
-  // Waits, on a device, until the tensors are here: what this rank sent before gets on meanwhile.
+  // Orders the stream after the arrival. On a device the host waits for it, and meanwhile drives earlier
+  // sends of this rank.
   const Values& arrive(const ArrivalPtr& arrival, Stream& stream);
   void release(const ArrivalPtr& arrival);
-  // Later work of the stream comes after all that was sent has been received.
+  // Orders later work of the stream after the receipt of all that was sent.
   void finish(Stream& stream);
-  // Local: peers that wait for this rank hear of the error.
+  // Breaks the gangs, so that peers that wait for this rank get the error. Local.
   void abort(const Error& error) noexcept;
-  const std::vector<GangPtr>& gangs() const { return all_; }  // the gang given, then those of pairs
+  // The gang given, then those of the pairs.
+  const std::vector<GangPtr>& gangs() const { return all_; }
 
   MessagePool& pool() { return pool_; }
   const MessagePool& pool() const { return pool_; }
@@ -94,7 +99,7 @@ class Messages {
     std::shared_ptr<MessageHeader> header;  // null: the receiver knows the dims
     WorkPtr work, header_work;
   };
-  // From this rank to `peer`, or the other way.
+  // The gang in which this rank sends to `peer`, or receives from it.
   Gang& pair(CollectiveOp op, int peer) const;
   WorkPtr start(Way way, CollectiveOp op, int peer, const Values& tensors, Stream& stream);
   WorkPtr start(CollectiveOp op, int peer, MessageHeader& header);
@@ -105,11 +110,12 @@ class Messages {
 
   const GangPtr gang_;
   Ops& ops_;
-  std::map<std::pair<int, int>, GangPtr> pairs_;  // {sender, receiver}; those of this rank
+  // This rank's pairs, by {sender, receiver}.
+  std::map<std::pair<int, int>, GangPtr> pairs_;
   std::vector<GangPtr> all_;
   MessagePool pool_;
   std::deque<Sent> sent_;           // oldest first
-  std::deque<ArrivalPtr> unasked_;  // their dims are awaited, in the order of receive()
+  std::deque<ArrivalPtr> unasked_;  // wait for their headers, in the order of receive()
   std::vector<std::weak_ptr<Arrival>> asked_;
 };
 

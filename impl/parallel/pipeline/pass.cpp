@@ -65,7 +65,7 @@ void SchedulePass::add_to_trace(TraceEvent::Kind kind, const Action& action, int
   if (events_ != nullptr) events_->push_back(event);
   if (!tracer_.on()) return;
   add(tracer_, event);
-  if (action.stage < 0) tracer_.flush();  // the end of the pass
+  if (action.stage < 0) tracer_.flush();  // the pass has ended
 }
 
 bool SchedulePass::skipped(const Action& action) const {
@@ -124,7 +124,7 @@ void SchedulePass::move(const Action& action, Stream& stream) {
       return;
     }
     default: {
-      // The gradients of what this stage made have its dims.
+      // The gradients of this stage's outputs have the shapes of the outputs.
       const Specs specs = floating(place.outputs);
       if (place.outputs.empty()) refuse(action, "the forward of this microbatch comes later");
       place.gradient = messages_.receive(Way::backward, rank_of(action.stage + 1), &specs, stream);
@@ -173,7 +173,8 @@ void SchedulePass::done(std::span<const Tensor> outputs, Stream& stream) {
   current_ = nullptr;
 }
 
-// A copy, for a stage of this rank as well: its weight half may come after that of the stage that made it.
+// Copies the outputs even for a stage of this rank: the next stage's weight half, which reads them, may come
+// after that of the stage that made them.
 void SchedulePass::end_forward(const Action& action, std::span<const Tensor> outputs, Stream& stream) {
   Place& place = at(action.stage, action.microbatch);
   if (action.stage + 1 < schedule_.stages()) {

@@ -1,14 +1,15 @@
-// One pass of a rank through its row of a schedule. It moves the tensors between stages and says what to compute next,
-// with the tensors to compute from; who calls it computes. So a model of this library (runtime.h) and a caller's own
-// compute run by the same code.
+// One pass of a rank through its row of a schedule. The pass moves the tensors between the stages and returns
+// the next action to compute, with its inputs; the caller computes it. A model of this library (runtime.h)
+// and a caller's own computations therefore run by the same code.
 //
 //   SchedulePass pass(messages, schedule, rank);
 //   for (PassAction action; pass.next(action, stream);) pass.done(compute(action), stream);
 //
-// Sends start behind the computation and receives early, where the schedule has them; a receive is waited for where its
-// tensors are used. Stages of one rank hand over without a send.
+// A send starts after its computation, and a receive starts early, both where the schedule has them. The pass
+// waits for a receive only where its tensors are used. Two stages of one rank pass their tensors on without a
+// send.
 //
-// Thread rule: one thread at a time; all ranks of the gang pass together.
+// Thread rule: one thread at a time; all ranks of the gang run the pass together.
 #pragma once
 
 #include <span>
@@ -21,45 +22,51 @@
 namespace gangway {
 
 struct PassAction {
-  ActionKind kind = ActionKind::forward;  // F, B, I, W, or one of FSDP's; sends and receives are the pass's
+  // F, B, I, W, or an action of FSDP. The pass itself runs sends and receives.
+  ActionKind kind = ActionKind::forward;
   int stage = 0;
   int microbatch = -1;
-  // F: what the stage before made (the first stage: nothing). B, I: gradients of what this stage made, absent where that
-  // is no floating tensor (the last stage: nothing). They stay until the end of the stage's B or W of this microbatch.
+  // F: the outputs of the previous stage; empty for the first stage. B and I: the gradients of this stage's
+  // outputs, absent where an output is not of a floating dtype; empty for the last stage. The tensors stay
+  // valid until the end of this stage's B or W of this microbatch.
   Values inputs;
 };
 
-// What a message of a stage's forward will be, where it is known before.
+// Knows the shapes of forward messages before they are sent.
 class KnownSpecs {
  public:
   virtual ~KnownSpecs() = default;
-  // Of what stage `stage` takes from the stage before; null: the dims travel with the tensors. Equal on all ranks.
+  // What stage `stage` gets from the previous stage; null: not known, so a header travels with the tensors.
+  // All ranks return the same.
   virtual const Specs* inputs_of(int stage, int microbatch) const = 0;
 };
 
 class SchedulePass {
  public:
-  // `schedule`: checked, with sends and receives; it and `messages` outlive the pass. `forward_only`: its forwards and
-  // what they need. `known` null: nothing is known. `events` (or null) gets what happens.
+  // `schedule` is checked and has sends and receives; it and `messages` outlive the pass. `forward_only` runs
+  // only the forwards and what they need. If `known` is null, no shapes are known. `events` may be null;
+  // otherwise the pass appends its trace to it.
   SchedulePass(Messages& messages, const Schedule& schedule, int rank, bool forward_only = false,
                const KnownSpecs* known = nullptr, std::vector<TraceEvent>* events = nullptr);
 
-  // False: the row is done, and all that was sent has been received. INVALID_STATE: done() comes first.
+  // Returns false when the row is done and all that was sent has been received. INVALID_STATE: done() has to
+  // come first.
   bool next(PassAction& action, Stream& stream);
-  // The action of next() is computed. F: `outputs` are the stage's outputs; B, I: the gradients of its inputs, one each,
-  // absent only where the input is no floating tensor. The last forward's and the first stage's gradients are the
-  // caller's. They are copied. INVALID_ARGUMENT: none, too many, or another shape or dtype than that of the input. INVALID_STATE: next()
-  // comes first.
+  // Ends the action of next(). F: `outputs` are the outputs of the stage. B and I: `outputs` are the
+  // gradients of the stage's inputs, one for each, absent only where the input is not of a floating dtype.
+  // They are copied. The outputs of the last stage and the gradients of the first stage's inputs stay with
+  // the caller. INVALID_ARGUMENT: no output, too many, or a gradient whose shape or dtype is not that of its
+  // input. INVALID_STATE: next() has to come first.
   void done(std::span<const Tensor> outputs, Stream& stream);
   bool waits_for_done() const { return current_ != nullptr; }
 
  private:
-  // Of one microbatch on one stage of this rank.
+  // The state of one microbatch on one stage of this rank.
   struct Place {
-    Messages::ArrivalPtr input, gradient;  // from another rank
-    Values x, dy;                          // from a stage of this rank
+    Messages::ArrivalPtr input, gradient;  // received from another rank
+    Values x, dy;                          // made by another stage of this rank
     Specs inputs, outputs;
-    Values to_next, to_previous;  // made, not sent yet
+    Values to_next, to_previous;  // made and not sent yet
   };
   Place& at(int stage, int microbatch) {
     return places_[static_cast<size_t>(stage * schedule_.microbatches + microbatch)];
@@ -72,7 +79,7 @@ class SchedulePass {
   void end_forward(const Action& action, std::span<const Tensor> outputs, Stream& stream);
   void end_backward(const Action& action, std::span<const Tensor> gradients, Stream& stream);
   void release(Place& place);
-  // Runs `body`, which the trace gets.
+  // Runs `body` and traces its times.
   template <typename Body>
   void traced(TraceEvent::Kind kind, const Action& action, Body&& body);
   bool is_traced() const { return events_ != nullptr || tracer_.on(); }
@@ -84,11 +91,11 @@ class SchedulePass {
   const bool forward_only_;
   const KnownSpecs* const known_;
   std::vector<TraceEvent>* const events_;
-  Tracer& tracer_;  // the rank's
+  Tracer& tracer_;  // of this rank
   std::vector<Place> places_;
   size_t next_ = 0;
   const Action* current_ = nullptr;
-  int64_t started_ns_ = 0;  // when next() gave it out; 0: not traced
+  int64_t started_ns_ = 0;  // when next() returned the action; 0: not traced
 };
 
 }  // namespace gangway

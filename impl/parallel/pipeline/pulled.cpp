@@ -45,7 +45,7 @@ void PulledPipeline::set_training(bool training) {
 
 bool PulledPipeline::next(PassAction& action, Stream& stream) {
   if (!pass_) pass_.emplace(*messages_, schedule_, gang_->rank(), !training_);
-  if (pass_->waits_for_done()) return pass_->next(action, stream);  // refuses, and nothing is broken
+  if (pass_->waits_for_done()) return pass_->next(action, stream);  // refuses without breaking the gang
   order_.enter(stream);
   const bool more =
       CollectiveCall(messages_->gangs(), "pipeline").run([&] { return pass_->next(action, stream); });

@@ -1,11 +1,11 @@
-// A pipeline of stages that the caller computes by itself: it asks for the next action, computes it, and hands the outputs
-// back. For a program with tensors, autograd and a loop of its own.
+// A pipeline whose stages the caller computes: the caller asks for the next action, computes it, and returns
+// its outputs. It is meant for programs with their own tensors, autograd and training loop.
 //
-// Several tensors may travel between two stages; their dims travel with them. What a forward gives to the next stage is
-// copied, and so are gradients. Ranks may be threads of one process.
+// Several tensors may travel between two stages, and their shapes travel with them. The outputs of forwards
+// and the gradients are copied. Ranks may be threads of one process.
 //
-// Thread rule: one thread at a time; all ranks of the gang take part in each pass. A pipeline that goes in the middle of a
-// pass breaks its gang, so that peers do not wait for it.
+// Thread rule: one thread at a time; all ranks of the gang take part in each pass. A pipeline that is
+// destroyed in the middle of a pass breaks its gang, so that peers do not wait for it.
 #pragma once
 
 #include <memory>
@@ -18,13 +18,18 @@
 namespace gangway {
 
 struct PulledOptions {
-  PipelineOptions pipeline;  // the schedule; microbatches are at least 1, the split of stages is the caller's
-  int shard_actions = 0;     // 0: no UNSHARD, RESHARD and REDUCE_GRAD; else most stages unsharded at a time
+  // Has the schedule. `microbatches` is at least 1; the caller splits the model into stages, so the options
+  // of the split have no effect.
+  PipelineOptions pipeline;
+  // 0: no UNSHARD, RESHARD and REDUCE_GRAD. Otherwise the largest number of stages that are unsharded at a
+  // time.
+  int shard_actions = 0;
 };
 
 class PulledPipeline {
  public:
-  // Collective; rank r of `gang` does row r. Refusals are agreed; MISMATCH: ranks with different schedules.
+  // Collective; rank r of `gang` runs row r. All ranks agree on a refusal. MISMATCH: the ranks have different
+  // schedules.
   PulledPipeline(Gang& gang, const PulledOptions& options);
   ~PulledPipeline();
   PulledPipeline(const PulledPipeline&) = delete;
@@ -36,14 +41,16 @@ class PulledPipeline {
   bool is_last(int stage) const { return stage + 1 == schedule_.stages(); }
   Device& device() { return gang_->device(); }
 
-  // Forwards alone, from the next pass on. Equal on all ranks. INVALID_STATE: in the middle of a pass.
+  // false: passes run only forwards, from the next pass on. Equal on all ranks. INVALID_STATE: a pass is
+  // under way.
   void set_training(bool training);
   bool training() const { return training_; }
-  // As SchedulePass::next and done. False: the pass is over; the next call begins another one.
+  // As SchedulePass::next and done. next() returns false when the pass has ended; the following call begins
+  // another pass.
   bool next(PassAction& action, Stream& stream);
   bool waits_for_done() const { return pass_ && pass_->waits_for_done(); }
   void done(std::span<const Tensor> outputs, Stream& stream);
-  // The caller may hold this input of the last next() for as long as it wants.
+  // Lets the caller keep this input of the last next() for as long as it wants.
   void lend(const Tensor& input) { messages_->pool().lend(input); }
 
  private:
@@ -52,7 +59,7 @@ class PulledPipeline {
   const Schedule schedule_;
   const std::unique_ptr<Messages> messages_;
   StreamOrder order_;
-  std::optional<SchedulePass> pass_;  // none: between two passes
+  std::optional<SchedulePass> pass_;  // none between two passes
   bool training_ = true;
 };
 

@@ -64,7 +64,7 @@ std::vector<int> pipeline_stages(const PipelineOptions& options, int ranks) {
   return make_schedule(options.schedule, {ranks, 2 * ranks, options.stages_per_rank}).stage_rank;
 }
 
-// What one pass has besides the pipeline's own.
+// The state of one pass.
 class Pipeline::Pass final : public KnownSpecs {
  public:
   Pass(Pipeline& pipeline, const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
@@ -84,7 +84,8 @@ class Pipeline::Pass final : public KnownSpecs {
     return specs.empty() ? nullptr : &specs;
   }
 
-  // The frame of a microbatch on a stage, from its forward to the end of its weight half: the first free one.
+  // Takes the first free frame for a microbatch on a stage, from its forward until the end of its weight
+  // half.
   Frame& take_frame(int stage, int microbatch, std::vector<std::unique_ptr<Frame>>& frames,
                     const std::shared_ptr<Allocator>& memory) {
     size_t index = 0;
@@ -111,7 +112,8 @@ class Pipeline::Pass final : public KnownSpecs {
   const std::vector<Values>& inputs;
   const Recompute recompute;
   LossSink& loss;
-  std::vector<Values> losses;  // of microbatches whose backward has not come yet, by microbatch
+  // By microbatch, for those whose backward has not run yet.
+  std::vector<Values> losses;
 
  private:
   size_t place(int stage, int microbatch) const {
@@ -136,7 +138,7 @@ Pipeline::~Pipeline() = default;
 
 namespace {
 
-// Stages of this rank, each with the groups that its modules and the groups around them have.
+// For each stage of this rank, the parameter groups that hold a parameter of the stage.
 std::vector<std::vector<ParamGroup*>> groups_by_stage(const StageCut& cut, const FsdpState& fsdp) {
   std::vector<std::vector<ParamGroup*>> all(cut.stages().size());
   for (size_t s = 0; s < cut.stages().size(); ++s) {
@@ -152,7 +154,7 @@ std::vector<std::vector<ParamGroup*>> groups_by_stage(const StageCut& cut, const
   return all;
 }
 
-// The most units that a row of an own schedule has unsharded at a time.
+// The largest number of parameter groups that a row of a caller's schedule has unsharded at the same time.
 int most_groups_of(const ScheduleRow& row, const std::vector<std::vector<ParamGroup*>>& by_stage) {
   std::set<int> stages;
   size_t most = 0;
@@ -221,11 +223,12 @@ bool Pipeline::check(const Context& ctx, const std::vector<Specs>& microbatches)
                      [&](const Specs& microbatch) { return travelling_.contains(key_of(ctx, microbatch)); });
 }
 
-// The answer of each stage goes to all ranks of the pipeline: what it gives, nothing if it does not know (then later
-// stages are not asked), or -1: it refuses.
+// Each stage's answer goes to all ranks of the pipeline. The answer is its outputs; nothing if it does not
+// know them (then later stages are not asked); or -1 if it refuses.
 void Pipeline::learn(Context ctx, const std::vector<Specs>& microbatches,
                      void (*check_outputs)(const Specs&)) {
-  const bool is_alone = !gangs_.pp()->has_peers();  // over a fake gang, where a plan counts one rank's bytes
+  // A fake gang has no peers. A plan (which counts the bytes of one rank) runs over one.
+  const bool is_alone = !gangs_.pp()->has_peers();
   for (ctx.microbatch = 0; ctx.microbatch < static_cast<int>(microbatches.size()); ++ctx.microbatch) {
     const Specs& inputs = microbatches[static_cast<size_t>(ctx.microbatch)];
     if (travelling_.contains(key_of(ctx, inputs))) continue;
@@ -247,14 +250,14 @@ void Pipeline::learn(Context ctx, const std::vector<Specs>& microbatches,
         std::memcpy(&answer, told.data(), sizeof answer);
       }
       if (refusal) throw *refusal;
-      if (answer.count < 0) return;  // the rank that refuses throws
+      if (answer.count < 0) return;  // the rank whose stage refuses throws
       x = answer.specs();
     }
     travelling_[key_of(ctx, inputs)] = std::move(travelling);
   }
 }
 
-// What a stage of this rank says it makes of x.
+// The outputs of a stage of this rank for inputs `x`, as its modules compute them.
 Specs Pipeline::made_of(Context& ctx, int stage, Specs x, const Specs& inputs,
                         void (*check_outputs)(const Specs&)) {
   const Stage& range = cut_->stages()[static_cast<size_t>(stage)];
@@ -278,7 +281,8 @@ void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recomp
                    LossSink& loss) {
   try {
     run_pass(ctx, inputs, recompute, loss);
-  } catch (const Error& error) {  // the gangs of pairs are no other's
+    // Only this pipeline has the gangs of the pairs, so nobody else breaks them.
+  } catch (const Error& error) {
     messages_->abort(error);
     throw;
   } catch (...) {
@@ -299,7 +303,7 @@ void Pipeline::run_pass(const Context& ctx, const std::vector<Values>& inputs, R
   SchedulePass pass(*messages_, schedule(static_cast<int>(inputs.size())), cut_->rank(), !ctx.training, &own);
   for (PassAction action; pass.next(action, ctx.stream);) {
     poll_interrupt_at_times();
-    const StackScope scope(ctx.temporaries);  // what a forward without a frame gives
+    const StackScope scope(ctx.temporaries);  // holds the outputs of a forward without a frame
     const Values made = compute(own, action);
     pass.done(made, ctx.stream);
     const bool ended = action.kind == ActionKind::backward || action.kind == ActionKind::weight_gradient;

@@ -1,10 +1,12 @@
-// Runs the stages of a model that is cut (stage.h) as a schedule says: microbatches through their frames, FSDP's groups by
-// the schedule's UNSHARD, RESHARD and REDUCE_GRAD.
+// Runs the stages of a model that is cut (stage.h) by a schedule: it computes microbatches in their frames,
+// and unshards, reshards and reduces FSDP's parameter groups where the schedule has UNSHARD, RESHARD and
+// REDUCE_GRAD.
 //
-// A stage's groups are unsharded and resharded by the schedule alone; the wrappers around modules leave both to it. Full
-// gradients are summed unsharded, in the order of the weight halves, which is that of the microbatches in every built-in
-// schedule, and are reduced once, by REDUCE_GRAD. A group that several stages of one rank use (a tied embedding on a V
-// map) is resharded and reduced with the last of them.
+// Only the schedule unshards and reshards the parameter groups of a stage; the wrappers around modules do
+// neither. Full gradients are summed unsharded, in the order of the weight halves, which in every built-in
+// schedule is the order of the microbatches. REDUCE_GRAD reduces them once. A parameter group that several
+// stages of one rank use (a tied embedding with V-shaped stages) is resharded and reduced with the last of
+// these stages.
 //
 // Thread rule: one thread at a time; run and learn are collective over the pp gang.
 #pragma once
@@ -20,14 +22,15 @@
 
 namespace gangway {
 
-// Stages, sends and receives of a pass with so many microbatches, and FSDP's actions with at most `most_unsharded` stages
-// unsharded at a time (0: none are added), checked. INVALID_ARGUMENT by the schedule's own rules, and for an own schedule
-// of other ranks or microbatches.
+// Returns a checked schedule for passes of `microbatches` microbatches, with sends and receives, and with
+// FSDP's actions for at most `most_unsharded` unsharded stages at a time (0: without them). INVALID_ARGUMENT:
+// what the schedule's own rules refuse, or an own schedule for another number of ranks or microbatches.
 Schedule pipeline_schedule(const PipelineOptions& options, int ranks, int microbatches, int most_unsharded);
-// The rank of each stage, whatever the number of microbatches.
+// The rank of each stage, which does not depend on the number of microbatches.
 std::vector<int> pipeline_stages(const PipelineOptions& options, int ranks);
 
-// What the last stage gives, in order of the microbatches. Fused losses (Context::fused_loss) are made by then.
+// Takes the outputs of the last stage, in the order of the microbatches. Fused losses (Context::fused_loss)
+// have their values by then.
 class LossSink {
  public:
   virtual ~LossSink() = default;
@@ -36,7 +39,7 @@ class LossSink {
 
 class Pipeline {
  public:
-  // `cut` has the model's chain; groups, memory and frames are the model's.
+  // `cut` cuts the model's chain. `memory` and `frames` are the model's.
   Pipeline(std::unique_ptr<StageCut> cut, const PipelineOptions& options, Gangs& gangs, Ops& ops,
            std::shared_ptr<Allocator> memory, std::vector<std::unique_ptr<Frame>>& frames);
   ~Pipeline();
@@ -44,31 +47,36 @@ class Pipeline {
   StageCut& cut() { return *cut_; }
   const StageCut& cut() const { return *cut_; }
   bool has_loss() const { return cut_->is_here(cut_->last_stage()); }
-  // Groups whose values are unsharded at the same time on this rank, at most: room for so many is needed.
+  // The largest number of parameter groups whose values are unsharded at the same time on this rank. The
+  // slots of memory must hold that many.
   int most_groups(const FsdpState& fsdp) const;
   size_t message_bytes() const { return messages_ == nullptr ? 0 : messages_->pool().bytes(); }
-  // Collective over pp, when all groups stand and have their storage.
+  // Collective over pp. All parameter groups exist and have their storage.
   void bind(FsdpState& fsdp);
 
-  // The number of microbatches of a step that asks for so many. INVALID_ARGUMENT: the model was made for another one.
+  // The number of microbatches of a step that asks for `asked`. INVALID_ARGUMENT: the model was made for
+  // another number.
   int microbatches(int asked) const;
-  // Local, in a check phase: throws what the schedule refuses of such microbatches (inputs, then targets). False: what
-  // travels between the stages is not known yet, learn comes first.
+  // Local; runs in a check phase. Throws what the schedule refuses of these microbatches (each: inputs, then
+  // targets). Returns false if the shapes between the stages are not known yet; then learn() comes first.
   bool check(const Context& ctx, const std::vector<Specs>& microbatches);
-  // In the next check phase, on all ranks together: each stage says what it gives for what it gets. Throws on the rank
-  // whose stage refuses; `check_outputs` looks at what the last stage gives, if that is known.
+  // Collective; runs in the next check phase. Each stage computes the shapes of its outputs from those of its
+  // inputs. Throws on the rank whose stage refuses its inputs. `check_outputs` checks the outputs of the last
+  // stage, if they are known.
   void learn(Context ctx, const std::vector<Specs>& microbatches, void (*check_outputs)(const Specs&));
-  // One pass: forwards, and with ctx.training backwards. `inputs`: of each microbatch, inputs, then targets.
+  // Runs one pass: all forwards, and with ctx.training all backwards. Each entry of `inputs` has the inputs
+  // of a microbatch, then its targets.
   void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
 
  private:
   struct Group {
     ParamGroup* group;
-    std::vector<int> stages;  // of this rank, that use it
+    std::vector<int> stages;  // the stages of this rank that use the group
     int unsharded = 0, to_reduce = 0;
   };
   class Pass;
-  using Travelling = std::vector<Specs>;  // what each stage takes; from the first that is not known on: empty
+  // The inputs of each stage; empty from the first stage on whose inputs are not known.
+  using Travelling = std::vector<Specs>;
 
   const Schedule& schedule(int microbatches);
   Specs made_of(Context& ctx, int stage, Specs x, const Specs& inputs, void (*check_outputs)(const Specs&));
@@ -85,7 +93,7 @@ class Pipeline {
   std::unique_ptr<Messages> messages_;
   std::vector<Group> groups_;
   TiedParameters* tied_ = nullptr;
-  std::map<int, Schedule> schedules_;             // by microbatches
+  std::map<int, Schedule> schedules_;             // by number of microbatches
   std::map<std::string, Travelling> travelling_;  // by the specs of a microbatch
 };
 

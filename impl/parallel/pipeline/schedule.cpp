@@ -22,7 +22,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// The number at the start of `text`, which is taken off; -1: there is none in [0, most).
+// Takes the number at the start of `text` off it. Returns -1 if there is none in [0, most).
 int take_number(std::string_view& text, int most) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -103,7 +103,7 @@ void place_stages(Schedule& schedule) {
       fail(Code::invalid_argument, "schedule: no row computes stage ", stage, ", but one computes stage ",
            schedule.stage_rank.size() - 1);
   if (schedule.stage_rank.empty()) fail(Code::invalid_argument, "schedule: no row computes anything");
-  // Also bounds what the checker allocates by the length of the text.
+  // This check also bounds the checker's memory by the length of the text.
   if (forwards != schedule.stage_rank.size() * static_cast<size_t>(schedule.microbatches))
     fail(Code::invalid_argument, "schedule: ", forwards, " forwards; ", schedule.stage_rank.size(),
          " stages and microbatches up to ", schedule.microbatches - 1, " need ",

@@ -1,4 +1,4 @@
-// The clock of the checker: each rank does its row in order, and waits where an input is not there yet.
+// The simulation of a schedule: each rank runs its row in order, and waits where an input has not arrived.
 #include <algorithm>
 #include <limits>
 
@@ -45,7 +45,7 @@ class Clock {
     return s_.stage_rank[static_cast<size_t>(a)] == s_.stage_rank[static_cast<size_t>(b)];
   }
 
-  // When the input of `stage` from its neighbour is there.
+  // When the input of `stage` from its neighbour `from` arrives.
   double arrival(int from, int stage, int microbatch, const std::vector<double>& made,
                  const std::vector<double>& sent, const std::vector<double>& posted) const {
     const double ready = made[at(from, microbatch)];
@@ -137,7 +137,7 @@ class Clock {
     if (transport_ == Transport::buffered && is_receive(a.kind))
       start = std::max(start, mark(other) + transfer_);
     if (transport_ == Transport::rendezvous && mark(other) == kNever) {
-      // Both must stand here; the one that steps last does both.
+      // Both ranks must have reached it. The rank that steps last finishes it for both.
       if (next_[peer] == s_.rows[peer].size() || s_.rows[peer][next_[peer]] != other) return false;
       start = std::max({start, now_[peer], ready(other)});
     }
@@ -165,15 +165,16 @@ class Clock {
   const std::span<const StageCost> costs_;
   const Transport transport_;
   const double transfer_;
-  bool moves_ = false;  // has sends; otherwise an output is there for the next stage as soon as it is made
-  // Ends by stage and microbatch.
+  // Whether the schedule has sends. Without sends the next stage gets an output as soon as it is made.
+  bool moves_ = false;
+  // End times, by stage and microbatch.
   std::vector<double> forward_, backward_, sent_forward_, posted_forward_, sent_backward_, posted_backward_;
   std::vector<size_t> next_;
   std::vector<double> now_;
   ScheduleReport report_;
 };
 
-// Counts that follow from the order of a row alone.
+// Counts that depend only on the order of a row.
 void count_row(const ScheduleRow& row, std::span<const StageCost> costs, RankReport& rank) {
   int live = 0, waiting = 0, unsharded = 0;
   double live_bytes = 0, waiting_bytes = 0;

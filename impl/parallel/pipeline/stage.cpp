@@ -8,7 +8,7 @@
 namespace gangway {
 namespace {
 
-// A child that another rank runs.
+// A placeholder for a child that another rank runs.
 class ElsewhereModule final : public Module {
  public:
   explicit ElsewhereModule(const Module& module)
@@ -38,7 +38,7 @@ Stage layers_of(const Chain& chain) {
   return layers.first == layers.end ? Stage{0, chain.children().size()} : layers;
 }
 
-// Child that each stage begins with -> stages.
+// Makes the stages from the first child of each.
 std::vector<Stage> stages_from(const std::vector<size_t>& firsts, size_t children) {
   std::vector<Stage> stages;
   for (size_t s = 0; s < firsts.size(); ++s)
@@ -75,7 +75,7 @@ std::vector<size_t> given_firsts(const Stage& layers, int stages, const std::vec
   return firsts;
 }
 
-// Parameter elements of each child; a shared parameter counts in every child that uses it.
+// The number of parameter elements of each child. A shared parameter counts in every child that uses it.
 std::vector<int64_t> costs_of(const Chain& chain) {
   std::vector<int64_t> costs;
   for (const Module::Child& child : chain.children()) {
@@ -86,12 +86,14 @@ std::vector<int64_t> costs_of(const Chain& chain) {
   return costs;
 }
 
-// How many stages it takes if none may cost more than `most` and each takes as much as it can; its firsts.
+// Returns the first child of each stage, when no stage costs more than `most` and each takes as many children
+// as it can. The result has as many entries as stages are needed.
 std::vector<size_t> firsts_within(const std::vector<int64_t>& costs, int64_t most, size_t stages) {
   std::vector<size_t> firsts{0};
   int64_t sum = 0;
   for (size_t i = 0; i < costs.size(); ++i) {
-    const bool one_each = costs.size() - i <= stages - firsts.size();  // what is left is as many as stages
+    // The remaining children are no more than the remaining stages, so each gets its own.
+    const bool one_each = costs.size() - i <= stages - firsts.size();
     if (i != firsts.back() && (sum + costs[i] > most || one_each)) {
       firsts.push_back(i);
       sum = 0;
@@ -134,7 +136,8 @@ void replace_parameter(Module& module, const ParameterPtr& from, const Parameter
   for (const Module::Child& child : module.children()) replace_parameter(*child.module, from, to);
 }
 
-// A module's parameters have rows on this rank as long as this lives, whatever the split over "pp" says.
+// While an object of this class lives, all rows of a module's parameters count as this rank's, whatever their
+// split over "pp" says.
 class WithRows {
  public:
   explicit WithRows(Module& module) {
@@ -201,7 +204,7 @@ void StageCut::place_parameters() {
       }
 }
 
-// Before the split over "pp" is written into the layouts, which a copy does not have.
+// Runs before the split over "pp" is written into the layouts, because a copy has no such split.
 void StageCut::copy_tied() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const ParameterPtr& original = parameters_[i].parameter;
@@ -215,10 +218,12 @@ void StageCut::copy_tied() {
         tied.copy = std::make_shared<Parameter>(*original);
         tied.copy->listed = false;
       }
-      tied_.push_back(tied);  // before the chain changes: undo() goes by it
+      // Before the chain changes, because undo() reads tied_.
+      tied_.push_back(tied);
       if (tied.copy != nullptr) replace_parameter(chain_, original, tied.copy);
     }
-    // Innermost: of the rows that a split over tp leaves, which is one of equal pieces.
+    // The split over "pp" is the innermost: it splits the rows that a split over tp leaves on this rank. All
+    // pieces of that split are equal, so the first one tells their size.
     int64_t rows = original->shape[0];
     for (const Placement& p : original->layout)
       if (p.kind == Placement::Kind::shard && p.dim == 0) rows = p.bounds.at(1) - p.bounds.at(0);
@@ -256,7 +261,7 @@ Specs StageCut::described(Context& ctx, int stage, Specs x) const {
   return x;
 }
 
-// Of the first parameter that is here; none: there is none.
+// The compute dtype of the first parameter on this rank; DType{} if this rank has none.
 DType StageCut::computed_dtype() const {
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (holders_[i][0] == rank_) return spec_of(*parameters_[i].parameter).dtype;

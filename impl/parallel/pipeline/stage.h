@@ -1,10 +1,12 @@
-// Stages: ranges of a chain's children, one for each stage of a schedule, and a model that is cut into them. Every rank
-// describes the whole model; after the cut it runs its own stages, and its peers' children are placeholders.
+// Stages, which are ranges of a chain's children, one for each stage of a schedule; and a model that is cut
+// into stages. Every rank describes the whole model. After the cut a rank runs its own stages, and
+// placeholders stand for the children of other ranks.
 //
-// Parameters. The model's list stays whole on all ranks, with its names. A parameter of other ranks' stages has no rows
-// here: its layout begins with a split over "pp" that gives all rows to one rank. A parameter that several stages use
-// (tied) belongs to the rank of the first of them. Another rank that uses it computes with a copy (fsdp/tied_parameters.h),
-// which is in no list. Stages of one rank share the parameter itself.
+// The model's list of parameters stays whole on all ranks, with all names. A parameter of other ranks' stages
+// has no rows on this rank: its layout begins with a split over "pp" that gives all rows to one rank. A
+// parameter that several stages use (tied) belongs to the rank of the first of these stages. Another rank
+// that uses it computes with a copy (fsdp/tied_parameters.h), which is in no list. Stages of one rank share
+// the parameter itself.
 //
 // Thread rule: one thread at a time; local.
 #pragma once
@@ -23,26 +25,29 @@ struct Stage {
   bool operator==(const Stage&) const = default;
 };
 
-// Layers are the chain's blocks, or without blocks all its children; what stands before the first or behind the last
-// layer belongs to the first or the last stage. INVALID_ARGUMENT: a stage would have nothing, or first_layers do not
-// rise from 0 to at most the number of layers, one for each stage.
+// Splits the layers of `chain` into stages. Layers are the blocks of the chain, or all its children if it has
+// no blocks. Children before the first layer belong to the first stage, children after the last layer to the
+// last stage. INVALID_ARGUMENT: a stage would have no module, or first_layers do not have one entry for each
+// stage, from 0 up to at most the number of layers, without a fall.
 std::vector<Stage> split_stages(const Chain& chain, int stages, const PipelineOptions& options);
 
 class StageCut {
  public:
-  // Cuts `chain` for pipeline rank `rank` of `ranks`. It outlives this. A failure leaves it whole.
+  // Cuts `chain` for pipeline rank `rank` of `ranks`. `chain` outlives this object. A failure leaves the
+  // chain whole.
   StageCut(Chain& chain, std::vector<Stage> stages, std::vector<int> stage_rank, int rank, int ranks);
   StageCut(const StageCut&) = delete;
   StageCut& operator=(const StageCut&) = delete;
-  // Makes the model whole again, without wrappers around children that were added after the cut.
+  // Makes the model whole again. Wrappers that were added around children after the cut are dropped.
   void undo();
 
   Chain& chain() const { return chain_; }
   const std::vector<Stage>& stages() const { return stages_; }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  // What a stage gives for inputs `x`, also one of another rank: its modules are asked as if its rows were here. Floating values
-  // have the dtype that this rank's own stages compute in. Empty: of the last stage, or of one that cannot say.
+  // The outputs of a stage of any rank for inputs `x`: its modules are asked as if their rows were on this
+  // rank. Floating outputs get the dtype in which this rank's own stages compute. Empty for the last stage,
+  // and if a module does not know.
   Specs described(Context& ctx, int stage, Specs x) const;
   bool is_here(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
   const std::vector<int>& stage_rank() const { return stage_rank_; }
@@ -51,7 +56,7 @@ class StageCut {
   // Of the whole model, in its order.
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   const std::vector<NamedParameter>& aliases() const { return aliases_; }
-  // Those whose rows are all on other ranks.
+  // The parameters whose rows are all on other ranks.
   std::vector<ParameterPtr> elsewhere() const;
   const std::vector<TiedParameter>& tied() const { return tied_; }
 
@@ -67,9 +72,10 @@ class StageCut {
   const int rank_, ranks_;
   std::vector<NamedParameter> parameters_, aliases_;
   std::vector<std::vector<int>>
-      holders_;  // of each parameter: the ranks that use it, in order of their stages
+      // For each parameter the ranks that use it, in the order of their stages.
+      holders_;
   std::vector<TiedParameter> tied_;
-  std::vector<ModulePtr> children_;  // of the chain before the cut
+  std::vector<ModulePtr> children_;  // the chain's, before the cut
 };
 
 }  // namespace gangway
