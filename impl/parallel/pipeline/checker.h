@@ -56,10 +56,11 @@ struct ScheduleReport {
 
 // Throws INVALID_ARGUMENT, with the rank and the action, unless all of these hold:
 // - Every stage runs each microbatch forward once and then backward once, as B, or as I and then W.
-// - There are no sends and receives at all, or all that are needed. For each pair of ranks they match in number and in
-//   order. A send comes after the computation whose output it sends, a receive before the computation that uses it.
-// - There are no FSDP actions at all, or F, B and I find their stage unsharded, and REDUCE_GRAD comes once, after the
-//   last weight half of the stage.
+// - There are no sends and receives at all, or all that are needed. For each pair of ranks they match in
+//   number and in order. A send comes after the computation whose output it sends, a receive before the
+//   computation that uses it.
+// - There are no FSDP actions at all, or F, B and I find their stage unsharded, and REDUCE_GRAD comes once,
+//   after the last weight half of the stage.
 // - No rank waits for ever with `transport`.
 void check_schedule(const Schedule& schedule, Transport transport = Transport::asynchronous);
 

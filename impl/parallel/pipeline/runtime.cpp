@@ -281,8 +281,8 @@ void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recomp
                    LossSink& loss) {
   try {
     run_pass(ctx, inputs, recompute, loss);
-    // Only this pipeline has the gangs of the pairs, so nobody else breaks them.
   } catch (const Error& error) {
+    // Only this pipeline has the gangs of the pairs, so nobody else breaks them.
     messages_->abort(error);
     throw;
   } catch (...) {
