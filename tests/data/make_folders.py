@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the folders of tests/data/folders: small models as transformers saves them, and what transformers computes.
+"""Makes the folders of tests/data/folders: small models as transformers saves them, and the logits that it computes.
 
-usage: make_folders.py OUT      (needs torch, transformers and safetensors; tests need the folders alone)
+usage: make_folders.py OUT      (needs torch, transformers and safetensors; the tests need only the folders)
 
-Each folder has config.json and weights as save_pretrained writes them, and expected.safetensors: tokens i64 [B, S] and logits
-f64 [B, S, vocab], computed in f64 from the folder as from_pretrained reads it (its rotary tables are f32).
+Each folder has config.json and weights as save_pretrained writes them, and expected.safetensors: tokens i64 [B, S]
+and logits f64 [B, S, vocab], which transformers computes in f64 after from_pretrained has read the folder. Its rotary
+tables are f32.
 """
 import json
 import pathlib
@@ -20,7 +21,7 @@ SCALED = {"rope_type": "llama3", "rope_theta": 5000.0, "factor": 4.0, "low_freq_
           "original_max_position_embeddings": 16}
 
 FOLDERS = {
-    # name: model, dtype of the files, their greatest size
+    # name: model, dtype of the stored weights, largest size of a file
     "llama3_bf16_sharded": (lambda: LlamaForCausalLM(LlamaConfig(
         **SMALL, rms_norm_eps=1e-5, rope_parameters=SCALED, tie_word_embeddings=False)), torch.bfloat16, "8KB"),
     "qwen2_f16_tied": (lambda: Qwen2ForCausalLM(Qwen2Config(
@@ -34,7 +35,7 @@ FOLDERS = {
 
 
 def fill(model, seed):
-    """Biases and norms away from 0 and 1, too."""
+    """Fills all parameters with random values, so that biases are not 0 and norm weights are not 1."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Makes half.json: how far training in bf16 and in f16 is from exact arithmetic in PyTorch, on the models of the reference
-files.
+"""Makes half.json: how far PyTorch's training in bf16 and in f16 is from exact arithmetic, on the models of the
+reference files.
 
-usage: make_half.py [OUT]      (needs torch, numpy and safetensors; tests need the file alone)
+usage: make_half.py [OUT]      (needs torch, numpy and safetensors; the tests need only half.json)
 
-Either is what FSDP2's mixed precision does: f32 masters, parameters, activations and gradients in the narrow type; norms,
-rotary tables, softmax and the loss in f32 inside. In f16 the loss is scaled, and gradients unscaled in f32. First the same code in f64 has to give the reference files' values.
+Both types train as FSDP2's mixed precision does: masters are f32; parameters, activations and gradients have the
+narrow type; norms, rotary tables, softmax and the loss compute in f32. In f16 the loss is scaled, and gradients are
+unscaled in f32. The script first checks that the same code in f64 gives the values of the reference files.
 
-By type, "steps": for each reference file, with its first values, the largest relative error of a loss over its batches and, by
-parameter, |g - g64| / |g64| of the gradient of the first batch. "training": the largest |narrow / f32 - 1| of the loss over 50 steps of AdamW, for each of 8
-seeds of first values, on the batches and the model of tests/train/precision_test.cpp.
+For each type the file has two entries. "steps" has, for each reference file and its initial parameters, the largest
+relative error of the loss over the file's batches, and for each parameter |g - g64| / |g64| of the gradient of the
+first batch. "training" has, for each of 8 seeds of initial parameters, the largest |narrow / f32 - 1| of the loss
+over 50 steps of AdamW, with the batches and the model of tests/train/precision_test.cpp.
 """
 import json
 import math
@@ -23,7 +25,7 @@ from safetensors import safe_open
 HERE = pathlib.Path(__file__).parent
 FILES = ("llama_small", "llama_small_bias_tied", "llama_parity", "llama_parity_tied")
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
-SCALES = {torch.float16: 65536.0}  # of losses; else 1
+SCALES = {torch.float16: 65536.0}  # loss scales; 1 for other types
 
 
 def norm(x, weight, eps):
@@ -31,7 +33,7 @@ def norm(x, weight, eps):
     return (exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
 
-def rotate(x, theta):  # [batch, heads, sequence, width], halves
+def rotate(x, theta):  # x [batch, heads, sequence, width], half-rotation form
     half = x.shape[-1] // 2
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     angle = torch.arange(x.shape[-2], dtype=wide)[:, None] * theta ** (-torch.arange(half, dtype=wide) / half)
@@ -56,7 +58,7 @@ def attend(x, p, name, c):
 
 
 def loss_of(p, c, tokens, labels):
-    """The mean over the labels that count; they are shifted already."""
+    """Returns the mean over the labels that are not ignored. Labels are shifted already."""
     x = F.embedding(tokens, p["model.embed_tokens.weight"])
     for i in range(c["num_hidden_layers"]):
         layer = f"model.layers.{i}"
@@ -71,7 +73,7 @@ def loss_of(p, c, tokens, labels):
 
 
 def step_of(masters, c, tokens, labels, dtype):
-    """Loss, and gradients as they reach the masters."""
+    """Returns the loss, and the gradients in the dtype of the masters."""
     p = {name: value.detach().to(dtype, copy=True).requires_grad_() for name, value in masters.items()}
     loss = loss_of(p, c, tokens, labels)
     scale = SCALES.get(dtype, 1.0)
@@ -98,7 +100,7 @@ def errors_of(name, narrow):
     return {"loss": max(abs(n / e - 1) for n, e in zip(losses, exact, strict=True)), "gradients": gradients_of(narrow)}
 
 
-# --- tests/train/precision_test.cpp
+# --- the model and the batches of tests/train/precision_test.cpp
 
 CHAIN = dict(vocab_size=64, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              intermediate_size=160, rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=False)
@@ -139,7 +141,7 @@ def first_values(seed):
 
 def losses(seed, dtype):
     masters = {name: value.requires_grad_() for name, value in first_values(seed).items()}
-    adamw = torch.optim.AdamW(masters.values(), lr=3e-3, weight_decay=0.0)  # the rest as gangway has it, too
+    adamw = torch.optim.AdamW(masters.values(), lr=3e-3, weight_decay=0.0)  # the other defaults are Gangway's as well
     made = []
     for step in range(STEPS):
         tokens = torch.cat([chain_rows(step, rank) for rank in range(RANKS)])

@@ -1,4 +1,5 @@
-// Where the reference files lie. In an object of its own, so that no other test is compiled with a path of this checkout.
+// The path of a reference file. It has an object file of its own, so that no other test contains the path of this
+// checkout and its object files can be cached.
 #pragma once
 
 #include <string>

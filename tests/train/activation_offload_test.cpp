@@ -1,5 +1,6 @@
-// What blocks save lies on the host until their backward: the same bits as on the device, what lies where and what moves.
-// On a CPU nothing changes, which is tested, too.
+// Activation offload: what blocks save waits on the host until their backward. The numbers are the same bits
+// as without it, and the tests count what is stored where and what moves. On a CPU offload changes nothing,
+// which is tested as well.
 #include "parallel/activation_offload.h"
 
 #include <chrono>
@@ -36,7 +37,7 @@ struct Case {
   Strategy strategy = Strategy::full_shard;
   RecomputeOptions recompute = {};
   int microbatches = 1;
-  DType param = DType{};  // compute dtype; none: the master's
+  DType param = DType{};  // compute dtype; none: that of the masters
   bool cpu_offload = false;
   std::string schedule = "1f1b";
 
@@ -64,7 +65,7 @@ constexpr RecomputeOptions kFull{RecomputeKind::full}, kEvery{RecomputeKind::eve
     kRatio{RecomputeKind::ratio, 2, 0.6}, kSelective{RecomputeKind::selective};
 MeshOptions sharded(int ranks) { return {.dp_shard = ranks}; }
 
-// Each new shape of a path; few of them on the software GPU, which is slow.
+// Every combination that takes another path. The software GPU gets few of them, because it is slow.
 std::vector<Case> cases() {
   if (test::test_device() == "cuda") return {{.mesh = sharded(1), .microbatches = 2, .param = DType::bf16}};
   return {
@@ -142,13 +143,14 @@ TEST(ActivationOffload, TrainsToTheSameBits) {
       EXPECT_EQ(offload == nullptr, test::on_cpu());
       if (offload == nullptr) return;
       EXPECT_GT(offload->bytes_out(), 0u) << c.describe();
-      const bool moves_back = c.mesh.pp == 1;  // a stage may have two blocks
+      const bool moves_back = c.mesh.pp == 1;  // a stage may have only two blocks, which stay on the device
       EXPECT_GT(offload->bytes_back() + (moves_back ? 0 : 1), 0u) << c.describe();
       EXPECT_EQ(offload->live_host_bytes(), 0u) << c.describe();
     });
 }
 
-// Of one block and T tokens in f32, as in nn/block.cpp: what it saves, its output among it, and the output alone.
+// For one block and T tokens in f32, as in nn/block.cpp: the bytes of all that it saves, its output included,
+// and the bytes of the output alone.
 struct Saved {
   uint64_t block, row;
 };
@@ -162,8 +164,8 @@ Saved saved_by_block(const LlamaConfig& c, uint64_t tokens) {
           tensor(c.dim)};
 }
 
-// Two blocks with their outputs lie on the device, and the output that the head saves. All but the last go to the host,
-// and all but the last two come back.
+// The device holds what two blocks save, their outputs, and the output that the head saves. The saved values
+// of all blocks but the last go to the host, and those of all but the last two come back.
 TEST(ActivationOffload, TheDeviceKeepsWhatTwoBlocksSaveAndEachByteMovesOnce) {
   if (test::on_cpu()) return;
   test::run_ranks(1, [&](Gang& gang) {
@@ -188,7 +190,7 @@ TEST(ActivationOffload, TheDeviceKeepsWhatTwoBlocksSaveAndEachByteMovesOnce) {
   });
 }
 
-// A recomputed block keeps its input alone.
+// A recomputed block saves only its input.
 TEST(ActivationOffload, RecomputedBlocksSendTheirInputsOnly) {
   if (test::on_cpu()) return;
   test::run_ranks(1, [&](Gang& gang) {
@@ -223,7 +225,8 @@ TEST(ActivationOffload, APlanOnMetaCountsTheBytesOfARun) {
   }
 }
 
-// Gradients after forwards in three frames of a caller, whose backwards come in the given order.
+// Runs three forwards in frames of the caller and their backwards in the given order, and returns the
+// gradients.
 std::vector<double> by_hand(Gang& gang, bool offload, const std::vector<size_t>& order) {
   const auto model = std::shared_ptr<Model>(test::make_model(make_llama(config()), test::make_gangs(gang),
                                                              Case{.mesh = sharded(1)}.options(offload)));
@@ -254,7 +257,8 @@ TEST(ActivationOffload, FramesOfACallerAreRunBackwardInAnyOrder) {
                     [&](Gang& gang) { EXPECT_EQ(by_hand(gang, true, order), by_hand(gang, false, order)); });
 }
 
-// Where slots grow: the pieces of the first step lie in several chunks each, and blocks that are recomputed have small ones.
+// In the first step, while its slots grow, a block's pieces lie in several chunks. Recomputed blocks have
+// small pieces.
 TEST(ActivationOffload, BlocksLargerThanAChunkTrainToTheSameBits) {
   for (const RecomputeOptions& recompute : {RecomputeOptions{}, kEvery})
     test::run_ranks(1, [&](Gang& gang) {
@@ -276,7 +280,8 @@ TEST(ActivationOffload, BlocksLargerThanAChunkTrainToTheSameBits) {
 
 // --- events, on the deferred device
 
-// Gradients of a forward and backward that are all put on the stream before its first task has run.
+// Puts a forward and a backward on the stream before the stream's first task has run, and returns the
+// gradients.
 std::vector<double> held_up(Gang& gang, bool offload) {
   const auto model = test::make_model(make_llama(config()), test::make_gangs(gang),
                                       Case{.mesh = sharded(1)}.options(offload));
@@ -308,8 +313,8 @@ struct Waits {
   int64_t first, end;
 };
 
-// Of training on one rank, whose copies are so much later than compute; one wait of a stream is ignored (-1: none).
-// `second`: the waits of the second step.
+// Trains on one rank, with copies that run `slow_us` later than the computations, and with wait number `wait`
+// of a stream left out (-1: none). `second` gets the numbers of the waits in the second step.
 std::vector<double> trained_without(int64_t wait, int slow_us, Waits* second = nullptr) {
   GangOptions options = test::thread_rank_options();
   options.device = "deferred:1";
@@ -356,12 +361,12 @@ TEST(ActivationOffload, AnEventThatIsTakenAwayIsMissed) {
 
 // --- failures
 
-// A wrapper that fails once, before a block runs.
+// A wrapper that fails once, before its block runs.
 class ThrowingOnce final : public Module {
  public:
   static void arm(Model& model, size_t block) {
     Module& chain = unwrapped(model.root());
-    const ModulePtr at = chain.children()[1 + block].module;  // after the embedding
+    const ModulePtr at = chain.children()[1 + block].module;  // child 0 is the embedding
     chain.set_child(1 + block, std::make_shared<ThrowingOnce>(at));
   }
   explicit ThrowingOnce(ModulePtr inner) { add_child("", std::move(inner)); }
@@ -394,7 +399,7 @@ TEST(ActivationOffload, TheStepAfterOneThatFailedInAForwardHasTheSameBits) {
   });
 }
 
-// A parent that reads the output of a child after two further children have run.
+// A parent that reads the output of a child after three more children have run.
 class Skip final : public Module {
  public:
   Skip() {

@@ -1,5 +1,5 @@
-// The plan against what the allocators gave: bytes of live blocks of the host and of the arena, which know
-// nothing of a model.
+// Compares the memory plan with what the allocators gave: the bytes of live blocks of the host and of the
+// arena. The allocators know nothing of a model.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -16,8 +16,8 @@ constexpr int64_t kRows = 16, kLength = 128;
 constexpr uint64_t kPage = 4096, kSmallestChunk = 1 << 20;
 constexpr uint32_t kArenaLimit = 60 << 20;
 
-// Every buffer of a unit is larger than the blocks that the arena cuts from pages which it keeps, every stack
-// but one than its smallest chunk.
+// Sizes at which every buffer of a parameter group is larger than the blocks that the arena cuts from the
+// pages it keeps, and every stack but one is larger than its smallest chunk.
 LlamaConfig config() {
   LlamaConfig c = test::small_llama();
   c.vocab = 512;
@@ -44,7 +44,7 @@ struct Trained {
   std::shared_ptr<const ModelInspector::OptimizerBytes> counted;
 };
 
-// Two steps: after the first a stack has one block of the size that it needs.
+// Trains two steps, because a stack has one block of the right size only after the first.
 Trained train(Gang& root, const GangsPtr& gangs, const Case& c, const Tensor& ids) {
   ParallelOptions options = test::parallel(c.strategy, DType::f32);
   options.shard.param_dtype = c.param;
@@ -76,7 +76,7 @@ MemoryUse plan(int rank, const Case& c) {
   return train(*root, test::make_gangs(*root), c, make_ids(*root)).model->inspect().memory();
 }
 
-// Where the host's blocks come from in a test: the C library, counted.
+// A source of the host's memory that counts the bytes it takes from the C library.
 class Counted {
  public:
   Counted() {
@@ -101,12 +101,13 @@ class Counted {
   const std::shared_ptr<std::atomic<uint64_t>> live_ = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
-// Of all ranks.
+// The sum over all ranks.
 struct Bytes {
   uint64_t host = 0, arena = 0;
 };
 
-// What all ranks have taken of the arena: a refusal says it. Collective, as two that ask at once count each other.
+// The bytes that all ranks have taken of the arena. A refused allocation tells them. Collective, because the
+// requests of two ranks at once would count each other.
 uint64_t taken_of_arena(Gang& root) {
   unsigned long long taken = 0;
   for (int r = 0; root.size() > 1 && r < root.size(); ++r) {
@@ -121,7 +122,8 @@ uint64_t taken_of_arena(Gang& root) {
   return taken;
 }
 
-// What a peer gave back of the arena, its owner takes at its next allocation.
+// The memory that a peer gave back to the arena returns to its owner at the owner's next allocation, so each
+// rank makes one.
 Bytes bytes_now(Gang& root, const Counted& counted) {
   root.barrier();
   Tensor::allocate(root.allocator(), DType::u8, Shape{1 << 16});
@@ -132,14 +134,15 @@ Bytes bytes_now(Gang& root, const Counted& counted) {
   return bytes;
 }
 
-// What lies where peers reach it; all else is the host's.
+// The bytes of what peers reach, which the arena holds. The host's allocator holds all else.
 uint64_t reachable(const MemoryUse& use, const Case& c) {
   if (c.ranks == 1) return 0;
   return use.full_gradients + (c.strategy == Strategy::no_shard ? use.gradient_shards : use.region_rows);
 }
 
-// The arena gives whole pages: a region for each unit, which ends in a note of who holds it, one of the
-// fences, full gradients (two in turn, or one of each unit) of each rank; or each rank's one bucket.
+// The number of blocks in the arena, each of which it rounds up to whole pages: a region for each parameter
+// group, with a record of who holds it; a region for the version gates; and the full gradients of each rank
+// (two in turn, or one for each parameter group) or its one bucket.
 uint64_t arena_blocks(const Case& c, uint64_t units) {
   const auto ranks = static_cast<uint64_t>(c.ranks);
   switch (c.strategy) {
@@ -150,8 +153,9 @@ uint64_t arena_blocks(const Case& c, uint64_t units) {
   return 0;
 }
 
-// Blocks that are recomputed have their gradients in a nested frame; between two of them the outer one holds
-// one row of dy for each token alone, in the smallest chunk that a stack takes.
+// Recomputed blocks have their gradients in a nested frame. Between two of them the outer frame holds only
+// one row of dy for each token, in the smallest chunk that a stack takes. Returns the unused bytes of that
+// chunk.
 uint64_t chunk_rest(const Case& c) {
   if (c.recompute == RecomputeKind::none) return 0;
   const uint64_t item = c.param == DType::bf16 ? 2 : 4;
@@ -161,7 +165,8 @@ uint64_t chunk_rest(const Case& c) {
 void expect_plan(Gang& root, const Case& c, const std::vector<MemoryUse>& planned, const Counted& counted) {
   const GangsPtr gangs = test::make_gangs(root);
   const Tensor ids = make_ids(root);
-  train(root, gangs, c, ids);  // gangs take their own memory at first use
+  // The gangs take their own memory at first use.
+  train(root, gangs, c, ids);
   const Bytes before = bytes_now(root, counted);
   const Trained trained = train(root, gangs, c, ids);
   const Bytes after = bytes_now(root, counted);

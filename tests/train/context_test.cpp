@@ -1,4 +1,5 @@
-// Context parallelism in whole training steps, against the reference files; what a step refuses of its batches.
+// Training steps with context parallelism, against the reference files, and the batches that such a step
+// refuses.
 #include "parallel/context/attention.h"
 
 #include "base/expect_error.h"
@@ -40,7 +41,7 @@ std::unique_ptr<Model> model_of(Gang& root, const Case& c, const LlamaConfig& co
   return test::make_model(llama, gangs, options);
 }
 
-// Loss, norm of the gradients, every gradient of the first step and the parameters after five.
+// Compares loss and gradient norm of each of five steps, and the parameters after them.
 void expect_reference(const Reference& reference, const Case& c, DType master) {
   const bool wide = master == DType::f64;
   const double tolerance = wide ? 1e-10 : 1e-5, final_tolerance = wide ? 1e-10 : 2e-4;
@@ -152,7 +153,7 @@ TEST(ContextParallel, EveryGradientEqualsTheReference) {
 }
 
 TEST(ContextParallel, BatchesThatCannotBeSplitAreRefusedOnAllRanks) {
-  const Reference reference("llama_small");  // sequences of 12
+  const Reference reference("llama_small");  // its sequences have 12 tokens
   test::run_ranks(2, [&](Gang& root) {
     const auto model = model_of(root, {2, 1, 1, kRing}, reference.config, DType::f64);
     const auto optimizer =
@@ -179,7 +180,7 @@ TEST(ContextParallel, BatchesThatCannotBeSplitAreRefusedOnAllRanks) {
     refuses(uneven, Code::invalid_argument, "sequences of 12");
     const StepResult result =
         train_step(*model, optimizer.get(), cut(12), StepOptions{}, model->device().stream());
-    EXPECT_EQ(result.weight, 22);  // the last label of each row predicts nothing
+    EXPECT_EQ(result.weight, 22);  // the last token of each row has no label
     const std::vector<int64_t> prompt = {1, 2};
     expect_refusal(Code::not_supported, "cp is 2",
                    [&] { generate(*model, prompt, GenerateOptions{}, model->device().stream()); });

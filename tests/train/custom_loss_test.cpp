@@ -1,4 +1,5 @@
-// A loss of one's own: its formula, its weight, non-finite gradients, the norm, failures, own loops.
+// Custom losses: formula, weight, gradients that are not finite, gradient norm, failures, and a caller's own
+// loop.
 #include <limits>
 
 #include "nn/custom.h"
@@ -45,7 +46,8 @@ TEST(TrainStep, AWeightThatDiffersFromTheBatchsIsRefusedOnAllRanks) {
         << error.message();
     EXPECT_EQ(rig.parameters(), before);
     loss->wrong_weight = false;
-    test::SquareReference reference(before);  // nothing was left behind in the gradients
+    // The failed step has left nothing in the gradients.
+    test::SquareReference reference(before);
     for (int r = 0; r < 3; ++r) reference.add(SquareLoss::rows(r, 0));
     rig.step(loss->batch(*rig.model, root.rank(), 0));
     reference.step(0.25);
@@ -130,7 +132,7 @@ TEST(TrainStep, AFailureInOneRanksModuleReachesEveryRank) {
     });
 }
 
-// Hands on the loss of its child, which it reads in forward.
+// Returns the loss of its child, whose value it reads in forward.
 class ReadsLoss final : public CustomBehaviour {
  public:
   std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec>) override {
@@ -163,8 +165,8 @@ TEST(TrainStep, ALossThatTheModuleAroundItReadsIsThereInForward) {
     rig.model = test::make_model(make_custom(options, std::make_shared<ReadsLoss>()), test::make_gangs(root),
                                  test::parallel(Strategy::full_shard));
     rig.optimizer = adamw(*rig.model);
-    for (size_t i = 0; i < plain.model->inspect().parameters().size();
-         ++i)  // names are other ones, and so are first values
+    // The wrapped model has other names, and therefore other initial parameters.
+    for (size_t i = 0; i < plain.model->inspect().parameters().size(); ++i)
       rig.model->inspect().assign(
           *rig.model->inspect().parameters()[i].parameter,
           plain.model->inspect().gather(*plain.model->inspect().parameters()[i].parameter, rig.stream()),
@@ -189,7 +191,8 @@ TEST(TrainStep, ALossThatAUnitCastsIsThereInForward) {
   });
 }
 
-// Half the squared distance of a pupil to a teacher, whose backward never runs.
+// Half the squared distance between the outputs of a pupil and of a teacher. The teacher's backward never
+// runs.
 class Distance final : public CustomBehaviour {
  public:
   std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec>) override {
@@ -246,7 +249,7 @@ TEST(TrainStep, APartWhoseBackwardNeverRunsHoldsUpNoUpdate) {
     });
 }
 
-// Seeded with 1 by the caller's own loop, scaled by the step.
+// The caller's own loop runs backward with a gradient of 1, and the optimizer's step scales the gradients.
 TEST(OptimizerStep, ScalesClipsStepsAndEmptiesTheGradients) {
   test::run_ranks(2, [](Gang& root) {
     const auto loss = std::make_shared<SquareLoss>();

@@ -1,5 +1,5 @@
-// Training steps on the deferred device: the CPU's bits for every order in which its streams happen to run, and how often
-// the host waits for it.
+// Training steps on the deferred device: they give the same bits as on a CPU for every order in which the
+// device's streams run, and the host waits for the device a known number of times.
 #include "support/deferred/deferred.h"
 #include "base/sanitized.h"
 #include "train/rig.h"
@@ -7,7 +7,7 @@
 namespace gangway::test {
 namespace {
 
-// GANGWAY_TEST_SEEDS: how many orders are looked at.
+// The number of orders to test, which GANGWAY_TEST_SEEDS overrides.
 int seeds() {
   const char* const wanted = std::getenv("GANGWAY_TEST_SEEDS");
 #ifdef GANGWAY_TEST_SANITIZED
@@ -37,7 +37,8 @@ struct Case {
   }
 };
 
-// All ranks, strategies and precisions; with a clip and several microbatches in most.
+// The seeds cover all numbers of ranks, strategies and precisions. Most cases clip and have several
+// microbatches.
 Case case_of(int seed) {
   constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
   const int ranks = 1 + seed % 4;
@@ -103,7 +104,7 @@ const Row kRows[] = {{"plain", {}},
                      {"accumulated and clipped", {.microbatches = 3, .max_grad_norm = 0.5}},
                      {"not looked at", {.check_finite = false}}};
 
-// Once for the verdict on ids and labels, once for the loss, the norm and the finite flag.
+// The first wait is for the check of ids and labels, the second for the loss, the norm and the finite flag.
 TEST(DeferredStep, TheHostWaitsTwiceInATrainingStep) {
   for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
     for (const int ranks : {1, 2})
@@ -123,7 +124,7 @@ TEST(DeferredStep, TheHostWaitsTwiceInATrainingStep) {
           on_device("deferred:7"));
 }
 
-// Then the verdict is read with the sums.
+// The result of the check is then read together with the sums.
 TEST(DeferredStep, TheHostWaitsOnceWhereTheBatchSaysItsWeight) {
   for (const int ranks : {1, 2})
     run_ranks(

@@ -1,4 +1,4 @@
-// Real steps over shared regions: what peers read and write of each other's rows.
+// Training steps over shared regions: what ranks read and write of each other's rows.
 #include "train/held.h"
 #include "train/unshard_traffic.h"
 

@@ -1,4 +1,4 @@
-// Text from a sharded model: the same tokens on every rank, whatever the mesh.
+// Text generation by a sharded model gives the same tokens on every rank and every mesh.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -25,7 +25,7 @@ std::unique_ptr<Model> reference_model(Gang& root, const Reference& reference,
   return model;
 }
 
-// The file's own logits say which token is the most likely one after each prefix of its first sequences.
+// The logits in the file tell the most likely token after each prefix of its first sequences.
 TEST(Generate, GreedyTakesTheMostLikelyTokenOfTheReference) {
   const Reference reference("llama_small");
   const std::vector<double> logits = reference.values("logits");
@@ -54,7 +54,7 @@ TEST(Generate, EveryRankAndEveryMeshGetsTheSameTokens) {
       test::run_ranks(ranks, [&](Gang& root) {
         const auto model = reference_model(root, reference, strategy);
         GenerateOptions options;
-        options.new_tokens = 20;  // longer than the window of 12
+        options.new_tokens = 20;  // more than the model's 12 positions
         options.seed = 9;
         options.top_k = 7;
         const std::vector<int64_t> tokens = generated(*model, {3, 1, 4}, options);

@@ -1,6 +1,6 @@
-// A net whose backward can be held in the middle of a unit, and training steps of it. A peer that wrote its
-// rows while this rank is held would be seen: the values before and after are compared, and everything that
-// came out with a run that nobody held up.
+// A net whose backward can be held up in the middle of a parameter group, and training steps of it. The tests
+// prove that no peer writes its rows while a held rank still reads them: the values before and after the hold
+// are compared, and so are all results with those of a run without holds.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline std::vector<double> copy_of(const Tensor& t) {
   return {t.data<double>(), t.data<double>() + t.count()};
 }
 
-// How many points each rank has passed, in memory that all of them see.
+// Counts the points that each rank has passed, in memory that all ranks see.
 class Progress {
  public:
   explicit Progress(Gang& root)
@@ -29,7 +29,7 @@ class Progress {
     root.barrier(Channel::user);
   }
   void pass() { of(rank_).fetch_add(1); }
-  // Whether all peers have come to `ahead` points more than this rank has passed.
+  // Waits until all peers have passed `ahead` points more than this rank. Returns whether they have.
   bool wait_for_peers(int ahead) {
     const Deadline deadline = Deadline::after_ms(20'000);
     for (int r = 0; r < size_; ++r)
@@ -48,13 +48,13 @@ class Progress {
   const int rank_, size_;
 };
 
-// Passes everything through.
+// A module that returns its inputs, and that can hold its rank up.
 class Hold final : public Module {
  public:
   explicit Hold(Gang& root) : progress(root) {}
   bool forward_now = false, backward_now = false;
-  // A point is passed at the end of each forward and backward of the whole net, and where an update begins. A
-  // rank is held until its peers have passed the point that it is on its way to, or one more.
+  // A rank passes a point at the end of each forward and backward of the whole net, and where an update
+  // begins. A held rank waits until its peers have passed the `ahead`-th point after its own.
   Progress progress;
   int ahead = 1;
   std::vector<ParameterPtr> watched;
@@ -80,13 +80,15 @@ class Hold final : public Module {
   void hold() {
     const std::vector<double> before = values();
     EXPECT_TRUE(progress.wait_for_peers(ahead)) << "peers wait for this rank before they could write";
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what they do then has no end to wait for
+    // No event tells when the peers would write, so this gives them time to do it.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(values(), before) << "a peer wrote what this rank still reads";
     ++held;
   }
 };
 
-// Loss sum 1/2 |out(body(x)) - y|^2 over rows and their number; body = linear, hold, linear.
+// The loss is the sum of 1/2 |out(body(x)) - y|^2 over the rows, its weight is their number, and body is
+// linear, hold, linear.
 class HeldNet final : public Module {
  public:
   explicit HeldNet(Gang& root) : hold(std::make_shared<Hold>(root)) {
@@ -127,15 +129,16 @@ class HeldNet final : public Module {
 };
 
 enum class Freeze { nothing, first_layer, whole_unit };
-// own_update: begin_update, the optimizer, end_update, after an evaluation in which the slow rank is held
-// again; between its end and the peers' writes there is no collective, the fence alone orders them.
+// own_update: begin_update, the optimizer and end_update, after an evaluation in which the slow rank is held
+// once more. No collective separates that evaluation from the peers' writes, so only the version gate orders
+// them.
 enum class Way { train_step, optimizer_step, own_update };
 
 struct HeldCase {
   Strategy strategy = Strategy::full_shard;
   Freeze freeze = Freeze::nothing;
   bool clips = false;
-  bool evaluates = false;  // between steps, with another rank held in forward
+  bool evaluates = false;  // between steps, while another rank is held in forward
   Way way = Way::train_step;
   std::string describe() const {
     return text("strategy ", static_cast<int>(strategy), ", freeze ", static_cast<int>(freeze), ", clips ",
@@ -170,7 +173,7 @@ inline Batch held_batch(Model& model, int rank, int step) {
   return batch;
 }
 
-// What a caller's own loop does: forward and backward seeded with 1, then the optimizer's half.
+// The loop of a caller: forward and backward with a gradient of 1, then the optimizer.
 inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& batch, StepOptions options,
                                int64_t weight, Way way, Hold& hold) {
   Stream& stream = model.device().stream();
@@ -189,7 +192,7 @@ inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& 
     clip = clip_factor(result.grad_norm, options.max_grad_norm);
   }
   hold.forward_now = hold.backward_now;
-  hold.ahead = 2;  // until they begin to update
+  hold.ahead = 2;  // the peers come up to the beginning of their update
   result.loss = *model.run().forward(ctx, values, nullptr)[0].data<double>();
   hold.forward_now = false;
   hold.ahead = 1;
@@ -201,7 +204,8 @@ inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& 
   return result;
 }
 
-// As many steps as ranks, each rank once the slow one; losses, norms, input gradients and parameters.
+// Trains as many steps as there are ranks, with each rank held in one of them. Returns losses, norms, input
+// gradients and parameters.
 inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds) {
   const auto net = std::make_shared<HeldNet>(root);
   for (const NamedParameter& p : named_parameters(*net)) {

@@ -1,4 +1,4 @@
-// The caller's interrupt hook in calls that compute, where nothing waits.
+// The caller's interrupt hook in calls that compute and never wait.
 #include <barrier>
 #include <filesystem>
 
@@ -14,7 +14,8 @@ using test::error_of;
 using test::Rig;
 using test::SquareLoss;
 
-// While it lives, this thread's hook ends the call with its `last`th question.
+// While an object lives, the interrupt hook of this thread interrupts the call that asks it for the `last`-th
+// time.
 class Interrupt {
  public:
   explicit Interrupt(int last) : last_(last) {
@@ -69,7 +70,8 @@ TEST(Interrupt, EndsEvaluationAndText) {
 }
 
 TEST(Interrupt, OfOneRankIsToldItsPeers) {
-  std::barrier both(2);  // not the gang's: the one that is behind would still be in it when the gang breaks
+  // Not a barrier of the gang: the slower rank could still be in it when the gang breaks.
+  std::barrier both(2);
   test::run_ranks(2, [&](Gang& root) {
     const Rig rig = test::llama_rig(root);
     both.arrive_and_wait();

@@ -1,4 +1,4 @@
-// What is left of a job of processes when one of them dies somewhere in a sharded step.
+// Kills a rank, which is a process, somewhere in a sharded step, and checks the errors of the survivors.
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -11,7 +11,8 @@ namespace gangway::test {
 namespace {
 
 struct Death {
-  int size, victim, steps, later_us;  // when: so long after so many of the victim's steps
+  // The victim dies `later_us` microseconds after its step number `steps`.
+  int size, victim, steps, later_us;
   Strategy strategy;
 
   explicit Death(uint64_t round) {
@@ -44,7 +45,7 @@ void train(const Death& death, int rank, const std::shared_ptr<Store>& store, Re
 }
 
 TEST(TrainKill, ThirtyKillsAtRandomPointsOfAStepNameTheRightRank) {
-  std::map<std::string, int> calls;  // in which a survivor heard of it
+  std::map<std::string, int> calls;  // the calls in which survivors got the error
   for (uint64_t round = 0; round < 30; ++round) {
     const Death death(round);
     Processes ranks(death.size, [&](int r, const std::shared_ptr<Store>& store, Report& report) {

@@ -1,5 +1,6 @@
-// The order in which a training step hands collectives to each communicator is a function of the program alone: NCCL
-// needs the same order on all ranks. Ranks are late at random, and drive their works at times of their own.
+// A training step launches collectives on each communicator in an order that depends only on the program,
+// because NCCL needs the same order on all ranks. In these tests ranks are late at random and poll their
+// works at random times.
 #include <chrono>
 #include <map>
 #include <random>
@@ -11,7 +12,7 @@
 namespace gangway::test {
 namespace {
 
-// Each call comes late at random; so do the calls of its children.
+// An engine that delays calls at random, as do the engines of its subsets.
 class Late final : public FewerFacts {
  public:
   Late(std::shared_ptr<Engine> below, unsigned seed) : FewerFacts(below, below->facts()), random_(seed) {}
@@ -53,7 +54,7 @@ void train(Gang& root, const Program& program) {
 using Launches = std::vector<Launch>;
 using ByCommunicator = std::map<std::pair<std::string, Channel>, Launches>;
 
-// Of each rank, by communicator.
+// The launches of each rank, by communicator.
 std::vector<ByCommunicator> launches_of(int size, const Program& program, unsigned seed) {
   std::vector<Launches> all(static_cast<size_t>(size));
   run_over_engines(

@@ -1,4 +1,5 @@
-// Loss scales in training: what they leave alone, what they follow, what ranks agree on.
+// Loss scales in training: which numbers do not depend on them, how they change, and that all ranks agree on
+// them.
 #include "train/manual.h"
 #include "train/pipeline.h"
 #include "train/rig.h"
@@ -13,7 +14,7 @@ using test::small_llama;
 using test::square_rig;
 using test::SquareLoss;
 
-// --- bits
+// --- numbers that do not depend on the scale
 
 struct Variant {
   test::PipelineCase mesh;
@@ -29,7 +30,7 @@ std::vector<std::vector<double>> numbers(const Variant& run, double loss_scale, 
     ParallelOptions parallel = run.mesh.options(DType::f32);
     parallel.shard.param_dtype = run.compute;
     LlamaConfig config = small_llama(run.tied);
-    config.vocab = 18;  // tp divides it
+    config.vocab = 18;  // a multiple of tp
     const auto model = test::make_model(make_llama(config), test::make_gangs(root, run.mesh), parallel);
     OptimizerOptions options;
     options.lr = 0.01;
@@ -103,9 +104,9 @@ TEST(LossScale, OwnLoopsSeedWithItAndTheStepDividesByIt) {
     });
 }
 
-// --- the rule
+// --- how the scale changes
 
-// What an optimizer looks at, without operations in f16.
+// Gives the optimizer parameters that claim to be computed in f16. All operations still run in f64.
 Rig dynamic_rig(Gang& root, const std::shared_ptr<SquareLoss>& loss, double initial, int64_t interval) {
   Rig rig = square_rig(root, loss);
   for (const NamedParameter& p : rig.model->inspect().parameters()) p.parameter->compute_dtype = DType::f16;
@@ -160,7 +161,7 @@ TEST(LossScale, AStepWithoutWeightAndAnEvaluationLeaveItAlone) {
   });
 }
 
-// f32 holds the scale, f16 cannot hold the gradients.
+// The scale fits into f32, but the gradients do not fit into f16.
 TEST(LossScale, AFixedOneThatOverflowsSkipsAndStays) {
   test::run_ranks(2, [](Gang& root) {
     ParallelOptions parallel = test::parallel(Strategy::full_shard, DType::f32);

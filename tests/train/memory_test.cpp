@@ -1,5 +1,5 @@
-// Counted bytes of training: the plan of the meta device over a fake gang is what a run takes, exactly, the
-// optimizer included.
+// The memory of training, the optimizer included: the plan that the meta device makes over a fake gang equals
+// the bytes that a run takes.
 #include "parallel/fsdp/fsdp_state.h"
 #include "train/rig.h"
 
@@ -24,7 +24,7 @@ std::unique_ptr<Optimizer> optimizer_of(Model& model, const Case& c) {
   return make_sgd(model.inspect().parameters(), options, model.ops());
 }
 
-// Two clipped steps of two microbatches, and an evaluation.
+// Runs two clipped steps of two microbatches each, and an evaluation.
 MemoryUse use(Gang& root, const Case& c) {
   ParallelOptions options = test::parallel(c.strategy, DType::f32);
   options.shard.param_dtype = c.param;
@@ -71,7 +71,8 @@ TEST(TrainMemory, PlanOnMetaEqualsTheRunExactlyWithTheOptimizer) {
       }
 }
 
-// 16 bytes a parameter / W with AdamW and f32 moments, 12 with bf16 ones; gone with its handle.
+// AdamW takes 16 / W bytes per parameter with f32 moments and 12 / W with bf16 moments, until its handle is
+// destroyed.
 TEST(TrainMemory, LocalBytesAreThoseOfTheFormula) {
   uint64_t all = 0;
   for (const NamedParameter& p : named_parameters(*make_linear(16, 12, false)))

@@ -1,5 +1,6 @@
-// Shards that rest on the host: the same bits as on the device, what lies where, and what reads and writes it besides the
-// step. On a CPU nothing changes, which is tested, too.
+// Shards in host memory (cpu_offload): training gives the same bits as with shards on the device. The tests
+// check what is stored where, and what reads and writes the shards outside of a step. On a CPU offload
+// changes nothing, which is tested as well.
 #include "support/test_device.h"
 #include "train/rig.h"
 
@@ -11,7 +12,7 @@ struct Case {
   Strategy strategy = Strategy::full_shard;
   int replicas = 1;
   int microbatches = 1;
-  DType param = DType{};  // compute dtype; none: the master's
+  DType param = DType{};  // compute dtype; none: that of the masters
   int reshard = -1;
   std::string describe() const {
     return text(ranks, " ranks, ", replicas, " replicas, strategy ", static_cast<int>(strategy), ", ",
@@ -20,7 +21,7 @@ struct Case {
   }
 };
 
-// Each new shape of a path; few of them on the software GPU, which is slow.
+// Every combination that takes another path. The software GPU gets few of them, because it is slow.
 std::vector<Case> cases() {
   if (test::test_device() == "cuda")
     return {{1, Strategy::full_shard, 1, 2, DType::bf16}, {2, Strategy::full_shard, 1, 2}};
@@ -69,8 +70,9 @@ Trained train(Gang& root, const Case& c, bool tied, bool offload, int steps = 2)
   return t;
 }
 
-// A tied parameter has two terms in a microbatch. On one device each is added to the sum of all microbatches, else to that
-// of its own, so only one microbatch has the same bits.
+// The gradient of a tied parameter has two terms in each microbatch. On one device each term is added to the
+// sum of all microbatches; with offload it is added to the sum of its own microbatch first. The bits are
+// therefore equal only with one microbatch.
 TEST(Offload, TrainsToTheSameBits) {
   for (const bool tied : {false, true})
     for (Case c : cases()) {
@@ -83,7 +85,7 @@ TEST(Offload, TrainsToTheSameBits) {
     }
 }
 
-// What the device keeps is what comes and goes.
+// The device holds only what is copied to it and from it.
 TEST(Offload, ShardsGradientsAndMomentsLieOnTheHost) {
   for (const Case& c : cases())
     test::run_ranks(c.ranks, [&](Gang& root) {

@@ -1,4 +1,4 @@
-// Five AdamW steps against the reference files, whatever the ranks and the strategy.
+// Five AdamW steps equal the reference files for every number of ranks and every strategy.
 #include "train/five_steps.h"
 
 namespace gangway {
@@ -15,7 +15,8 @@ void expect_five_steps(const Reference& reference, const Case& c, DType master) 
   test::run_ranks(c.ranks, [&](Gang& root) { test::expect_five_steps(root, reference, c.steps, master); });
 }
 
-// Every size with every strategy, hybrid meshes besides; one and three microbatches in turn.
+// Every number of ranks with every strategy, and hybrid meshes. The cases have one and three microbatches in
+// turn.
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   const auto add = [&](int ranks, int replicas) {
@@ -24,7 +25,7 @@ std::vector<Case> all_cases() {
   };
   for (const int ranks : {1, 2, 3, 4, 8}) add(ranks, 1);
   add(4, 2);
-  cases.push_back({2, {2, Strategy::full_shard, 1}});  // replicas of whole parameters
+  cases.push_back({2, {2, Strategy::full_shard, 1}});  // replicas of unsharded parameters
   return cases;
 }
 const std::vector<Case> kCases = all_cases();
@@ -46,7 +47,8 @@ TEST(Parity, TiedEmbeddingsAreOneParameter) {
     expect_five_steps(reference, c, DType::f64);
 }
 
-// Three rows over four ranks: the last one has none, and gives zero rows of weight 0.
+// A batch of three rows over four ranks leaves the last rank without rows. It trains with zero rows of weight
+// 0.
 TEST(Parity, ARankWithoutRowsTakesPart) {
   for (const char* name : {"llama_small", "llama_small_bias_tied"}) {
     const Reference reference(name);

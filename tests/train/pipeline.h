@@ -1,4 +1,4 @@
-// Pipelines in whole training steps: meshes with stages, and one forward and backward with its gradients.
+// Training steps of a pipeline: meshes with stages, and one forward and backward with its gradients.
 #pragma once
 
 #include "parallel/pipeline/generators.h"
@@ -64,7 +64,7 @@ struct SumOfLosses final : LossSink {
   int count = 0;
 };
 
-// Forward and backward of the rows of step 0, without the update.
+// Runs forward and backward with the rows of step 0, without an update. Returns the sum of the losses.
 inline double run_once(Model& model, const Reference& reference, int microbatches) {
   Stream& stream = model.device().stream();
   const Batch batch = own_rows(model, reference, 0);
@@ -88,7 +88,8 @@ inline double run_once(Model& model, const Reference& reference, int microbatche
   return losses.sum;
 }
 
-// Loss, norm and every gradient of the first step, losses, norms and the parameters of five.
+// Compares loss, norm and every gradient of the first step, losses and norms of all steps, and the parameters
+// after five steps.
 inline void expect_reference(Gang& root, const Reference& reference, const PipelineCase& c, DType master) {
   const bool wide = master == DType::f64;
   const double tolerance = wide ? 1e-10 : 1e-5, final_tolerance = wide ? 1e-10 : 2e-4;
@@ -96,7 +97,7 @@ inline void expect_reference(Gang& root, const Reference& reference, const Pipel
   assign_initial(*model, reference);
   const std::vector<double>&losses = reference.values("adamw.losses"),
         &norms = reference.values("adamw.grad_norms");
-  if (c.cp == 1) {  // a step cuts the sequences
+  if (c.cp == 1) {  // with cp only a training step splits the sequences
     run_once(*model, reference, c.microbatches);
     for (const NamedParameter& p : model->inspect().parameters())
       EXPECT_LT(distance(gathered_gradient(*model, *p.parameter), reference.values("grad." + p.name)),

@@ -1,4 +1,5 @@
-// What is left of a pipeline of processes when one of them dies in a step: in the warm-up, in a send, anywhere.
+// Kills a rank of a pipeline, which is a process, at random points of a step, and checks the errors of the
+// survivors.
 #include <cstdio>
 #include <map>
 
@@ -43,7 +44,7 @@ void train(const PipelineCase& c, int rank, const std::shared_ptr<Store>& store,
 }
 
 TEST(PipelineKill, EightyKillsAtRandomPointsNameTheRightRankAndCall) {
-  std::map<std::string, int> calls;  // in which a survivor heard of it
+  std::map<std::string, int> calls;  // the calls in which survivors got the error
   for (uint64_t round = 0; round < 80; ++round) {
     const PipelineCase c = case_of(round);
     const int victim = static_cast<int>(drawn(99 + round, 2) % static_cast<uint64_t>(c.ranks()));

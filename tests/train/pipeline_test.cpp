@@ -1,4 +1,4 @@
-// Pipelines in whole training steps, against the reference files and against one rank.
+// Training steps of pipelines, against the reference files and against one rank.
 #include "train/pipeline.h"
 
 #include <functional>
@@ -17,7 +17,8 @@ void expect_refusal(Code code, const char* words, Call&& call) {
   EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
 }
 
-// What one rank does alone is compared over all five steps by parity_test; here over five where much differs from it.
+// parity_test compares all five steps of one rank with the reference. Cases here need five steps only if they
+// differ much from one rank.
 void expect_cases(const char* file, std::vector<PipelineCase> cases, int64_t steps,
                   DType master = DType::f64) {
   const Reference reference(file);
@@ -104,7 +105,7 @@ TEST(Pipeline, ATiedEmbeddingIsOneParameter) {
   expect_cases("llama_parity_tied",
                {{"1f1b", 2, 4},
                 {"zb-h1", 4, 4},
-                {"zbv", 2, 4},  // both ends on rank 0
+                {"zbv", 2, 4},  // the first and the last stage are on rank 0
                 {"zbv", 2, 4, 2},
                 {"interleaved-1f1b", 2, 4, 2},
                 {"gpipe", 2, 4, 1, 2}},
@@ -117,7 +118,7 @@ TEST(Pipeline, StagesByCostEqualTheReference) {
   expect_cases("llama_parity", {c}, 1);
 }
 
-// As many stages of a rank at a time as the schedule says, more than the built-in schedules have.
+// The caller's schedule unshards more stages of a rank at a time than any built-in schedule.
 TEST(Pipeline, AnOwnScheduleMayUnshardAllStagesOfARankAtOnce) {
   const int pp = 2, microbatches = 4;
   PipelineCase c{"own", pp, microbatches, 2};
@@ -126,7 +127,7 @@ TEST(Pipeline, AnOwnScheduleMayUnshardAllStagesOfARankAtOnce) {
   expect_cases("llama_parity", {c}, 2);
 }
 
-// Values after three steps, in the order of the model.
+// The parameters after three steps, in the order of the model.
 std::vector<double> trained(Gang& root, const Reference& reference, const std::unique_ptr<Model>& model,
                             int microbatches) {
   assign_initial(*model, reference);
@@ -144,7 +145,7 @@ std::vector<double> trained(Gang& root, const Reference& reference, const std::u
 
 TEST(Pipeline, EveryScheduleHasTheBitsOfOneRankThatAccumulates) {
   const Reference reference("llama_parity");
-  for (const int microbatches : {4, 6}) {  // of 16 rows
+  for (const int microbatches : {4, 6}) {  // of 16 rows in all
     std::vector<double> alone;
     run_ranks(1, [&](Gang& root) {
       const auto model = make_model(make_llama(reference.config), make_gangs(root),
@@ -210,7 +211,7 @@ TEST(Pipeline, WhatDoesNotFitIsRefusedOnAllRanks) {
     });
     Model pieces(make_llama(reference.config), gangs);
     expect_refusal(Code::not_supported, "parallelize cuts", [&] { pieces.build().fully_shard("", {}); });
-    // A model that was refused is whole again.
+    // A refused model is whole again, so it can be parallelized.
     ParallelOptions options = parallel(Strategy::full_shard);
     options.pipeline.microbatches = 4;
     pieces.build().parallelize(options);
@@ -220,7 +221,7 @@ TEST(Pipeline, WhatDoesNotFitIsRefusedOnAllRanks) {
     expect_refusal(wrong, "made for 4", [&] {
       train_step(pieces, optimizer.get(), own_rows(pieces, reference, 0), step, pieces.device().stream());
     });
-    step.microbatches = 1;  // the pipeline's
+    step.microbatches = 1;  // takes the pipeline's number
     EXPECT_EQ(
         train_step(pieces, optimizer.get(), own_rows(pieces, reference, 0), step, pieces.device().stream())
             .skipped,

@@ -1,4 +1,4 @@
-// Training in bf16 and f16 with f32 masters stays as near to training in f32 as PyTorch's does.
+// Training in bf16 and f16 with f32 masters stays as close to training in f32 as PyTorch's does.
 #include "nn/reference_file.h"
 #include "nn/small_llama.h"
 #include "train/train_testing.h"
@@ -9,8 +9,9 @@ namespace {
 constexpr int64_t kVocab = 64, kRows = 4, kLength = 32;
 constexpr int kSteps = 50;
 
-// A chain that goes on by a fixed rule three times in four and anywhere else: much to learn, nothing to learn
-// by heart, so the loss stays well above 0. Every step and rank has its own.
+// A Markov chain that follows a fixed rule with probability 3/4 and is random otherwise. The model can learn
+// the rule but cannot memorize the data, so the loss stays well above 0. Every step and every rank has a
+// chain of its own.
 Batch chain_batch(Model& model, int step, int rank) {
   uint64_t state = 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(2 * step + rank + 1);
   const auto next = [&] {
@@ -56,7 +57,7 @@ std::vector<double> losses(DType compute) {
   return out;
 }
 
-// The largest deviation of PyTorch is over the same batches from other first values.
+// The limit is the largest deviation of PyTorch on the same batches, over several other initial parameters.
 void expect_near_f32(DType compute) {
   const std::vector<double> f32 = losses(DType::f32), narrow = losses(compute);
   const double limit = test::kBesidePyTorch * test::half_limits(compute).training();

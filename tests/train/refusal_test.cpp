@@ -1,4 +1,4 @@
-// Refusals of a step: the lowest rank's on every rank, and the gang works on.
+// Refusals of a step: every rank gets the refusal of the lowest rank, and the gang goes on working.
 #include <limits>
 
 #include "base/expect_error.h"
@@ -19,7 +19,7 @@ using Change = void (*)(Model&, Batch&, StepOptions&);
 
 struct Refusal {
   const char* what;
-  Change change;  // on rank 1 alone
+  Change change;  // made on rank 1 only
   const char* words;
 };
 
@@ -67,7 +67,7 @@ const Refusal kRefusals[] = {
     {"targets lack", [](Model&, Batch& b, StepOptions&) { b.targets.clear(); }, "there is no target"},
 };
 
-// A step, or an evaluation, of which rank 1 has something wrong: refused on every rank.
+// Runs a step or an evaluation with a wrong argument on rank 1, and expects the refusal on every rank.
 void expect_refusal(Gang& root, const Rig& rig, Batch batch, const Refusal& refusal, bool evaluate) {
   StepOptions options;
   if (root.rank() == 1) refusal.change(*rig.model, batch, options);
@@ -97,7 +97,7 @@ TEST(TrainStep, OneRanksRefusalComesBackOnAllAndTheGangWorksOn) {
   });
 }
 
-// What SquareLoss does not take, and what nobody gives it.
+// Batches that SquareLoss does not take, and arguments that no model takes.
 const Refusal kSquareRefusals[] = {
     {"width",
      [](Model&, Batch& b, StepOptions&) {
@@ -170,7 +170,7 @@ TEST(TrainStep, DifferentOptionsAreAMismatchOnAllRanks) {
   });
 }
 
-// An optimizer, or what a step is asked for, that is another one on the last rank.
+// An option of the optimizer or of the step that differs on the last rank.
 struct Differing {
   void (*change)(OptimizerOptions&, StepOptions&);
   const char* of_rank_0;

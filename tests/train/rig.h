@@ -7,7 +7,7 @@
 
 namespace gangway::test {
 
-// Tokens of a repeating pattern; labels equal them, the library shifts.
+// Tokens of a repeating pattern. The labels equal the tokens, because the library shifts them.
 inline Batch pattern_batch(Model& model, int64_t rows, int64_t length, int64_t start) {
   std::vector<int64_t> ids;
   for (int64_t r = 0; r < rows; ++r)

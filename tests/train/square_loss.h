@@ -1,5 +1,5 @@
-// A model of the test's own: one weight vector w and the loss sum 1/2 (x . w - y)^2 over rows, with slips on
-// demand.
+// A custom module with one weight vector w and the loss sum 1/2 (x . w - y)^2 over the rows. Flags make it
+// fail or return wrong values.
 #pragma once
 
 #include <chrono>
@@ -100,7 +100,7 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
   }
 };
 
-// The same by plain loops; no tensors, no ranks.
+// The same loss and update in plain loops, without tensors and ranks.
 class SquareReference {
  public:
   explicit SquareReference(std::vector<double> values)
@@ -118,7 +118,8 @@ class SquareReference {
     return loss;
   }
   int64_t weight() const { return weight_; }
-  double norm(double p) const {  // of the gradient of the mean
+  // Of the gradient of the mean loss.
+  double norm(double p) const {
     double sum = 0, most = 0;
     for (const double g : gradient_) {
       most = std::max(most, std::fabs(g) / static_cast<double>(weight_));

@@ -1,4 +1,4 @@
-// What a step does besides learning: N, uneven data, evaluation, the same bits again.
+// A training step: the weight N of the mean, uneven data, evaluation, and reproducible bits.
 #include <cmath>
 
 #include "train/rig.h"
@@ -32,7 +32,8 @@ TEST(TrainStep, LabelsAreShiftedByTheLibrary) {
   });
 }
 
-// One rank has 5 rows, one 1, one none at all; the sum is that of one rank with all six.
+// One rank has 5 rows, one has 1, one has none, and one has 3. The result is that of one rank with all 9
+// rows.
 TEST(TrainStep, UnevenRowsAndWholeIgnoredRanksGiveTheSingleRanksMean) {
   const Reference reference("llama_parity");
   const std::vector<int64_t> bounds = {0, 5, 6, 6, 9};
@@ -49,7 +50,7 @@ TEST(TrainStep, UnevenRowsAndWholeIgnoredRanksGiveTheSingleRanksMean) {
     Batch batch = root.size() == 1
                       ? test::batch_rows(*rig.model, reference, 0, 0, 9)
                       : test::batch_rows(*rig.model, reference, 0, bounds[rank], bounds[rank + 1]);
-    if (ignore_first && rank == 0) {  // rows 0 to 4: all labels -100
+    if (ignore_first && rank == 0) {  // rows 0 to 4 have only labels of -100
       const int64_t count = root.size() == 1 ? 5 * 32 : batch.targets[0].count();
       std::vector<int64_t> labels = test::copy_out<int64_t>(batch.targets[0]);
       std::fill_n(labels.begin(), count, -100);
@@ -134,7 +135,7 @@ TEST(TrainStep, GivesTheSameBitsRunToRunAndUnderEitherSharding) {
     test::run_ranks(4, [&](Gang& root) {
       ParallelOptions parallel =
           test::parallel(run == 2 ? Strategy::shard_grad_op : Strategy::full_shard, DType::f32);
-      parallel.shard.accumulate_unsharded = 0;  // the same accumulation
+      parallel.shard.accumulate_unsharded = 0;  // so that both strategies accumulate alike
       Rig rig;
       rig.model = test::make_model(make_llama(small_llama()), test::make_gangs(root), parallel);
       rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
@@ -154,7 +155,7 @@ TEST(TrainStep, GivesTheSameBitsRunToRunAndUnderEitherSharding) {
   EXPECT_EQ(runs[0], runs[2]);
 }
 
-// Frozen from this code; a change of initialisation, layers or optimizer shows here.
+// The losses of this code. They change with the initialization, the layers and the optimizer.
 TEST(TrainStep, TenGoldenLosses) {
   const double golden[] = {2.8230145296877, 2.6713225473934, 2.5581064667832, 2.4435497549339,
                            2.3118905575541, 2.1838588113883, 2.0264267679126, 1.8573697084532,
@@ -169,8 +170,8 @@ TEST(TrainStep, TenGoldenLosses) {
   });
 }
 
-// The optimizer writes the copies in its own pass. A value that was changed behind its back shows whether
-// somebody casts them once more.
+// The optimizer writes the copies in its own pass over the parameters. The test changes a value behind its
+// back, and that value shows whether anything casts the copies again.
 TEST(TrainStep, CopiesInTheComputeDtypeAreWrittenOnce) {
   for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
     test::run_ranks(2, [&](Gang& root) {

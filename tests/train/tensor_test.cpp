@@ -1,5 +1,5 @@
-// Tensor, sequence and loss parallelism in whole training steps, alone and beside the other axes, against the reference
-// files.
+// Training steps with tensor, sequence and loss parallelism, alone and together with the other axes, against
+// the reference files.
 #include "base/expect_error.h"
 #include "train/train_testing.h"
 
@@ -44,7 +44,8 @@ ParallelOptions options_of(const Case& c, DType master) {
   return options;
 }
 
-// Loss, norm of the gradients and the parameters after five steps; loss of the first batch in evaluation.
+// Compares loss and norm of each of five steps, the parameters after them, and the loss of the first batch in
+// evaluation.
 void expect_reference(const Reference& reference, const Case& c, DType master) {
   const bool wide = master == DType::f64;
   const double tolerance = wide ? 1e-10 : 1e-5, final_tolerance = wide ? 1e-10 : 2e-4;
@@ -78,7 +79,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
   });
 }
 
-// Every gradient of the first step, by forward and backward alone.
+// Compares every gradient of the first step, after forward and backward without a step.
 void expect_gradients(const Reference& reference, const Case& c, DType master) {
   SCOPED_TRACE(c.text());
   test::run_ranks(c.ranks(), [&](Gang& root) {
@@ -186,7 +187,8 @@ TEST(TensorParallel, TiedEmbeddingsAreOneParameter) {
     expect_reference(reference, {.tp = 2, .shards = 2, .sequence = sequence, .microbatches = 2}, DType::f64);
 }
 
-// The caller's rows win over those of the Llama plan; the embedding is split by columns, then not at all.
+// The caller's rows win over those of the Llama plan. The embedding is first split by columns and then not
+// split at all.
 TEST(TensorParallel, RowsOfTheCallerGiveTheReferenceToo) {
   const Reference reference("llama_parity");
   for (const char* plan : {"model.embed_tokens -> colwise, output whole", "model.embed_tokens -> replicate",
@@ -209,7 +211,7 @@ TEST(TensorParallel, RowsOfTheCallerGiveTheReferenceToo) {
     });
 }
 
-// Rounded activations and sums: beside f32, as on one device.
+// Activations and their sums are rounded. The losses stay as close to f32 as on one device.
 TEST(TensorParallel, Bf16StaysBesideF32) {
   const Reference reference("llama_parity");
   for (const bool sequence : {false, true})
@@ -239,7 +241,7 @@ TEST(TensorParallel, EveryMeshGeneratesTheSameTokens) {
           test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
       test::assign_initial(*model, reference);
       GenerateOptions options;
-      options.new_tokens = 33;  // past the window of 32
+      options.new_tokens = 33;  // more than the model's 32 positions
       options.temperature = 0;
       const std::vector<int64_t> tokens =
           generate(*model, std::vector<int64_t>{3, 1, 4}, options, model->device().stream());
@@ -248,7 +250,7 @@ TEST(TensorParallel, EveryMeshGeneratesTheSameTokens) {
     });
 }
 
-// With sequence parallelism each rank has an equal part of the sequence.
+// Sequence parallelism gives each rank an equal part of the sequence.
 TEST(TensorParallel, SequencesThatCannotBeSplitAreRefusedOnAllRanks) {
   const Reference reference("llama_parity");
   test::run_ranks(4, [&](Gang& root) {
@@ -272,7 +274,7 @@ TEST(TensorParallel, SequencesThatCannotBeSplitAreRefusedOnAllRanks) {
   });
 }
 
-// A data coordinate may have no rows; its tp ranks meet in boundaries of nothing.
+// A data-parallel rank may have no rows. Its tp ranks still meet, with empty tensors.
 TEST(TensorParallel, ADataCoordinateWithoutRowsTakesPart) {
   const Reference reference("llama_parity");
   for (const bool sequence : {false, true})
@@ -294,7 +296,7 @@ TEST(TensorParallel, ADataCoordinateWithoutRowsTakesPart) {
     });
 }
 
-// On one host ranks read each other's activations where they lie.
+// On one host ranks read each other's activations in place.
 TEST(TensorParallel, NothingThatABoundaryMovesIsStaged) {
   if (!test::on_cpu()) GTEST_SKIP() << "the host engine's count; this device has another";
   const Reference reference("llama_parity");
@@ -309,7 +311,8 @@ TEST(TensorParallel, NothingThatABoundaryMovesIsStaged) {
       train_step(*model, optimizer.get(), test::own_rows(*model, reference, 0), {}, model->device().stream());
       const Traffic after = model->gangs().tp()->traffic();
       EXPECT_GT(after.bytes_moved, before.bytes_moved);
-      // The verdicts of a step are; one boundary moves more.
+      // The results of a step's checks are staged. One redistribution of activations would stage more than
+      // this limit.
       EXPECT_LT(after.bytes_staged - before.bytes_staged, 4096u);
     });
 }
@@ -324,14 +327,14 @@ TEST(TensorParallel, RanksOfOneDataCoordinateTakeTheSameBatch) {
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     Batch batch = test::own_rows(*model, reference, 0);
     const auto step = [&] { train_step(*model, optimizer.get(), batch, {}, model->device().stream()); };
-    step();  // ranks 0 and 1 have other rows than 2 and 3
+    step();  // ranks 0 and 1 have other rows than ranks 2 and 3
     if (root.rank() == 3) batch.inputs = test::own_rows(*model, reference, 1).inputs;
     if (model->device().kind() == DeviceKind::cpu) {
       const Error error = test::error_of(step);
       EXPECT_EQ(error.code(), Code::mismatch);
       EXPECT_NE(error.message().find("ranks 2 and 3"), std::string::npos) << error.message();
     }
-    // Other dims of the same values; a device's values are not looked at, its dims are.
+    // The same values with another shape. Ranks compare values only on a CPU, and shapes on every device.
     batch = test::own_rows(*model, reference, 0);
     batch.shifted = true;
     const Batch right = batch;

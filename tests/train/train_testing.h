@@ -1,4 +1,4 @@
-// Models on thread ranks, and what the reference files say about them.
+// Models on ranks that are threads, and the values of the reference files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@
 
 namespace gangway::test {
 
-// All parameters decay in the files; a rule's number holds for the 1-d ones, too.
+// The reference files apply weight decay to all parameters. The library leaves out 1-d parameters unless a
+// rule names them.
 inline OptimizerOptions optimizer_of(const Reference& reference) {
   OptimizerOptions options;
   options.lr = reference.settings.at("lr");
@@ -50,7 +51,7 @@ inline std::unique_ptr<Model> make_model(const ModulePtr& module, const GangsPtr
   return model;
 }
 
-// Owned row-major copy of values on the model's device.
+// A row-major copy of `from` on the model's device.
 template <typename T>
 Tensor tensor_of(Model& model, DType dtype, const Shape& shape, const T* from) {
   const Tensor tensor = Tensor::allocate(model.device().allocator(), dtype, shape);
@@ -68,7 +69,7 @@ inline void assign_initial(Model& model, const Reference& reference) {
   }
 }
 
-// Rows [first, last) of step `step` of the reference's batches.
+// Rows [first, last) of batch `step` of the reference.
 inline Batch batch_rows(Model& model, const Reference& reference, int64_t step, int64_t first, int64_t last) {
   const Shape shape{last - first, reference.sequence()};
   Batch batch;
@@ -78,7 +79,7 @@ inline Batch batch_rows(Model& model, const Reference& reference, int64_t step, 
   return batch;
 }
 
-// This data coordinate's share of a batch.
+// The rows of batch `step` that belong to this data-parallel rank.
 inline Batch own_rows(Model& model, const Reference& reference, int64_t step) {
   int index = 0, count = 1;
   model.gangs().data_shard(&index, &count);
@@ -96,7 +97,7 @@ inline std::vector<double> gathered(Model& model, const Parameter& parameter) {
   return out;
 }
 
-// |a - b| / |b|.
+// a - b| / |b|.
 inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < b.size(); ++i) {

@@ -1,4 +1,5 @@
-// On one host unsharding moves nothing: values of the peers are read where they lie, before a step and after.
+// Checks that unsharding moves no bytes on one host: ranks read their peers' values in place, before a step
+// and after it.
 #pragma once
 
 #include "parallel/fsdp/fsdp_state.h"
@@ -9,7 +10,7 @@ namespace gangway::test {
 struct TrafficCase {
   int ranks, replicas;
   Strategy strategy;
-  DType param;  // bf16: copies beside private masters
+  DType param;  // bf16: copies beside f32 masters that are private to a rank
   std::string describe() const {
     return text(ranks, " ranks, ", replicas, " replicas, strategy ", static_cast<int>(strategy), ", param ",
                 name(param));
@@ -29,7 +30,7 @@ inline Traffic sum(const Traffic& a, const Traffic& b) {
   return {a.calls + b.calls, a.bytes_moved + b.bytes_moved, a.bytes_staged + b.bytes_staged};
 }
 
-// Every unit shows the values that the owners hold now, in the compute dtype.
+// Expects every parameter group to show the present values of their owners, in the compute dtype.
 inline void expect_present_values(Model& model) {
   Stream& stream = model.device().stream();
   for (const auto& unit : model.fsdp().units()) {
@@ -72,7 +73,9 @@ inline void expect_unshard_moves_nothing(Gang& root, const Reference& reference,
     model->run().backward(ctx, {}, model->frame(0));
     model->frame(0).reset();
     model->run().finish_gradients(stream);
-    uint64_t own = 0;  // bytes of this rank's gradient rows, which each peer of the shard gang has, too
+    // The bytes of this rank's rows of the gradients. Each peer of the shard gang computes addends of the
+    // same rows.
+    uint64_t own = 0;
     for (const NamedParameter& p : model->inspect().parameters())
       own += p.parameter->shard_grad->tensor.bytes();
     const auto peers = static_cast<uint64_t>(gangs->fsdp_gang()->size() - 1);

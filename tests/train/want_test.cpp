@@ -1,5 +1,5 @@
-// Want of memory at every single allocation of a collective call of a model: an error on every rank, never a hang, never a
-// crash.
+// Runs out of memory at every single allocation of a collective call of a model. Every rank gets an error,
+// and no rank hangs or crashes.
 #include <set>
 
 #include "gang/host_threads.h"
@@ -9,7 +9,7 @@
 namespace gangway::test {
 namespace {
 
-// What a call finds, made while there was memory.
+// The objects that a call uses. They are made while there is memory.
 struct Scene {
   explicit Scene(Gang& root)
       : rig(llama_rig(root)),
@@ -28,14 +28,15 @@ struct Scene {
   const Tensor whole;
 };
 
-// Rank 1 has `allocations` of memory for its call, then none or (`once`) all but one. True: that was enough.
+// Rank 1 can make `allocations` allocations in its call, and then none; with `once` only the next one fails.
+// Returns whether the call succeeded.
 template <typename Call>
 bool step_is_made(long allocations, bool once, Call&& call) {
   bool enough = false;
   Meeting both(2);
   run_ranks(2, [&](Gang& root) {
     Scene scene(root);
-    both.come();  // what breaks below broke nothing above
+    both.come();  // so that the failure below does not reach the setup
     if (made_with(root, allocations, once, [&] { call(scene); })) enough = true;
   });
   return enough;
@@ -43,7 +44,8 @@ bool step_is_made(long allocations, bool once, Call&& call) {
 
 constexpr long kMost = 20'000;
 
-// Rank 1's allocations in its call, the first one of every chain of callers: the rest are the same in later layers.
+// Returns the numbers of rank 1's allocations in its call, only the first one for each call stack: later
+// layers repeat the same stacks.
 template <typename Call>
 std::vector<long> allocations_of(Call&& call) {
   std::vector<uint64_t> chains(kMost);
@@ -95,7 +97,7 @@ TEST(StepWant, EveryAllocationOfOneRankMayFailInTheOptimizersHalf) {
 
 TEST(ModelWant, EveryAllocationOfOneRankMayFailInParallelize) {
   for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
-    // A rank that has none left could not even give back what it took of the arena.
+    // A rank without any memory could not even give back what it has taken of the arena.
     starve("parallelize", /*once=*/true,
            [&](Scene& s) { s.described.build().parallelize(parallel(strategy)); });
 }

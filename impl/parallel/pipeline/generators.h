@@ -20,8 +20,8 @@ namespace gangway {
 struct ScheduleOptions {
   int ranks = 1;         // P
   int microbatches = 1;  // M
-  // v. 0: the schedule's own number, which is 2 for interleaved-1f1b, looped-bfs, zbv and dualpipev, and 1 for
-  // the others.
+  // v. 0: the schedule's own number, which is 2 for interleaved-1f1b, looped-bfs, zbv and dualpipev, and 1
+  // for the others.
   int stages_per_rank = 0;
 };
 

@@ -1,4 +1,5 @@
-// One rank under a launcher of MPI: a GoogleTest program that every rank runs, all the same tests in the same order.
+// One rank that an MPI launcher starts: a GoogleTest program. Every rank runs the same tests in the same
+// order.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,7 +24,7 @@ GangPtr make_root(int64_t timeout_ms = 120'000) {
   return Gang::create(options);
 }
 
-// Meshes of this many ranks, every strategy among them.
+// Meshes of `ranks` ranks, with every strategy.
 std::vector<FiveSteps> meshes(int ranks) {
   std::vector<FiveSteps> all = {
       {1, Strategy::full_shard, 1}, {1, Strategy::shard_grad_op, 3}, {1, Strategy::no_shard, 1}};
@@ -95,7 +96,8 @@ struct Training {
   }
 };
 
-// MPI is left without its end after a failure, and launchers may end the others then: not before all have told.
+// After a failure MPI is not finalized, and a launcher may then end the other ranks. The rank waits until all
+// have printed.
 [[noreturn]] void leave() {
   std::printf("well\n");
   std::fflush(stdout);
@@ -146,7 +148,7 @@ TEST(MpiTrainingAlone, ARankThatDiesBetweenStepsIsLostOrATimeout) {
 }  // namespace
 }  // namespace gangway::test
 
-// One write tells the outcome: what ranks print in pieces, a launcher mixes within a line.
+// Prints the outcome in one write, because launchers mix the partial lines of several ranks.
 int main(int count, char** arguments) {
   testing::InitGoogleTest(&count, arguments);
   const int failed = RUN_ALL_TESTS();

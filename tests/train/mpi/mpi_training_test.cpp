@@ -15,7 +15,7 @@ void expect_passed(const Ended& ended, int ranks) {
 }
 void expect_well(const Ended& ended, int ranks) {
   EXPECT_FALSE(ended.hung());
-  EXPECT_EQ(ended.count("well"), ranks) << ended.output;  // two ranks may share a line
+  EXPECT_EQ(ended.count("well"), ranks) << ended.output;  // counts words, because two ranks may share a line
 }
 
 class MpiTraining : public OnOneHost {};
