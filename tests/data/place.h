@@ -1,5 +1,5 @@
-// The path of a reference file. It has an object file of its own, so that no other test contains the path of this
-// checkout and its object files can be cached.
+// The path of a reference file. It has an object file of its own, so that no other test contains the path of
+// this checkout, and the object files of tests can be cached.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A call's two parts over 1 to 4 ranks: what is refused leaves the gangs whole on all ranks, what fails in the run
-// breaks them for all, but for a rank that is alone.
+// The two parts of a collective call on 1 to 4 ranks: a refusal in the check leaves the gangs intact on all
+// ranks, and a failure in the run breaks them for all ranks, unless a rank is alone.
 #include "parallel/collective_call.h"
 
 #include <new>
@@ -43,7 +43,7 @@ TEST(CollectiveCall, TheLowestRefusalIsThrownOnAllRanksAndTheGangsWorkOn) {
                      [&] { call.check([&] { fail(Code::not_found, "rank ", root.rank(), " misses it"); }); },
                      {"rank 0 misses it"});
       expect_whole(root);
-      // A value of a rank that has none is not asked for.
+      // The call does not read the value of a rank that has none.
       if (root.size() > 1)
         expect_refusal(Code::not_supported, [&] {
           call.check([&]() -> Numbers {
@@ -102,7 +102,7 @@ TEST(CollectiveCall, AFailedRunBreaksEveryGangWithTheFailingRanksError) {
       });
       EXPECT_NE(error.message().find("gather: rank 1"), std::string::npos) << error.message();
       EXPECT_TRUE(gangs->fsdp_gang()->error());
-      // The next call says the same, without a wait.
+      // The next call reports the same error without waiting.
       expect_refusal(code, [&] { CollectiveCall(*gangs, "save").check([] {}); },
                      {"gather: rank 1: no memory"});
     });

@@ -1,5 +1,5 @@
-// Training on the deferred device: its results are the CPU's for every order in which its streams happen to run, it
-// needs each of its events, and the host hardly ever waits.
+// Training on the deferred device gives the results of a CPU for every order in which the device's streams
+// run. It needs every one of its events, and its host hardly ever waits.
 #include "support/deferred/deferred.h"
 
 #include <chrono>
@@ -40,7 +40,7 @@ struct Case {
   DType param = DType{};
 };
 
-// How often the host has waited for the device; never for a CPU.
+// The number of times that the host has waited for the device. It is always 0 for a CPU.
 int64_t deferred_waits_of_host(const Device& device) {
   return device.kind() == DeviceKind::extension ? deferred::synchronizations(device) : 0;
 }
@@ -68,7 +68,7 @@ Trial f32_trial() {
   return trial;
 }
 
-// Microbatches, the norm, an update under a clip.
+// Runs two microbatches, computes the norm, and updates with clipping.
 void step(Model& model, Optimizer& optimizer, const Trial& trial, int number) {
   Stream& stream = model.device().stream();
   for (int m = 0; m < 2; ++m) {
@@ -83,7 +83,7 @@ void step(Model& model, Optimizer& optimizer, const Trial& trial, int number) {
 
 using Hook = void (*)(Device& device, int rank);
 
-// Parameters after three steps, as rank 0 gathers them.
+// The parameters after three steps, gathered on rank 0.
 std::map<std::string, Vector> trained(const std::string& device, const Case& c, Hook hook = nullptr) {
   std::map<std::string, Vector> out;
   run_ranks(
@@ -119,7 +119,7 @@ TEST(DeferredTraining, GivesTheCpusBitsForEverySeed) {
 
 int ignored = -1;
 
-// Rank 0 misses one event; its collectives are slow enough for that to matter.
+// Trains without event number `wait` on rank 0. The collectives are slow enough for that event to matter.
 std::map<std::string, Vector> trained_without(int wait) {
   ignored = wait;
   return trained("deferred:1", {}, [](Device& device, int rank) {
@@ -129,7 +129,7 @@ std::map<std::string, Vector> trained_without(int wait) {
 }
 
 TEST(DeferredTraining, AnEventThatIsTakenAwayIsMissed) {
-  constexpr int kLooked = 8;  // waits of the first step
+  constexpr int kLooked = 8;  // the waits of the first step
 #ifdef GANGWAY_TEST_THREADS_WATCHED
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [] {
@@ -147,7 +147,7 @@ TEST(DeferredTraining, AnEventThatIsTakenAwayIsMissed) {
 
 // --- failures
 
-// Rank 1 has never used the channel on which rank 0 waits for it.
+// Rank 1 aborts without ever having used the channel on which rank 0 waits for it.
 TEST(DeferredTraining, AnAbortReachesAPeerOnAChannelThatOnlyThePeerHasOpened) {
   run_ranks(
       2,
@@ -174,14 +174,14 @@ TEST(DeferredTraining, AnAbortReachesAPeerOnAChannelThatOnlyThePeerHasOpened) {
 
 // --- streams of the caller
 
-// Later work of a deferred stream comes so late that what is not ordered after it comes before.
+// Delays a deferred stream so much that any work which is not ordered after it comes before it.
 void hold(Stream& stream) {
   if (stream.device().kind() != DeviceKind::extension) return;
   deferred::enqueue(stream,
                     [](deferred::Worker&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
 }
 
-// Three streams, used in turn, each held up before its call.
+// Three streams that are used in turn. Each is delayed before its call.
 class Turns {
  public:
   explicit Turns(Device& device) {
@@ -198,7 +198,7 @@ class Turns {
   size_t turn_ = 0;
 };
 
-// Inputs and gradients of this rank, on the device before anything runs.
+// The inputs and gradients of this rank, copied to the device before anything runs.
 struct Batches {
   Batches(const Trial& trial, Gang& root, int count) {
     for (int m = 0; m < count; ++m) {
@@ -257,7 +257,7 @@ TEST(DeferredTraining, CallsOnOneStreamAfterAnotherAreOrdered) {
     }
 }
 
-// Sum of gradients after an update of the values, seen through views, which the rank's own stream shows.
+// Updates the values, adds gradients through views, and returns the sums that the rank's own stream sees.
 Vector shard_group_on_streams_in_turn(const std::string& device) {
   Vector out;
   run_ranks(
@@ -291,7 +291,7 @@ TEST(DeferredTraining, CallsOfAShardGroupOnOneStreamAfterAnotherAreOrdered) {
 
 // --- custom modules
 
-// y = s x by code of its own, which it puts on the stream that it is given.
+// y = s x, computed by the test's own code on the stream that the call gives it.
 class ScaledOnStream final : public CustomBehaviour {
  public:
   explicit ScaledOnStream(const Stream* wanted) : wanted_(wanted) {}
@@ -391,7 +391,7 @@ TEST(DeferredTraining, AStepWaitsForNothingButTheNorm) {
             const Trial trial = f32_trial();
             const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
             step(*model, *optimizer, trial, 0);
-            const int64_t given = 2 * 4;  // inputs and gradients that the test itself copies to the device
+            const int64_t given = 2 * 4;  // the test itself copies these inputs and gradients to the device
             const int64_t before = deferred::synchronizations(root.device());
             step(*model, *optimizer, trial, 1);
             EXPECT_LE(deferred::synchronizations(root.device()) - before - given, 1) << ranks;

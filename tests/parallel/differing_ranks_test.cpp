@@ -1,5 +1,5 @@
-// Ranks that would train different models, or start replicas from different values, are told so before the first step,
-// with both values; the gangs work on.
+// Ranks that would train different models, or whose replicas start from different values, get an error with
+// both values before the first step. The gangs go on working.
 #include "base/expect_error.h"
 #include "nn/small_llama.h"
 #include "parallel/shard_group.h"
@@ -11,7 +11,7 @@ namespace {
 struct Wanted {
   LlamaConfig config = small_llama();
   ParallelOptions options;
-  const char* frozen = nullptr;  // pattern
+  const char* frozen = nullptr;  // a pattern of names
   Wanted() { options.shard.strategy = Strategy::no_shard; }
 };
 
@@ -41,7 +41,8 @@ const Difference kDifferences[] = {
     {[](Wanted& w) { w.config.eps = 1e-6; }, "model.layers.0.input_layernorm.eps 1e-05",
      "model.layers.0.input_layernorm.eps 1e-06"},
     {[](Wanted& w) { w.config.max_positions = 11; }, "max_positions 12", "max_positions 11"},
-    {[](Wanted& w) {  // projections of the same shapes
+    {[](Wanted& w) {
+       // The projections have the same shapes.
        w.config.heads = 2;
        w.config.kv_heads = 1;
      },
@@ -130,7 +131,7 @@ TEST(DifferingRanks, ShardGroupsAreCompared) {
   });
 }
 
-// First values that no option shows.
+// Initial values that no option tells.
 struct Counting final : Init::Filler {
   explicit Counting(double first) : first(first) {}
   void fill(int64_t first_row, int64_t, void* out, size_t count, DType) override {
@@ -166,8 +167,8 @@ TEST(Replicas, FirstValuesThatDifferAreTold) {
 
 TEST(Replicas, OverDpReplicateRowsAreCompared) {
   run_ranks(4, [](Gang& root) {
-    const std::shared_ptr<Gangs> gangs =
-        mesh_of(root, 2);  // rows 0 to 2 on ranks 0 and 2, 3 and 4 on 1 and 3
+    // Rows 0 to 2 are on ranks 0 and 2, rows 3 and 4 on ranks 1 and 3.
+    const std::shared_ptr<Gangs> gangs = mesh_of(root, 2);
     expect_refusal(Code::mismatch, [&] { counted(gangs, root.rank() == 3 ? 9 : 1, Strategy::full_shard); },
                    {"g.w[3, 0] is 10 on rank 1, 18 on rank 3"});
     counted(gangs, 1, Strategy::full_shard);
@@ -179,14 +180,14 @@ TEST(Replicas, OnDemandTheFirstElementThatDiffersIsTold) {
     run_ranks(4, [&](Gang& root) {
       const std::shared_ptr<Gangs> gangs = mesh_of(root, 2);
       Stream& stream = root.device().stream();
-      // Over one block of what ranks compare.
+      // More elements than one of the blocks in which ranks compare values.
       GroupParameter big{.name = "big", .shape = Shape{700, 500}, .dtype = dtype, .init = Init::zeros()};
       const auto model = model_from_groups({make_shard_group(gangs, "g", {weight(), big}, {}, 1)});
       model->inspect().check_replicas(stream);
       const Tensor own = model->inspect().parameter("g.big").parameter->shard;
       if (root.rank() == 3) {
         Vector values = get(own);
-        values[150'002] = 0.5;  // of rows 350 and later
+        values[150'002] = 0.5;  // this replica begins at row 350
         values[160'000] = 1.5;
         put(own, values);
       }

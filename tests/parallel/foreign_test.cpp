@@ -1,4 +1,5 @@
-// Compute that is not ours in place of a block: a custom module, and a shard group whose owner computes by itself.
+// Computations that do not belong to this library in place of a block: a custom module, and a shard group
+// whose owner computes by itself.
 #include "nn/custom.h"
 #include "nn/layers.h"
 #include "optim/optimizer.h"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
 
-// y = s * child(x), s of one value per feature; own code for both halves.
+// y = s * child(x), where s has one value per feature. The test computes both halves of the backward.
 class Scaled final : public CustomBehaviour {
  public:
   std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }
@@ -60,7 +61,7 @@ ModulePtr with_custom() {
 }
 const Trial kCustom{with_custom, Shape{2, 5, 6}};
 
-// Its name is its caller's: it says nothing of what the module is.
+// The caller chooses the name of a custom module, so the name must not tell what the module is.
 TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
   run_ranks(2, [](Gang& root) {
     CustomOptions linear;
@@ -76,7 +77,7 @@ TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
     ParallelOptions options;
     options.recompute.kind = RecomputeKind::full;
     options.master_dtype = DType::f64;
-    options.shard.dtype_rules = {{"0.scale", DType::f32}};  // beside a bias in f64, which a product refuses
+    options.shard.dtype_rules = {{"0.scale", DType::f32}};  // a Linear would refuse it beside a bias in f64
     model.build().parallelize(options);
     std::vector<std::string> recomputed;
     for (const NamedModule& named : named_modules(model.root().shared_from_this()))
@@ -85,7 +86,7 @@ TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
   });
 }
 
-// A mesh and the precision of its masters.
+// A mesh and the dtype of the masters.
 struct Case {
   int ranks;
   Strategy strategy;
@@ -115,13 +116,14 @@ ParallelOptions options_of(const Case& c, const Trial& trial) {
   return options;
 }
 
-constexpr int kSteps = 5, kMicrobatches = 2;  // of AdamW; in a step
+// The number of AdamW steps, and of microbatches in a step.
+constexpr int kSteps = 5, kMicrobatches = 2;
 
-// What nn alone makes on one device, once for all cases that share it: a rank that worked it out would keep its peers
-// waiting in a collective.
+// The results of nn alone on one device. They are computed once, before the ranks run, for all cases that
+// share them: a rank that computed them itself would keep its peers waiting in a collective.
 struct OneDevice {
   std::map<std::string, Vector> gradients;  // of the first step
-  std::map<std::string, Vector> values;     // at the end
+  std::map<std::string, Vector> values;     // after the last step
 };
 class References {
  public:
@@ -136,8 +138,8 @@ class References {
   std::map<std::pair<int, DType>, OneDevice> made_;
 };
 
-// The gradients of the first step and the values at the end are those of one device. `reduce`: what is left to do when
-// the microbatches are over. `parts`: all models, the trained one first.
+// Expects the gradients of the first step and the final values to equal those of one device. `reduce` runs
+// after the microbatches of a step. `parts` are all models; the first one is trained.
 template <typename Reduce>
 void expect_training(const OneDevice& want, const Trial& trial, const Case& c,
                      const std::vector<Model*>& parts, const Reduce& reduce) {
@@ -191,11 +193,11 @@ TEST(Parallelize, DtypeThatACustomModuleRefusesIsRefusedBeforehandByItsPath) {
     options.shard.param_dtype = DType::bf16;
     expect_refusal(Code::not_supported, [&] { model.build().parallelize(options); }, {"module 1", "bf16"});
     options.shard.param_dtype = DType{};
-    model.build().parallelize(options);  // a refused call changed nothing
+    model.build().parallelize(options);  // the refused call has changed nothing
   });
 }
 
-// Computes with a block whose values and gradients are a shard group's.
+// Computes with a block that uses the values and gradients of a shard group.
 class Foreign final : public Module {
  public:
   explicit Foreign(std::shared_ptr<ShardGroup> group) : group_(std::move(group)), block_(small_block()) {}

@@ -1,4 +1,4 @@
-// Frames in flight: what one forward left for its backward is not another's.
+// Several frames in flight: each backward uses what its own forward saved.
 #include "parallel/recompute.h"
 #include "parallel/trial.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
 
-// Two forwards before the first backward, as a schedule of stages has them.
+// Runs two forwards before the first backward, as a pipeline schedule does.
 TEST(Frames, InFlightGiveTheSameGradients) {
   const Trial trial{[] {
                       return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 2, true, 0.5)});
@@ -46,7 +46,7 @@ struct Pass {
   Vector dx;
 };
 
-// y of an input in `dtype`, which is rounded to bf16, and so are the parameters.
+// Runs forward with an input of `dtype`. The model rounds the input and the parameters to bf16.
 Tensor forward(Model& model, DType dtype, int64_t rows, size_t frame) {
   Context ctx = model.run().context(model.device().stream());
   const Vector values = random_vector(static_cast<size_t>(3 * rows), 7);
@@ -65,8 +65,8 @@ Pass backward(Model& model, const Tensor& y, size_t at) {
   return pass;
 }
 
-// One frame and an evaluation, or two frames, whose inputs have other dtypes: each backward gives the
-// gradients of its own.
+// One frame and an evaluation, or two frames, have inputs of different dtypes. Each backward gives gradients
+// of its own dtypes.
 TEST(Frames, InFlightMayHaveInputsOfDifferentDtypes) {
   for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::full})
     run_ranks(2, [&](Gang& root) {
@@ -99,7 +99,7 @@ TEST(Frames, InFlightMayHaveInputsOfDifferentDtypes) {
     });
 }
 
-// y = the sum of any number of inputs.
+// y is the sum of any number of inputs.
 class Sum final : public Module {
  public:
   const char* kind() const override { return "Sum"; }

@@ -1,4 +1,5 @@
-// Sharded units: rows, frozen and unused parameters, microbatches, local gradients, storage, precision, norms.
+// Sharded parameter groups: rows, frozen and unused parameters, microbatches, local gradients, storage,
+// precision and norms.
 #include <limits>
 #include <numeric>
 
@@ -8,7 +9,7 @@
 namespace gangway::test {
 namespace {
 
-// 5, 7, 2 and 1 rows: uneven over 2, 3 and 4 ranks, some ranks without any.
+// 5, 7, 2 and 1 rows, which are uneven over 2, 3 and 4 ranks. Some ranks have no rows.
 ModulePtr uneven() {
   return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 7, false, 0.5),
                           make_linear(7, 2, true, 0.5), make_linear(2, 1, true, 0.5)});
@@ -48,7 +49,8 @@ TEST(FullyShard, UnevenRowsGiveTheGradientsOfOneDevice) {
   for (const int ranks : {1, 2, 3, 4}) {
     const auto want = kUneven.alone(ranks);
     for (const Strategy strategy : kStrategies)
-      for (const int reshard : {-1, 0, 1})  // the strategy's own, else after backward or after forward
+      // The strategy's own time to reshard, after backward, or after forward.
+      for (const int reshard : {-1, 0, 1})
         for (const bool regions : {true, false})
           run_ranks(ranks, [&](Gang& root) {
             ParallelOptions options = f64_options(strategy);
@@ -60,8 +62,8 @@ TEST(FullyShard, UnevenRowsGiveTheGradientsOfOneDevice) {
   }
 }
 
-// Values and gradients after two steps of two microbatches, the second of which begins while the first one's values are
-// still kept.
+// Returns values and gradients after two steps of two microbatches. The second microbatch begins while the
+// values of the first are still kept.
 std::map<std::string, Vector> two_steps(Gang& root, int reshard, DType param, bool unsharded) {
   ParallelOptions options = f64_options();
   options.shard.reshard_after_forward = reshard;
@@ -98,13 +100,13 @@ TEST(FullyShard, ValuesThatAFewRanksKeepAfterForwardGiveTheSameBits) {
         });
 }
 
-// Forward gathers from all ranks, backward from the two that kept the values between them.
+// Forward gathers from all ranks. Backward gathers from the two ranks that have kept the values.
 TEST(FullyShard, BackwardGathersFromTheRanksThatKeptTheValues) {
   run_ranks(4, [](Gang& root) {
     ParallelOptions options = f64_options();
     options.shard.reshard_after_forward = 2;
     const auto model = sharded(kUneven, root, options, 1, /*regions=*/false);
-    uint64_t piece = 0;  // of all parameters, with the padding
+    uint64_t piece = 0;  // of all parameters, with their padding
     for (const auto& unit : model->fsdp().units())
       for (const PackedParameter& p : unit->packing().parameters) piece += p.piece_bytes(p.compute);
     Gang &all = *model->gangs().fsdp_gang(), &two = *model->gangs().fsdp_part(2);
@@ -114,7 +116,7 @@ TEST(FullyShard, BackwardGathersFromTheRanksThatKeptTheValues) {
       const uint64_t before = all.traffic().bytes_moved;
       kUneven.run(*model);
       model->run().finish_gradients(model->device().stream());
-      model->device().stream().synchronize();  // bytes count when they have moved
+      model->device().stream().synchronize();  // a collective counts its bytes when they have moved
       EXPECT_EQ(two.traffic().bytes_moved, static_cast<uint64_t>(step) * (2 - 1) * 2 * piece);
       EXPECT_EQ(all.traffic().bytes_moved - before, 2 * (4 - 1) * piece) << "one gather, one reduce-scatter";
     }
@@ -128,7 +130,8 @@ TEST(FullyShard, BackwardGathersFromTheRanksThatKeptTheValues) {
   });
 }
 
-// A look-up's backward reads no values: forward alone gathers them, whatever is kept of others.
+// The backward of an embedding reads no values, so only its forward gathers them, whatever is kept of other
+// layers.
 TEST(FullyShard, BackwardGathersNoTableOfAnEmbedding) {
   for (const int reshard : {1, 2})
     run_ranks(4, [&](Gang& root) {
@@ -147,7 +150,7 @@ TEST(FullyShard, BackwardGathersNoTableOfAnEmbedding) {
         for (const PackedParameter& p : unit->packing().parameters) piece += p.piece_bytes(p.compute);
         const bool table = !unit->parameters().empty() && unit->parameters()[0].name == "0.weight",
                    last = unit == model.fsdp().units().back();
-        expected += 3 * piece * (table || last || reshard == 2 ? 2 : 3);  // with the reduction
+        expected += 3 * piece * (table || last || reshard == 2 ? 2 : 3);  // this includes the reduction
         if (reshard == 2 && !table) from_keepers += 2 * piece;
       }
       Gang& all = *model.gangs().fsdp_gang();
@@ -173,7 +176,7 @@ TEST(FullyShard, BackwardGathersNoTableOfAnEmbedding) {
     });
 }
 
-// On one host whole values are rows that ranks share: no rank keeps a copy, and nothing moves.
+// On one host ranks read the shared rows of their peers: no rank keeps a copy, and nothing moves.
 TEST(FullyShard, RanksThatShareRowsKeepNoCopy) {
   run_ranks(4, [](Gang& root) {
     ParallelOptions options = f64_options();
@@ -194,7 +197,8 @@ ModulePtr block() {
       {make_block(attention, 20, 1e-5), make_rmsnorm(12, 1e-5), make_linear(12, 4, false)});
 }
 
-// What a norm makes is needed after its unit, which has the weight to make it again, was resharded.
+// Backward needs the output of a norm after the norm's parameter group, which could compute it again, has
+// been resharded.
 TEST(FullyShard, NormsCanBeUnitsOfTheirOwn) {
   const Trial trial{block, Shape{2, 5, 12}};
   const auto want = trial.alone(2);
@@ -253,7 +257,7 @@ TEST(FullyShard, MicrobatchesAddUp) {
   EXPECT_EQ(results.at("01"), results.at("11")) << "the same, accumulated unsharded";
 }
 
-// Backward again without emptying adds, also to sums that were reduced.
+// A second backward adds to the gradients, even after they have been reduced.
 TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
   const auto once = kUneven.alone(2, 1), twice = kUneven.alone(2, 2);
   for (const Strategy strategy : kStrategies)
@@ -275,7 +279,7 @@ TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
     });
 }
 
-// What a caller writes into the local gradient is part of the sum, once, whatever comes after.
+// What a caller writes into the local gradient is added to the sum once, whatever comes after.
 TEST(FullyShard, LocalGradientsThatTheCallerWritesCountOnce) {
   for (const int ranks : {1, 3})
     for (const Strategy strategy : kStrategies)
@@ -310,7 +314,7 @@ TEST(FullyShard, SharedRegionsAndPrivateShardsGiveTheSameBits) {
           const auto model = sharded(kUneven, root, options, 1, regions);
           for (int m = 0; m < 2; ++m) kUneven.run(*model, m);
           const auto got = kUneven.gradients(*model);
-          // An update in between: private shards order it by the ends of their gathers.
+          // An update between two steps: with private shards it is ordered after the ends of their gathers.
           Stream& stream = model->device().stream();
           model->run().begin_update(stream);
           for (const NamedParameter& p : model->inspect().parameters())
@@ -332,7 +336,8 @@ TEST(FullyShard, FrozenParametersHaveNoGradientStorage) {
       Model model(uneven(), mesh_of(root));
       for (const NamedParameter& p : named_parameters(model.root()))
         if (p.name.starts_with("1.") || p.name == "0.bias")
-          p.parameter->trainable = false;  // a unit, and a part of one
+          // A whole parameter group, and a part of another.
+          p.parameter->trainable = false;
       model.build().parallelize(f64_options(strategy));
       kUneven.run(model);
       const auto got = kUneven.gradients(model);
@@ -343,7 +348,7 @@ TEST(FullyShard, FrozenParametersHaveNoGradientStorage) {
     });
 }
 
-// Runs its first child only.
+// Runs only its first child.
 class Skips final : public Module {
  public:
   explicit Skips(std::vector<ModulePtr> modules) {

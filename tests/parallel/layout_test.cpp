@@ -1,4 +1,4 @@
-// Parameters that are split over tensor parallelism and fully_shard at once, on any dim, against whole tensors.
+// Parameters that tensor parallelism and fully_shard both split, on any dim, compared with whole tensors.
 #include "parallel/split_module.h"
 
 namespace gangway::test {
@@ -24,7 +24,7 @@ ParallelOptions options_of(const Kind& kind) {
   return options;
 }
 
-// body(model, mesh, n, kind) on every rank of every mesh and size; the kinds take turns.
+// Runs body(model, mesh, n, kind) on every rank of every mesh and for every size. The kinds take turns.
 template <typename Body>
 void on_meshes(const Body& body, std::initializer_list<int64_t> sizes = {0, 1, 5, 64}) {
   size_t turn = 0;
@@ -45,7 +45,7 @@ SplitModule& split_module(Model& model, size_t i) {
   return dynamic_cast<SplitModule&>(unwrapped(unwrapped(model.root()).child(i)));
 }
 
-// This rank's own part: the piece of its tp rank, of that ceil(n / W) rows.
+// This rank's part of a whole tensor: the piece of its tp rank, and of that piece ceil(n / W) rows.
 Vector own_part(Model& model, const NamedParameter& p, const Vector& whole, bool sharded) {
   const Vector piece = split_module(model, p.name[0] == '0' ? 0 : 1).piece(*p.parameter, whole);
   Shape shape = p.parameter->shape;
@@ -69,7 +69,7 @@ void step(Model& model, int microbatches) {
   }
 }
 
-// Over all data coordinates, and over tp where each rank has a part.
+// The sum over all data-parallel ranks, and over tp if each tp rank has an addend.
 Vector whole_gradient(const Parameter& p, const SplitMesh& mesh, int microbatches) {
   Vector sum(static_cast<size_t>(p.shape.count()));
   const bool partial = !p.grad_partial_axes.empty();
@@ -115,7 +115,7 @@ TEST(SplitParameters, ComputeSeesTheTpPieceAndAssignWritesTheOwnPart) {
 
 TEST(SplitParameters, GradientsAreSumsOverDataAndThePartialAxes) {
   on_meshes([](Model& model, const SplitMesh& mesh, int64_t, const Kind&) {
-    for (int round = 1; round <= 2; ++round) {  // the second adds to the first
+    for (int round = 1; round <= 2; ++round) {  // the second round adds to the first
       step(model, 2);
       for (const NamedParameter& p : model.inspect().parameters())
         EXPECT_EQ(get(model.inspect().gather_gradient(*p.parameter, model.device().stream())),
@@ -186,7 +186,8 @@ TEST(SplitParameters, PaddingOfValuesAndGradientsIsZero) {
       {1, 5});
 }
 
-// Full gradients lie in buffers that groups use in turn: where one has its padding, another had gradients.
+// Parameter groups use the buffers of full gradients in turn: the padding of one has held gradients of
+// another.
 TEST(SplitParameters, PaddingStaysZeroWhereGroupsOfOtherSizesUsedTheBuffer) {
   for (const SplitMesh& mesh : split_meshes())
     for (const Kind& kind : kKinds) {

@@ -1,4 +1,4 @@
-// The Llama of the reference files over every mesh of thread ranks: loss, norm and every gradient of step 0.
+// The Llama of the reference files over every mesh of threads: loss, norm and every gradient of step 0.
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
@@ -51,7 +51,7 @@ std::vector<Case> cases() {
   all.push_back({4, 2, Strategy::full_shard});
   all.push_back({4, 2, Strategy::shard_grad_op});
   all.push_back({4, 2, Strategy::no_shard});
-  all.push_back({3, 3, Strategy::full_shard});  // replicas of whole parameters
+  all.push_back({3, 3, Strategy::full_shard});  // replicas of unsharded parameters
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Meshes, LlamaParity, testing::ValuesIn(cases()), label);

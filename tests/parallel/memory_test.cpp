@@ -1,4 +1,5 @@
-// Counted bytes: what the meta device plans over a fake gang is what a run takes, exactly, on every rank.
+// The memory plan that the meta device makes over a fake gang equals the bytes that a run takes, on every
+// rank.
 #include "nn/small_llama.h"
 #include "parallel/parallel_testing.h"
 
@@ -16,7 +17,7 @@ std::vector<uint64_t> fields(const MemoryUse& m) {
           m.full_gradients, m.optimizer, m.activations, m.gradients,       m.temporaries};
 }
 
-// Two steps of two microbatches and an evaluation.
+// Runs two steps of two microbatches each, and an evaluation.
 MemoryUse use(Gang& root, const ParallelOptions& options, int replicas, bool regions, bool frozen) {
   Model model(make_llama(config()), mesh_of(root, replicas));
   if (frozen) model.root().child(1).child(0).parameters()[0]->trainable = false;
@@ -60,7 +61,7 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
   struct Case {
     int ranks, replicas;
     bool regions, frozen;
-    int keepers = 0;  // reshard_after_forward of FULL_SHARD; 0: as below
+    int keepers = 0;  // reshard_after_forward with FULL_SHARD; 0: see below
   };
   for (const Case& c : {Case{1, 1, true, false}, Case{2, 1, true, false}, Case{3, 1, false, true},
                         Case{4, 2, true, false}, Case{4, 1, false, false, 2}})
@@ -70,7 +71,7 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
         for (const DType param : {DType{}, DType::bf16}) {
           ParallelOptions options;
           options.shard.strategy = strategy;
-          // Of the cases with bf16 the other choice than the strategy's own.
+          // The cases with bf16 reshard at another time than the strategy does by itself.
           if (param == DType::bf16)
             options.shard.reshard_after_forward = strategy == Strategy::full_shard ? 0 : 1;
           if (strategy == Strategy::full_shard && c.keepers > 0)
@@ -93,8 +94,8 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
         }
 }
 
-// By formula, for rows that divide and need no padding: 4 bytes a parameter / W for the region's rows and the
-// gradients each, two units of full gradients, nothing gathered.
+// The formula for rows that divide evenly and need no padding: 4 / W bytes per parameter for the rows of the
+// region, the same for the gradients, and two parameter groups of full gradients. Nothing is gathered.
 TEST(Memory, FullShardTakesWhatTheFormulaSays) {
   const Reference reference("llama_parity");
   uint64_t all = 0, largest = 0, block = 0;

@@ -1,4 +1,4 @@
-// Whole models: microbatches, precision, evaluation inside training.
+// Whole models: microbatches, precision, and evaluation during training.
 #include "parallel/trial.h"
 
 namespace gangway::test {
@@ -45,7 +45,7 @@ void expect_half(const StepValues& values, const Reference& exact, const std::st
 }
 
 void expect_near_the_reference(DType compute) {
-  const double loss_scale = compute == DType::f16 ? 65536 : 1;  // PyTorch's, too
+  const double loss_scale = compute == DType::f16 ? 65536 : 1;  // as in the reference, which PyTorch made
   for (const char* file : {"llama_small", "llama_parity_tied"}) {
     const Reference reference(file);
     for (const Strategy strategy : kStrategies)
@@ -59,8 +59,8 @@ void expect_near_the_reference(DType compute) {
 TEST(Parallelize, MixedPrecisionStaysNearTheReferenceInBf16) { expect_near_the_reference(DType::bf16); }
 TEST(Parallelize, MixedPrecisionStaysNearTheReferenceInF16) { expect_near_the_reference(DType::f16); }
 
-// A rule names the weight of the head, or the embedding that is the head's too: its unit computes in that
-// dtype and takes and gives the others'.
+// A rule names the weight of the head, or the embedding that is tied to the head. Its parameter group
+// computes in that dtype, and casts inputs and outputs from and to the dtype of the others.
 TEST(Parallelize, TheHeadMayComputeInAnotherDtypeThanTheBlocks) {
   const Reference small("llama_small"), tied("llama_parity_tied");
   for (const Strategy strategy : kStrategies)
@@ -69,8 +69,8 @@ TEST(Parallelize, TheHeadMayComputeInAnotherDtypeThanTheBlocks) {
       options.shard.dtype_rules = {{"lm_head.weight", DType::f32}};
       const auto model = make_model(small, mesh_of(root), options);
       expect_half(run_step(*model, small), small, "llama_small");
-      EXPECT_FALSE(
-          model->inspect().parameter("lm_head.weight").parameter->shard_copy);  // the master is what computes
+      // The master itself has the compute dtype.
+      EXPECT_FALSE(model->inspect().parameter("lm_head.weight").parameter->shard_copy);
       const Tensor tokens = make_ids(model->device(), Shape{2, small.sequence()}, small.rows("tokens", 0, 2));
       Context ctx = model->run().context(model->device().stream());
       EXPECT_EQ(model->run().forward(ctx, {&tokens, 1}, nullptr)[0].dtype(), DType::f32);
@@ -80,7 +80,8 @@ TEST(Parallelize, TheHeadMayComputeInAnotherDtypeThanTheBlocks) {
     });
 }
 
-// A product whose inputs come in another dtype by a rule alone, or that a caller's rule alone sets apart.
+// A product whose input has another dtype because of a rule, or because a rule excludes the product from
+// param_dtype.
 TEST(Parallelize, InputsOfAUnitAreCastToTheDtypeOfItsProducts) {
   run_ranks(2, [&](Gang& root) {
     for (const DType rest : {DType{}, DType::bf16}) {
@@ -125,7 +126,8 @@ TEST(Parallelize, WithoutCastsAUnitTakesItsInputsAsTheyCome) {
   });
 }
 
-// Activations of a row have the same bits wherever it is computed; only sums over rows differ in their order.
+// The activations of a row have the same bits wherever they are computed. Only sums over rows differ in their
+// order.
 TEST(Parallelize, MixedPrecisionIsThatOfOneRank) {
   for (const bool f32_norms : {false, true}) {
     StepValues one;

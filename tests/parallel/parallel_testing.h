@@ -1,5 +1,5 @@
-// Tools for tests of sharded models: tensors from and to plain vectors, a Llama of the reference files on a
-// mesh of thread ranks, one step of it.
+// Tools for tests of sharded models: tensors made from vectors and read into them, the Llama of a reference
+// file on a mesh of threads, and one step of it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -95,8 +95,7 @@ inline std::shared_ptr<Gangs> mesh_of(Gang& root, int replicas = 1) {
   return create_gangs(root.shared_from_this(), mesh);
 }
 
-// What a step left: equal on every rank.
-// What a module runs with on one rank.
+// The objects that a module needs to run on one rank.
 struct ModuleRig {
   explicit ModuleRig(Gang& gang)
       : gang(gang),
@@ -111,8 +110,9 @@ struct ModuleRig {
   Context ctx;
 };
 
+// The results of a step, which are equal on all ranks.
 struct StepValues {
-  double loss = 0;  // global mean
+  double loss = 0;  // mean over the whole batch
   std::map<std::string, Vector> gradients;
   double norm = 0;
 };
@@ -125,7 +125,7 @@ inline void set_initial(Model& model, const Reference& reference) {
   }
 }
 
-// Rows of this rank's data coordinate.
+// The rows of a batch that belong to this data-parallel rank: [first, last).
 inline std::pair<int64_t, int64_t> data_rows(const Gangs& gangs, int64_t batch) {
   int index = 0, count = 1;
   gangs.data_shard(&index, &count);
@@ -133,7 +133,8 @@ inline std::pair<int64_t, int64_t> data_rows(const Gangs& gangs, int64_t batch) 
   return {bounds[static_cast<size_t>(index)], bounds[static_cast<size_t>(index) + 1]};
 }
 
-// Forward and backward of step 0 in `microbatches`; the loss of this rank's rows. Gradients stay scaled.
+// Runs forward and backward of step 0 in `microbatches`. Returns the loss of this rank's rows. The gradients
+// stay multiplied by the loss scale.
 inline double run_microbatches(Model& model, const Reference& reference, int microbatches = 1,
                                double loss_scale = 1) {
   Stream& stream = model.device().stream();
@@ -158,7 +159,7 @@ inline double run_microbatches(Model& model, const Reference& reference, int mic
   return sum;
 }
 
-// The same with everything gathered. Leaves gradients in place.
+// As above, and gathers all results. Leaves the gradients in place.
 inline StepValues run_step(Model& model, const Reference& reference, int microbatches = 1,
                            double loss_scale = 1) {
   Stream& stream = model.device().stream();

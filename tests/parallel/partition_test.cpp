@@ -1,5 +1,5 @@
-// Movements over partitions: explicit values, and the adjoint test, <F x, y> = <x, F* y> summed over all ranks, with
-// random f64 data. The reference is a sum or a slice of what every rank can make by itself.
+// Movements over partitions: explicit values, and the adjoint test <F x, y> = <x, F* y>, summed over all
+// ranks, with random f64 data. The expected values are sums and slices that every rank can compute by itself.
 #include "parallel/partition.h"
 
 #include "parallel/parallel_testing.h"
@@ -25,7 +25,7 @@ double inner(Gang& gang, const Tensor& a, const Tensor& b) {
   return gang.all_sum(Channel::user, sum);
 }
 
-// The output of forward.
+// Runs the adjoint test and returns the output of forward.
 Tensor expect_adjoint(ModuleRig& rig, Module& module, const Tensor& x, const std::string& what) {
   rig.frame.reset();
   const Tensor fx = module.forward1(rig.ctx, x, &rig.frame);
@@ -58,7 +58,7 @@ int workers(const List& grid) {
   return n;
 }
 
-// Pieces of `global` that a worker holds, balanced along every dim.
+// The piece of `global` that a worker holds when every dim is balanced over the grid.
 Box piece_of(const Partition& grid, const Shape& global, const List& index) {
   Box box = whole_box(global);
   for (int d = 0; d < global.rank(); ++d) {
@@ -81,7 +81,7 @@ Shape global_of(const List& grid, int64_t rows) {
   return shape;
 }
 
-// Even and odd sizes, one below the grid's, none.
+// An even and an odd number of rows, fewer rows than workers, and no rows.
 constexpr int64_t kRows[] = {6, 7, 2, 0};
 
 TEST(Movement, AllGatherJoinsThePiecesOfOneDimAndIsAdjointToReduceScatter) {
@@ -116,7 +116,7 @@ TEST(Movement, ReduceScatterSumsAndKeepsTheBalancedPiece) {
         for (const int64_t rows : kRows) {
           const Shape local = global_of(shape, rows);
           expect_adjoint(rig, *module, filled(gang, local, 3), local.text());
-          // Every rank has the same: W times the own rows.
+          // Every rank has the same values, so the sum is W times this rank's rows.
           Vector values = random_vector(static_cast<size_t>(local.count()), 5);
           const Tensor y = module->forward1(rig.ctx, make(gang.device(), DType::f64, local, values), nullptr);
           Box own = whole_box(local);
@@ -149,7 +149,7 @@ TEST(Movement, AllSumReduceIsItsOwnAdjointAlongAnyDims) {
     });
 }
 
-// P_x and P_y overlap, one is a part of the other, or they have no worker in common.
+// The source and the target partition overlap, one contains the other, or they have no worker in common.
 struct Pair {
   List source_ranks, source, target_ranks, target;
 };
@@ -183,7 +183,8 @@ TEST(Movement, BroadcastAndSumReduceAreAdjointToEachOther) {
   });
 }
 
-// Who gets what: each source's number, and the sum of the numbers of those whom it serves.
+// Tells who gets what: each target the number of its source, each source the sum of the numbers of its
+// targets.
 TEST(Movement, BroadcastFollowsTheRuleOfAligningDims) {
   run_ranks(6, [](Gang& gang) {
     ModuleRig rig(gang);
@@ -205,7 +206,7 @@ TEST(Movement, BroadcastFollowsTheRuleOfAligningDims) {
     EXPECT_EQ(spread(column), (Vector{gang.rank() < 3 ? 0.0 : 5.0}));
     EXPECT_EQ(sum(row), (row.active() ? Vector{2 * r - 3} : Vector{}));
     EXPECT_EQ(sum(column), (gang.rank() == 0 ? Vector{3} : gang.rank() == 5 ? Vector{12} : Vector{}));
-    // [1, 2] transposed is [2, 1].
+    // Transposed, [1, 2] is [2, 1].
     MovementOptions source, target;
     source.transpose_source = target.transpose_target = true;
     const Partition flat = world(gang).inclusive(List{0, 5}).cartesian(List{1, 2});
@@ -265,7 +266,8 @@ TEST(Movement, InactiveWorkersPassAndGetTensorsOfNoElements) {
   });
 }
 
-// Ranks 0 and 2 sum, and so do 1 and 3: shapes that do not meet in one group are refused in both.
+// Ranks 0 and 2 sum, and ranks 1 and 3 sum. Shapes that differ within one of these groups are refused in
+// both.
 TEST(Movement, ARefusalOfOneGroupIsToldToAll) {
   run_ranks(4, [](Gang& gang) {
     ModuleRig rig(gang);
@@ -360,7 +362,7 @@ TEST(Movement, RefusalsAtCreationAreThoseOfAllRanks) {
     refuse({"the target has 2 dims, more than the 1 of the other side"},
            [&] { between(Movement::sum_reduce, all, grid); });
     refuse({"the source has 1 dims and the target 2"}, [&] { between(Movement::repartition, all, grid); });
-    // The first rank's refusal is told to all; the gang works on.
+    // All ranks get the refusal of the first rank that refuses, and the gang goes on working.
     const MovementOptions odd = gang.rank() == 2 ? along({0, 1}) : along({0});
     refuse({"but the axes name 2"}, [&] { movement(Movement::all_gather, grid, odd); });
     const MovementOptions other = along({gang.rank() == 3 ? 1 : 0});

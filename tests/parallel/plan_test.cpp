@@ -1,4 +1,4 @@
-// Tensor parallel plans as text.
+// Tensor parallel plans in their text form.
 #include "parallel/plan.h"
 
 #include <gtest/gtest.h>

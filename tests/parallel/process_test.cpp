@@ -1,5 +1,5 @@
-// Sharded models with ranks as processes: the same bits as with threads, and full values that nobody can
-// write.
+// Sharded models with ranks that are processes: the same bits as with threads, and full values that no rank
+// can write.
 #include <xxhash.h>
 
 #include <chrono>
@@ -20,7 +20,7 @@ int64_t hash(const StepValues& values) {
   return static_cast<int64_t>(h);
 }
 
-// How the page of an address is mapped here: "r--s".
+// The permissions with which this process maps the page of `address`, such as "r--s".
 std::string permissions(const void* address) {
   std::ifstream maps("/proc/self/maps");
   const auto at = reinterpret_cast<uintptr_t>(address);
@@ -48,7 +48,7 @@ GangOptions place_of(int rank, int size, const std::shared_ptr<Store>& store) {
   return options;
 }
 
-// Two updates, with rank 1 held between unshard and its use of the values.
+// Runs two updates while rank 1 is held between an unshard and its use of the values.
 void expect_fence(Model& model, int rank) {
   Stream& stream = model.device().stream();
   ParamGroup& unit = *model.fsdp().units().at(1);
@@ -74,7 +74,7 @@ void expect_fence(Model& model, int rank) {
   }
 }
 
-// No process may fork after it had gangs, so the threads run in a child of their own, too.
+// A process must not fork after it has had gangs, so the threads run in a child of their own.
 TEST(Processes, SameBitsAsThreadsAndReadOnlyFullValues) {
   const Reference reference("llama_parity");
   const Strategy strategies[] = {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard};
@@ -99,7 +99,7 @@ TEST(Processes, SameBitsAsThreadsAndReadOnlyFullValues) {
     if (size != 2) continue;
     std::array<int64_t, 3> of_processes;
     for (size_t s = 0; s < 3; ++s) of_processes[s] = ranks.report(0).number[s];
-    // The threads run in a child as well, so that this process stays without gangs.
+    // This process must stay without gangs, so that it can fork.
     Processes alone(1, [&](int, const std::shared_ptr<Store>&, Report&) {
       for (size_t s = 0; s < 3; ++s)
         run_ranks(size, [&](Gang& root) {

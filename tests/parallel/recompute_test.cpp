@@ -1,4 +1,4 @@
-// Activation checkpointing: the same bits, and the bytes that a formula says.
+// Recomputation (activation checkpointing): it gives the same bits, and takes the bytes of a formula.
 #include "parallel/recompute.h"
 
 #include "parallel/parallel_testing.h"
@@ -47,7 +47,8 @@ TEST(Recompute, GivesTheSameBits) {
   }
 }
 
-// Bytes that a forward of T tokens keeps; e bytes an element, s a statistic. Letters as in nn/block.cpp.
+// The bytes that a forward of T tokens saves, with e bytes per element and s per statistic. Letters as in
+// nn/block.cpp.
 struct Saved {
   uint64_t row, block, head;
 };
@@ -60,7 +61,7 @@ Saved saved_bytes(const LlamaConfig& c, uint64_t tokens, uint64_t e, uint64_t s)
   saved.row = tensor(d, e);
   saved.block = 2 * tensor(d, e) + 2 * tensor(h * k, e) + 2 * tensor(g * k, e) + 2 * tensor(f, e) +
                 2 * tensor(1, s) + tensor(h, s);
-  // The norm's output and its statistic, loss and weight.
+  // The norm's output and its statistic, the loss and the weight.
   saved.head = tensor(d, e) + tensor(1, s) + 2 * 64;
   return saved;
 }
@@ -70,8 +71,8 @@ struct Dtypes {
   uint64_t element, statistic;
 };
 
-// A recomputed block keeps its output alone, and while its backward runs, one block's frame more is there.
-// Selective: the head's norm is made again too, what blocks keep is the least already.
+// A recomputed block saves only its output, and its backward needs the frame of one block. Selective
+// recomputation also recomputes the norm of the head; blocks then save no less than without it.
 void expect_formula(Gang& root, const Variant& variant, const Dtypes& d) {
   ParallelOptions options;
   options.master_dtype = d.master;

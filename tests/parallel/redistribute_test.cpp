@@ -1,5 +1,6 @@
-// Each redistribution and its gradient in their own inner products: <F x, y> = <x, F* y> with random f64 data, and
-// explicit values, because the adjoint test sees no permutation that both halves share.
+// Every redistribution and its gradient pass the adjoint test <F x, y> = <x, F* y> with random f64 data.
+// Explicit values are tested too, because the adjoint test does not see a permutation that both directions
+// share.
 #include "parallel/redistribute.h"
 #include "parallel/collective_call.h"
 
@@ -27,14 +28,14 @@ std::shared_ptr<Redistribute> over(Gang& gang, const Placement& from, const Plac
   return make_redistribute(from, to, gang.shared_from_this(), Channel::tp);
 }
 
-// What forward makes of these values.
+// The output of forward for these values.
 Vector values_of(ModuleRig& rig, const Placement& from, const Placement& to, const Shape& shape,
                  const Vector& values) {
   const Tensor x = make(rig.gang.device(), DType::f64, shape, values);
   return get(over(rig.gang, from, to)->forward1(rig.ctx, x, nullptr));
 }
 
-// Replicated data is one value that all ranks hold: it counts once.
+// The inner product over all ranks. A replicated value is one value that all ranks hold, so it counts once.
 double inner(Gang& gang, const Placement& placement, const Tensor& a, const Tensor& b) {
   const Vector x = get(a), y = get(b);
   double sum = 0;
@@ -65,7 +66,7 @@ void expect_adjoint(Gang& gang, ModuleRig& rig, const Placement& from, const Pla
       << describe({from}) << " -> " << describe({to}) << " of " << local.text() << " over " << gang.size();
 }
 
-// Rows of the table over one axis; a shard stands for one of every dim.
+// Rows of the table over one axis. A shard stands for shards on every dim.
 struct Row {
   Kind from, to;
 };
@@ -76,7 +77,8 @@ constexpr Row kRows[] = {{Kind::replicate, Kind::varying}, {Kind::partial, Kind:
 
 const Shape kShapes[] = {{7}, {6, 5}, {2, 3, 4}};
 
-// Cuts of `rows`: equal pieces of 2 rows for each rank, the balanced split, one that leaves ranks empty.
+// Splits of `rows`: pieces of 2 rows for each rank, the balanced split, and one that leaves some ranks
+// without rows.
 std::vector<std::pair<int64_t, Bounds>> cuts(int64_t rows, int ranks) {
   return {{2 * ranks, {}}, {rows, balanced_bounds(rows, ranks)}, {rows, ceil_bounds(rows, ranks)}};
 }
@@ -128,7 +130,7 @@ TEST(Redistribute, PiecesStandInRankOrder) {
     EXPECT_EQ(values_of(rig, whole, place(Kind::shard, 1), {2, 3}, {0, 1, 2, 3, 4, 5}), (Vector{r, 3 + r}));
     EXPECT_EQ(values_of(rig, parts, place(Kind::shard, 1), {2, 3}, {r, 1, 2, 3, 4, 5}),
               (gang.rank() == 0 ? Vector{3, 9} : Vector{3 * r, 9 + 3 * r}));
-    // Rank r holds row r of [[0 1 2] [3 4 5] [6 7 8]], then column r.
+    // Rank r first holds row r of [[0 1 2] [3 4 5] [6 7 8]], and then column r.
     EXPECT_EQ(
         values_of(rig, place(Kind::shard, 0), place(Kind::shard, 1), {1, 3}, {3 * r, 3 * r + 1, 3 * r + 2}),
         (Vector{r, 3 + r, 6 + r}));
@@ -149,12 +151,12 @@ TEST(Redistribute, UnevenPiecesAndRanksWithoutAnyStandInRankOrder) {
         (r == 0   ? Vector{0, 3, 30, 33}
          : r == 1 ? Vector{}
                   : Vector{6, 36}));
-    // Columns 0 1 | - | 2 become rows - | 0 | 1.
+    // Ranks hold columns 0 1, none, and 2. Afterwards they hold no rows, row 0 and row 1.
     EXPECT_EQ(values_of(rig, place(Kind::shard, 1, bounds), place(Kind::shard, 0, {0, 0, 1, 2}), shape, own),
               (r == 0   ? Vector{}
                : r == 1 ? Vector{0, 1, 2}
                         : Vector{10, 11, 12}));
-    // Rank 2 alone holds the value.
+    // Only rank 2 holds the value.
     const Bounds at_2 = {0, 0, 0, 3};
     EXPECT_EQ(values_of(rig, place(Kind::shard, 0, at_2), place(Kind::varying), {r == 2 ? 3 : 0},
                         r == 2 ? Vector{7, 8, 9} : Vector{}),
@@ -168,7 +170,8 @@ TEST(Redistribute, StridedInputsAndIntegersTravel) {
   run_ranks(2, [](Gang& gang) {
     ModuleRig rig(gang);
     const double r = gang.rank();
-    const Tensor x = make(gang.device(), DType::f64, {2, 3}, {r, 1, 2, 3, 4, 5}).transpose(0, 1);  // [3, 2]
+    // shape [3, 2]
+    const Tensor x = make(gang.device(), DType::f64, {2, 3}, {r, 1, 2, 3, 4, 5}).transpose(0, 1);
     EXPECT_EQ(get(over(gang, place(Kind::partial), place(Kind::replicate))->forward1(rig.ctx, x, nullptr)),
               (Vector{1, 6, 2, 8, 4, 10}));
     const Tensor ids = make_ids(gang.device(), {1, 2}, {gang.rank(), 5});
@@ -180,7 +183,7 @@ TEST(Redistribute, StridedInputsAndIntegersTravel) {
   });
 }
 
-// Axis a of 2, b of 3; ranks are row-major.
+// Axis a has 2 ranks and axis b has 3. Ranks are row-major.
 GridGangs grid_of(Gang& root, bool whole) {
   const int a = root.rank() / 3, b = root.rank() % 3;
   return {{{"a", root.split(b, a)}, {"b", root.split(a, b)}}, whole ? root.shared_from_this() : nullptr};
@@ -285,11 +288,12 @@ TEST(Redistribute, CheckForwardRefusesWithTheNumbersAndGivesTheOutput) {
   });
 }
 
-// What this rank receives, by the formulas of each collective over W ranks, for n bytes of the whole value.
+// The bytes that this rank receives, by the formulas of each collective over W ranks, for n bytes of the
+// whole value.
 TEST(Redistribute, BytesMovedAreThoseOfTheFormula) {
   for (const int W : {1, 2, 4, 8}) {
     GangOptions options = thread_rank_options();
-    options.device = "cpu";  // a fake gang acts on memory of the host
+    options.device = "cpu";  // a fake gang works on memory of the host
     const GangPtr gang = Gang::create_fake(0, W, options, true);
     const auto bytes = [&](const Placement& from, const Placement& to, const Shape& local) {
       ModuleRig rig(*gang);
@@ -316,26 +320,27 @@ TEST(Redistribute, BytesMovedAreThoseOfTheFormula) {
     EXPECT_EQ(bytes(place(Kind::partial), split, value), (Pair{others, others}));
     EXPECT_EQ(bytes(place(Kind::partial), place(Kind::varying), value), (Pair{2 * others, 2 * others}));
     EXPECT_EQ(bytes(split, columns, {3, W}), (Pair{24 * (w - 1), 24 * (w - 1)}));
-    // One of the two moves nothing.
+    // In these pairs one direction moves nothing.
     EXPECT_EQ(bytes(place(Kind::partial), place(Kind::replicate), value), (Pair{2 * others, 0}));
     EXPECT_EQ(bytes(place(Kind::replicate), place(Kind::varying), value), (Pair{2 * others, 0}));
     EXPECT_EQ(bytes(place(Kind::replicate), split, value), (Pair{others, 0}));
     EXPECT_EQ(bytes(split, place(Kind::replicate), piece), (Pair{others, 0}));
-    // Uneven: rank 0 of a fake gang holds the largest piece.
+    // Uneven pieces: rank 0 of a fake gang holds the largest.
     const Bounds bounds = balanced_bounds(2 * W + 1, W);
     EXPECT_EQ(bytes(place(Kind::shard, 0, bounds), place(Kind::varying), {bounds[1], 3}),
               (W == 1 ? Pair{0, 0} : Pair{(2 * w - 2) * 24, 3 * 24 * (w - 1)}));
   }
 }
 
-// --- the two halves
+// --- the two halves of a redistribution
 
-// Counts its weight tasks, and those that ran when one collective more than at its creation had begun.
+// Counts the deferred weight gradients that ran, and those that ran after exactly one more collective had
+// started.
 class CountsDrains final : public Module {
  public:
   explicit CountsDrains(Gang& gang) : gang_(gang), calls_(gang.traffic().calls) {}
   int drained = 0, after_start = 0;
-  std::atomic<bool>* told = nullptr;  // set by the last task
+  std::atomic<bool>* told = nullptr;  // set by the last of them
   const char* kind() const override { return "CountsDrains"; }
   Values forward(Context&, std::span<const Tensor>, Frame*) override { return {}; }
   Values backward(Context&, std::span<const Tensor>, Frame&) override { return {}; }
@@ -350,7 +355,7 @@ class CountsDrains final : public Module {
   const uint64_t calls_;
 };
 
-// Its temporaries would be used again under the peers' eyes.
+// After an interrupt its temporaries would be reused while peers still read them, so the gang breaks.
 TEST(Redistribute, AnInterruptBreaksTheGang) {
   std::atomic<bool> interrupted{false};
   run_ranks(2, [&](Gang& root) {
@@ -371,8 +376,8 @@ TEST(Redistribute, AnInterruptBreaksTheGang) {
   });
 }
 
-// After the start: the collective counts as begun. Before the wait, which needs the peer: that one comes only
-// when the tasks have run.
+// They run after the start, when the collective counts as started, and before the wait for the peer: the peer
+// takes part only after they have run.
 TEST(Redistribute, PendingWeightTasksRunWhileBackwardTravels) {
   for (const int late : {0, 1}) {
     std::atomic<bool> ran{false};
@@ -404,7 +409,8 @@ TEST(Redistribute, DeferredWeightTasksStayPending) {
   });
 }
 
-// Compute between the halves changes neither its own result nor theirs, in both directions and with two at once.
+// Computing between the halves changes neither its own results nor those of the redistributions, in both
+// directions and with two redistributions at once.
 TEST(Redistribute, ComputeFitsBetweenTheHalves) {
   run_ranks(4, [](Gang& gang) {
     ModuleRig rig(gang);

@@ -1,4 +1,4 @@
-// Plans of redistributions: which moves, over which axis, with which boxes.
+// Plans of redistributions: the moves, their axes and their boxes.
 #include "parallel/redistribution_plan.h"
 
 #include "parallel/parallel_testing.h"
@@ -94,7 +94,7 @@ TEST(RedistributionPlan, SeveralAxesMoveOneByOneSmallestFirst) {
   EXPECT_EQ(moves({}, {shard("b", 0), shard("a", 0)}, grid, Shape{6, 2}), "slice 1, slice 0");
   EXPECT_EQ(moves({shard("a", 1), partial("b")}, {varying("a"), shard("b", 0)}, grid, Shape{6, 2}),
             "reduce_scatter 1, all_gather 0");
-  // Bounds of the inner split count in what the outer one leaves.
+  // The bounds of the inner split count in the rows that the outer split leaves.
   const RedistributionPlan plan = plan_redistribution({shard("a", 0, {0, 4, 6}), shard("b", 0, {0, 1, 1, 2})},
                                                       {shard("a", 0, {0, 4, 6})}, grid, Shape{1, 2});
   EXPECT_EQ(plan.text(), "all_gather 1");
@@ -108,7 +108,8 @@ TEST(RedistributionPlan, SplitsThatChangePlacesAreOneExchangeOverTheGrid) {
     for (int k = 0; k < 3; ++k) {
       const RedistributionPlan plan = plan_redistribution(from, to, two(2, 3, i, k), Shape{2});
       ASSERT_EQ(plan.text(), "exchange grid");
-      // Rank (i, k) held rows from 2 (3 i + k) on and gets those from 2 (2 k + i) on: rank 3 i' + k' had them.
+      // Rank (i, k) held the rows from 2 (3 i + k) on and gets those from 2 (2 k + i) on. `holder` is the
+      // rank that had these.
       const size_t holder = static_cast<size_t>(2 * k + i);
       for (size_t r = 0; r < 6; ++r) EXPECT_EQ(plan.moves[0].got[r].shape.count(), r == holder ? 2 : 0);
       rows += plan.after[0];

@@ -1,5 +1,5 @@
-// What wrapping and materialising refuse: calls out of order, options, degrees; agreed, before anything
-// changes.
+// Refusals of wrapping and of materialize: calls out of order, options, degrees. All ranks agree on them, and
+// nothing has changed.
 #include "nn/small_llama.h"
 #include "parallel/shard_group.h"
 #include "parallel/trial.h"
@@ -166,7 +166,7 @@ TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
   model.build().parallelize({});
   Context ctx = model.run().context(model.device().stream());
   const Tensor x = make(model.device(), DType::f32, Shape{1, 2}, {1, 2});
-  model.run().forward(ctx, {&x, 1}, nullptr);  // evaluation is no training
+  model.run().forward(ctx, {&x, 1}, nullptr);  // an evaluation is allowed, because it is no training
   expect_refusal(Code::not_supported,
                  [&] {
                    model.run().forward(ctx, {&x, 1}, &model.frame(0));

@@ -1,4 +1,4 @@
-// Replicas: buckets of every size, reduced as they fill, once.
+// Replicas: buckets of every size are reduced when they are full, and only once.
 #include "parallel/trial.h"
 
 namespace gangway::test {
@@ -61,7 +61,7 @@ TEST(Replicate, ReducesOnceAfterTheLastMicrobatchAsBucketsFill) {
   EXPECT_EQ(calls(25, true), 3u);
 }
 
-// Refuses once.
+// A filler that fails at its first call.
 struct Reluctant final : Init::Filler {
   void fill(int64_t first, int64_t last, void* out, size_t, DType) override {
     if (!asked) {
@@ -78,7 +78,8 @@ ModulePtr reluctant_chain() {
   Init init;
   init.kind = Init::Kind::fill;
   init.filler = std::make_shared<Reluctant>();
-  named_parameters(*module).back().parameter->init = init;  // the last bias, zero in chain()
+  // The last bias, which is zero in chain().
+  named_parameters(*module).back().parameter->init = init;
   return module;
 }
 

@@ -1,4 +1,4 @@
-// Shard groups: a foreign runtime's loop, its views, its refusals.
+// Shard groups: the loop of another runtime, its views, and its refusals.
 #include "parallel/shard_group.h"
 
 #include "base/config.h"
@@ -19,7 +19,8 @@ Tensor gradient_of(Device& device, int rank, int microbatch, DType dtype = DType
   return make(device, dtype, Shape{5, 3}, random_vector(15, static_cast<uint32_t>(100 * microbatch + rank)));
 }
 
-// Two replicas open a region each, and there is memory for one of them; on a device one rank has not enough for itself.
+// On a CPU two replicas open a region each, and there is memory for only one. On a device one rank lacks
+// memory for itself.
 TEST(ShardGroup, WantOfMemoryOfOneReplicaIsToldToAll) {
   if (on_cpu() && !config().shared_regions)
     GTEST_SKIP() << "there are no regions: every rank's rows are its own";
@@ -38,7 +39,7 @@ TEST(ShardGroup, WantOfMemoryOfOneReplicaIsToldToAll) {
         };
         const Error error = expect_refusal(Code::out_of_memory, [&] { make(4 << 10); }, {"are wanted"});
         EXPECT_FALSE(root.error().has_value()) << error.message();
-        const auto fits = make(1 << 10);  // what the other replica had taken is free again
+        const auto fits = make(1 << 10);  // the memory that the other replica had taken is free again
         fits->unshard({}, root.device().stream());
         EXPECT_EQ(get(fits->view(0, Part::full_value))[1023], 1);
         fits->reshard(root.device().stream());
@@ -178,7 +179,7 @@ TEST(ShardGroup, RefusalsNameGroupAndParameter) {
   });
 }
 
-// An export keeps its buffer: what comes later does not show in it.
+// A tensor that was exported keeps its buffer, so later work does not change it.
 TEST(ShardGroup, HeldViewsOfGatheredValuesAreNotReused) {
   run_ranks(2, [](Gang& root) {
     const auto group = make_shard_group(mesh_of(root), "g", parameters(), {}, 1);

@@ -1,13 +1,13 @@
-// A module whose parameters are split over "tp" as their layouts say, by nothing but the layout: on dim 0, on dim 1, on
-// the middle one of three dims, and not at all. Its backward adds gradients that a test knows element by element.
-// Everything about whole tensors is by plain loops.
+// A module whose parameters are split over "tp" by their layouts alone: on dim 0, on dim 1, on the middle one
+// of three dims, and not at all. Its backward adds gradients that a test can compute for each element.
+// Whatever concerns whole tensors is written as plain loops.
 #pragma once
 
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
 
-// Rows [first, last) of dim `dim` of a row-major tensor.
+// Rows [first, last) along dim `dim` of a row-major tensor.
 inline Vector rows_of(const Vector& whole, const Shape& shape, int dim, int64_t first, int64_t last) {
   Vector part;
   const int64_t inner = shape.count_from(dim + 1);
@@ -29,12 +29,12 @@ class SplitModule final : public Module {
     replicate("partial", {n})->grad_partial_axes = "tp";
   }
 
-  // The gradient of element i that one rank makes in one microbatch: a small integer, exact in bf16.
+  // The gradient that one rank adds to element i in one microbatch: a small integer, which is exact in bf16.
   static double gradient(int64_t i, int data_index, int tp_rank, bool partial) {
     return static_cast<double>((i + 2 * data_index + (partial ? tp_rank : 0)) % 5);
   }
 
-  // What this tp rank computes with, of a whole tensor.
+  // The piece of a whole tensor that this tp rank computes with.
   Vector piece(const Parameter& p, const Vector& whole) const {
     const Placement& tp = p.layout.at(0);
     if (tp.kind != Placement::Kind::shard) return whole;
@@ -64,7 +64,7 @@ class SplitModule final : public Module {
     return {dy.begin(), dy.end()};
   }
 
-  std::map<std::string, Vector> seen;  // by the last forward
+  std::map<std::string, Vector> seen;  // the values that the last forward saw
 
  private:
   struct Counting final : Init::Filler {
@@ -106,7 +106,7 @@ inline const std::vector<SplitMesh>& split_meshes() {
   return meshes;
 }
 
-// One module, and so one parameter group, for each of `sizes`.
+// Makes a model with one module for each of `sizes`. Each module is a parameter group.
 inline std::unique_ptr<Model> make_split_model(Gang& root, const SplitMesh& mesh,
                                                const std::vector<int64_t>& sizes,
                                                const ParallelOptions& options) {
@@ -122,7 +122,7 @@ inline std::unique_ptr<Model> make_split_model(Gang& root, const SplitMesh& mesh
   return model;
 }
 
-// First values of one device, by nn alone.
+// The initial values of a model on one device, made by nn alone.
 inline std::map<std::string, Vector> split_values(int64_t n, uint64_t seed, DType dtype) {
   const auto device = make_device("cpu");
   const auto ops = make_ops(device);

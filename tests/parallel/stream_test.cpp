@@ -1,5 +1,6 @@
-// Units tell streams what to come after, and leave the host alone: on a device whose streams run late a host that waits
-// could not hand out work ahead. The recording fake engine notes which of the two its callers did.
+// Parameter groups order streams after collectives and never make the host wait: a host that waited could not
+// launch work ahead on a device with asynchronous streams. The recording fake engine notes what its callers
+// did.
 #include <map>
 
 #include "gang/fake.h"
@@ -16,7 +17,7 @@ struct Case {
 };
 
 GangPtr recording_gang(int ranks) {
-  GangOptions meta;  // no data: only what is ordered after what counts
+  GangOptions meta;  // a device without data; only the ordering is tested
   meta.device = "meta";
   return Gang::create_fake(0, ranks, meta, /*record=*/true, /*refuse_meta=*/false);
 }
@@ -59,7 +60,8 @@ TEST(Streams, AStepOrdersThemAfterItsCollectivesAndNeverBlocksTheHost) {
         (gather ? gathers : reductions) += 1;
         EXPECT_FALSE(r.host_waited) << name(r.op) << " of " << r.count;
         EXPECT_TRUE(r.ordered) << name(r.op) << " of " << r.count;
-        // A later gather of the same rows ends after it, and the last one is what the update comes after.
+        // A later gather of the same rows ends after this one, so the update is ordered after the last gather
+        // alone.
         EXPECT_TRUE(gather || r.input_ordered) << name(r.op) << " of " << r.count;
       }
     }
@@ -72,7 +74,8 @@ TEST(Streams, AnUpdateComesAfterPeersHaveReadThisRanksRows) {
   const auto root = recording_gang(2);
   const auto model = step_once(*root, {Strategy::full_shard, 1, DType{}});
   const GroupContext& place = model->fsdp().units().front()->place();
-  // The last gather of each parameter of each unit, by its size: equal blocks share theirs.
+  // Tells for the last gather of each size whether the stream was ordered after it. Equal blocks have equal
+  // sizes.
   std::map<size_t, bool> input_ordered;
   for (const RecordedCollective& r : recorded(place.shards->engine()))
     if (r.channel == Channel::fsdp_gather) input_ordered[r.count] = r.input_ordered;

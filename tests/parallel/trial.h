@@ -1,6 +1,6 @@
-// A small model run twice: on one device by nn alone, and over a mesh, from the same first values (both by
-// the published initialisation). Data coordinate i of step m has its own inputs and output gradients;
-// gradients are sums over all.
+// A small model that runs twice from the same initial values: on one device by nn alone, and over a mesh.
+// Data-parallel rank i has its own inputs and output gradients in microbatch m. The gradients are sums over
+// all of them.
 #pragma once
 
 #include "optim/optimizer.h"
@@ -10,7 +10,7 @@ namespace gangway::test {
 
 struct Trial {
   ModulePtr (*make)();
-  Shape input;  // of one data coordinate
+  Shape input;  // of one data-parallel rank
   DType dtype = DType::f64;
   uint64_t seed = 5;
 
@@ -21,7 +21,7 @@ struct Trial {
     return options;
   }
 
-  // Gradients of one step.
+  // The gradients of one step on one device.
   std::map<std::string, Vector> alone(int coordinates, int microbatches = 1) const {
     Alone one(*this);
     one.accumulate(coordinates, 0, microbatches);
@@ -33,7 +33,8 @@ struct Trial {
     return out;
   }
 
-  // Values after steps of AdamW; step s takes microbatches [s * microbatches, (s + 1) * microbatches).
+  // The values after some steps of AdamW on one device. Step s takes microbatches [s * microbatches, (s + 1)
+  // * microbatches).
   std::map<std::string, Vector> trained_alone(int coordinates, int microbatches, int steps) const {
     Alone one(*this);
     const auto optimizer = make_adamw(named_parameters(*one.model), adamw(), *one.ops);
@@ -48,7 +49,7 @@ struct Trial {
     return out;
   }
 
-  // Forward and backward of one microbatch on this rank's coordinate.
+  // Runs forward and backward of one microbatch with this rank's inputs.
   void run(Model& model, int microbatch = 0) const {
     int index = 0, count = 0;
     model.gangs().data_shard(&index, &count);
@@ -86,7 +87,7 @@ struct Trial {
   }
 
  private:
-  // nn alone, on one device.
+  // The same model on one device, by nn alone.
   struct Alone {
     explicit Alone(const Trial& trial)
         : trial(trial),
@@ -122,7 +123,7 @@ struct Trial {
 inline void expect_near(const std::map<std::string, Vector>& got, const std::map<std::string, Vector>& want,
                         double tolerance) {
   for (const auto& [name, gradient] : want) {
-    if (!got.contains(name)) continue;  // frozen
+    if (!got.contains(name)) continue;  // a frozen parameter has no gradient
     EXPECT_LE(normwise(got.at(name), gradient), tolerance) << name;
   }
 }

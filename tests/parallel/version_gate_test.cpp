@@ -1,4 +1,4 @@
-// The ownership fence: an owner updates its rows while a peer is held in the middle of a use of the old ones.
+// The version gate: an owner updates its rows while a peer is held in the middle of using the old ones.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -13,8 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Holds a reader of a version until all of its peers are about to update it (or to clip before that), and 50 ms more:
-// what they do then has no end to wait for.
+// Holds a reader of a version until all of its peers are about to update it (or to clip before that), and for
+// 50 ms more, because no event tells when the peers would write.
 class Holds {
  public:
   explicit Holds(int ranks) : peers_(ranks - 1) {}
@@ -35,7 +35,7 @@ class Holds {
   std::atomic<int> held_{0};
 };
 
-// Holds a rank where the test says, in the middle of a model.
+// A module that holds its rank in the middle of a model.
 class Held final : public Module {
  public:
   static inline thread_local Holds* in_forward = nullptr;
@@ -52,7 +52,7 @@ class Held final : public Module {
   }
 };
 
-// Backward passes `Held` before it reads the weights of "0".
+// Backward passes `Held` before it reads the weights of child "0".
 ModulePtr held() {
   return make_sequential(
       {make_linear(6, 8, true, 0.5), std::make_shared<Held>(), make_linear(8, 6, true, 0.5)});
@@ -104,12 +104,13 @@ std::unique_ptr<Model> make_held(Gang& root, Strategy strategy, bool trainable, 
 struct Holding {
   int ranks = 3;
   bool backward = true;    // where the slow rank is held; false: in an evaluation
-  bool trainable = false;  // the last layer; the first is frozen always
+  bool trainable = false;  // whether the last layer is; the first is always frozen
   bool regions = true;     // false: private shards
   bool clip = false, evaluates = false;
 };
 
-// Every rank in turn is the slow one. All-frozen: no reduction orders anything, the fence alone does.
+// Every rank is the slow one in turn. If all layers are frozen, no reduction orders anything, and only the
+// gate does.
 void expect_old_bits(const Holding& h) {
   std::vector<Use> want;  // by version, on one rank
   run_ranks(1, [&](Gang& root) {
@@ -120,7 +121,7 @@ void expect_old_bits(const Holding& h) {
     }
   });
   for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op}) {
-    std::atomic<int> was_read{-1};  // the last version that its slow reader is through with
+    std::atomic<int> was_read{-1};  // the last version that its slow reader has finished with
     Holds holds(h.ranks);
     run_ranks(h.ranks, [&](Gang& root) {
       const auto model = make_held(root, strategy, h.trainable, h.regions);
@@ -137,7 +138,7 @@ void expect_old_bits(const Holding& h) {
         holds.about_to_update(version);
         if (h.clip) model->run().gradient_norm(2, model->device().stream());
         update(*model, 2);
-        // Of private shards the reader has its own copy: the update waits for its gather alone.
+        // With private shards the reader has its own copy, so the update waits only for the gather.
         if (version < h.ranks && h.regions) {
           EXPECT_GE(was_read, version) << "the update waited for the reader";
         }
@@ -167,7 +168,8 @@ TEST(VersionGate, PeerHeldInsideBackwardReadsOldBitsOfPrivateShards) {
       for (const bool evaluates : {false, true})
         expect_old_bits({.trainable = trainable, .regions = false, .clip = clip, .evaluates = evaluates});
 }
-// Too many to be staged: rank 1 has started its gather and reads rank 0's rows only when it waits for them.
+// The rows are too many to be staged: rank 1 has started its gather, and reads rank 0's rows only when it
+// waits for them.
 TEST(VersionGate, PrivateRowsAreReadBeforeTheirOwnerSteps) {
   Holds holds(2);
   run_ranks(2, [&](Gang& root) {
@@ -194,7 +196,8 @@ TEST(VersionGate, PrivateRowsAreReadBeforeTheirOwnerSteps) {
   });
 }
 
-// Rank 1 has started its gather and reads rank 0's rows, too many to be staged, only when it waits for them.
+// Rank 1 has started its gather. The rows are too many to be staged, so it reads rank 0's rows only when it
+// waits for them.
 TEST(VersionGate, AModelThatGoesWaitsForNobodyAndLeavesItsRowsToPeersThatReadThem) {
   std::atomic<bool> gone{false};
   run_ranks(2, [&](Gang& root) {
@@ -209,7 +212,7 @@ TEST(VersionGate, AModelThatGoesWaitsForNobodyAndLeavesItsRowsToPeersThatReadThe
     if (root.rank() == 0) {
       unit.unshard(stream);
       model.reset();
-      // Would be given the rows if they were free.
+      // The allocator would give this tensor the rows if they were free.
       const Tensor other = Tensor::allocate(root.allocator(), DType::f32, Shape{512, 1024});
       std::memset(other.raw(), 0xff, static_cast<size_t>(other.count()) * sizeof(float));
       gone = true;
@@ -224,7 +227,8 @@ TEST(VersionGate, AModelThatGoesWaitsForNobodyAndLeavesItsRowsToPeersThatReadThe
   });
 }
 
-// Both gave up after a backward; what is in flight still moves, into memory that nobody else has.
+// Both ranks destroy the model after a backward. The reductions in flight still write, into memory that
+// nobody else gets.
 TEST(VersionGate, AModelThatGoesLeavesItsReductionsTheirMemory) {
   std::atomic<bool> gone{false};
   run_ranks(2, [&](Gang& root) {
@@ -280,7 +284,7 @@ TEST(VersionGate, UnitsStillUnshardedRefuseAnUpdateAndAreNamed) {
     });
 }
 
-// The peers would wait for it in the fence.
+// A peer that began the update would wait for this rank in the gate.
 TEST(VersionGate, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
   for (const bool has_begun : {false, true})
     run_ranks(3, [&](Gang& root) {
@@ -292,7 +296,7 @@ TEST(VersionGate, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
         expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"has begun already"});
         group->end_update(stream);
       }
-      group->unshard({}, stream);  // on all ranks: where values are gathered, that moves them
+      group->unshard({}, stream);  // on all ranks, because unshard may be collective
       if (root.rank() != 1) group->reshard(stream);
       const Error error =
           expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"unit g", "unsharded"});
@@ -311,8 +315,10 @@ TEST(VersionGate, AnInterruptInTheFenceBreaksTheGang) {
         mesh_of(root), "g", {{.name = "w", .shape = Shape{7, 3}, .init = Init::ones()}}, ShardOptions{}, 1);
     const auto model = model_from_groups({group});
     if (root.rank() == 0) {
-      while (!ready) std::this_thread::sleep_for(1ms);  // else the gang breaks where rank 1 makes its group
-      group->unshard_async(model->device().stream());  // where values are gathered, the update waits for that
+      // otherwise the gang would break while rank 1 makes its group
+      while (!ready) std::this_thread::sleep_for(1ms);
+      // if values are gathered, the update waits for this gather
+      group->unshard_async(model->device().stream());
       set_interrupt([](void*) { return 1; }, nullptr, nullptr);
       const CollectiveCall call(model->gangs(), "update");
       const auto update = [&] { model->run().begin_update(model->device().stream()); };

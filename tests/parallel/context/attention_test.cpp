@@ -1,4 +1,4 @@
-// Attention over split sequences against the definition over the whole one, for every method.
+// Attention over split sequences equals its definition over the whole sequence, for every method.
 #include "parallel/context/dense.h"
 
 #include "gang/fake.h"
@@ -12,11 +12,12 @@ std::vector<Problem> problems(int ranks) {
   for (const bool causal : {true, false}) {
     all.push_back({1, 2 * w, w, w, 1, causal});           // one token in a chunk
     all.push_back({2, 6 * w, 2 * w, w, 5, causal});       // key/value heads are divided
-    all.push_back({1, 10 * w, 2 * w, 1, 3, causal});      // and repeated
-    all.push_back({2, 4 * w, 4 * w, 2 * w, 33, causal});  // two on each rank
+    all.push_back({1, 10 * w, 2 * w, 1, 3, causal});      // key/value heads are repeated
+    all.push_back({2, 4 * w, 4 * w, 2 * w, 33, causal});  // two key/value heads on each rank
     all.push_back({0, 4 * w, w, w, 4, causal});
   }
-  if (ranks % 2 == 0) all.push_back({2, 4 * w, 2 * w, 2, 7, true});  // two heads for several ranks each
+  // two key/value heads, each for several ranks
+  if (ranks % 2 == 0) all.push_back({2, 4 * w, 2 * w, 2, 7, true});
   if (ranks == 1) all.push_back({1, 70, 2, 1, 16, true});
   return all;
 }
@@ -33,7 +34,7 @@ void expect_dense(const Problem& p, ContextMethod method, DType dtype, double to
       const Shape shape = i < 2 ? p.q_shape() : p.k_shape();
       EXPECT_EQ(got[i].dtype(), dtype);
       const Vector part = local_of(*want[i], shape, gang.rank(), ranks);
-      // With few keys some gradients are zero but for rounding.
+      // With few keys some gradients are zero up to rounding, so the tolerance is at least absolute.
       double largest = 1;
       for (const double x : part) largest = std::max(largest, std::abs(x));
       const Vector values = get(got[i]);
@@ -46,8 +47,8 @@ void expect_dense(const Problem& p, ContextMethod method, DType dtype, double to
   });
 }
 
-// One rank among others that are not there, with what it would have sent and received. On a cpu, whose data the fake
-// engine can make up.
+// A rank whose peers do not exist. The fake gang records what it would have sent and received. It works only
+// on a CPU, where the fake engine can invent the peers' data.
 GangPtr alone_as(int rank, int ranks) {
   GangOptions options = thread_rank_options();
   options.device = "cpu";
@@ -66,13 +67,14 @@ TEST_P(EachMethod, RoundsOnceInNarrowTypes) {
     const int64_t w = ranks;
     for (const Problem& p : {Problem{2, 8 * w, 2 * w, w, 16, true}, Problem{1, 8 * w, 2 * w, 1, 16, false}}) {
       expect_dense(p, GetParam(), DType::f32, 2e-5, ranks);
-      // The output is rounded, which backward reads, and so is each gradient; the rest is f32.
+      // The output, which backward reads, is rounded, and so is each gradient. All else is computed in f32.
       expect_dense(p, GetParam(), DType::bf16, 2 * 0x1p-8 + 2e-5, ranks);
     }
   }
 }
 
-// A second run in the frame's and the temporaries' used memory: nothing of the first is left over.
+// Later rounds reuse the memory of the frame and of the temporaries, and nothing of an earlier round must
+// remain in it.
 TEST_P(EachMethod, MemoryIsUsedAgain) {
   const Problem p{1, 16, 4, 2, 8, true};
   const Dense dense(p);
@@ -90,7 +92,7 @@ TEST_P(EachMethod, MemoryIsUsedAgain) {
   });
 }
 
-// Without a frame nothing is kept, and a frame keeps this rank's own q, k, v, out and lse, whatever the method.
+// Without a frame nothing is kept. A frame keeps this rank's own q, k, v, out and lse, whatever the method.
 TEST_P(EachMethod, AFrameKeepsWhatDenseAttentionKeeps) {
   const Problem p{2, 32, 4, 2, 16, true};
   const Dense dense(p);
@@ -127,7 +129,7 @@ TEST(ContextBytes, AreThoseOfTheFormulas) {
         const int ranks = static_cast<int>(w);
         const uint64_t e = item_bytes(dtype), s = dtype == DType::f64 ? 8 : 4;
         const uint64_t q = 2 * 6 * 2 * w * 5,
-                       kv = 2 * 2 * 6 * static_cast<uint64_t>(kv_heads) * 5;  // elements
+                       kv = 2 * 2 * 6 * static_cast<uint64_t>(kv_heads) * 5;  // in elements
         const Moved ring = moved(p, ContextMethod::ring, dtype, ranks);
         EXPECT_EQ(ring.at(CollectiveOp::recv), 2 * (w - 1) * kv * e + w * kv * s);
         const Moved gather = moved(p, ContextMethod::all_gather, dtype, ranks);
@@ -141,7 +143,7 @@ TEST(ContextBytes, AreThoseOfTheFormulas) {
       }
 }
 
-// Of the whole sequence's pairs of a query and a key that it sees, each rank computes as many as any other.
+// All ranks compute the same number of the visible pairs of a query and a key.
 TEST_P(EachMethod, AllRanksDoEqualWork) {
   for (const bool causal : {true, false})
     for (const int ranks : {2, 3, 4, 8}) {
@@ -158,7 +160,8 @@ TEST_P(EachMethod, AllRanksDoEqualWork) {
     }
 }
 
-// What is to come is under way while the rank computes: its launch comes before the operation, the wait after it.
+// The next keys are on their way while the rank computes: the send starts before the operation and the wait
+// comes after it.
 TEST(RingAttention, TheNextKeysTravelWhileTheRankComputes) {
   const Problem p{1, 12, 2, 1, 4, true};
   const Dense dense(p);
@@ -166,7 +169,8 @@ TEST(RingAttention, TheNextKeysTravelWhileTheRankComputes) {
   std::vector<bool> under_way;
   CoreRig rig(*gang, [&](int64_t) { under_way.push_back(!recorded(gang->engine()).back().ordered); });
   run_core(*core_of(p, *gang, ContextMethod::ring), p, dense, DType::f64, *gang, rig);
-  // Nothing follows the third step of forward; the gradients of backward's third come home after it.
+  // Nothing follows the third step of forward. After the third step of backward the gradients go back to
+  // their rank.
   EXPECT_EQ(under_way, (std::vector<bool>{true, true, false, true, true, true}));
 }
 
@@ -247,7 +251,7 @@ TEST(ApplyContext, ARefusalChangesNothing) {
   });
 }
 
-// Tensor parallelism has taken its share of the heads before.
+// Tensor parallelism has divided the heads before.
 TEST(ApplyContext, HeadsAreThoseThatTensorParallelismLeaves) {
   run_ranks(4, [](Gang& gang) {
     const auto apply = [&](int tp) {

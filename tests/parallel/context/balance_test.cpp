@@ -63,7 +63,8 @@ TEST(ContextBalance, ASequenceThatDoesNotDivideIsRefusedWithItsNumbers) {
   check_sequence(12, 1, 3);
 }
 
-// Every pair of a query and a key that it sees is computed once, on the query's rank, and all ranks compute as many.
+// Every visible pair of a query and a key is computed once, on the query's rank, and all ranks compute
+// equally many pairs.
 TEST(ContextBalance, TheStepsOfARingCoverEveryPairOnceWithEqualWork) {
   for (const bool causal : {true, false})
     for (const int ranks : {1, 2, 3, 4, 5, 8})

@@ -1,5 +1,5 @@
-// Attention over the whole sequence by its definition in f64, score by score, and its gradients; which tokens a rank has,
-// counted by hand.
+// Attention over the whole sequence in f64, and its gradients, computed score by score from the definition.
+// Also the tokens that each rank has.
 #pragma once
 
 #include "parallel/context/attention.h"
@@ -21,7 +21,7 @@ struct Problem {
   }
 };
 
-// Row-major in the shapes of the problem.
+// Row-major, in the shapes of the problem.
 struct Dense {
   Vector q, k, v, dout;
   Vector out, dq, dk, dv;
@@ -73,7 +73,7 @@ struct Dense {
   }
 };
 
-// Rank 1 of 3 with 12 tokens has chunks 1 and 4 of six: 2 3 8 9.
+// The tokens of a rank, in order. Rank 1 of 3 with 12 tokens has chunks 1 and 4 of six: tokens 2, 3, 8 and 9.
 inline std::vector<int64_t> tokens_of(int64_t tokens, int rank, int ranks) {
   std::vector<int64_t> mine;
   for (int64_t t = 0; t < tokens; ++t) {
@@ -83,7 +83,7 @@ inline std::vector<int64_t> tokens_of(int64_t tokens, int rank, int ranks) {
   return mine;
 }
 
-// A rank's tokens of a row-major [B, S, N, K].
+// The tokens of a rank from a row-major tensor [B, S, N, K].
 inline Vector local_of(const Vector& whole, const Shape& shape, int rank, int ranks) {
   Vector local;
   const int64_t inner = shape[2] * shape[3];
@@ -98,7 +98,7 @@ inline Shape local_shape(const Shape& shape, int ranks) {
   return {shape[0], shape[1] / ranks, shape[2], shape[3]};
 }
 
-// What a module runs with.
+// The objects that an attention core needs to run.
 struct CoreRig {
   explicit CoreRig(
       Gang& gang, WatchedOps::Watcher watcher = [](int64_t) {})
@@ -119,7 +119,7 @@ inline std::shared_ptr<ContextAttention> core_of(const Problem& p, Gang& gang, C
                                 std::make_shared<LocalPositions>(gang.rank(), gang.size()));
 }
 
-// Forward and backward of one rank's part of a problem: out, dq, dk, dv.
+// Runs forward and backward of one rank's part of a problem. Returns out, dq, dk and dv.
 inline Values run_core(AttentionCore& core, const Problem& p, const Dense& dense, DType dtype, Gang& gang,
                        CoreRig& rig) {
   const int rank = gang.rank(), ranks = gang.size();

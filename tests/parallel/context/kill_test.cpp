@@ -1,4 +1,4 @@
-// What is left of ranks that attend together when one of them dies.
+// Kills one of several ranks that compute attention together, and checks the errors of the survivors.
 #include "gang/host_mix.h"
 #include "gang/joined.h"
 #include "parallel/context/dense.h"

@@ -1,4 +1,4 @@
-// Operations of another Ops, which also tells of each attention before it runs.
+// Passes operations on to another Ops, and calls a function before each attention.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@ namespace gangway::test {
 
 class WatchedOps final : public OpsAround {
  public:
-  // Pairs of a query and a key of one head and batch element that one call computes.
+  // Gets the number of pairs of a query and a key that one call computes, for one head and one batch element.
   using Watcher = std::function<void(int64_t pairs)>;
   WatchedOps(Ops& inner, Watcher watcher) : OpsAround(inner), watcher_(std::move(watcher)) {}
 

@@ -1,5 +1,6 @@
-// What a rank does in a pass, seen over a recording fake gang, where nothing is waited for: the actions of its row, each
-// once and in order, and the bytes of the formula.
+// The actions that a rank runs in a pass, and the bytes that it receives, over a recording fake gang without
+// waits. The actions are those of the rank's row, each once and in order, and the bytes are those of a
+// formula.
 #include <gtest/gtest.h>
 
 #include "gang/fake.h"
@@ -32,7 +33,7 @@ class LoneRank {
         messages_(gang_, *ops_, schedule.stage_rank),
         tensor_(Tensor::allocate(gang_->device().allocator(), DType::f32, Shape{kElements})) {}
 
-  // What it did, without the waits.
+  // Runs a pass and returns its actions, without the waits.
   ScheduleRow pass(const Schedule& schedule) {
     std::vector<TraceEvent> events;
     Stream& stream = gang_->device().stream();
@@ -50,7 +51,7 @@ class LoneRank {
     return row;
   }
 
-  // Bytes received so far in messages between stages.
+  // The bytes received so far in messages between stages.
   uint64_t received() const {
     uint64_t bytes = 0;
     for (const GangPtr& gang : messages_.gangs())
@@ -72,7 +73,8 @@ class LoneRank {
   const Tensor tensor_;
 };
 
-// M outputs from each stage before one of another rank, and M gradients from each stage behind one.
+// M outputs for each stage whose previous stage is on another rank, and M gradients for each whose next stage
+// is.
 uint64_t formula(const Schedule& schedule, int rank) {
   uint64_t messages = 0;
   for (int s = 1; s < schedule.stages(); ++s) {
@@ -88,7 +90,8 @@ std::vector<Schedule> schedules(const std::string& name, int ranks, int stages_p
   std::vector<Schedule> all;
   for (int m = 1; m <= 32; ++m) try {
       all.push_back(with_communication(make_schedule(name, {ranks, m, stages_per_rank})));
-    } catch (const Error&) {  // that the schedule cannot have
+    } catch (const Error&) {
+      // The schedule does not allow this number.
     }
   return all;
 }

@@ -1,5 +1,5 @@
-// Pipelines of stages that the caller computes: every schedule, several tensors between stages, dims that change, what
-// really happened.
+// Pipelines whose stages the caller computes: every schedule, several tensors between stages, shapes that
+// change, and traces.
 #include "parallel/pipeline/pulled.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace gangway::test {
 namespace {
 
-// Stage s maps (x, i) to (w_s x, i) with w_s = s + 2; the first makes x of `rows` rows from its microbatch. The loss is
-// sum (x * i). So everything is known by hand: d loss / d w_s = loss / w_s.
+// Stage s maps (x, i) to (w_s x, i) with w_s = s + 2. The first stage makes x with `rows` rows from its
+// microbatch. The loss is sum (x * i), so its gradients are known: d loss / d w_s = loss / w_s.
 class Stages {
  public:
   explicit Stages(PulledPipeline& pipeline, Stream& stream)
@@ -28,7 +28,7 @@ class Stages {
   static double weight(int stage) { return stage + 2; }
   static int64_t rows(int microbatch) { return microbatch % 3 == 2 ? 0 : 1 + microbatch; }
 
-  // One pass; the actions in order.
+  // Runs one pass and returns its actions in order.
   std::vector<Action> pass() {
     std::vector<Action> done;
     for (PassAction action; pipeline_.next(action, stream_);) {

@@ -1,4 +1,4 @@
-// Schedules against the formulas and values that their papers give, and against a checker that must find every mistake.
+// Schedules have the values and formulas of their papers, and the checker finds every mistake in a schedule.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using test::error_of;
 
-// INVALID_ARGUMENT with these words in its text.
+// Expects INVALID_ARGUMENT with these words in its text.
 template <typename Call>
 void expect_refusal(const std::string& words, Call&& call) {
   const Error error = error_of(call);
@@ -26,7 +26,7 @@ void expect_refusal(const std::string& words, Call&& call) {
 struct Case {
   const char* name;
   int ranks, microbatches, chunks;
-  double makespan;  // of forwards of 1, halves of a backward of 1 each, for each rank
+  double makespan;  // when each rank takes 1 for a forward and 1 for each half of a backward
 };
 
 Schedule make(const Case& c) { return make_schedule(c.name, {c.ranks, c.microbatches, c.chunks}); }
@@ -73,7 +73,7 @@ std::vector<int> peaks(const Schedule& schedule) {
   return out;
 }
 
-// "M" and "r" as in the table of formulas; P is `ranks`.
+// M is `m`, r is `r` and P is `p` in the table of formulas.
 TEST(Schedules, KeepTheActivationsOfTheirFormula) {
   for (const int p : {1, 2, 3, 4, 8})
     for (const int m : {1, 2, 3, 5, 8, 16, 32}) {
@@ -189,7 +189,7 @@ TEST(Schedules, WithFsdpHoldAtMostThreeStagesUnsharded) {
         EXPECT_LE(rank.peak_unsharded, most) << schedule.name;
 }
 
-// Every mistake of one action is found, wherever it is made.
+// The checker finds every mistake of one action, at every place.
 TEST(Checker, RefusesAScheduleWithOneActionRemovedOrDoubled) {
   for (const char* name : {"1f1b", "zb-h1", "zbv", "dualpipev"}) {
     const Schedule good = with_fsdp(with_communication(make_schedule(name, {3, 6, 0})));
@@ -206,7 +206,7 @@ TEST(Checker, RefusesAScheduleWithOneActionRemovedOrDoubled) {
 
 TEST(Checker, NamesThePlaceOfTwoSwappedActions) {
   Schedule schedule = make_schedule("1f1b", {2, 2, 1});
-  std::swap(schedule.rows[1][0], schedule.rows[1][1]);  // 1B0 before 1F0
+  std::swap(schedule.rows[1][0], schedule.rows[1][1]);  // 1B0 comes before 1F0
   expect_refusal("schedule: rank 1, action 0 (1B0): comes before its F", [&] { check_schedule(schedule); });
   schedule = with_communication(make_schedule("1f1b", {2, 2, 1}));
   auto& row = schedule.rows[0];
@@ -218,7 +218,7 @@ TEST(Checker, NamesThePlaceOfTwoSwappedActions) {
                  [&] { check_schedule(schedule); });
 }
 
-// Receives right before their use and blocking sends: what a program without a plan would do.
+// Receives directly before their use, and blocking sends: what a program without a plan would do.
 Schedule naive(const Schedule& schedule) {
   Schedule out = schedule;
   for (size_t r = 0; r < out.rows.size(); ++r) {

@@ -1,4 +1,4 @@
-// How a chain is split, and what a cut does to its parameters.
+// How a chain is split into stages, and what a cut does to the parameters of the model.
 #include "parallel/pipeline/stage.h"
 
 #include "base/error_of.h"
@@ -12,7 +12,7 @@ struct Cut {
   StageSplit split;
   int layers, stages;
   std::vector<int64_t> first_layers;
-  std::vector<Stage> want;  // child 0 is the embedding, the last one the head
+  std::vector<Stage> want;  // child 0 is the embedding, the last child is the head
 };
 
 ModulePtr llama_of(int64_t layers, bool tied = false) {
@@ -36,7 +36,8 @@ TEST(Stages, LayersAreSharedOutAsAsked) {
            {StageSplit::even, 5, 3, {}, {{0, 3}, {3, 5}, {5, 7}}},
            {StageSplit::even, 1, 1, {}, {{0, 3}}},
            {StageSplit::given, 4, 2, {0, 1}, {{0, 2}, {2, 6}}},
-           {StageSplit::given, 2, 4, {0, 0, 1, 2}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}}},  // ends of their own
+           // embedding and head have stages of their own
+           {StageSplit::given, 2, 4, {0, 0, 1, 2}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}}},
            {StageSplit::by_cost, 0, 2, {}, {{0, 1}, {1, 2}}},
        }) {
     const ModulePtr model = llama_of(c.layers);
@@ -45,7 +46,7 @@ TEST(Stages, LayersAreSharedOutAsAsked) {
   }
 }
 
-// The largest stage is as small as any split makes it: by trying all.
+// Compares the largest stage with the smallest one that any split has, by trying all splits.
 TEST(Stages, ByCostTheLargestIsAsSmallAsPossible) {
   const std::vector<int64_t> widths = {40, 3, 3, 90, 5, 5, 30, 2};
   for (int stages = 1; stages <= 8; ++stages) {
@@ -64,7 +65,7 @@ TEST(Stages, ByCostTheLargestIsAsSmallAsPossible) {
       return most;
     };
     int64_t best = INT64_MAX;
-    for (unsigned mask = 0; mask < 1u << 7; ++mask) {  // a bit for each place to cut at
+    for (unsigned mask = 0; mask < 1u << 7; ++mask) {  // one bit for each place to cut at
       if (__builtin_popcount(mask) + 1 != stages) continue;
       std::vector<Stage> cut{{0, 8}};
       for (size_t i = 1; i < 8; ++i)

@@ -1,7 +1,7 @@
-// The bytes that tensor, sequence and loss parallelism move in one microbatch, counted by a recording gang on a device
-// without data.
+// The bytes that tensor, sequence and loss parallelism move in one microbatch, counted by a recording gang on
+// a device without data.
 //
-// Letters: W ranks, L layers, T tokens, D width, V vocabulary, e bytes an element.
+// Letters: W ranks, L layers, T tokens, D width, V vocabulary, e bytes per element.
 #include "gang/fake.h"
 #include "parallel/parallel_testing.h"
 
@@ -57,14 +57,15 @@ Moved moved(int ranks, const LlamaPlanOptions& llama, RecomputeKind recompute = 
   return all;
 }
 
-// Of one tensor of all tokens in f32, to one rank: gathered, or its own part of the sum.
+// The bytes that one rank receives of one f32 tensor of all tokens, when it is gathered, or when its sum is
+// scattered.
 uint64_t activations(uint64_t ranks) { return (ranks - 1) * kTokens / ranks * kWidth * 4; }
-// Maximum, sum and logit of the label of each token, in f64.
+// The maximum, the sum and the label's logit of each token, in f64.
 uint64_t statistics(uint64_t ranks) { return (ranks - 1) * 3 * kTokens * 8; }
 uint64_t logits(uint64_t ranks) { return (ranks - 1) * kTokens * kVocabulary / ranks * 4; }
 
-// A sum on all ranks for each layer's attention and feed-forward, forward and backward, for the embedding and for the
-// gradient of the head's input.
+// There is one all-reduce for the attention and one for the feed-forward of each layer, in forward and in
+// backward; one for the embedding; and one for the gradient of the head's input.
 TEST(TensorBytes, WithoutSequenceParallelismSumsAreOnAllRanks) {
   for (const int ranks : {2, 4, 8}) {
     const auto w = static_cast<uint64_t>(ranks);
@@ -78,8 +79,8 @@ TEST(TensorBytes, WithoutSequenceParallelismSumsAreOnAllRanks) {
   }
 }
 
-// Sums become parts of sums, and what they cost less is paid for gathering; the gathered inputs of a layer are gathered
-// once more in backward instead of being kept.
+// Reduce-scatters replace the all-reduces. The bytes that they save are spent on gathers, and backward
+// gathers the inputs of a layer again instead of keeping them.
 TEST(TensorBytes, WithSequenceParallelismPartsAreGatheredAndSummed) {
   for (const int ranks : {2, 4, 8}) {
     const auto w = static_cast<uint64_t>(ranks);
@@ -92,7 +93,7 @@ TEST(TensorBytes, WithSequenceParallelismPartsAreGatheredAndSummed) {
   }
 }
 
-// A recomputed block runs its forward once more, with all that it moves.
+// A recomputed block runs its forward again, with all that this moves.
 TEST(TensorBytes, RecomputedBlocksMoveTheirForwardTwice) {
   const Moved once = moved(4, {.sequence_parallel = false}), twice = moved(4, {}, RecomputeKind::full);
   EXPECT_EQ(twice.at(CollectiveOp::all_reduce).calls, once.at(CollectiveOp::all_reduce).calls + 2 * kLayers);

@@ -1,4 +1,5 @@
-// What is left of ranks that share layers when one of them dies, or computes something else.
+// Kills one of several ranks that share layers, or lets it compute something else, and checks the errors of
+// the others.
 #include <cstring>
 
 #include "gang/host_mix.h"

@@ -1,4 +1,4 @@
-// Small trees with a plan each, and what they compute on one device and over ranks.
+// Small trees of modules with a plan each, and their results on one device and over ranks.
 #pragma once
 
 #include "parallel/parallel_testing.h"
@@ -12,7 +12,7 @@ struct StyledTree {
   Shape input;
 };
 
-// First values of biases are zeros, which could be added any number of times.
+// Biases start from random values: biases of zero would hide that a bias is added several times.
 inline ModulePtr tree_of(const StyledTree& tree) {
   ModulePtr root = tree.make();
   for (const NamedParameter& p : named_parameters(*root))
@@ -96,7 +96,7 @@ inline Vector input_of(const StyledTree& tree) {
 }
 inline Vector gradient_of(const Tensor& y) { return random_vector(static_cast<size_t>(y.count()), 8); }
 
-// `copies`: ranks that each run the same batch.
+// The results on one device. `copies` ranks run the same batch each.
 inline Numbers alone(const StyledTree& tree, int copies = 1) {
   const auto device = make_device(test_device());
   const auto ops = make_ops(device);
@@ -120,7 +120,7 @@ inline Numbers alone(const StyledTree& tree, int copies = 1) {
   return numbers;
 }
 
-// The ranks that tp leaves are dp_shard.
+// The ranks that tp leaves are those of dp_shard.
 inline std::unique_ptr<Model> styled_model(Gang& root, const StyledTree& tree, int tp,
                                            Strategy strategy = Strategy::full_shard, int chunks = 1) {
   MeshOptions mesh;
