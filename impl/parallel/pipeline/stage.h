@@ -71,9 +71,8 @@ class StageCut {
   const std::vector<int> stage_rank_;
   const int rank_, ranks_;
   std::vector<NamedParameter> parameters_, aliases_;
-  std::vector<std::vector<int>>
-      // For each parameter the ranks that use it, in the order of their stages.
-      holders_;
+  // For each parameter the ranks that use it, in the order of their stages.
+  std::vector<std::vector<int>> holders_;
   std::vector<TiedParameter> tied_;
   std::vector<ModulePtr> children_;  // the chain's, before the cut
 };

@@ -1,4 +1,5 @@
-// Sequences that travel in chunks while products run on those that are at hand: numbers, order, bytes, refusals.
+// Sequences that travel in chunks while products run on the chunks that have arrived: numbers, order, bytes
+// and refusals.
 #include "gang/fake.h"
 #include "parallel/tensor/apply.h"
 #include "parallel/tensor/styled_trees.h"
@@ -23,7 +24,7 @@ const char* const kAttentionPlan =
     "1.q_proj -> colwise, input Varying\n1.k_proj -> colwise, input Varying\n"
     "1.v_proj -> colwise, input Varying\n1.o_proj -> rowwise\n";
 
-// One row and several: pieces of a chunk that lie together, and pieces that do not.
+// With one row the pieces of a chunk are contiguous, with several rows they are not.
 std::vector<StyledTree> sequence_trees() {
   return {{"linears, one row", norms_and_linears, kLinearPlan, {1, 16, 8}},
           {"linears", norms_and_linears, kLinearPlan, {3, 16, 8}},
@@ -44,7 +45,7 @@ TEST(SequenceChunks, GiveTheNumbersOfOneDevice) {
   }
 }
 
-// A unit that casts its input reads it before its product does.
+// A parameter group that casts its input reads it before the product does, so it must get the whole input.
 TEST(SequenceChunks, AUnitAroundTheFirstProductGetsTheWholeInput) {
   const StyledTree tree = sequence_trees()[2];
   const Numbers want = alone(tree);
@@ -66,7 +67,8 @@ TEST(SequenceChunks, AUnitAroundTheFirstProductGetsTheWholeInput) {
   });
 }
 
-// Collectives that were launched, and those whose output the stream comes after, at each product of a forward.
+// At each product of a forward: the number of collectives launched, and of those whose outputs the stream was
+// ordered after.
 struct Order {
   std::vector<size_t> launched, arrived;
 };
@@ -93,7 +95,7 @@ class OrderOps final : public OpsAround {
 const char* const kColumns = "-> prepare_input(Replicate, Shard(1))\n0 -> colwise, input Shard(1)";
 const char* const kRows = "-> prepare_input(Replicate, Shard(-1))\n0 -> rowwise, output Shard(1)";
 
-// Of one Linear 8 to 8 with this plan, over two ranks on a device without data.
+// Runs a Linear 8 to 8 with this plan over two ranks, on a device without data.
 Order order_of(const char* plan, int chunks) {
   GangOptions meta;
   meta.device = "meta";
@@ -119,15 +121,15 @@ Order order_of(const char* plan, int chunks) {
   return order;
 }
 
-// All chunks are on their way before the first product, which waits for the first chunk only. A chunk is two pieces, of
-// two ranks.
+// All chunks are on their way before the first product, which waits only for the first chunk. A chunk has two
+// pieces, from two ranks.
 TEST(SequenceChunks, AProductRunsWhileTheNextChunkIsGathered) {
   const Order order = order_of(kColumns, 3);
   EXPECT_EQ(order.launched, (std::vector<size_t>{3, 3, 3, 3, 3, 3}));
   EXPECT_EQ(order.arrived, (std::vector<size_t>{1, 1, 2, 2, 3, 3}));
 }
 
-// A chunk is on its way as soon as its products are made, and nothing waits for it before the last product.
+// A chunk is sent as soon as its products are made, and nothing waits for it before the last product.
 TEST(SequenceChunks, AChunkIsSummedWhileTheNextProductRuns) {
   const Order order = order_of(kRows, 3);
   EXPECT_EQ(order.launched, (std::vector<size_t>{0, 0, 1, 1, 2, 2}));
@@ -156,7 +158,7 @@ TEST(SequenceChunks, NumbersThatDoNotFitAreRefused) {
   expect_refused("0 -> colwise", 2, {"overlap_chunks is 2", "no row", "sequence_parallel"});
 }
 
-// As in generation, whose sequences are of any length.
+// Generation runs without a frame, and its sequences have any length.
 TEST(SequenceChunks, WithoutAFrameASequenceTravelsWhole) {
   const StyledTree tree = {"attention", norm_and_attention, kAttentionPlan, {2, 12, 16}};
   const Numbers want = alone(tree);

@@ -1,4 +1,5 @@
-// What a tensor parallel plan is refused for, with row and reason, before anything changes; whose row wins.
+// Refusals of tensor parallel plans, with the row and the reason, before anything changes; and which of
+// several rows wins.
 #include "parallel/parallel_testing.h"
 #include "parallel/tensor/apply.h"
 
@@ -114,7 +115,7 @@ TEST(TensorPlan, ParametersThatAreSplitAlreadyAreRefused) {
                  {"model.embed_tokens", "tp already"});
 }
 
-// A module that says how it wants to be split.
+// A module that has a plan for its own children.
 class OwnPlan final : public Module {
  public:
   OwnPlan(const char* plan, ModulePtr inner) : plan_(plan) { add_child("inner", std::move(inner)); }
@@ -152,8 +153,8 @@ TEST(TensorPlan, AModuleBringsItsOwnRowsAndTheCallersWin) {
             "0.inner.0 replicate by caller; 0.inner.1 replicate by caller; ");
   EXPECT_EQ(chosen(tree(), "0.inner.1 -> rowwise, output whole"),
             "0.inner.0 colwise by module 0; 0.inner.1 rowwise by caller; ");
-  const ModulePtr twice = std::make_shared<OwnPlan>("inner.0.inner.* -> replicate",
-                                                    tree());  // the innermost module knows itself best
+  // The row of the innermost module wins.
+  const ModulePtr twice = std::make_shared<OwnPlan>("inner.0.inner.* -> replicate", tree());
   EXPECT_EQ(chosen(twice, ""),
             "inner.0.inner.0 colwise by module inner.0; inner.0.inner.1 rowwise by module inner.0; ");
   expect_refused(std::make_shared<OwnPlan>("inner.7 -> colwise", linears(4, 4, 4)), 2, "",
@@ -168,8 +169,8 @@ TEST(TensorPlan, ARefusedParallelizeLeavesTheModelAsItWas) {
     mesh.tp = 2;
     Model model(llama_of(4, 4, 8, 16), create_gangs(root.shared_from_this(), mesh));
     ParallelOptions options;
-    options.shard.dtype_rules = {
-        {"model.layers.0.mlp.up_proj.weight", DType::bf16}};  // found when all is wrapped
+    // The rule is checked only after everything is wrapped.
+    options.shard.dtype_rules = {{"model.layers.0.mlp.up_proj.weight", DType::bf16}};
     expect_refusal(Code::invalid_argument, [&] { model.build().parallelize(options); }, {"up_proj"});
     for (const NamedParameter& p : named_parameters(model.root())) EXPECT_TRUE(p.parameter->layout.empty());
     for (const NamedModule& m : named_modules(model.root().shared_from_this()))
@@ -220,7 +221,7 @@ TEST(TensorPlan, PiecesMayBeAppliedOneByOne) {
                    {"tp is 2", "tensor_parallel comes first"});
     model.build().tensor_parallel({});
     expect_refusal(Code::invalid_state, [&] { model.build().tensor_parallel({}); }, {"tp already"});
-    ParallelOptions late;  // of what is done
+    ParallelOptions late;  // options for tp, which has been applied already
     late.tensor.llama.sequence_parallel = true;
     expect_refusal(Code::invalid_state, [&] { model.build().parallelize(late); }, {"tp already"});
     ParallelOptions again;

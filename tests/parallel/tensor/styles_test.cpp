@@ -1,5 +1,5 @@
-// Each style of a plan on trees of a user's own, against the same tree on one device: output, gradient of the input and
-// every gradient of a parameter.
+// Each style of a plan, on trees of modules, gives the results of one device: the output, the gradient of the
+// input and every gradient of a parameter.
 #include "parallel/tensor/styled_trees.h"
 
 namespace gangway::test {
@@ -26,7 +26,7 @@ TEST(TensorStyles, FsdpSplitsTheLocalPieces) {
   }
 }
 
-// Forward on frames that recompute, and an input half whose weight half comes later.
+// Runs a forward, then the input half of the backward, and its weight half later.
 TEST(TensorStyles, DeferredWeightHalvesGiveTheSameNumbers) {
   for (const StyledTree& tree : styled_trees()) {
     const Numbers want = alone(tree);
@@ -37,23 +37,23 @@ TEST(TensorStyles, DeferredWeightHalvesGiveTheSameNumbers) {
   }
 }
 
-// The row-wise layer's part of the sum is a temporary: what a frame keeps is what one device keeps, less what is split.
+// The row-wise layer's addend is a temporary: a frame keeps what one device keeps, less what is split.
 TEST(TensorStyles, AFrameKeepsNoPartOfASum) {
-  const StyledTree tree = styled_trees()[0];  // linear 6 to 8, linear 8 to 6
+  const StyledTree tree = styled_trees()[0];  // a Linear 6 to 8, and a Linear 8 to 6
   run_ranks(2, [&](Gang& root) {
     const auto model = styled_model(root, tree, 2);
     Context ctx = model->run().context(model->device().stream());
     Frame& frame = model->frame(0);
     const Tensor x = make(model->device(), DType::f64, tree.input, random_vector(48, 1));
     model->run().forward(ctx, {&x, 1}, &frame);
-    const size_t hidden = 2 * 4 * 4 * 8, output = 2 * 4 * 6 * 8;  // bytes; multiples of 64
+    const size_t hidden = 2 * 4 * 4 * 8, output = 2 * 4 * 6 * 8;  // in bytes, multiples of 64
     EXPECT_EQ(frame.saved_bytes(), hidden + output);
     frame.reset();
     model->run().reshard();
   });
 }
 
-// A gathered input is not kept, but gathered again.
+// A gathered input is not kept, but gathered again in backward.
 TEST(TensorStyles, AFrameKeepsPartsOfTheSequence) {
   const StyledTree tree = {"",
                            [] {
@@ -68,7 +68,7 @@ TEST(TensorStyles, AFrameKeepsPartsOfTheSequence) {
     Frame& frame = model->frame(0);
     const Tensor x = make(model->device(), DType::f64, tree.input, random_vector(64, 1));
     model->run().forward(ctx, {&x, 1}, &frame);
-    const size_t part = 2 * 2 * 8 * 8, hidden = 2 * 4 * 4 * 8;  // bytes
+    const size_t part = 2 * 2 * 8 * 8, hidden = 2 * 4 * 4 * 8;  // in bytes
     EXPECT_EQ(frame.saved_bytes(), part + hidden + part) << "input, hidden, output";
     frame.reset();
     model->run().reshard();
@@ -83,7 +83,7 @@ TEST(TensorStyles, WeightTasksRunWhileABoundaryTravels) {
     Frame& frame = model->frame(0);
     const Tensor x = make(model->device(), DType::f64, tree.input, random_vector(48, 1));
     const Tensor y = model->run().forward(ctx, {&x, 1}, &frame)[0];
-    // Below the wrapper of fully_shard, which would run what is left.
+    // Runs the modules below the wrapper of fully_shard, which would run the remaining weight gradients.
     Module& chain = unwrapped(model->root());
     ctx.training = true;
     for (const auto& unit : model->fsdp().units()) {
@@ -92,7 +92,7 @@ TEST(TensorStyles, WeightTasksRunWhileABoundaryTravels) {
     }
     const Tensor dy = frame.allocate_gradient(DType::f64, y.shape());
     put(dy, random_vector(48, 2));
-    Module& second = chain.child(1).child(0);  // its wrapper of fully_shard apart
+    Module& second = chain.child(1).child(0);  // inside its own wrapper of fully_shard
     Module& first = chain.child(0).child(0);
     const Tensor middle = second.backward1(ctx, dy, frame);
     EXPECT_EQ(frame.pending_weight(), 1u) << "its own; nothing travels after it";
