@@ -1,5 +1,5 @@
-/* Refusals of set-up calls and steps are agreed: one rank's bad argument comes back on every rank with that
- * rank's code and text, and the gang works on. */
+/* All ranks agree on refusals of set-up calls and steps: a bad argument of one rank is refused on every rank,
+ * with that rank's code and text, and the gang goes on working. */
 #include "models.h"
 
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 
 typedef struct scene {
   rank* me;
-  const char* folder; /* of a saved model */
+  const char* folder; /* has a saved model */
   gw_gangs* gangs;
   gw_module* ready; /* has memory */
   gw_optimizer* optimizer;
@@ -324,7 +324,7 @@ static void every_row(rank* me) {
       }
       EXPECT_OK(gw_shard_group_reshard(s.group, NULL));
       EXPECT_OK(gw_gang_async_error(me->gang));
-      EXPECT_OK(kTable[i].run(&s, 0)); /* the gang works on */
+      EXPECT_OK(kTable[i].run(&s, 0)); /* the gang goes on working */
     }
   gw_shard_group_release(s.group);
   gw_optimizer_release(s.optimizer);

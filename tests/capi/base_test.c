@@ -29,7 +29,7 @@ static void names_of_statuses_and_dtypes(void** state) {
   assert_string_equal(gw_dtype_name(GW_DTYPE_INVALID), "unknown");
   assert_int_equal(gw_dtype_bytes(GW_DTYPE_INVALID), 0);
   assert_int_equal(gw_dtype_bytes(GW_DTYPE_NONE), 0);
-  assert_int_equal(gw_dtype_bytes(0x22002), 0); /* two lanes */
+  assert_int_equal(gw_dtype_bytes(0x22002), 0); /* has two lanes */
 }
 
 static void versions(void** state) {
@@ -67,7 +67,7 @@ static void error_of_the_last_call(void** state) {
   gw_error_info info = last_error();
   size_t length = 0;
   assert_ok(gw_config_text(NULL, 0, &length));
-  assert_null(gw_error_take()); /* no error */
+  assert_null(gw_error_take()); /* there is no error */
   assert_int_equal(info.struct_size, sizeof info);
   assert_refused(gw_gang_barrier(NULL, NULL), "gang is null");
   info = last_error();
@@ -76,14 +76,14 @@ static void error_of_the_last_call(void** state) {
   assert_int_equal(info.peer, -1);
   assert_int_equal(info.system_error, 0);
   assert_string_equal(info.gang, "");
-  /* Release, name and last_error calls leave it alone. */
+  /* Calls of release, name and last_error do not change it. */
   gw_gang_release(NULL);
   assert_string_equal(gw_status_name(info.code), "INVALID_ARGUMENT");
   assert_int_equal(last_error().code, GW_E_INVALID_ARGUMENT);
   char line[256];
   snprintf(line, sizeof line, "INVALID_ARGUMENT: %s", last_error().message);
   assert_string_equal(gw_last_error_text(), line);
-  assert_string_equal(gw_last_error_text(), line); /* it clears nothing either */
+  assert_string_equal(gw_last_error_text(), line); /* it does not clear the error either */
   /* An error object outlives the next call, which clears the thread's error. */
   gw_error* error = gw_error_take();
   assert_non_null(error);
@@ -145,15 +145,15 @@ static int32_t go_on(void* user) {
 }
 
 static void interrupted_recv(rank* me) {
-  if (me->index != 0) return; /* never sends */
-  int counts[2] = {0, 0};     /* freed, asked */
+  if (me->index != 0) return; /* rank 0 waits for a message that never comes */
+  int counts[2] = {0, 0};     /* frees, calls */
   EXPECT_OK(gw_interrupt_set(stop, counts, count_free));
   float x = 0;
   EXPECT_STATUS(gw_gang_recv(me->gang, &x, 1, GW_F32, 1, NULL), GW_E_CALLER, "interrupt hook");
   EXPECT(counts[1] == 3 && counts[0] == 0);
   EXPECT_OK(gw_interrupt_set(NULL, NULL, NULL));
   EXPECT(counts[0] == 1);
-  /* the call's memory is ours again: the gang is broken, with the same error for every later call */
+  /* The caller owns the call's memory again: the gang is broken, and every later call gets the same error. */
   EXPECT_STATUS(gw_gang_barrier(me->gang, NULL), GW_E_CALLER, "interrupt hook");
 }
 
@@ -166,9 +166,9 @@ static void interrupt_hook_is_freed_once(void** state) {
   (void)state;
   int first[2] = {0, 0}, second[2] = {0, 0}, none[2] = {0, 0};
   assert_ok(gw_interrupt_set(go_on, first, count_free));
-  assert_ok(gw_interrupt_set(go_on, second, count_free)); /* replaces */
+  assert_ok(gw_interrupt_set(go_on, second, count_free)); /* replaces the first hook */
   assert_int_equal(first[0], 1);
-  assert_ok(gw_interrupt_set(NULL, none, count_free)); /* no hook: its object is freed at once */
+  assert_ok(gw_interrupt_set(NULL, none, count_free)); /* no hook, so its user is freed at once */
   assert_int_equal(second[0], 1);
   assert_int_equal(none[0], 1);
   assert_ok(gw_interrupt_set(NULL, NULL, NULL));
@@ -216,7 +216,7 @@ static void bytes_of_a_broadcast(void** state) {
   gw_gang_release(gang);
 }
 
-/* Runs in the child of a fork: 0 when every call says FORKED and releases leak quietly. */
+/* Runs in the child of a fork. Returns 0 if every call returns FORKED and releases do nothing. */
 static int child_of_fork(gw_gang* gang) {
   float x = 0;
   gw_gang* other = NULL;

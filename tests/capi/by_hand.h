@@ -1,4 +1,4 @@
-/* A small sharded Llama that is run by hand. */
+/* A small sharded Llama for tests of the manual forward and backward. */
 #ifndef GANGWAY_TESTS_CAPI_BY_HAND_H
 #define GANGWAY_TESTS_CAPI_BY_HAND_H
 
@@ -55,7 +55,8 @@ static MAYBE_UNUSED gw_status backward(loop* l) {
   for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
   return status;
 }
-/* The norm of one forward and backward, -1: a call was refused; gradients are empty afterwards. */
+/* Runs one forward and backward. Returns the gradient norm, or -1 if a call was refused. The gradients are
+ * empty afterwards. */
 static MAYBE_UNUSED double norm_of_one(loop* l) {
   double norm = -1;
   const int ran = forward(l, 2) == GW_OK && backward(l) == GW_OK &&

@@ -1,7 +1,9 @@
-/* What a forward or backward by hand refuses on one rank: every rank returns it, nothing has run, and the gang works on. */
+/* A manual forward or backward that one rank refuses is refused on every rank. Nothing has run, and the gang
+ * goes on working. */
 #include "by_hand.h"
 
-/* Rank 0 gives something wrong and the others a forward as it should be; `l` is whole again for the next. */
+/* Rank 0 passes a wrong argument, and the other ranks run a correct forward. `l` is intact again for the next
+ * case. */
 typedef struct wrong {
   const char* text;
   gw_status code;
@@ -64,7 +66,7 @@ static void refused_together(rank* me) {
   }
   EXPECT_REFUSED(forward(&l, me->index == 0 ? 1 : 2), "out_tensors gets 2 results, out_capacity is 1");
   EXPECT(norm_of_one(&l) == whole);
-  /* A frame that awaits its backward, on rank 0 alone. */
+  /* On rank 0 the frame waits for its backward. */
   gw_frame* another = NULL;
   EXPECT_OK(gw_frame_create(l.model, NULL, &another));
   EXPECT_OK(forward(&l, 2));
@@ -85,7 +87,7 @@ static void an_argument_that_one_rank_refuses_leaves_the_gang_whole(void** state
     for (size_t i = 0; i < 3; ++i) run_ranks(n, refused_together, &strategies[i]);
 }
 
-/* Each on rank 1 alone: what it does keeps more, or fewer, collectives for later than what its peers do. */
+/* Each case is on rank 1 only. It would postpone more, or fewer, collectives than its peers do. */
 static void differing_is_a_mismatch(rank* me) {
   const int here = me->index == 1;
   loop l;
@@ -122,7 +124,7 @@ static void ranks_that_differ_are_told_before_anything_runs(void** state) {
     for (size_t i = 0; i < 3; ++i) run_ranks(n, differing_is_a_mismatch, &strategies[i]);
 }
 
-/* Models of other layers: each finds what is wrong with what it would get from those before it. */
+/* Models whose layers refuse the outputs of the layers before them. */
 typedef struct small_model {
   gw_gangs* gangs;
   gw_module* model;
@@ -131,7 +133,8 @@ typedef struct small_model {
 
 static gw_status describe_parts(size_t which, small_model* m) {
   gw_status status = GW_OK;
-  if (which == 0) { /* ids -> [.., 4] -> 8 -> norm of 8 */
+  if (which == 0) {
+    /* ids -> [.., 4] -> 8 -> norm of 8 */
     status = gw_embedding_create(5, 4, &m->parts[0]);
     if (status == GW_OK) status = gw_linear_create(4, 8, 1, &m->parts[1]);
     if (status == GW_OK) status = gw_rmsnorm_create(8, 1e-5, &m->parts[2]);
@@ -204,7 +207,7 @@ static void each_layer_refuses_before_any_runs(void** state) {
   run_ranks(2, layers_refuse_together, NULL);
 }
 
-/* A custom module says by its `shapes` what it does not take. */
+/* The `shapes` callback of a custom module refuses inputs. */
 static gw_status picky_shapes(void* user, gw_call* call) {
   if (call->inputs[0].shape[0] != 3) return gw_error_set("takes three numbers"), GW_E_INVALID_ARGUMENT;
   return line_shapes(user, call);
@@ -240,7 +243,7 @@ static void custom_refuses_together(rank* me) {
   size_t count = 0;
   EXPECT_REFUSED(gw_module_forward(model, both, me->index == 0 ? 2 : 1, NULL, NULL, out, 2, &count),
                  "takes 1 inputs, got 2");
-  /* A precision that the module takes, but its peers do not have. */
+  /* A precision that the module takes, but that its peers do not have. */
   static double wide[3];
   gw_view other;
   gw_view_set(&other, wide, three, 1, GW_F64);
@@ -263,7 +266,7 @@ static gw_status backward_of(gw_module* model, gw_frame* frame, const gw_view* g
   return status;
 }
 
-/* Each on rank 1 alone. */
+/* Each case is on rank 1 only. */
 static void backwards_refused_together(rank* me) {
   static float x[8], grads[8];
   int64_t in[2] = {2, 4}, right[2] = {2, 3}, wrong[2] = {3, 2};
@@ -295,7 +298,7 @@ static void backwards_refused_together(rank* me) {
   EXPECT_STATUS(backward_of(model, here ? fresh : frame, &good, 1), GW_E_INVALID_STATE,
                 "frame has had no forward");
   EXPECT(gw_gang_async_error(me->gang) == GW_OK);
-  EXPECT_OK(backward_of(model, frame, &good, 1)); /* the forward still awaits it */
+  EXPECT_OK(backward_of(model, frame, &good, 1)); /* the forward still waits for it */
   gw_frame_release(fresh);
   gw_frame_release(frame);
   gw_module_release(model);

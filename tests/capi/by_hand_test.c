@@ -1,4 +1,4 @@
-/* What fails on one rank in a forward or backward by hand: its peers, who wait for it, hear of it. */
+/* A manual forward or backward that fails on one rank is reported to its peers, which wait for that rank. */
 #include "models.h"
 
 typedef struct hand {
@@ -47,19 +47,19 @@ static gw_status backward(hand* h) {
   return status;
 }
 
-/* A call in which a peer needs nothing of this rank passes; then it waits for it. */
+/* A call that needs nothing of the failed rank succeeds; the barrier after it then fails. */
 static gw_status failed(hand* h, gw_status status) {
   return status == GW_OK ? gw_gang_barrier(h->root, NULL) : status;
 }
 
-/* user: 0 evaluation fails on rank 0, 1 forward, 2 backward. */
+/* user: 0 if evaluation fails on rank 0, 1 if forward fails, 2 if backward fails. */
 static void failing(rank* me) {
   const int which = *(const int*)me->user;
   hand h;
   EXPECT_OK(set_up(me, &h));
   gw_frame* const frame = which == 0 ? NULL : h.frame;
   if (which == 2) EXPECT_OK(forward(&h, frame));
-  EXPECT_OK(gw_gang_barrier(h.root, NULL)); /* nobody fails before all are here */
+  EXPECT_OK(gw_gang_barrier(h.root, NULL)); /* no rank fails before all are here */
   if (me->index == 0 && which < 2) h.l.fail_forward = GW_E_CALLER;
   if (me->index == 0 && which == 2) h.l.fail_backward = GW_E_IO;
   EXPECT_STATUS(failed(&h, which == 2 ? backward(&h) : forward(&h, frame)),
@@ -79,7 +79,7 @@ static void a_modules_failure_on_one_rank_reaches_its_peers(void** state) {
     for (int which = 0; which <= 2; ++which) run_ranks(n, failing, &which);
 }
 
-/* One rank has nobody to tell. */
+/* A rank that is alone has no peers to tell. */
 static void failing_alone(rank* me) {
   hand h;
   EXPECT_OK(set_up(me, &h));

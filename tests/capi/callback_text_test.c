@@ -1,4 +1,5 @@
-/* What a callback says by gw_error_set stands in the text of its failure, here and on peers. */
+/* The text that a callback passes to gw_error_set becomes a part of the error, on its own rank and on
+ * peers. */
 #include "models.h"
 
 static void said_nowhere_else(void** state) {
@@ -7,7 +8,7 @@ static void said_nowhere_else(void** state) {
   assert_refused(gw_error_set(NULL), "message is null");
 }
 
-/* Outputs are the inputs; `says` is said, twice when there are two, and then `returns` is returned. */
+/* The outputs are the inputs. Sets the text `says`, then `then` if there is one, and returns `returns`. */
 typedef struct speaker {
   const char *says, *then;
   gw_status returns;
@@ -24,7 +25,7 @@ static gw_status speak(void* user, gw_call* call) {
   if (s->then != NULL && gw_error_set(s->then) != GW_OK) return GW_E_INTERNAL;
   return s->returns;
 }
-/* Runs its child; says where that failed, or leaves it to the child's text. */
+/* Runs its child. If the child fails, sets a text of its own or leaves it to the child's. */
 static gw_status run_child(void* user, gw_call* call) {
   const speaker* s = user;
   gw_view out;
@@ -62,7 +63,7 @@ static void a_callback_gives_the_text_of_its_failure(void** state) {
   size_t count = 0;
   gw_view_set(&view, x, shape, 1, GW_F32);
 #define FORWARD() gw_module_forward(model, &view, 1, NULL, NULL, &out, 1, &count)
-  /* Through a parent that says nothing itself. */
+  /* Through a parent that sets no text itself. */
   assert_refused_as(
       FORWARD(), GW_E_CALLER,
       "outer: its forward callback returned 12 (CALLER): inner: its forward callback returned 12 "
@@ -70,12 +71,12 @@ static void a_callback_gives_the_text_of_its_failure(void** state) {
   outer.says = "in room 4";
   assert_refused_as(FORWARD(), GW_E_CALLER, "outer: its forward callback returned 12 (CALLER): in room 4");
   outer.says = NULL;
-  inner.then = "no\nlight\tat all"; /* the last word counts; a text is one line */
+  inner.then = "no\nlight\tat all"; /* the last text counts, and a text is one line */
   inner.returns = GW_E_IO;
   assert_refused_as(FORWARD(), GW_E_IO, "returned 14 (IO): no light at all");
-  inner.returns = 4711; /* no status of ours: the word goes with it all the same */
+  inner.returns = 4711; /* is no status of the library; the text is reported all the same */
   assert_refused_as(FORWARD(), GW_E_CALLER, "returned 4711 (UNKNOWN): no light at all");
-  inner.returns = GW_OK; /* nothing failed: nothing is told, now or later */
+  inner.returns = GW_OK; /* nothing failed, so nothing is reported, now or later */
   assert_ok(FORWARD());
   gw_tensor_release(out);
   assert_string_equal(last_error().message, "");

@@ -1,4 +1,5 @@
-/* A thread that ends in the caller's own store or allocator: the process goes on, and peers do not wait for it. */
+/* A thread that ends in the caller's own store or allocator. The process goes on, and peers do not wait for
+ * the thread. */
 #include <unistd.h>
 
 #include "own_store.h"
@@ -8,17 +9,17 @@
 typedef struct {
   gw_store* store;
   int32_t rank;
-  const char* end_in; /* null: nowhere */
-  int end_at;         /* which call of it */
+  const char* end_in; /* null: in no call */
+  int end_at;         /* in which of these calls */
   gw_status status;   /* -1: the thread ended in the call */
   char text[400];
 } joining;
 
-static _Thread_local joining* own; /* of the rank that this thread is */
+static _Thread_local joining* own; /* the rank that this thread is */
 
 static void end_in_call(const char* call) {
   if (own == NULL || own->end_in == NULL || strcmp(own->end_in, call) != 0) return;
-  if (--own->end_at <= 0) pthread_exit(NULL); /* and in every call after it */
+  if (--own->end_at <= 0) pthread_exit(NULL); /* and in every later call */
 }
 
 static void* join_gang(void* argument) {
@@ -50,7 +51,7 @@ typedef struct {
   gw_store* store;
   joining ranks[2];
   pthread_t threads[2];
-  int ends; /* a rank; -1: none */
+  int ends; /* the rank that ends; -1: none */
 } meeting;
 
 static void start(meeting* m, int ends, const char* end_in, int end_at) {
@@ -129,7 +130,8 @@ static void the_end_of_a_thread_in_an_exchange_is_its_only_call(void** state) {
 
 /* --- in an allocator --- */
 
-static _Thread_local int blocks_left; /* 0: as many as are wanted; 1: this thread ends in the next one */
+/* The thread ends in this allocation, counted from now; 0: never. */
+static _Thread_local int blocks_left;
 
 static void* ending_allocate(void* user, size_t bytes, size_t alignment) {
   (void)user;
@@ -142,9 +144,9 @@ static void plain_deallocate(void* user, void* data, size_t bytes) {
 }
 
 typedef struct {
-  gw_gang* gang; /* null: alone */
+  gw_gang* gang; /* null: the rank is alone */
   int blocks;
-  gw_gangs* gangs; /* what it makes, which outlives its thread */
+  gw_gangs* gangs; /* the results, which outlive the thread */
   gw_module* model;
   gw_optimizer* optimizer;
   gw_status status;
@@ -174,7 +176,7 @@ static void* train_in_thread(void* argument) {
   return NULL;
 }
 
-/* The last of `ranks` ends in its block number `block`. False: it took fewer. */
+/* The last of `ranks` ranks ends in its allocation number `block`. Returns 0 if the rank made fewer. */
 static int train_until_block(int ranks, int block) {
   trainee all[2];
   pthread_t threads[2];

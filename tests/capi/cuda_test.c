@@ -1,5 +1,5 @@
-/* The C ABI with device "cuda": the module for NVIDIA GPUs over the software GPU (tests/gpu_emulation). What ctest's
- * environment names is loaded (GANGWAY_MODULES); each rank is a thread and has an emulated GPU of its own. */
+/* The C ABI on device "cuda": the module for NVIDIA GPUs over the software GPU (tests/gpu_emulation), which
+ * GANGWAY_MODULES in ctest's environment names. Each rank is a thread with an emulated GPU of its own. */
 #include "models.h"
 
 #include <math.h>
@@ -10,8 +10,8 @@ enum { kSteps = 3 };
 typedef struct job {
   const char* device;
   double losses[kSteps];
-  const char* save_to; /* null: not saved */
-  const char* load;    /* null: first values */
+  const char* save_to; /* null: does not save */
+  const char* load;    /* null: starts from the initial values */
 } job;
 
 static void train(rank* me) {
@@ -66,7 +66,7 @@ static void training_on_gpus_gives_the_cpus_losses(void** state) {
   }
 }
 
-/* Weights that two GPUs saved go on with the same losses on a CPU, and those of a CPU on GPUs. */
+/* Weights that two GPUs saved continue with the same losses on a CPU, and the other way round. */
 static void what_one_device_saves_the_other_loads(void** state) {
   (void)state;
   char gpus[] = "/tmp/gangway_cuda_XXXXXX", cpus[] = "/tmp/gangway_cuda_XXXXXX";
@@ -81,7 +81,8 @@ static void what_one_device_saves_the_other_loads(void** state) {
   assert_int_equal(system(command), 0);
 }
 
-/* A view names the device of its data; a gathered tensor goes to another library by DLPack as memory of a GPU. */
+/* A view tells the device of its data. DLPack passes a gathered tensor to another library as memory of a
+ * GPU. */
 static void look(rank* me) {
   gw_gangs* gangs = NULL;
   gw_module* model = NULL;
@@ -106,7 +107,7 @@ static void look(rank* me) {
   EXPECT_OK(gw_gang_native_handle(me->gang, &handle));
   EXPECT(handle != NULL);
   gw_gang_free(me->gang, sums);
-  /* On the host it is what a CPU would hold. */
+  /* The copy on the host has the values that a CPU would have. */
   gw_tensor* copy = NULL;
   EXPECT_OK(gw_tensor_to_host(whole, NULL, &copy));
   EXPECT_OK(gw_tensor_view(copy, &view));
@@ -125,7 +126,7 @@ static void views_and_handles_are_the_gpus(void** state) {
   run_ranks_on("cuda", 2, look, NULL);
 }
 
-/* A program's own stream of the first GPU. */
+/* A stream of the program itself, on the first GPU. */
 typedef struct own_stream {
   const cuda_runtime* cuda;
   void* stream;
@@ -137,7 +138,8 @@ static own_stream first_gpus_stream(void) {
   return own;
 }
 
-/* Whatever the call keeps back to start it together, it is on the caller's stream when the call returns. */
+/* A call may collect work to launch it together, but all of it is on the caller's stream when the call
+ * returns. */
 static void use_own_stream(rank* me) {
   const own_stream* own = me->user;
   const cuda_runtime* cuda = own->cuda;
@@ -177,7 +179,8 @@ static void the_work_of_a_call_is_on_the_callers_stream_when_it_returns(void** s
   assert_int_equal(own.cuda->destroy_stream(own.stream), 0);
 }
 
-/* What reads a state on the device's own stream comes after the step that wrote it on the caller's. */
+/* A read of a state on the device's own stream is ordered after the step that wrote it on the caller's
+ * stream. */
 static void read_state(rank* me) {
   const own_stream* own = me->user;
   gw_gangs* gangs = NULL;
@@ -217,7 +220,8 @@ static void a_state_is_read_after_the_step_on_another_stream(void** state) {
   assert_int_equal(own.cuda->destroy_stream(own.stream), 0);
 }
 
-/* A stream that the library does not know waits for what it has put on others, and may be gone afterwards. */
+/* A stream that the library does not know is ordered after what the library has put on others. It may be
+ * destroyed afterwards. */
 static void order_a_stream(rank* me) {
   enum { kCount = 1 << 18, kBusy = 60 };
   const own_stream* own = me->user;
@@ -235,7 +239,8 @@ static void order_a_stream(rank* me) {
   give(&target, values, NULL);
   for (int i = 0; i < kCount; ++i) values[i] = (float)i;
   give(&source, values, NULL);
-  gw_work* works[kBusy] = {NULL}; /* the plain form would wait for the GPU */
+  /* The plain form would wait for the GPU. */
+  gw_work* works[kBusy] = {NULL};
   for (int i = 0; i < kBusy; ++i) {
     const int last = i == kBusy - 1;
     EXPECT_OK(gw_gang_all_reduce_async(me->gang, last ? passing.data : source.data,
@@ -263,7 +268,7 @@ static void a_stream_is_ordered_after_all_that_the_library_put_on_the_gpu(void**
   assert_int_equal(own.cuda->destroy_stream(own.stream), 0);
 }
 
-/* Host memory in a collective of GPUs is refused on every rank. */
+/* Memory of the host is refused on every rank in a collective of GPUs. */
 static void host_memory(rank* me) {
   float values[4] = {1, 2, 3, 4};
   EXPECT_STATUS(gw_gang_all_reduce(me->gang, values, values, 4, GW_F32, GW_SUM, NULL), GW_E_INVALID_ARGUMENT,

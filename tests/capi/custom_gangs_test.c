@@ -1,16 +1,17 @@
-/* Custom modules whose callbacks call collectives on call->gangs, while the library's own travel. */
+/* Custom modules whose callbacks call collectives on call->gangs, while collectives of the library itself are
+ * on their way. */
 #include <math.h>
 
 #include "device_memory.h"
 
 enum { kMostRows = 8 };
 
-/* y = w (x - m), m the mean of x over the rows of all ranks. */
+/* y = w (x - m), where m is the mean of x over the rows of all ranks. */
 typedef struct centre {
   int forwards, again, backwards;
 } centre;
 
-/* In memory of the gang's device. */
+/* Sums in memory of the gang's device. */
 static gw_status sum_over_ranks(gw_call* call, double* values, size_t count) {
   gw_gang* gang = NULL;
   void* block = NULL;
@@ -41,7 +42,7 @@ static gw_status centre_forward(void* user, gw_call* call) {
   double w, x[kMostRows], y[kMostRows];
   take(&w, &call->parameters[0], call);
   take(x, &call->inputs[0], call);
-  double* state = calloc(2, sizeof(double)); /* m, rows of all ranks */
+  double* state = calloc(2, sizeof(double)); /* m, and the rows of all ranks */
   *call->state = state;
   ++c->forwards;
   c->again += call->recomputing;
@@ -107,7 +108,7 @@ static gw_status loss_backward(void* user, gw_call* call) {
 static int64_t rows_of(int32_t rank) { return 2 + rank; }
 static double input(int32_t rank, int64_t row) { return sin(1.0 + 3.0 * rank + (double)row); }
 
-/* The same over all rows at once: loss and the gradients of a and w, where x goes in as a x. */
+/* Loss and gradients of a and w over all rows at once. The input of the module is a x. */
 typedef struct expected {
   double loss, da, dw;
 } expected;
@@ -187,7 +188,7 @@ typedef struct way {
 
 static int near(double got, double want) { return fabs(got - want) <= 1e-12 * (fabs(want) + 1e-3); }
 
-/* Forward and backward by hand. */
+/* Manual forward and backward. */
 static void expect_gradients(rank* me, gw_module* model, const gw_view* x, double n, const centre* c) {
   const int recomputes = ((const way*)me->user)->recompute == GW_RECOMPUTE_FULL;
   const expected want = by_loops(me->size, parameter_of(model, "0.weight", 0), 1);
@@ -209,7 +210,7 @@ static void expect_gradients(rank* me, gw_module* model, const gw_view* x, doubl
   EXPECT_OK(gw_zero_grad(model, NULL));
 }
 
-/* Two steps, in which the clip, the fence and the reductions travel too. */
+/* Two steps, in which clipping, the version gate and the reductions run collectives as well. */
 static void expect_steps(rank* me, gw_module* model, const gw_view* x) {
   gw_sgd_options o;
   gw_optimizer* sgd = NULL;

@@ -1,6 +1,6 @@
 #include "models.h"
 
-/* What a line takes. */
+/* An input that a line takes. */
 static gw_view one_two_three(void) {
   static float x[3] = {1, 2, 3};
   static const int64_t shape[1] = {3};
@@ -20,7 +20,7 @@ static void custom_module_runs_and_frees_once(void** state) {
   line_options(&c, &l, &p);
   gw_module* model = NULL;
   assert_ok(gw_custom_create(&c, &model));
-  memset(&c, 0xff, sizeof c); /* everything was copied */
+  memset(&c, 0xff, sizeof c); /* all of them were copied */
   memset(&p, 0xff, sizeof p);
   memset(&init, 0xff, sizeof init);
   assert_ok(gw_module_materialize(model, NULL, 0, GW_DTYPE_NONE));
@@ -36,7 +36,7 @@ static void custom_module_runs_and_frees_once(void** state) {
   assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
   assert_int_equal(count, 2);
   assert_ok(gw_tensor_view(out[0], &got));
-  assert_true(at(&got, 0) == 12); /* w = 2 of the initialiser */
+  assert_true(at(&got, 0) == 12); /* w = 2 by the initializer */
   for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
   assert_ok(gw_module_backward(model, NULL, 0, frame, NULL, out, 2, &count));
   for (size_t i = 0; i < count; ++i) gw_tensor_release(out[i]);
@@ -47,27 +47,27 @@ static void custom_module_runs_and_frees_once(void** state) {
   assert_ok(gw_module_find_parameter(model, "w", &w));
   assert_ok(gw_parameter_gather_gradient(w, NULL, &gradient));
   assert_ok(gw_tensor_view(gradient, &got));
-  assert_true(at(&got, 0) == 3.0f); /* sum of x times the seed */
+  assert_true(at(&got, 0) == 3.0f); /* the sum of x, times the gradient of the loss */
   gw_tensor_release(gradient);
-  /* Want of room is seen before anything runs. */
+  /* Too little room for the results is refused before anything runs. */
   const int ran = l.forwards;
   assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, out, 1, &count),
                  "2 results, out_capacity is 1");
   assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, NULL, 2, &count), "out_tensors is null");
   assert_int_equal(l.forwards, ran);
   assert_int_equal(count, 0);
-  /* A callback's failure: its code, the module's name and the callback's. */
+  /* The error of a callback that fails has its code, the module's name and the callback's name. */
   l.fail_forward = GW_E_CALLER;
   assert_refused_as(gw_module_forward(model, &view, 1, NULL, NULL, out, 2, &count), GW_E_CALLER, "line");
   assert_non_null(strstr(last_error().message, "forward"));
-  l.fail_forward = 4711; /* no status of ours */
+  l.fail_forward = 4711; /* is no status of the library */
   assert_refused_as(gw_module_forward(model, &view, 1, NULL, NULL, out, 2, &count), GW_E_CALLER, "4711");
   l.fail_forward = 0;
-  /* State of a forward without backward is freed with the frame (the leak check sees it). */
+  /* The state of a forward without a backward is freed with the frame (the leak check would see it). */
   assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
   for (int i = 0; i < 2; ++i) gw_tensor_release(out[i]);
   gw_module_release(model);
-  assert_int_equal(l.frees, 0); /* the frame and the parameter hold it */
+  assert_int_equal(l.frees, 0); /* the frame and the parameter keep it */
   gw_frame_release(frame);
   gw_parameter_release(w);
   assert_int_equal(l.frees, 1);
@@ -136,7 +136,7 @@ static void refused_custom_modules_free_once(void** state) {
   REFUSED_WITH(c.child_count = 1, "children is null");
   REFUSED_WITH(p[2].name = "a", "\"a\" stands twice");
 #undef REFUSED_WITH
-  /* One initialiser for all of them is one object. */
+  /* One initializer for all parameters is one object. */
   for (int i = 0; i < 3; ++i) line_parameter(&p[i], &init[0], &freed[0]);
   p[0].name = "a";
   p[1].name = "b";
@@ -149,7 +149,7 @@ static void refused_custom_modules_free_once(void** state) {
   assert_refused(
       (line_options(&c, &l, p), c.parameter_count = 3, p[2].ndim = -1, gw_custom_create(&c, &model)), "-1");
   assert_int_equal(freed[0], calls + 2);
-  /* An object beside a built-in initialiser is freed too. */
+  /* The user of a built-in initializer is freed too. */
   line_parameter(&p[0], &init[0], &freed[1]);
   init[0].kind = GW_INIT_ONES;
   line_options(&c, &l, p);
@@ -164,14 +164,14 @@ static void refused_custom_modules_free_once(void** state) {
   assert_refused(gw_custom_create(NULL, &model), "options is null");
 }
 
-/* A custom module that only passes through a child, with the library's calls inside of callbacks. */
+/* A custom module that only runs its child, and calls the library inside its callbacks. */
 typedef struct parent {
   gw_status wrong_child, wrong_capacity, null_views, backward_in_forward, wrong_capacity_back,
       null_views_back;
 } parent;
 static gw_status parent_shapes(void* user, gw_call* call) {
   (void)user;
-  (void)call; /* outputs look like the first input */
+  (void)call; /* outputs have the shape of the first input */
   return GW_OK;
 }
 static gw_status parent_forward(void* user, gw_call* call) {
@@ -201,7 +201,7 @@ static gw_status parent_backward(void* user, gw_call* call) {
   if (call->input_grads[0].data != NULL) pass_on(&call->input_grads[0], &grads, call);
   return GW_OK;
 }
-/* Passes on a failure of a call it makes. */
+/* Returns the failure of a call that it makes. */
 static gw_status parent_fails(void* user, gw_call* call) {
   (void)user;
   gw_view out;
@@ -257,7 +257,7 @@ static void custom_module_calls_its_children(void** state) {
   gw_tensor_release(out);
   gw_frame_release(frame);
   gw_module_release(model);
-  /* The text of the call that failed inside is told. */
+  /* The error has the text of the call that failed inside. */
   assert_ok(gw_linear_create(2, 2, 0, &child));
   c.forward = parent_fails;
   assert_ok(gw_custom_create(&c, &model));
@@ -278,7 +278,7 @@ static void custom_module_calls_its_children(void** state) {
   assert_refused(gw_call_backward(NULL, 0, NULL, 0, &got, 1, &count), "call is null");
 }
 
-/* Takes f32 alone; notes what it was asked for. */
+/* Takes only f32, and notes the dtype that it was asked for. */
 static gw_dtype asked;
 static int32_t takes_f32(void* user, gw_dtype dtype) {
   (void)user;
@@ -307,7 +307,8 @@ static void custom_module_is_asked_for_its_dtype_before_it_has_memory(void** sta
   assert_ok(gw_module_materialize(model, NULL, 1, GW_F32));
   assert_int_equal(asked, GW_F32);
   gw_module_release(model);
-  /* By a rule for its parameter alone, where the unit's dtype is one that it takes. */
+  /* A rule for its parameter alone sets the dtype, and the dtype of the parameter group is one that it
+   * takes. */
   assert_ok(gw_custom_create(&c, &ruled));
   gw_dtype_rule_init(&rule, sizeof rule);
   rule.pattern = "w";

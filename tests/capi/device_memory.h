@@ -1,5 +1,5 @@
-/* What the host reads and writes of a device's memory, in suites that run on CPUs and on GPUs: a copy on the stream, waited
- * for. On a CPU it is one, too, so that both run the same lines. */
+/* Lets the host read and write a device's memory, in suites that run on CPUs and on GPUs: it copies on the
+ * stream and waits for the copy. A CPU copies as well, so both run the same test code. */
 #ifndef GANGWAY_TESTS_CAPI_DEVICE_MEMORY_H
 #define GANGWAY_TESTS_CAPI_DEVICE_MEMORY_H
 
@@ -8,13 +8,13 @@
 
 #include "testing.h"
 
-/* Its leading fields; the rest is room for those of any release. */
+/* The leading fields of cudaPointerAttributes. The rest is room for the fields of any CUDA release. */
 typedef struct cuda_attributes {
   int type, device;
   void* rest[14];
 } cuda_attributes;
 
-/* CUDA's functions, which a program puts work on its own stream with. */
+/* The CUDA functions with which a program puts work on a stream of its own. */
 typedef struct cuda_runtime {
   int (*set_device)(int device);
   int (*create_stream)(void** stream, unsigned flags, int priority);
@@ -48,7 +48,8 @@ static MAYBE_UNUSED const cuda_runtime* cuda_calls(void) {
   return &opened_cuda;
 }
 
-/* Whether the work of a call's stream ended. No: the call's gang broke, and what the stream waits for may never come. */
+/* Waits for the work on a call's stream. Returns 0 if the call's gang broke, because that work may then never
+ * end. */
 static MAYBE_UNUSED int ended(const cuda_runtime* cuda, const gw_call* call) {
   gw_gang* root = NULL;
   int broken = 0;
@@ -61,8 +62,8 @@ static MAYBE_UNUSED int ended(const cuda_runtime* cuda, const gw_call* call) {
   return !broken;
 }
 
-/* `call`: of a callback, on whose stream the copy is; null: all work of the device is waited for first. False: the call's
- * gang broke, and nothing was copied. */
+/* `call` is the call of a callback, whose stream the copy uses. If it is null, the copy first waits for all
+ * work of the device. Returns 0, without a copy, if the call's gang broke. */
 static MAYBE_UNUSED int copy_values(void* to, const void* from, size_t bytes, const gw_call* call,
                                     const gw_view* on) {
   if (on->device_type == GW_DEVICE_CPU) {
@@ -97,7 +98,7 @@ static MAYBE_UNUSED size_t bytes_of(const gw_view* view) {
   return elements_of(view) * gw_dtype_bytes(view->dtype);
 }
 
-/* All elements of a row-major view; zeros where the gang broke. */
+/* Reads all elements of a row-major view, or zeros if the gang broke. */
 static MAYBE_UNUSED void take(void* to, const gw_view* from, const gw_call* call) {
   if (!copy_values(to, (const char*)from->data + from->byte_offset, bytes_of(from), call, from))
     memset(to, 0, bytes_of(from));
@@ -106,7 +107,7 @@ static MAYBE_UNUSED void give(const gw_view* to, const void* from, const gw_call
   copy_values((char*)to->data + to->byte_offset, from, bytes_of(to), call, to);
 }
 
-/* Bytes of the host into memory of the gang, and back. */
+/* Copies bytes of the host into memory of the gang, and back. */
 static MAYBE_UNUSED gw_view place_of(gw_gang* gang, const void* data) {
   gw_view place = {.device_type = GW_DEVICE_CPU};
   cuda_attributes found = {0};
@@ -126,21 +127,21 @@ static MAYBE_UNUSED void read_bytes(gw_gang* gang, void* to, const void* from, s
   copy_values(to, from, bytes, NULL, &place);
 }
 
-/* Memory of the gang's device for the elements of `view`, which it then shows; to be freed by gw_gang_free. `like`: a view of
- * that device. */
+/* Allocates memory of the gang's device for the elements of `view`, and lets `view` show it. gw_gang_free
+ * frees it. `like` is a view of that device. */
 static MAYBE_UNUSED gw_status place_on(gw_gang* gang, const gw_view* like, gw_view* view) {
   view->device_type = like->device_type;
   view->device_id = like->device_id;
   return gw_gang_alloc(gang, bytes_of(view), &view->data);
 }
 
-/* From one place of the device to another. */
+/* Copies from one place of the device to another. */
 static MAYBE_UNUSED void pass_on(const gw_view* to, const gw_view* from, const gw_call* call) {
   copy_values((char*)to->data + to->byte_offset, (const char*)from->data + from->byte_offset, bytes_of(from),
               call, from);
 }
 
-/* A view of `buffer`, which gets all elements. */
+/* A view of `buffer`, into which all elements of `from` are read. */
 static MAYBE_UNUSED gw_view taken(void* buffer, const gw_view* from) {
   gw_view here = *from;
   take(buffer, from, NULL);
@@ -150,7 +151,7 @@ static MAYBE_UNUSED gw_view taken(void* buffer, const gw_view* from) {
   return here;
 }
 
-/* One element of f32 or f64. */
+/* Reads one element of an f32 or f64 view. */
 static MAYBE_UNUSED double at(const gw_view* view, int64_t i) {
   const size_t bytes = gw_dtype_bytes(view->dtype);
   double wide = 0;

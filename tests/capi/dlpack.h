@@ -1,4 +1,4 @@
-/* DLPack 1.0's exchange struct, as a user's dlpack.h has it. */
+/* The exchange struct of DLPack 1.0, as it is in a user's dlpack.h. */
 #ifndef GANGWAY_TESTS_CAPI_DLPACK_H
 #define GANGWAY_TESTS_CAPI_DLPACK_H
 

@@ -1,4 +1,4 @@
-// Nothing escapes: a fault in any entry becomes a status and a text.
+// No exception leaves the library: a fault in any entry becomes a status and a text.
 #include <gangway/gangway.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 
 namespace {
 
-// Calls with null and zero for every argument: the fault comes before they are looked at.
+// Calls an entry with null and zero for every argument. The fault comes before the entry reads them.
 template <typename... Arguments>
 gw_status call_with_nothing(gw_status (*entry)(Arguments...)) {
   return std::apply(entry, std::tuple<Arguments...>{});
@@ -45,8 +45,8 @@ int check(const char* name, gw_status (*entry)(Arguments...)) {
   return 1;
 }
 
-// Entries that return something else, and facts that are int32_t too, cannot say that they failed: they hold
-// no code that throws, so the fault stays armed, or they swallow it.
+// Entries that return something else, and facts that are of type int32_t, cannot report a failure. They
+// contain no code that throws, so the fault remains armed, or they swallow it.
 template <typename Result, typename... Arguments>
 int check_nothing_escapes(const char* name, Result (*entry)(Arguments...)) {
   for (const Fault& fault : kFaults) {
@@ -137,7 +137,7 @@ TEST(Exceptions, FreeFunctionsRunOnceAfterAFault) {
     gw_module* model = nullptr;
     gangway::capi::arm_fault(fault.kind);
     EXPECT_EQ(gw_custom_create(&c, &model), fault.code);
-    EXPECT_EQ(freed, 5);  // the module's and the initialiser's
+    EXPECT_EQ(freed, 5);  // those of the module and of the initializer
 
     gw_shard_group* group = nullptr;
     gangway::capi::arm_fault(fault.kind);

@@ -66,7 +66,7 @@ static void what_is_saved_is_loaded(void** state) {
     assert_int_equal(stat(file, &found), 0);
     snprintf(file, sizeof file, "%s/config.json", folder);
     assert_int_equal(stat(file, &found), 0);
-    /* A file that is cut off. */
+    /* A truncated file. */
     snprintf(file, sizeof file, "%s/model.safetensors", folder);
     assert_int_equal(truncate(file, 100), 0);
     gw_module* model = materialized_llama();
@@ -77,7 +77,7 @@ static void what_is_saved_is_loaded(void** state) {
   }
 }
 
-/* A value of each field that is not its default. */
+/* Options with a value other than the default in each field. */
 static gw_llama_options unusual(void) {
   gw_llama_options o = small_llama();
   o.kv_heads = 2;
@@ -110,7 +110,7 @@ static void a_folder_gives_the_options_it_was_saved_with(void** state) {
   assert_ok(gw_llama_from_folder(NULL, folder, NULL, &again));
   gw_module_release(again);
 
-  /* The same names and shapes, another function. */
+  /* The same names and shapes, but another function. */
   gw_load_options load;
   gw_load_options_init(&load, sizeof load);
   gw_module_release(model);
@@ -122,7 +122,7 @@ static void a_folder_gives_the_options_it_was_saved_with(void** state) {
   assert_ok(gw_module_load(model, folder, &load));
   gw_module_release(model);
 
-  /* A refusal leaves the options alone and names the file. */
+  /* A refusal leaves the options unchanged and names the file. */
   snprintf(command, sizeof command, "rm -r %s", folder);
   assert_int_equal(system(command), 0);
   memset(&found.vocab, 7, sizeof found.vocab);
@@ -142,7 +142,7 @@ static void makes_a_model(rank* me) {
   gw_gangs* gangs = NULL;
   gw_module *model = NULL, *none = NULL;
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
-  /* A rank's own refusal is everyone's. */
+  /* All ranks get the refusal of one rank. */
   EXPECT_STATUS(gw_llama_from_folder(gangs, me->index == me->size - 1 ? "/nowhere" : me->user, NULL, &none),
                 GW_E_IO, "/nowhere/config.json");
   EXPECT(none == NULL && strcmp(last_error().path, "/nowhere/config.json") == 0);
@@ -161,7 +161,7 @@ static void a_folder_is_a_model_on_any_number_of_ranks(void** state) {
   gw_module_release(model);
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, makes_a_model, folder);
 
-  /* A config.json that promises more than the files hold is refused before memory is taken. */
+  /* A config.json that describes more than the files hold is refused before memory is taken. */
   snprintf(text, sizeof text,
            "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": 1000000/; s/\"hidden_size\": "
            "[0-9]*/\"hidden_size\": "

@@ -1,4 +1,4 @@
-// What the tests of handles' lives share: makers of one of each, whose free functions are counted.
+// Makers of one handle of each type, whose free functions are counted, for tests of the lifetimes of handles.
 #pragma once
 
 #include <gangway/gangway.h>
@@ -12,7 +12,7 @@
 
 namespace life {
 
-inline std::atomic<int64_t> live{0};  // allocations of this process, the library's with them
+inline std::atomic<int64_t> live{0};  // allocations of this process, the library's included
 inline int freed = 0;                 // calls of free functions
 
 inline void ok(gw_status status) {
@@ -22,7 +22,7 @@ inline void ok(gw_status status) {
 
 inline void count_free(void* user) { freed += user == &freed; }
 
-// --- what is made; each is owned by the caller
+// --- makers; the caller owns each result
 
 inline gw_store* make_store() {
   gw_store_callbacks c = with(gw_store_callbacks_init);
@@ -46,7 +46,7 @@ inline gw_gangs* make_gangs(gw_gang* gang) {
   return gangs;
 }
 
-// One parameter of one number, which a fill function makes.
+// One parameter of one number, which a fill function sets.
 struct OneParameter {
   gw_init_options init = with(gw_init_options_init);
   gw_parameter_options options = with(gw_parameter_options_init);
@@ -63,7 +63,7 @@ struct OneParameter {
     options.initializer = &init;
   }
 };
-// Frees: its own object, the initialiser's, and the state of each forward.
+// Its free functions free the module's user, the initializer's user, and the state of each forward.
 inline gw_module* make_custom() {
   OneParameter p;
   gw_custom_options c = with(gw_custom_options_init);
@@ -99,7 +99,7 @@ inline gw_view one_number() {
   ok(gw_view_set(&view, &x, shape, 1, GW_F32));
   return view;
 }
-// A forward that waits for its backward.
+// A frame whose forward waits for its backward.
 inline gw_frame* make_frame(gw_module* model) {
   gw_frame* frame = nullptr;
   ok(gw_frame_create(model, nullptr, &frame));
@@ -138,7 +138,7 @@ inline gw_bytes* make_bytes(gw_gang* gang) {
   ok(gw_gang_broadcast_bytes(gang, "abc", 3, 0, &bytes));
   return bytes;
 }
-// By DLPack from the caller, whose deleter counts.
+// A tensor that the caller passes by DLPack, with a deleter that counts.
 inline gw_tensor* take_tensor() {
   static DLManagedTensorVersioned managed;
   managed = {};

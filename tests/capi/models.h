@@ -4,7 +4,7 @@
 
 #include "device_memory.h"
 
-/* small_llama with memory, in f64, on a gang of one. */
+/* small_llama with memory, in f64, on a gang of one rank. */
 static MAYBE_UNUSED gw_module* materialized_llama(void) {
   gw_module* model = NULL;
   const gw_llama_options o = small_llama();
@@ -13,7 +13,7 @@ static MAYBE_UNUSED gw_module* materialized_llama(void) {
   return model;
 }
 
-/* A custom module: y = w x (elementwise, w [1]); its loss is {sum of y, count of x}. */
+/* A custom module y = w x (elementwise, w [1]). Its loss is {sum of y, count of x}. */
 enum { kMostOfALine = 8 };
 typedef struct line {
   int shapes, forwards, inputs, weights, frees, states, fail_forward, fail_backward;
@@ -104,7 +104,7 @@ static MAYBE_UNUSED void line_options(gw_custom_options* c, line* l, const gw_pa
   c->parameters = p;
   c->parameter_count = 1;
 }
-/* The module itself; `freed` counts its initialiser's end. */
+/* Makes the module. `freed` counts the calls that free the user of its initializer. */
 static MAYBE_UNUSED gw_status create_line(line* l, int* freed, gw_module** out) {
   gw_init_options init;
   gw_parameter_options p;

@@ -4,7 +4,8 @@
 
 #include "testing.h"
 
-/* This thread is in gw_gang_create; calls of a store's functions on threads that are not. */
+/* `creates`: whether this thread is in gw_gang_create. `strays`: calls of a store's functions on threads that
+ * are not. */
 static MAYBE_UNUSED _Thread_local int creates;
 static MAYBE_UNUSED int strays;
 
@@ -18,8 +19,9 @@ typedef struct own_store {
   pthread_mutex_t lock;
   entry* entries;
   int freed;
-  const char* failing;              /* "put", "get" or "remove" */
-  void (*before)(const char* call); /* on the thread that calls; may be null */
+  const char* failing; /* "put", "get" or "remove" */
+  /* Runs on the thread that calls; may be null. */
+  void (*before)(const char* call);
 } own_store;
 
 static MAYBE_UNUSED entry* find(own_store* s, const char* key) {
@@ -54,7 +56,7 @@ static MAYBE_UNUSED gw_status own_get(void* user, const char* key, void* value, 
                                       int64_t* out_size) {
   own_store* s = user;
   if (s->before != NULL) s->before("get");
-  if (fails(s, "get")) return 77; /* no status of ours */
+  if (fails(s, "get")) return 77; /* is no status of the library */
   pthread_mutex_lock(&s->lock);
   strays += !creates;
   const entry* e = find(s, key);

@@ -1,5 +1,5 @@
-/* Tables of refusals: one row for each, with the call, its code and a part of its text. Every row is looked
- * at, and all that are wrong are told. */
+/* Tables of refusals. Each row has a call, its code and a part of its text. A test checks every row and
+ * prints all that are wrong. */
 #ifndef GANGWAY_TESTS_CAPI_REFUSALS_H
 #define GANGWAY_TESTS_CAPI_REFUSALS_H
 

@@ -1,4 +1,4 @@
-/* What tests in C and in C++ share: the last error, a small model, its tokens. */
+/* What tests in C and in C++ share: the last error, a small model, and its tokens. */
 #ifndef GANGWAY_TESTS_CAPI_SMALL_H
 #define GANGWAY_TESTS_CAPI_SMALL_H
 
@@ -13,7 +13,7 @@ static MAYBE_UNUSED gw_error_info last_error(void) {
   return info;
 }
 
-/* vocab 11, dim 8, one layer. */
+/* A Llama with 11 ids, 8 dims and one layer. */
 static MAYBE_UNUSED gw_llama_options small_llama(void) {
   gw_llama_options o;
   gw_llama_options_init(&o, sizeof o);
@@ -27,7 +27,8 @@ static MAYBE_UNUSED gw_llama_options small_llama(void) {
   return o;
 }
 
-/* Tokens [rows, 4] of a fixed pattern; labels are the tokens themselves (the library shifts). */
+/* Tokens [rows, 4] in a fixed pattern. The labels are the tokens themselves, because the library shifts
+ * them. */
 typedef struct small_batch {
   int64_t tokens[4 * 4];
   int64_t shape[2];
@@ -48,7 +49,7 @@ static MAYBE_UNUSED void fill_batch(small_batch* b, int64_t rows, int64_t first_
 }
 
 #ifdef __cplusplus
-/* with(gw_batch_init): such a struct with its defaults. */
+/* with(gw_batch_init) returns such a struct with its defaults. */
 template <typename Struct, typename Size>
 Struct with(void (*init)(Struct*, Size)) {
   Struct made;

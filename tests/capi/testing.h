@@ -1,7 +1,7 @@
-/* What the C tests share: statuses with their texts, and ranks as threads.
+/* What the C tests share: checks of statuses with their texts, and ranks that are threads.
  *
- * Assertions of CMocka work on the main thread alone; in a rank's function use EXPECT, which notes the first
- * failure, breaks the gang so that peers do not wait, and leaves the function. */
+ * Assertions of CMocka work only on the main thread. A rank's function uses EXPECT instead, which notes the
+ * first failure, breaks the gang so that peers do not wait, and returns from the function. */
 #ifndef GANGWAY_TESTS_CAPI_TESTING_H
 #define GANGWAY_TESTS_CAPI_TESTING_H
 
@@ -19,7 +19,8 @@
 
 #include "small.h"
 
-/* Empty when `status` and the text are as wanted, else what is wrong. `part`: occurs in the text. */
+/* Returns an empty text if the status and its text are as wanted, otherwise what is wrong. `part` must occur
+ * in the text. */
 static MAYBE_UNUSED const char* wrong_status(gw_status status, gw_status wanted, const char* part) {
   static _Thread_local char text[600];
   const gw_error_info info = last_error();
@@ -45,27 +46,27 @@ static MAYBE_UNUSED const char* wrong_status(gw_status status, gw_status wanted,
 #define assert_ok(call) assert_refused_as(call, GW_OK, NULL)
 #define assert_refused(call, part) assert_refused_as(call, GW_E_INVALID_ARGUMENT, part)
 
-/* A suite is written once; ctest runs some for GPUs too, with the name in GANGWAY_TEST_DEVICE. */
+/* ctest runs some suites for GPUs too; GANGWAY_TEST_DEVICE then names the device. */
 static MAYBE_UNUSED const char* test_device(void) {
   const char* const wanted = getenv("GANGWAY_TEST_DEVICE");
   return wanted == NULL ? "cpu" : wanted;
 }
 static MAYBE_UNUSED int on_gpus(const char* device) { return strncmp(device, "cuda", 4) == 0; }
-/* Of a rank that has one of its own. */
+/* The device of a rank that has a device of its own. */
 static MAYBE_UNUSED const char* device_of(int32_t rank) {
   static const char* const gpus[] = {"cuda:0", "cuda:1", "cuda:2", "cuda:3"};
   return on_gpus(test_device()) ? gpus[rank] : test_device();
 }
-/* One that this machine does not have. */
+/* A device that this machine does not have. */
 static MAYBE_UNUSED const char* missing_device(void) { return on_gpus(test_device()) ? "cuda:99" : "cuda"; }
 static MAYBE_UNUSED gw_status missing_code(void) {
   return on_gpus(test_device()) ? GW_E_INVALID_ARGUMENT : GW_E_NOT_SUPPORTED;
 }
-/* Ranks of the larger tests; software GPUs take their time. */
+/* The number of ranks in the larger tests. Software GPUs are slow. */
 static MAYBE_UNUSED int32_t most_ranks(void) { return on_gpus(test_device()) ? 2 : 3; }
 
-/* CMocka takes SIGSEGV anew for each test, by this function. The software GPU keeps the host off its memory by that signal,
- * and its streams run on from test to test: it keeps it. */
+/* CMocka sets a handler of SIGSEGV for each test, with this function. The software GPU needs SIGSEGV to keep
+ * the host from its memory, and its streams run across tests, so it keeps its own handler. */
 __attribute__((visibility("default"))) void (*signal(int number, void (*handler)(int)))(int) {
   struct sigaction wanted, before;
   memset(&wanted, 0, sizeof wanted);
@@ -85,7 +86,8 @@ static MAYBE_UNUSED gw_gang* alone(void) {
   return gang;
 }
 
-/* Two root gangs on the test's device, for a test that plays both ranks or starts their threads. */
+/* Makes two root gangs on the test's device, for a test that acts for both ranks or starts a thread for
+ * each. */
 static MAYBE_UNUSED void two_gangs(gw_gang* gangs[2]) {
   gw_gang_options options;
   gw_gang_options_init(&options, sizeof options);
@@ -96,7 +98,7 @@ static MAYBE_UNUSED void two_gangs(gw_gang* gangs[2]) {
   assert_ok(gw_gang_create_threads(2, &options, gangs));
 }
 
-/* What does not run on GPUs is counted as skipped. */
+/* A test that does not run on GPUs counts as skipped there. */
 #define SKIP_ON_GPUS(reason)                    \
   do {                                          \
     if (on_gpus(test_device())) {               \
@@ -105,7 +107,7 @@ static MAYBE_UNUSED void two_gangs(gw_gang* gangs[2]) {
     }                                           \
   } while (0)
 
-/* test_on_device(f): f, where calls with null gangs mean one rank on the test's device. */
+/* test_on_device(f) runs f. Calls with null gangs mean one rank on the test's device. */
 typedef struct device_test {
   CMUnitTestFunction run;
 } device_test;
@@ -126,8 +128,7 @@ static MAYBE_UNUSED void on_test_device(void** state) {
 #function, on_test_device, NULL, NULL, &(device_test) { function } \
   }
 
-/* --- ranks
- * -------------------------------------------------------------------------------------------------------- */
+/* --- ranks --- */
 
 typedef struct rank {
   int32_t index, size;
@@ -170,7 +171,8 @@ static MAYBE_UNUSED void* rank_main(void* argument) {
   return NULL;
 }
 
-/* Runs `run` on `count` threads, each with its root gang on `device`. Fails the test with the first rank's failure. */
+/* Runs `run` on `count` threads, each with its own root gang on `device`. Fails the test with the first
+ * rank's failure. */
 static MAYBE_UNUSED void run_ranks_on(const char* device, int32_t count, rank_fn run, void* user) {
   enum { kMost = 8 };
   gw_gang* gangs[kMost];
@@ -198,7 +200,7 @@ static MAYBE_UNUSED void run_ranks_on(const char* device, int32_t count, rank_fn
   for (int32_t i = 0; i < count; ++i) {
     if (starts[i].rank.failure[0] == '\0') continue;
     print_error("%s\n", starts[i].rank.failure);
-    /* One that only heard of an abort comes after the one that caused it. */
+    /* A rank that only got an abort comes after the rank that caused it. */
     if (first < 0 || (strstr(starts[first].rank.failure, "abort") != NULL &&
                       strstr(starts[i].rank.failure, "abort") == NULL))
       first = i;
@@ -210,7 +212,7 @@ static MAYBE_UNUSED void run_ranks(int32_t count, rank_fn run, void* user) {
   run_ranks_on(test_device(), count, run, user);
 }
 
-/* Counts calls of a free function. */
+/* A free function that counts its calls in an int. */
 static MAYBE_UNUSED void count_free(void* user) { ++*(int*)user; }
 
 #endif
