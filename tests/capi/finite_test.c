@@ -1,15 +1,15 @@
-/* Every floating option of every struct, and every floating argument that is a setting: infinity and NaN are
- * refused with its name and value. tests/capi/exports_test.py looks that no field of an options struct lacks
- * here. */
+/* Every floating option of every struct, and every floating argument that is a setting, refuses infinity and
+ * NaN with its name and value. tests/capi/exports_test.py checks that no field of an options struct is
+ * missing here. */
 #include <math.h>
 
 #include "refusals.h"
 
 static gw_module* trained;      /* has memory */
-static gw_optimizer* optimizer; /* of it */
+static gw_optimizer* optimizer; /* of `trained` */
 static small_batch batch;
 
-/* One call for each struct that has floating fields, with `x` as the whole struct. */
+/* One call for each struct that has floating fields. It gets `x` as the whole struct. */
 static gw_status llama(gw_llama_options* x) {
   gw_module* m = NULL;
   return gw_llama_create(x, &m);
@@ -55,7 +55,7 @@ static gw_module* described(void) {
   assert_ok(gw_linear_create(2, 2, 0, &m));
   return m;
 }
-/* What was refused stays described: its release says nothing and keeps the error's text. */
+/* A refused module remains described. Its release succeeds and keeps the text of the error. */
 static gw_status shard(gw_shard_options* x) {
   gw_module* m = described();
   const gw_status status = gw_fully_shard(m, "", NULL, x);
@@ -97,7 +97,7 @@ static const struct {
   const char* text;
 } kValues[3] = {{INFINITY, "inf"}, {-INFINITY, "-inf"}, {NAN, "nan"}};
 
-/* `says`: how the text names the field. */
+/* `says`: the name of the field in the text. */
 #define FLOAT(kind, field, says, call)                                             \
   for (int i = 0; i < 3; ++i) {                                                    \
     gw_##kind x;                                                                   \
@@ -149,7 +149,7 @@ static void fields(void** state) {
   end_of_table();
 }
 
-/* Infinity is a norm: the largest. */
+/* Infinity is a valid norm, that of the largest element. */
 static void the_power_of_a_norm(void** state) {
   (void)state;
   gw_step_options x;
@@ -157,7 +157,8 @@ static void the_power_of_a_norm(void** state) {
   x.norm_type = INFINITY;
   x.max_grad_norm = 1;
   assert_ok(step(&x));
-  x.norm_type = NAN; /* FLOAT(step_options, norm_type) but for infinity */
+  /* FLOAT(step_options, norm_type) without infinity. */
+  x.norm_type = NAN;
   ROW(step(&x), INVALID_ARGUMENT, "step.norm_type = nan");
   x.norm_type = -INFINITY;
   ROW(step(&x), INVALID_ARGUMENT, "step.norm_type = -inf");

@@ -1,5 +1,5 @@
-/* Releasing a frame acts on no model: collectors do it at any moment, on any thread, on each rank at its own
- * time. */
+/* Releasing a frame changes no model: garbage collectors release frames at any moment, on any thread, and on
+ * each rank at another time. */
 #include "by_hand.h"
 
 static const gw_strategy kStrategies[3] = {GW_FULL_SHARD, GW_SHARD_GRAD_OP, GW_NO_SHARD};
@@ -8,7 +8,7 @@ static void* release_frame(void* frame) {
   gw_frame_release(frame);
   return NULL;
 }
-/* As a collector with a thread of its own does. */
+/* Releases as a garbage collector with a thread of its own does. */
 static int release_elsewhere(gw_frame** frame) {
   pthread_t thread;
   if (pthread_create(&thread, NULL, release_frame, *frame) != 0) return 0;
@@ -16,7 +16,7 @@ static int release_elsewhere(gw_frame** frame) {
   return pthread_join(thread, NULL) == 0;
 }
 
-/* Another frame's forward, which is then given up. */
+/* Runs the forward of another frame, which then gets no backward. */
 static gw_status begin_another(loop* l, gw_frame** out_frame) {
   gw_frame* const own = l->frame;
   l->frame = NULL;
@@ -97,7 +97,7 @@ static void ranks_release_a_frame_each_at_its_own_time(void** state) {
   for (int i = 0; i < 3; ++i) run_ranks(2, at_its_own_time, (void*)&kStrategies[i]);
 }
 
-/* y = child(x); a collector releases a frame in mid-forward. */
+/* y = child(x). A garbage collector releases a frame in the middle of the forward. */
 typedef struct collected {
   gw_frame* frame;
 } collected;

@@ -1,4 +1,5 @@
-/* Frames by hand: a forward without backward leaves nothing behind, no_sync keeps reductions back. */
+/* Frames in a manual loop: a forward without a backward leaves nothing behind, and no_sync postpones
+ * reductions. */
 #include "by_hand.h"
 
 #include <math.h>
@@ -21,14 +22,15 @@ static void given_up(rank* me) {
   EXPECT(norm_of_one(&l) == want);
   EXPECT_OK(forward(&l, 2));
   EXPECT_OK(gw_zero_grad(l.model, NULL));
-  EXPECT_OK(backward(&l)); /* gradients are made here, all of them */
+  EXPECT_OK(backward(&l)); /* this backward makes all gradients */
   EXPECT_OK(gw_clip_grad_norm(l.model, 1e9, 2, NULL, &norm));
   EXPECT(norm == want);
   EXPECT_OK(gw_zero_grad(l.model, NULL));
   EXPECT_OK(forward(&l, 2));
   gw_frame_release(l.frame);
   l.frame = NULL;
-  EXPECT_OK(gw_module_find_parameter(l.model, "lm_head.weight", &p)); /* no unit is left unsharded */
+  /* No parameter group is left unsharded. */
+  EXPECT_OK(gw_module_find_parameter(l.model, "lm_head.weight", &p));
   EXPECT_OK(gw_parameter_gather(p, NULL, &whole));
   EXPECT_OK(gw_tensor_view(whole, &view));
   EXPECT_OK(gw_parameter_assign(p, &view, NULL));

@@ -1,7 +1,7 @@
-/* Collectives: values, records, works in flight. */
+/* Collectives: their values, records, and works in flight. */
 #include "device_memory.h"
 
-/* Floats of a rank in memory of the gang's device. */
+/* Floats of a rank, in memory of the gang's device. */
 enum { kFloats = 64 };
 static float* floats_of(rank* me) {
   const float zeros[kFloats] = {0};
@@ -65,7 +65,7 @@ static void all_collectives(rank* me) {
   EXPECT_OK(gw_gang_broadcast_bytes(me->gang, r == root ? "text" : NULL, 4, root, &bytes));
   EXPECT(gw_bytes_size(bytes) == 4 && memcmp(gw_bytes_data(bytes), "text", 4) == 0);
   gw_bytes_release(bytes);
-  /* A ring by plain sends and receives. */
+  /* A ring of single sends and receives. */
   if (n > 1) {
     const int32_t next = (r + 1) % n, before = (r + n - 1) % n;
     if (r == 0) {
@@ -77,7 +77,7 @@ static void all_collectives(rank* me) {
     }
     EXPECT(get(me, y) == (float)before);
   }
-  EXPECT_OK(gw_gang_all_reduce(me->gang, NULL, NULL, 0, GW_F32, GW_SUM, NULL)); /* nothing is legal */
+  EXPECT_OK(gw_gang_all_reduce(me->gang, NULL, NULL, 0, GW_F32, GW_SUM, NULL)); /* a count of 0 is legal */
   gw_gang_free(me->gang, block);
 }
 
@@ -86,7 +86,7 @@ static void collectives_give_known_values(void** state) {
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, all_collectives, NULL);
 }
 
-/* A message is seen before it is asked for, and no more once it is. */
+/* A message is visible to a probe until a receive asks for it. */
 static void probes(rank* me) {
   const int32_t n = me->size, r = me->index;
   const int32_t next = (r + 1) % n, before = (r + n - 1) % n;
@@ -164,7 +164,7 @@ static void all_async(rank* me) {
   EXPECT(get(me, many) == (float)(r + 1));
   if (n > 1) {
     gw_work* works[2] = {NULL, NULL};
-    /* GPUs have them in the order of the calls: one rank begins. */
+    /* GPUs run them in the order of the calls, so one rank sends first. */
     const int sends_first = on_gpus(test_device()) && r == 0;
     if (sends_first) EXPECT_OK(gw_gang_send_async(me->gang, x, 1, GW_F32, (r + 1) % n, NULL, &works[1]));
     EXPECT_OK(gw_gang_recv_async(me->gang, y, 1, GW_F32, (r + n - 1) % n, NULL, &works[0]));
@@ -194,7 +194,7 @@ static void records(rank* me) {
   EXPECT(block != NULL);
   float *const x = block, *const out = block + 8, *const in = block + 16, *const all = block + 24;
   set(me, x, 1, (float[]){(float)r});
-  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* three ranks of GPUs want one before a send */
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* three ranks of GPUs need a barrier before a send */
   gw_collective batch[2];
   for (int i = 0; i < 2; ++i) gw_collective_init(&batch[i], sizeof batch[i]);
   batch[0].op = GW_SEND;
@@ -209,7 +209,7 @@ static void records(rank* me) {
   }
   EXPECT_OK(gw_gang_run_batch(me->gang, batch, 2, NULL, NULL));
   EXPECT(get(me, out) == (float)((r + n - 1) % n));
-  /* Counts per rank: rank i gives i elements. */
+  /* Counts per rank: rank i sends i elements. */
   const size_t counts[3] = {0, 1, 2};
   set(me, in, 2, (float[]){(float)r, (float)r});
   gw_collective gather;
@@ -253,23 +253,24 @@ static void works(rank* me) {
   int32_t done = -1, freed[3] = {0, 0, 0};
   double sum = 0;
   gw_work* work = NULL;
-  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the first message of GPUs would wait for the peer's */
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the first message of GPUs would wait for the peer */
   if (me->index == 0) {
     EXPECT_OK(gw_gang_recv_async(me->gang, y, 1, GW_F32, 1, NULL, &work));
     EXPECT_OK(gw_work_poll(work, &done));
     EXPECT(done == 0);
-    EXPECT_STATUS(gw_work_wait(work, 1), GW_E_NOT_READY, NULL); /* harmless */
+    EXPECT_STATUS(gw_work_wait(work, 1), GW_E_NOT_READY, NULL); /* the wait changes nothing */
     EXPECT_OK(gw_work_error(work));
     EXPECT_OK(gw_work_attach(work, &freed[0], count_free));
     EXPECT(freed[0] == 0);
     EXPECT_REFUSED(gw_work_attach(NULL, &freed[1], count_free), "work is null");
-    EXPECT(freed[1] == 1);                         /* also when attaching fails */
-    EXPECT_OK(gw_gang_all_sum(me->gang, 1, &sum)); /* not on the GPUs' stream, where the receive is */
+    EXPECT(freed[1] == 1); /* also if attaching fails */
+    /* This sum does not run on the GPUs' stream, where the receive is. */
+    EXPECT_OK(gw_gang_all_sum(me->gang, 1, &sum));
     EXPECT_OK(gw_work_wait(work, -1));
     EXPECT(get(me, y) == 1 && freed[0] == 1);
     EXPECT_OK(gw_work_poll(work, &done));
     EXPECT(done == 1);
-    EXPECT_OK(gw_work_attach(work, &freed[2], count_free)); /* done: freed at once */
+    EXPECT_OK(gw_work_attach(work, &freed[2], count_free)); /* done, so it is freed at once */
     EXPECT(freed[2] == 1);
     EXPECT_REFUSED(gw_work_poll(work, NULL), "out_done is null");
     gw_work_release(work);
@@ -278,7 +279,8 @@ static void works(rank* me) {
     EXPECT_OK(gw_gang_all_sum(me->gang, 1, &sum));
     EXPECT_OK(gw_gang_send(me->gang, x, 1, GW_F32, 0, NULL));
   }
-  /* Released in flight: neither cancelled nor waited for; what is attached is freed by a later call. */
+  /* Released in flight: the work is neither cancelled nor waited for, and a later call frees what is
+   * attached. */
   int32_t late = 0;
   if (me->index == 0) {
     set(me, y, 1, (float[]){0});
@@ -304,7 +306,7 @@ static void works_in_flight(void** state) {
   run_ranks(2, works, NULL);
 }
 
-/* The last handle of a rank goes with its gang, in whatever order: what is attached is freed all the same. */
+/* The last handle of a rank is released with its gang, in either order. What is attached is freed in both. */
 static void what_is_attached_goes_with_the_last_handle(void** state) {
   (void)state;
   SKIP_ON_GPUS("a receive in flight on a GPU ends with its message, or with the loss of its peer");

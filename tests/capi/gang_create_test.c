@@ -1,4 +1,4 @@
-/* Gangs: creation, sub-gangs, the fake gang. */
+/* Gangs: creation, sub-gangs, and the fake gang. */
 #include "device_memory.h"
 
 static void one_rank_without_an_environment(void** state) {
@@ -22,7 +22,7 @@ static void one_rank_without_an_environment(void** state) {
   assert_null(gw_gang_retain(NULL));
 }
 
-// Nobody else comes: a rank that connected first would wait for its deadline.
+// No other rank comes, so a rank that connected before its refusal would wait until its deadline.
 static void refusals_come_before_a_rendezvous(void) {
   static const char id[64] = "an id";
   gw_gang* gang = NULL;
@@ -124,7 +124,7 @@ static void sub_gangs(rank* me) {
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, outside, 2, &gang), "3");
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, negative, 1, &gang), "-1");
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, NULL, 0, &gang), "empty");
-  /* One rank's refusal is everybody's, with that rank's text, and the gang works on. */
+  /* All ranks get the refusal of one rank, with that rank's text, and the gang goes on working. */
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, me->index == 1 ? NULL : turned, 2, &gang), "ranks is null");
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, me->index == 1 ? outside : turned, 2, &gang), "3");
   EXPECT_OK(gw_gang_async_error(me->gang));
@@ -136,7 +136,7 @@ static void sub_gangs(rank* me) {
   gw_gang_release(gang);
   EXPECT_OK(gw_gang_duplicate(me->gang, &gang));
   EXPECT(gw_gang_size(gang) == 3 && gw_gang_rank(gang) == me->index);
-  /* Children hold their parents: any order of release. */
+  /* Children keep their parents, so any order of release is allowed. */
   gw_gang_retain(me->gang);
   gw_gang_release(me->gang);
   EXPECT_OK(gw_gang_barrier(gang, NULL));
@@ -169,7 +169,7 @@ static void fake_gang_acts_as_if_all_held_the_same(void** state) {
   gw_gang_options_init(&meta, sizeof meta);
   meta.device = "meta";
   assert_refused(gw_gang_create_fake(1, 3, &meta, &gang), "meta");
-  assert_refused(gw_gang_create_fake(5, 0, &meta, &gang), "size is 0"); /* in this order */
+  assert_refused(gw_gang_create_fake(5, 0, &meta, &gang), "size is 0"); /* the checks have this order */
   assert_refused(gw_gang_create_fake(5, 3, &meta, &gang), "rank 5");
   assert_refused(gw_gang_create_fake(0, 1, NULL, NULL), "out_gang is null");
   gw_gang_options here;
