@@ -1,4 +1,5 @@
-/* Start-up by the caller's own all-gather: ranks that are threads, and processes with pipes between them. */
+/* Start-up with the caller's own all-gather: ranks that are threads, and processes with pipes between
+ * them. */
 #include "testing.h"
 
 #include <sys/wait.h>
@@ -6,13 +7,13 @@
 
 enum { kRanks = 3, kWords = 1024 };
 
-/* An exchange of bytes among threads. */
+/* An all-gather among threads. */
 typedef struct table {
   pthread_barrier_t filled, read;
   char words[kRanks][kWords];
 } table;
 
-/* One rank: how it takes part, and what came of it. */
+/* One rank: how it takes part, and the result. */
 typedef struct seat {
   table* table; /* null: pipes */
   int32_t rank, calls, frees, swaps;
@@ -48,7 +49,7 @@ static int all_bytes(int file, void* bytes, size_t size, int writes) {
   return 1;
 }
 
-/* By way of rank 0. */
+/* An all-gather by way of rank 0. */
 static gw_status gather_of_processes(void* user, const void* input, size_t size, void* output) {
   seat* const s = user;
   const size_t all = (size_t)kRanks * size;
@@ -106,7 +107,7 @@ static void* come_with_a_bad_option(void* user) {
   create_with(s, &o);
   return NULL;
 }
-/* What only the making of a rank finds out. */
+/* Options that are refused only when the rank is made. */
 static void* come_without_a_device(void* user) {
   seat* const s = user;
   gw_gang_options o = options_of(s);
@@ -115,7 +116,7 @@ static void* come_without_a_device(void* user) {
   create_with(s, &o);
   return NULL;
 }
-/* What this library does not know. */
+/* An extension that this library does not know. */
 static void* come_with_an_unknown_extension(void* user) {
   seat* const s = user;
   const gw_ext extension = {7, 0, NULL};
@@ -146,7 +147,7 @@ static void* come_without_a_place_for_the_gang(void* user) {
   return NULL;
 }
 
-/* Each seat on a thread; every one has been called and freed once. */
+/* Runs each seat on a thread. Each callback has then been called, and its user freed, once. */
 static void seat_all(seat* seats, void* (*run)(void*)) {
   table t;
   pthread_t threads[kRanks];
@@ -187,7 +188,7 @@ static void refusals_are_agreed_through_it(void** state) {
   (void)state;
   seat seats[kRanks] = {{0}}, again[kRanks] = {{0}}, swapped[kRanks] = {{0}}, closed[kRanks] = {{0}},
        poor[kRanks] = {{0}}, extended[kRanks] = {{0}}, later[kRanks] = {{0}};
-  seat_all(seats, come_with_a_bad_option); /* of two refusals the lowest rank's */
+  seat_all(seats, come_with_a_bad_option); /* of two refusals the lowest rank's counts */
   all_are_refused(seats, GW_E_INVALID_ARGUMENT, "options.timeout_ms is -7");
   seat_all(again, come_without_a_place_for_the_gang);
   all_are_refused(again, GW_E_INVALID_ARGUMENT, "out_gang is null");
@@ -221,14 +222,14 @@ static void no_other_call_takes_it(void** state) {
   assert_null(gangs[0]);
   assert_int_equal(s.frees, 3);
   assert_int_equal(s.calls, 0);
-  /* A store and an id go before it. */
+  /* A store and an id come before the all-gather. */
   o = options_of(&s);
   o.id = "short";
   o.id_size = 5;
   assert_refused(gw_gang_create(&o, gangs), "id_size is 5");
   assert_int_equal(s.calls, 0);
   assert_int_equal(s.frees, 4);
-  /* One rank alone is in it too. */
+  /* A gang of one rank calls it too. */
   o = options_of(&s);
   o.size = 1;
   assert_refused_as(gw_gang_create(&o, gangs), GW_E_INTERNAL, "the switchboard is closed");
@@ -274,7 +275,7 @@ static void processes_meet_by_their_own_all_gather(void** state) {
 }
 
 int main(void) {
-  /* Processes first: a child of a process that has made a gang has none. */
+  /* The processes come first, because a forked child of a process that has made a gang can make none. */
   const struct CMUnitTest tests[] = {cmocka_unit_test(processes_meet_by_their_own_all_gather),
                                      cmocka_unit_test(threads_meet_by_their_own_all_gather),
                                      cmocka_unit_test(refusals_are_agreed_through_it),

@@ -1,4 +1,5 @@
-/* Ranks that are processes, from C: forked before any gang is made, meeting in a file store. */
+/* Ranks that are processes, from C. They are forked before any gang is made, and they meet in a file
+ * store. */
 #include "testing.h"
 
 #include <fcntl.h>
@@ -9,16 +10,16 @@
 
 enum { kRanks = 3, kVictim = 1 };
 
-/* What a rank tells the test, in memory that a fork shares. */
+/* What a rank reports to the test, in memory that forks share. */
 typedef struct report {
-  volatile int32_t stage; /* 1: all have met; 2: told */
-  volatile int32_t go_on; /* set by the test */
+  volatile int32_t stage; /* 1: all ranks have met; 2: the rank has reported */
+  volatile int32_t go_on; /* the test sets it */
   int32_t status, peer, rank, async;
   double sum;
   char text[600];
 } report;
 
-/* Survivors stay until all have told what they saw: one that has ended is alive no more for the others. */
+/* A survivor stays until all have reported: a rank that has ended counts as lost for the others. */
 static int survivor(gw_gang* gang, report* mine) {
   const int32_t survivors[2] = {0, 2};
   gw_gang* rest = NULL;

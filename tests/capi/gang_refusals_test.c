@@ -1,7 +1,8 @@
-/* Collectives whose arguments are refused. */
+/* Collectives with refused arguments. */
 #include "device_memory.h"
 
-/* Every refusal of a collective's arguments: code, and a text with the number. Local: peers need not come. */
+/* Every refusal of a collective's arguments has its code, and a text with the number. Refusals are local, so
+ * peers need not come. */
 static void bad_collectives_are_refused(void** state) {
   (void)state;
   gw_gang* gangs[2];
@@ -50,7 +51,7 @@ static void bad_collectives_are_refused(void** state) {
   assert_refused(gw_gang_run(g, NULL, NULL, NULL), "records is null");
   assert_refused(gw_gang_run_batch(g, NULL, 2, NULL, NULL), "records is null");
   gw_collective_init(NULL, 100);
-  /* Nothing of it broke the gang. */
+  /* None of them broke the gang. */
   assert_ok(gw_gang_async_error(g));
   /* Null gangs and out-parameters. */
   gw_work* work = NULL;
@@ -120,8 +121,8 @@ static void bad_collectives_are_refused(void** state) {
   for (int k = 0; k < 2; ++k) gw_gang_release(gangs[k]);
 }
 
-/* One rank alone passes bad arguments: its call has not begun, the gang is whole, and the peers' call ends when that rank
- * calls aright. */
+/* One rank passes bad arguments: its call has not started, the gang is intact, and the peers' call ends when
+ * that rank calls with good ones. */
 static void calls_again(rank* me) {
   const float one = 1;
   float sum = 0;

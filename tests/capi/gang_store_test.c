@@ -1,7 +1,7 @@
-/* Where ranks meet: stores, the caller's own one, ids. */
+/* Where ranks meet: stores, the caller's own store, and ids. */
 #include "own_store.h"
 
-/* Two ranks of one process meet by a store, like processes do. */
+/* Two ranks of one process that meet by a store, as processes do. */
 typedef struct meeting {
   gw_store* store;
   const void* id;
@@ -113,7 +113,8 @@ static void store_callbacks_are_freed_once(void** state) {
   clear_store(&own);
 }
 
-/* Whatever a callback returns, creation is the caller's error, and its text names the call, the key and the status. */
+/* Whatever a callback returns, creation fails with the caller's error, whose text has the call, the key and
+ * the status. */
 static void a_failing_store_is_the_callers_error(void** state) {
   (void)state;
   static const struct {

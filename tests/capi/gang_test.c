@@ -1,7 +1,7 @@
-/* Gangs: failure and ends, memory, what a gang has done. */
+/* Gangs: failures and ends, memory, and the record of what a gang has done. */
 #include "device_memory.h"
 
-/* Memory of the gang's device; null where there is none left. */
+/* Memory of the gang's device; null if none is left. */
 static void* memory_of(gw_gang* gang, size_t bytes) {
   void* data = NULL;
   return gw_gang_alloc(gang, bytes, &data) == GW_OK ? data : NULL;
@@ -12,7 +12,7 @@ static void work_ends(rank* me) {
   int32_t done = -1;
   gw_work* work = NULL;
   EXPECT(x != NULL);
-  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the first message of GPUs would wait for the peer's */
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the first message of GPUs would wait for the peer */
   if (me->index == 0) {
     EXPECT_OK(gw_gang_recv_async(me->gang, x, 1, GW_F32, 1, NULL, &work));
     EXPECT_STATUS(gw_work_wait(work, 1), GW_E_NOT_READY, NULL);
@@ -24,7 +24,7 @@ static void work_ends(rank* me) {
   } else {
     EXPECT_STATUS(gw_gang_recv(me->gang, x, 1, GW_F32, 0, NULL), GW_E_ABORTED, "enough");
     EXPECT_STATUS(gw_gang_async_error(me->gang), GW_E_ABORTED, "enough");
-    EXPECT_STATUS(gw_gang_barrier(me->gang, NULL), GW_E_ABORTED, "enough"); /* the first error, ever after */
+    EXPECT_STATUS(gw_gang_barrier(me->gang, NULL), GW_E_ABORTED, "enough"); /* the first error stays */
   }
   gw_gang_free(me->gang, x);
 }
@@ -71,7 +71,8 @@ static void shrinks(rank* me) {
   EXPECT(sum == 2);
   float* const x = memory_of(gang, sizeof *x);
   EXPECT(x != NULL);
-  EXPECT_OK(gw_gang_all_reduce(gang, x, x, 1, GW_F32, GW_SUM, NULL)); /* by what moves a device's memory */
+  /* by the engine that moves a device's memory */
+  EXPECT_OK(gw_gang_all_reduce(gang, x, x, 1, GW_F32, GW_SUM, NULL));
   gw_gang_free(gang, x);
   gw_gang_release(gang);
 }
@@ -106,7 +107,7 @@ static void memory(rank* me) {
   EXPECT(again != NULL && again != data);
   write_bytes(me->gang, data, (char[100]){1}, 100);
   gw_gang_free(me->gang, data);
-  gw_gang_free(NULL, again); /* by its address alone */
+  gw_gang_free(NULL, again); /* found by its address alone */
   gw_gang_free(me->gang, NULL);
   const gw_status status = gw_gang_alloc_shared(me->gang, 8 * (size_t)me->size, &shared);
   EXPECT_STATUS(status, on_gpus(test_device()) ? GW_E_NOT_SUPPORTED : GW_OK, NULL);
@@ -123,7 +124,7 @@ static void memory(rank* me) {
   EXPECT(data == NULL);
 }
 
-/* A tensor of it says where it lies, and outlives the gang. */
+/* A tensor of the gang's memory tells its device, and outlives the gang. */
 static void tensor_of_memory(rank* me) {
   const int64_t shape[2] = {2, 3}, none[1] = {0}, below[1] = {-1}, huge[1] = {INT64_C(1) << 50};
   gw_tensor *tensor = NULL, *empty = NULL;
@@ -170,7 +171,8 @@ static void a_tensor_of_the_gangs_memory(void** state) {
   two_gangs(gangs);
   assert_ok(gw_gang_alloc_tensor(gangs[1], shape, 1, GW_F32, &tensor));
   gw_gang_release(gangs[1]);
-  assert_int_equal(gw_gang_barrier(gangs[0], NULL), GW_E_PEER_LOST); /* a tensor is no rank of its gang */
+  /* a tensor does not keep a rank of its gang alive */
+  assert_int_equal(gw_gang_barrier(gangs[0], NULL), GW_E_PEER_LOST);
   gw_gang_release(gangs[0]);
   assert_ok(gw_tensor_view(tensor, &view));
   give(&view, values, NULL);
@@ -186,7 +188,7 @@ static void memory_of_the_gang(void** state) {
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, memory, NULL);
   assert_refused(gw_gang_alloc(NULL, 8, &data), "gang is null");
   assert_refused(gw_gang_alloc_shared(NULL, 8, &data), "gang is null");
-  /* It outlives its gang. */
+  /* The memory outlives its gang. */
   gw_gang* gangs[2];
   two_gangs(gangs);
   assert_ok(gw_gang_alloc(gangs[1], 64, &data));
@@ -196,7 +198,7 @@ static void memory_of_the_gang(void** state) {
   gw_gang_free(NULL, data);
 }
 
-/* The lines of the log from number `first` on; *next: the number after them. */
+/* The lines of the log from number `first` on. *next is the number after the last of them. */
 static char* log_from(uint64_t first, uint64_t* next) {
   size_t length = 0;
   assert_ok(gw_log_read(first, NULL, 0, &length, NULL));
@@ -215,7 +217,7 @@ static void freeing_leaves_the_last_error_alone(void** state) {
   free(log_from(0, &before));
   assert_refused(gw_gang_alloc(gang, 8, NULL), "out_data is null");
   gw_gang_free(gang, data);
-  gw_gang_free(gang, data); /* no longer its address */
+  gw_gang_free(gang, data); /* it is no longer an address of the gang */
   gw_gang_free(NULL, NULL);
   assert_non_null(strstr(last_error().message, "out_data is null"));
   char* const lines = log_from(before, NULL);

@@ -1,5 +1,5 @@
-/* Every collective, type, reduction, form and size over memory of the gang's device: each element that comes out, and that
- * nothing behind it is written. */
+/* Every collective, dtype, reduction, form and size over memory of the gang's device: each element of the
+ * output is right, and nothing after the output is written. */
 #include <math.h>
 
 #include "device_memory.h"
@@ -18,15 +18,15 @@ static int floating(gw_dtype dtype) {
   return dtype == GW_F64 || dtype == GW_F32 || dtype == GW_BF16 || dtype == GW_F16;
 }
 
-/* Of a normal number that f16 holds exactly, or zero. */
+/* The bits of zero, or of a normal number that f16 holds exactly. */
 static uint16_t f16_bits(double value) {
   int exponent = 0;
-  const double part = frexp(fabs(value), &exponent); /* [0.5, 1) */
+  const double part = frexp(fabs(value), &exponent); /* in [0.5, 1) */
   const int sign = signbit(value) ? 0x8000 : 0;
   if (part == 0) return (uint16_t)sign;
   return (uint16_t)(sign | (exponent + 14) << 10 | (int)((part * 2 - 1) * 1024));
 }
-/* The upper half of an f32. */
+/* The upper half of the bits as f32. */
 static uint16_t bf16_bits(double value) {
   const float narrow = (float)value;
   uint32_t word;
@@ -48,13 +48,13 @@ static void encode(gw_dtype dtype, double value, char* to) {
     case GW_I64: PUT(int64_t, value);
     case GW_I32: PUT(int32_t, value);
     case GW_U8:
-    case GW_BOOL: PUT(uint8_t, (uint64_t)value); /* it wraps */
-    default:                                     /* moved as it is */
+    case GW_BOOL: PUT(uint8_t, (uint64_t)value); /* it wraps around */
+    default:                                     /* bytes that are only moved */
       for (size_t k = 0; k < gw_dtype_bytes(dtype); ++k) to[k] = (char)(37 * ((int)value + 3) + 5 * (int)k);
   }
 }
 
-/* Element i of a rank's input: small enough for exact sums, products and means of four. */
+/* Element i of a rank's input. It is small, so that sums, products and means of four ranks are exact. */
 static double element(gw_dtype dtype, int32_t rank, size_t i) {
   const int small = (int)((i * 7 + (size_t)rank * 3 + i / 5) % 5) - 2;
   if (dtype == GW_BOOL) return small > 0;
@@ -71,7 +71,7 @@ typedef struct call {
   enum form form;
   size_t count;
   int32_t root;
-  char *in, *out; /* of the gang's device */
+  char *in, *out; /* on the gang's device */
   char *host, *wanted;
 } call;
 
@@ -92,7 +92,8 @@ static int has_form(const call* c) {
   }
 }
 
-/* How many elements `from` and `to` have to do with: of rank `from` where all get the same. */
+/* The number of elements that `from` sends to `to`, or the number of `from`'s elements if all ranks get the
+ * same. */
 static size_t part(const call* c, int32_t from, int32_t to) {
   if (c->form != COUNTED) return c->count;
   return c->count + (size_t)(c->op == GW_ALL_TO_ALL ? (from + 2 * to) % 3 : from % 3);
@@ -115,9 +116,9 @@ static double folded(const call* c, size_t i, int32_t size) {
   return c->reduce == GW_MEAN ? all / size : all;
 }
 
-static const double kBase = 3; /* what an adding call adds to */
+static const double kBase = 3; /* what an ADDING call adds to */
 
-/* Appends elements that come out; `n` of them are there. */
+/* Appends expected elements after the first `n` of c->wanted. Returns the new number. */
 static size_t take_elements(const call* c, size_t n, int32_t from, size_t first, size_t count) {
   const size_t item = gw_dtype_bytes(c->dtype);
   for (size_t i = 0; i < count; ++i)
@@ -173,7 +174,7 @@ static size_t inputs(const call* c, int32_t rank, int32_t size) {
   }
 }
 
-/* Where an output lies that is in place, in elements from the input; where the input lies, from the output. */
+/* The offset in elements from the input to an output that is in place, or from the output to the input. */
 static size_t own_place(const call* c, int32_t rank) {
   return c->op == GW_ALL_REDUCE || c->op == GW_REDUCE || c->op == GW_BROADCAST ? 0 : before(c, rank);
 }
@@ -204,7 +205,7 @@ static void collect(rank* me, call* c) {
   if (c->form == IN_PLACE && gathers && got != 0) record.input = c->out + own_place(c, r) * item;
   if (c->form == IN_PLACE && !gathers) record.output = c->in + own_place(c, r) * item;
   char* const out = record.output;
-  /* The output's guard first: where the output is a part of the input, the input is written over it. */
+  /* The output's guard is written first: an output inside the input is followed by more of the input. */
   char guard[kGuard];
   memset(guard, 0x5a, sizeof guard);
   write_bytes(me->gang, out + got * item, guard, sizeof guard);
@@ -217,7 +218,7 @@ static void collect(rank* me, call* c) {
   }
   write_bytes(me->gang, (void*)(uintptr_t)record.input, c->host, sent * item);
   EXPECT_OK(gw_gang_run(me->gang, &record, NULL, NULL));
-  /* What follows a part of the input is the input. */
+  /* An output inside the input is followed by the input, not by a guard. */
   const size_t after = c->form == IN_PLACE && out + got * item < c->in + sent * item && !gathers ? 0 : kGuard;
   const size_t bytes = got * item + after;
   read_bytes(me->gang, c->host, out, bytes);
@@ -231,7 +232,7 @@ static void collect(rank* me, call* c) {
   gw_gang_abort(me->gang, me->failure);
 }
 
-/* Around the ring, both ways of a rank in one launch. */
+/* Sends and receives around the ring in one launch on each rank. */
 static void pass_around(rank* me, call* c) {
   const int32_t next = (me->index + 1) % me->size, last = (me->index + me->size - 1) % me->size;
   const size_t item = gw_dtype_bytes(c->dtype), bytes = c->count * item;
@@ -253,9 +254,9 @@ static void pass_around(rank* me, call* c) {
   EXPECT(memcmp(c->host, c->wanted, bytes + kGuard) == 0);
 }
 
-/* --- all of them --- */
+/* --- all calls --- */
 
-/* Those that are reduced come first, and of each number of bytes one has every form and count. */
+/* The dtypes that are reduced come first. One dtype of each size has every form and count. */
 static const struct {
   gw_dtype dtype;
   int every;
@@ -283,7 +284,7 @@ static void with_memory(rank* me, void (*run)(rank*, call*)) {
   call c = {.host = malloc(2 * room), .wanted = malloc(room)};
   EXPECT_OK(gw_gang_alloc(me->gang, room, (void**)&c.in));
   EXPECT_OK(gw_gang_alloc(me->gang, room, (void**)&c.out));
-  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* more than two ranks of GPUs want one before a send */
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* more than two ranks of GPUs need a barrier before a send */
   run(me, &c);
   gw_gang_free(me->gang, c.in);
   gw_gang_free(me->gang, c.out);

@@ -1,4 +1,4 @@
-/* Shapes and counts that no address space holds are refused at once, with their numbers. */
+/* Shapes and counts that no address space can hold are refused at once, with their numbers. */
 #include <limits.h>
 #include <time.h>
 
@@ -63,7 +63,7 @@ static void of_layers(void** state) {
   assert_null(model);
 }
 
-/* What a description allows, but no host has. */
+/* A shape that a description may have, but that no host has memory for. */
 static void of_a_models_memory(void** state) {
   (void)state;
   gw_module* model = NULL;

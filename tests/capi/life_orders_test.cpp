@@ -1,5 +1,5 @@
-// Handles that need each other are released in every order: nothing is left, and free functions run exactly
-// once.
+// Handles that need each other can be released in every order: nothing is left, and each free function runs
+// exactly once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@ std::string text(const std::vector<size_t>& order) {
   return all;
 }
 
-// Makes the family anew for every order of its releases; `frees`: calls of free functions that follow.
+// Makes the handles anew for every order of their releases. `frees`: the number of free functions that each
+// order calls.
 void every_order(int frees, size_t members, const std::function<Releases()>& make) {
   std::vector<size_t> order(members);
   std::iota(order.begin(), order.end(), size_t{0});
@@ -42,7 +43,7 @@ void every_order(int frees, size_t members, const std::function<Releases()>& mak
 }
 
 TEST(Life, ATrainingsHandlesGoInAnyOrder) {
-  every_order(3, 7, [] {  // of the module, of the initialiser, of the forward's state
+  every_order(3, 7, [] {  // of the module, the initializer and the forward's state
     gw_gang* gang = make_gang();
     gw_gangs* gangs = make_gangs(gang);
     gw_module* model = make_model(gangs);
@@ -58,7 +59,7 @@ TEST(Life, ATrainingsHandlesGoInAnyOrder) {
 }
 
 TEST(Life, AShardGroupsHandlesGoInAnyOrder) {
-  every_order(1, 6, [] {  // of the initialiser
+  every_order(1, 6, [] {  // of the initializer
     gw_gangs* gangs = make_gangs(nullptr);
     gw_shard_group* group = make_group(gangs);
     gw_module* model = nullptr;
@@ -75,7 +76,7 @@ TEST(Life, AShardGroupsHandlesGoInAnyOrder) {
 }
 
 TEST(Life, AGangsHandlesGoInAnyOrder) {
-  every_order(2, 6, [] {  // of the store and of what is attached to the work
+  every_order(2, 6, [] {  // of the store, and of what is attached to the work
     gw_store* store = make_store();
     gw_gang_options o = with(gw_gang_options_init);
     o.rank = 0;
@@ -97,7 +98,7 @@ TEST(Life, AGangsHandlesGoInAnyOrder) {
 TEST(Life, ATakenTensorsHandlesGoInAnyOrder) {
   every_order(1, 5, [] {  // of the caller's deleter
     gw_tensor *tensor = take_tensor(), *again = nullptr;
-    ok(gw_tensor_from_dlpack(make_export(tensor), &again));  // the library's own export comes back
+    ok(gw_tensor_from_dlpack(make_export(tensor), &again));  // imports the library's own export
     DLManagedTensorVersioned *out = make_export(again), *other = make_export(tensor);
     gw_tensor* kept = gw_tensor_retain(tensor);
     return Releases{[=] { gw_tensor_release(tensor); }, [=] { gw_tensor_release(kept); },
@@ -107,7 +108,7 @@ TEST(Life, ATakenTensorsHandlesGoInAnyOrder) {
 }
 
 TEST(Life, AModelOfModulesGoesInAnyOrder) {
-  every_order(6, 5, [] {  // of three modules and their initialisers
+  every_order(6, 5, [] {  // of three modules and their initializers
     gw_module* parts[3] = {make_custom(), make_custom(), make_custom()};
     gw_module* model = nullptr;
     ok(gw_sequential_create(parts, 3, &model));

@@ -1,5 +1,5 @@
-// Handles come and go: 10,000 rounds of every type leave as many allocations as there were, and a caller's
-// free function runs exactly once in each.
+// 10,000 rounds of making and releasing each type of handle leave as many allocations as before, and call the
+// caller's free function exactly once per round.
 #include "life.hpp"
 
 #include <gtest/gtest.h>
@@ -49,18 +49,18 @@ namespace {
 
 constexpr int kRounds = 10000, kWarm = 100;
 
-// Descriptors of this process.
+// The number of open descriptors of this process.
 ptrdiff_t descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
                        std::filesystem::directory_iterator());
 }
-// Bytes that malloc has given out; 0 where a sanitizer is in its place.
+// The bytes that malloc has given out; 0 if a sanitizer replaces malloc.
 size_t heap() {
   const struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
 }
 
-// `frees`: calls of free functions in a round.
+// `frees`: the number of free functions that a round calls.
 void rounds(const char* type, int frees, const std::function<void()>& round, int count = kRounds) {
   for (int i = 0; i < kWarm; ++i) round();
   freed = 0;
@@ -68,8 +68,8 @@ void rounds(const char* type, int frees, const std::function<void()>& round, int
   const int64_t before = live;
   const size_t heap_before = heap();
   for (int i = 0; i < count; ++i) round();
-  EXPECT_LT(live, before + 5) << type;               // a queue may have a block more
-  EXPECT_LE(heap(), heap_before + kRounds) << type;  // a byte a round
+  EXPECT_LT(live, before + 5) << type;               // a queue may have one more block
+  EXPECT_LE(heap(), heap_before + kRounds) << type;  // one byte per round
   EXPECT_EQ(descriptors(), opened) << type;
   EXPECT_EQ(freed, frees * count) << type;
 }
@@ -104,7 +104,7 @@ TEST(Life, TenThousandRoundsOfEveryHandleLeaveNothing) {
         ok(gw_gang_create_threads(2, &o, ranks));
         for (gw_gang* rank : ranks) gw_gang_release(rank);
       },
-      200);  // each makes an arena
+      200);  // few rounds, because each makes an arena
   rounds("gw_gang, duplicate", 0, [&] {
     gw_gang* other = nullptr;
     ok(gw_gang_duplicate(gang, &other));

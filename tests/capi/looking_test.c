@@ -1,4 +1,4 @@
-/* Parameters of a model by index and name, their facts, and the memory that a model takes. */
+/* Parameters of a model by index and by name, facts about them, and the memory that a model takes. */
 #include "models.h"
 
 static void looking_into_a_model(void** state) {
@@ -35,7 +35,7 @@ static void looking_into_a_model(void** state) {
   assert_int_equal(info.last_row, 11);
   const char *const layout = info.layout, *const name = info.name;
   assert_ok(gw_parameter_describe(p, &info));
-  assert_ptr_equal(layout, info.layout); /* texts stay where they are */
+  assert_ptr_equal(layout, info.layout); /* texts keep their addresses */
   assert_ptr_equal(name, info.name);
   assert_ok(gw_parameter_view(p, GW_PART_VALUE, &view));
   assert_int_equal(view.shape[0], 11);
@@ -49,7 +49,7 @@ static void looking_into_a_model(void** state) {
   assert_null(tensor);
   assert_ok(gw_parameter_gather(p, NULL, &tensor));
   assert_ok(gw_tensor_view(tensor, &view));
-  assert_true(at(&view, 0) == 1.0f); /* a norm starts with ones */
+  assert_true(at(&view, 0) == 1.0f); /* a norm's weight starts with ones */
   gw_tensor_release(tensor);
   gw_parameter_release(p);
   assert_refused_as(gw_module_find_parameter(model, "no.such", &p), GW_E_NOT_FOUND, "no.such");
@@ -73,7 +73,7 @@ static gw_memory_use memory_of(gw_module* model) {
   return use;
 }
 
-/* 6 x 4 and 6 values, in bf16 beside their masters; what an optimizer holds comes and goes with it. */
+/* 6 x 4 and 6 values in bf16 beside their masters. The memory of an optimizer counts until its release. */
 static void memory_counts_copies_and_optimizer_state(void** state) {
   (void)state;
   gw_module* model = NULL;
@@ -90,7 +90,8 @@ static void memory_counts_copies_and_optimizer_state(void** state) {
   assert_ok(gw_linear_create(4, 6, 1, &model));
   assert_ok(gw_parallelize(model, NULL, &p));
   gw_memory_use use = memory_of(model);
-  assert_int_equal(use.copies, 64 + 64); /* 48 and 12 bytes, each from a multiple of 64 */
+  /* 48 and 12 bytes, each rounded up to a multiple of 64. */
+  assert_int_equal(use.copies, 64 + 64);
   assert_int_equal(use.optimizer, 0);
   assert_ok(gw_adamw_create(model, NULL, &adamw));
   assert_int_equal(memory_of(model).optimizer, 2 * 30 * 4);
@@ -103,7 +104,7 @@ static void memory_counts_copies_and_optimizer_state(void** state) {
   gw_module_release(model);
 }
 
-/* Handles of a parameter's parts outlive the parameter's own, and the model's and the optimizer's. */
+/* Handles of a parameter's parts outlive the handles of the parameter, the model and the optimizer. */
 static void parts_and_states_come_with_handles_that_keep_them(void** state) {
   (void)state;
   gw_module* model = materialized_llama();

@@ -1,4 +1,4 @@
-/* The host's memory, and a caller's allocator for it. */
+/* The memory of the host, and an allocator of the caller. */
 #include <stdatomic.h>
 
 #include "models.h"
@@ -13,7 +13,7 @@ static void what_a_host_has(void** state) {
   assert_refused(gw_host_memory(NULL), "info is null");
 }
 
-/* A caller's memory: counts, and room for `most` bytes. */
+/* An allocator of the caller that counts, and that has room for `most` bytes. */
 typedef struct heap {
   atomic_size_t taken, given, bytes;
   size_t most;
@@ -60,7 +60,7 @@ static void blocks_come_from_the_callers_allocator_and_go_back_to_it(void** stat
   fill_batch(&b, 2, 0);
   assert_ok(gw_train_step(model, opt, &b.batch, NULL, NULL, NULL));
   assert_true(h.taken > 0 && h.bytes > 0);
-  /* Another source for what comes later; blocks that live keep theirs, and so does its `user`. */
+  /* Another allocator serves later allocations. Blocks that exist keep theirs, and its `user`. */
   assert_ok(gw_allocator_set(NULL));
   const size_t taken = h.taken;
   gw_tensor* copy = NULL;

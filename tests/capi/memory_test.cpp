@@ -1,5 +1,6 @@
-// Want of memory at any place: each call is repeated with its first, second, third ... allocation failing,
-// until none is left to fail. It says OUT_OF_MEMORY, crashes nowhere, and what it was given works on.
+// Runs out of memory at every allocation: each call is repeated with its first, second, third ... allocation
+// failing, until no allocation fails. The call returns OUT_OF_MEMORY, never crashes, and leaves its arguments
+// usable.
 #include <gangway/gangway.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ using gangway::test::one_fails;
 
 std::string message() { return last_error().message; }
 
-// Runs `call` until all its allocations succeed; returns how many failed one after the other.
+// Runs `call` until all its allocations succeed. Returns how many allocations failed before that.
 long starve(const char* name, const std::function<gw_status()>& call) {
   for (long n = 0; n < 20000; ++n) {
     one_fails = true;
@@ -37,7 +38,7 @@ long starve(const char* name, const std::function<gw_status()>& call) {
       EXPECT_EQ(status, GW_OK) << name << ": " << message();
       return n;
     }
-    // A place that can do without memory goes on.
+    // A call that can do without the memory may succeed.
     if (status != GW_OK) {
       EXPECT_EQ(status, GW_E_OUT_OF_MEMORY) << name << ", allocation " << n << ": " << message();
       EXPECT_NE(message(), "") << name << ", allocation " << n;
@@ -65,7 +66,7 @@ struct Seat {
   std::array<std::vector<char>, 2>& words;
   int32_t rank;
   int calls = 0;
-  bool wanted = false;  // memory, before the all-gather
+  bool wanted = false;  // whether memory ran out before the all-gather
   gw_status status = GW_OK;
   std::string text = "";
 
@@ -98,12 +99,13 @@ struct Seat {
     status = gw_gang_create(&o, &gang);
     allocations_left = -1;
     text = message();
-    both.arrive_and_wait();  // a peer that is not yet done would take the release for a loss
+    both.arrive_and_wait();  // the peer would take an earlier release for a lost rank
     gw_gang_release(gang);
   }
 };
 
-// Both make a gang, `poor` with `allocations` of memory until it is in the all-gather. True: that was enough.
+// Both ranks make a gang. Rank `poor` can make `allocations` allocations until it is in the all-gather.
+// Returns whether that was enough.
 bool gang_is_made(int32_t poor, long allocations, bool no_more) {
   std::barrier<> both(2);
   std::array<std::vector<char>, 2> words;
@@ -151,7 +153,7 @@ TEST(Memory, CallsOnAGangMayFailAnywhere) {
   size_t size = 0;
   double sum = 0;
   float x[4] = {1, 2, 3, 4}, y[4] = {};
-  // A failure in the middle of a call breaks the gang, so each try has a new one.
+  // A failure in the middle of a call breaks the gang, so each try has a new gang.
   const auto call = [&](const char* name, const std::function<gw_status()>& body) {
     return starve(name, [&] {
       const long left = allocations_left;
@@ -175,7 +177,7 @@ TEST(Memory, CallsOnAGangMayFailAnywhere) {
             0);
   EXPECT_GT(
       call("gw_gang_broadcast_bytes", [&] { return gw_gang_broadcast_bytes(gang, "abc", 3, 0, &bytes); }), 0);
-  // These may need none.
+  // These may need no memory.
   call("gw_gang_all_sum", [&] { return gw_gang_all_sum(gang, 1, &sum); });
   call("gw_gang_all_reduce", [&] { return gw_gang_all_reduce(gang, x, y, 4, GW_F32, GW_SUM, nullptr); });
   call("gw_gang_all_reduce_async", [&] {
@@ -211,7 +213,7 @@ struct Training {
   }
 };
 
-// A call that may break the gang has one of its own each time.
+// Starves a call that may break its gang: each try has new objects.
 long starve_anew(const char* name, bool whole, const std::function<gw_status(Training&)>& call) {
   return starve(name, [&] {
     const long left = allocations_left;
@@ -220,7 +222,8 @@ long starve_anew(const char* name, bool whole, const std::function<gw_status(Tra
     allocations_left = left;
     const gw_status status = call(training);
     if (allocations_left >= 0)
-      allocations_left = LONG_MAX;  // none has failed: none shall while the training goes
+      // No allocation has failed, and none may fail while `training` is destroyed.
+      allocations_left = LONG_MAX;
     return status;
   });
 }
@@ -289,7 +292,7 @@ TEST(Memory, ComputeByHandMayFailAnywhere) {
 TEST(Memory, FilesMayFailAnywhere) {
   const std::string folder =
       std::filesystem::temp_directory_path() / ("gangway-memory-" + std::to_string(getpid()));
-  // In the middle of a save the gang breaks, as peers wait for this rank.
+  // A failure in the middle of a save breaks the gang, because peers wait for this rank.
   EXPECT_GT(starve_anew("gw_module_save", true,
                         [&](Training& t) { return gw_module_save(t.model, folder.c_str(), nullptr); }),
             0);
