@@ -62,7 +62,7 @@ static void refused_meshes(rank* me) {
   EXPECT_REFUSED(gw_gangs_create(me->gang, &o, &gangs), "dp_shard and tp");
   o.tp = 0;
   EXPECT_REFUSED(gw_gangs_create(me->gang, &o, &gangs), "0");
-  /* One rank's refusal is everybody's. */
+  /* All ranks get the refusal of one rank. */
   gw_mesh_options_init(&o, sizeof o);
   if (me->index == 1) o.struct_size = 3;
   EXPECT_REFUSED(gw_gangs_create(me->gang, &o, &gangs), "struct_size is 3");
@@ -83,7 +83,7 @@ static void refused_meshes(rank* me) {
   EXPECT(gw_gang_size(gang) == 1);
   gw_gang_release(gang);
   gw_gangs_release(by_node);
-  /* The check comes before the barrier: rank 0 may abort as soon as it has left it. */
+  /* The check comes before the barrier, because rank 0 may abort as soon as it has left the barrier. */
   EXPECT_OK(gw_gang_async_error(me->gang));
   EXPECT_OK(gw_gang_barrier(me->gang, NULL));
   if (me->index == 0) EXPECT_OK(gw_gangs_abort(gangs, "no more"));
@@ -123,7 +123,7 @@ static void own_gangs(rank* me) {
   EXPECT_OK(gw_gangs_coordinate(gangs, "tp", &index, &degree));
   EXPECT(degree == 2 && index == me->index % 2);
 
-  /* They are what a call without gangs uses. */
+  /* A call without gangs uses the current gangs. */
   EXPECT_OK(gw_gangs_push_current(gangs));
   gw_shard_group* group = NULL;
   gw_parameter_options w;
@@ -131,7 +131,7 @@ static void own_gangs(rank* me) {
   w.name = "w", w.dims[0] = 4, w.ndim = 1;
   EXPECT_STATUS(gw_shard_group_create(NULL, "g", &w, 1, NULL, 1, &group), GW_E_NOT_SUPPORTED, "tp is 2");
   EXPECT_OK(gw_gangs_pop_current(gangs));
-  EXPECT_OK(gw_shard_group_create(NULL, "g", &w, 1, NULL, 1, &group)); /* one rank */
+  EXPECT_OK(gw_shard_group_create(NULL, "g", &w, 1, NULL, 1, &group)); /* of one rank */
   gw_shard_group_release(group);
   gw_gangs_release(gangs);
   gw_gangs_release(made);
@@ -172,13 +172,13 @@ static void current_gangs_are_a_stack(void** state) {
   assert_refused_as(gw_gangs_pop_current(a), GW_E_INVALID_STATE, "empty");
   assert_ok(gw_gangs_push_current(a));
   assert_ok(gw_gangs_push_current(b));
-  assert_refused_as(gw_gangs_pop_current(a), GW_E_INVALID_STATE, NULL); /* not the top */
+  assert_refused_as(gw_gangs_pop_current(a), GW_E_INVALID_STATE, NULL); /* it is not the last one pushed */
   assert_ok(gw_gangs_pop_current(b));
   assert_ok(gw_gangs_current(NULL, &got));
   assert_non_null(got);
   assert_ok(gw_gangs_pop_current(got)); /* another handle of the same gangs */
   gw_gangs_release(got);
-  assert_ok(gw_gangs_current(test_device(), &got)); /* fake gangs of one */
+  assert_ok(gw_gangs_current(test_device(), &got)); /* fake gangs of one rank */
   gw_gang* gang = NULL;
   assert_ok(gw_gangs_get(got, "dp", &gang));
   assert_string_equal(gw_gang_engine(gang), "fake");
@@ -206,7 +206,7 @@ static void nulls_are_refused(void** state) {
   assert_refused(gw_gangs_create_fake("cpu", NULL), "out_gangs is null");
   assert_refused(gw_gangs_create_fake("meta", &gangs), "meta");
   assert_refused_as(gw_gangs_create_fake(missing_device(), &gangs), missing_code(), missing_device());
-  assert_ok(gw_gangs_create(NULL, NULL, &gangs)); /* one rank */
+  assert_ok(gw_gangs_create(NULL, NULL, &gangs)); /* of one rank */
   assert_refused(gw_gangs_get(NULL, "dp", &gang), "gangs is null");
   assert_refused(gw_gangs_get(gangs, NULL, &gang), "axes is null");
   assert_refused(gw_gangs_get(gangs, "dp", NULL), "out_gang is null");

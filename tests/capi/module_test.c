@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* y = x W^T + b with W and b set by hand. */
+/* y = x W^T + b, with W and b that the test sets. */
 static void linear_gives_known_values_and_gradients(void** state) {
   (void)state;
   gw_module* model = NULL;
@@ -47,7 +47,7 @@ static void linear_gives_known_values_and_gradients(void** state) {
   const double dw[6] = {1, 1, 2, -1, 2, -1}; /* dy^T x */
   for (int i = 0; i < 6; ++i) assert_true(fabs(at(&got, i) - dw[i]) < 1e-12);
   gw_tensor_release(gradient);
-  /* Evaluation: no frame. The frame can be used again. */
+  /* An evaluation has no frame. The frame can be used again. */
   gw_view_set(&view, x, x_shape, 2, GW_F64);
   assert_ok(gw_module_forward(model, &view, 1, NULL, NULL, out, 1, &count));
   gw_tensor_release(out[0]);
@@ -56,12 +56,12 @@ static void linear_gives_known_values_and_gradients(void** state) {
   assert_ok(gw_frame_reset(frame));
   assert_ok(gw_module_set_no_sync(model, 1));
   assert_ok(gw_module_set_no_sync(model, 0));
-  /* Too small an array: a refusal that says the number, and null handles. */
+  /* An array that is too small, and null handles. The refusal has the number of results. */
   out[0] = (gw_tensor*)w;
   assert_refused(gw_module_forward(model, &view, 1, NULL, NULL, NULL, 0, &count),
                  "1 results, out_capacity is 0");
   assert_int_equal(count, 0);
-  /* A model's parameters, frames and copies outlive its handle. */
+  /* The parameters, frames and copies of a model outlive the model's handle. */
   gw_module_release(model);
   gw_tensor* whole = NULL;
   assert_ok(gw_parameter_gather(weight, NULL, &whole));
@@ -92,7 +92,7 @@ static void layers_have_the_documented_shapes(void** state) {
     assert_ok(gw_module_parameter_count(m[i], &count));
     assert_int_equal(count, counts[i]);
   }
-  /* One after the other: embedding, then a linear layer. */
+  /* A chain: an embedding, then a linear layer. */
   assert_ok(gw_linear_create(8, 3, 0, &m[5]));
   gw_module* const parts[2] = {m[0], m[5]};
   gw_module* sequential = NULL;
@@ -225,7 +225,7 @@ static void a_frame_belongs_to_its_model(void** state) {
   assert_ok(gw_frame_create(a, NULL, &frame));
   assert_refused(gw_module_forward(b, &batch.input, 1, frame, NULL, &out, 1, &count), "another model");
   assert_refused(gw_module_backward(b, NULL, 0, frame, NULL, &out, 1, &count), "another model");
-  batch.tokens[2] = 99; /* outside of the vocabulary */
+  batch.tokens[2] = 99; /* not in the vocabulary */
   assert_refused(gw_module_forward(a, &batch.input, 1, NULL, NULL, &out, 1, &count), "99");
   assert_ptr_equal(gw_frame_retain(frame), frame);
   assert_null(gw_frame_retain(NULL));

@@ -1,4 +1,5 @@
-// Every entry with null and zero for every argument: a code and a text, or the documented nothing.
+// Every entry, with null and zero for every argument, returns a code and a text, or does the documented
+// nothing.
 #include <gangway/gangway.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 
 namespace {
 
-// No hook, no allocator of one's own, no works to wait for: legal.
+// No hook, no allocator and no works to wait for are allowed.
 const std::set<std::string> kTakeNothing = {"gw_interrupt_set", "gw_allocator_set", "gw_work_wait_many"};
 
 template <typename... Arguments>
@@ -23,13 +24,13 @@ int check(const char* name, gw_status (*entry)(Arguments...)) {
     return 1;
   }
   EXPECT_EQ(status, GW_E_INVALID_ARGUMENT) << name;
-  if (std::string(name) == "gw_last_error") return 1;  // keeps the last error as it is
+  if (std::string(name) == "gw_last_error") return 1;  // does not change the last error
   const gw_error_info info = last_error();
   EXPECT_EQ(info.code, GW_E_INVALID_ARGUMENT) << name;
   EXPECT_NE(std::string(info.message), "") << name;
   return 1;
 }
-// Facts, retain, release and init: of nothing they give nothing, and do not crash.
+// Facts, retain, release and init entries return nothing for null, and do not crash.
 template <typename Other, typename... Arguments>
 requires(!std::is_same_v<Other, gw_status>) int check(const char*, Other (*entry)(Arguments...)) {
   std::apply(entry, std::tuple<Arguments...>{});

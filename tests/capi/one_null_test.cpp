@@ -1,5 +1,5 @@
-// Every entry with one null at a time, for each pointer that is required, and something valid for the others:
-// a code, a text that names the argument, and nothing handed out.
+// Every entry with null for one required pointer at a time, and valid values for the others, returns a code
+// and a text that names the argument, and no handle.
 #include <gangway/gangway.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,8 @@ std::set<std::string> words(const char* text) {
   return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
 }
 
-// Null means something there: options' defaults, no stream, text or result not wanted, an object of null.
+// Null is allowed here: default options, no stream, a text or a result that is not wanted, or a null user
+// object.
 const std::set<std::string> kOptional = words(R"(
     options stream user release object free_object text reason gw_log_read.out_len
     gw_log_read.out_next gw_config_text.out_len gw_gang_flight_record.out_len
@@ -33,7 +34,7 @@ const std::set<std::string> kOptional = words(R"(
     gw_optimizer_step.result gw_movement_create.target)");
 const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options",
                                          "gw_llama_options_from_folder.options"};
-// Looked at while a module runs only: custom_test.c has them.
+// These are read only while a module runs; custom_test.c tests them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
 
 bool tried(const std::string& function, const std::string& argument) {
@@ -48,7 +49,7 @@ gw_status get(void*, const char*, void*, size_t, int64_t* out_size) { return *ou
 gw_status drop(void*, const char*) { return GW_OK; }
 gw_status compute(void*, gw_call*) { return GW_OK; }
 
-// One object of every kind; each is whole, so that the null is what a call refuses.
+// One valid object of every kind, so that a call can refuse nothing but the null.
 class World {
  public:
   World() {
@@ -110,7 +111,7 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // --- handles, and lists of one
+  // --- handles, and lists of one handle
   void give(gw_error*& x) { x = error; }
   void give(const gw_error*& x) { x = error; }
   void give(gw_gang*& x) { x = gang; }
@@ -134,7 +135,7 @@ class World {
   void give(gw_module* const*& x) { x = &described; }
   void give(gw_work* const*& x) { x = &work; }
   void give(gw_shard_group* const*& x) { x = &group; }
-  // --- records
+  // --- structs
   void give(const gw_gang_options*& x) { x = nullptr; }
   void give(const gw_mesh_options*& x) { x = nullptr; }
   void give(gw_mesh_options*& x) { x = &mesh_options; }
@@ -189,13 +190,14 @@ class World {
   void give(gw_free_fn& x) { x = nullptr; }
   void give(double& x) { x = 1; }
   template <typename Handle>
-  void give(Handle**& x) {  // where a call puts a handle
+  // Where a call writes a handle.
+  void give(Handle**& x) {
     handed_out.fill(this);
     x = reinterpret_cast<Handle**>(handed_out.data());
   }
 
   static void must(gw_status status) { ASSERT_EQ(status, GW_OK) << last_error().message; }
-  // Backward wants a frame that has had its forward.
+  // A backward needs a frame that has had its forward.
   void begin_frame() {
     must(gw_frame_create(model, nullptr, &frame));
     const std::array<gw_view, 2> inputs = {small.input, small.input};
@@ -243,13 +245,13 @@ class World {
   gw_call call{};
   gw_view view_place{};
   DLManagedTensorVersioned managed{};
-  std::array<int64_t, 256> places{};  // for what a call writes
+  std::array<int64_t, 256> places{};  // where a call writes its results
   void* list_of_one = places.data();
   int32_t zero = 0;
   std::array<void*, 64> handed_out{};
 };
 
-// Numbers by their names: none is what a call refuses, and lists have an element.
+// Valid values for numbers, by their names. Lists have one element.
 template <typename Number>
 Number number(const std::string& name) {
   if (name == "capacity" || name == "out_capacity") return static_cast<Number>(64);
@@ -299,7 +301,7 @@ class OneNull : public testing::Test {
     EXPECT_EQ(std::apply(entry, arguments), GW_E_INVALID_ARGUMENT) << where;
     EXPECT_EQ(world_.handed_out[0], nullptr) << where << ": what is handed out is not null after a failure";
     ++checked_;
-    if (function == "gw_last_error") return;  // keeps the last error as it is
+    if (function == "gw_last_error") return;  // does not change the last error
     const std::string why = last_error().message;
     EXPECT_NE(why.find(name), std::string::npos) << where << ": " << why;
   }

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* A model of one parameter w [4] of ones, as a shard group: gradients are set by hand. */
+/* A shard group, as a model, with one parameter w [4] of ones. The tests set its gradients. */
 static gw_module* ones(gw_shard_group** out_group, gw_gangs* gangs) {
   gw_init_options init;
   gw_init_options_init(&init, sizeof init);
@@ -94,7 +94,7 @@ static void sgd_steps_by_the_formula(void** state) {
   double scale = 0;
   assert_ok(gw_optimizer_loss_scale(opt, &scale));
   assert_true(scale == 1 && r.loss_scale == 1);
-  assert_ok(gw_optimizer_set_loss_scale(opt, 8)); /* of gradients that are eight times too large */
+  assert_ok(gw_optimizer_set_loss_scale(opt, 8)); /* the gradients are then eight times too large */
   const double unscaled = value(model, 1);
   assert_ok(add(group, 8, 16, 24, 32));
   s.scale = 1;
@@ -106,7 +106,7 @@ static void sgd_steps_by_the_formula(void** state) {
   assert_true(scale == 8);
   assert_refused(gw_optimizer_set_loss_scale(opt, 0), "loss scale = 0");
   assert_refused(gw_optimizer_set_loss_scale(opt, INFINITY), "inf");
-  /* Non-finite gradients skip the step and change nothing. */
+  /* Gradients that are not finite skip the step and change nothing. */
   const double before = value(model, 0);
   assert_ok(add(group, INFINITY, 0, 0, 0));
   assert_ok(gw_optimizer_step(opt, NULL, NULL, &r));
@@ -144,7 +144,7 @@ static void adamw_steps_by_the_formula(void** state) {
   assert_ok(gw_adamw_create(model, &o, &opt));
   assert_ok(add(group, 1, 2, 3, 4));
   assert_ok(gw_optimizer_step(opt, NULL, NULL, NULL));
-  /* First step: m / sqrt(v) is 1; decay is decoupled: w (1 - lr wd) - lr. */
+  /* In the first step m / sqrt(v) is 1, and the decay is decoupled: w (1 - lr wd) - lr. */
   assert_true(fabs(value(model, 2) - (1 - 0.2 * 0.5 - 0.2)) < 1e-7);
   gw_parameter* w = NULL;
   gw_view first, second;
@@ -189,7 +189,7 @@ static void clips(rank* me) {
   gw_module* model = ones(&group, gangs);
   EXPECT(model != NULL);
   double norm = 0;
-  EXPECT_OK(add(group, 3, 0, 0, 4)); /* summed over ranks */
+  EXPECT_OK(add(group, 3, 0, 0, 4)); /* is summed over the ranks */
   EXPECT_OK(gw_clip_grad_norm(model, 1, 2, NULL, &norm));
   EXPECT(near(norm, 5.0 * me->size));
   EXPECT_OK(gw_clip_grad_norm(model, 100, INFINITY, NULL, &norm));
@@ -204,7 +204,7 @@ static void clips(rank* me) {
   EXPECT_REFUSED(gw_clip_grad_norm(model, 1, 2, NULL, NULL), "out_norm is null");
   EXPECT_REFUSED(gw_clip_grad_norm(NULL, 1, 2, NULL, &norm), "model is null");
   EXPECT_REFUSED(gw_zero_grad(NULL, NULL), "model is null");
-  /* One rank's bad options come back on every rank. */
+  /* All ranks get the refusal of one rank's options. */
   gw_optimizer* opt = NULL;
   gw_step_options s;
   gw_step_options_init(&s, sizeof s);

@@ -19,7 +19,7 @@ static void wraps(rank* me) {
   const gw_llama_options o = small_llama();
   gw_shard_options s;
   gw_shard_options_init(&s, sizeof s);
-  /* Piece by piece: recomputation, blocks, the root, memory. */
+  /* In single calls: recomputation, the blocks, the root, memory. */
   gw_module *a = NULL, *b = NULL, *c = NULL;
   EXPECT_OK(gw_llama_create(&o, &a));
   EXPECT_OK(gw_recompute(a, GW_RECOMPUTE_FULL, 0, 0));
@@ -30,18 +30,18 @@ static void wraps(rank* me) {
   EXPECT_OK(gw_module_materialize(a, gangs, 9, GW_F64));
   EXPECT_STATUS(gw_fully_shard(a, "", gangs, &s), GW_E_INVALID_STATE, "gw_fully_shard comes before");
   EXPECT_STATUS(gw_parallelize(a, gangs, NULL), GW_E_INVALID_STATE, "gw_parallelize comes before");
-  /* The same values on another mesh of units: replicated. */
+  /* The same values with replicated parameters. */
   EXPECT_OK(gw_llama_create(&o, &b));
   EXPECT_OK(gw_replicate(b, gangs, NULL));
   EXPECT_OK(gw_module_materialize(b, gangs, 9, GW_F64));
-  /* And by one call. */
+  /* The same values with one call. */
   gw_parallel_options p;
   gw_parallel_options_init(&p, sizeof p);
   p.seed = 9;
   p.master_dtype = GW_F64;
   s.strategy = GW_SHARD_GRAD_OP;
   p.shard = &s;
-  p.activation_offload = 1; /* on a CPU nothing changes */
+  p.activation_offload = 1; /* changes nothing on a CPU */
   EXPECT_OK(gw_llama_create(&o, &c));
   EXPECT_OK(gw_parallelize(c, gangs, &p));
   gw_module* const all[3] = {a, b, c};
@@ -60,7 +60,7 @@ static void wraps(rank* me) {
     EXPECT(i == 1 ? own.shape[0] == 16 : own.shape[0] < 16 || me->size == 1);
     if (me->size > 1 && i == 0)
       EXPECT_STATUS(gw_parameter_view(parameter, GW_PART_FULL_VALUE, &view), GW_E_INVALID_STATE, "sharded");
-    EXPECT(own.shape[1] == 8); /* a view of another part does not touch an earlier one */
+    EXPECT(own.shape[1] == 8); /* an earlier view stays valid when another part is viewed */
     EXPECT_OK(gw_parameter_gather(parameter, NULL, &whole));
     EXPECT_OK(gw_tensor_view(whole, &view));
     EXPECT(view.shape[0] == 16 && view.dtype == GW_F64);
@@ -85,7 +85,7 @@ static void refused_options(rank* me) {
   gw_parallel_options p;
   gw_shard_options s;
   gw_module* m = NULL;
-  const int last = me->index == me->size - 1; /* one rank alone passes what is wrong */
+  const int last = me->index == me->size - 1; /* only the last rank passes what is wrong */
   EXPECT_OK(gw_llama_create(&o, &m));
 #define REFUSED_WITH(field, value, code, part)             \
   gw_parallel_options_init(&p, sizeof p);                  \
@@ -128,7 +128,7 @@ static void refused_options(rank* me) {
   EXPECT_REFUSED(gw_module_materialize(m, gangs, 0, GW_I8), "i8");
   EXPECT_REFUSED(gw_recompute(NULL, GW_RECOMPUTE_FULL, 1, 1), "model is null");
   EXPECT_REFUSED(gw_recompute(m, -1, 1, 1), "kind is -1");
-  /* A refused call changed nothing: the model takes other gangs still. */
+  /* The refused calls have changed nothing: the model can still get other gangs. */
   EXPECT_OK(gw_parallelize(m, others, NULL));
   EXPECT_STATUS(gw_module_materialize(m, gangs, 0, 0), GW_E_INVALID_STATE, "other gangs");
   EXPECT_OK(gw_gang_async_error(me->gang));
@@ -189,8 +189,7 @@ static void fake_gangs_do_not_train(void** state) {
   gw_gang_release(fake);
 }
 
-/* --- shard groups
- * --------------------------------------------------------------------------------------------------- */
+/* --- shard groups --- */
 
 static gw_status fill_rows(void* user, int64_t first, int64_t last, void* out, size_t count, gw_dtype dtype) {
   (void)count;
@@ -216,7 +215,7 @@ static void group_of(gw_parameter_options p[2], gw_init_options* init, int* free
   p[1].name = "frozen";
   p[1].ndim = 1;
   p[1].dims[0] = 2;
-  p[1].initializer = init; /* one object for both */
+  p[1].initializer = init; /* one object for both parameters */
   p[1].frozen = 1;
 }
 
@@ -235,7 +234,7 @@ static void shard_group(rank* me) {
   EXPECT_STATUS(gw_shard_group_view(g, 0, GW_PART_FULL_VALUE, &other), GW_E_INVALID_STATE, "unshard");
   EXPECT_OK(gw_shard_group_unshard(g, NULL, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_VALUE, &full));
-  EXPECT(full.shape[0] == kRows && own.shape[0] == rows); /* views live side by side */
+  EXPECT(full.shape[0] == kRows && own.shape[0] == rows); /* both views are valid */
   for (int i = 0; i < kRows; ++i) EXPECT(at(&full, i) == i);
   float ones[kRows] = {1, 1, 1, 1, 1}, frozen[2];
   const int64_t shape[1] = {kRows}, two[1] = {2};
@@ -250,7 +249,7 @@ static void shard_group(rank* me) {
   EXPECT_OK(gw_shard_group_reduce(g, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_GRADIENT, &full));
   for (int64_t i = 0; i < rows; ++i) EXPECT(at(&full, i) == me->size * (at(&own, i) == 0 ? 2.0 : 1.0));
-  /* A stable copy, by a work too. */
+  /* A copy that stays valid, also after an asynchronous unshard. */
   gw_view into[2];
   gw_view_set(&into[0], NULL, shape, 1, GW_F32);
   gw_view_set(&into[1], NULL, two, 1, GW_F32);
@@ -262,7 +261,7 @@ static void shard_group(rank* me) {
   EXPECT_OK(gw_shard_group_unshard(g, into, NULL));
   EXPECT(at(&into[0], 4) == 4 && at(&into[1], 1) == 1);
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
-  /* An update of the caller's own. */
+  /* The caller updates the values. */
   EXPECT_OK(gw_shard_group_begin_update(g, NULL));
   for (int64_t i = 0; i < rows; ++i) set_at(&own, i, at(&own, i) * 10);
   EXPECT_OK(gw_shard_group_end_update(g, NULL));
@@ -282,7 +281,7 @@ static void shard_group(rank* me) {
   EXPECT_REFUSED(gw_shard_group_view(g, 0, GW_PART_VALUE, NULL), "out_view is null");
   EXPECT_REFUSED(gw_shard_group_unshard_async(g, NULL, NULL), "out_work is null");
   for (int i = 0; i < 2; ++i) gw_gang_free(me->gang, into[i].data);
-  /* A model of groups: optimizer, clip. */
+  /* A model of shard groups: optimizer and clipping. */
   gw_module* model = NULL;
   gw_shard_group* const twice[2] = {g, g};
   EXPECT_REFUSED(gw_module_from_groups(twice, 2, &model), "twice");

@@ -1,6 +1,6 @@
 #include "device_memory.h"
 
-/* What a partition says of itself. */
+/* The description of a partition. */
 static MAYBE_UNUSED gw_partition_info info_of(const gw_partition* partition) {
   gw_partition_info info;
   gw_partition_info_init(&info, sizeof info);
@@ -56,7 +56,7 @@ static void partitions_are_lists_of_workers_in_a_grid(void** state) {
   run_ranks(6, geometry, NULL);
 }
 
-/* A number for each rank and place. */
+/* A number for each rank and element. */
 static double value(int32_t rank, int64_t i) {
   return (double)((rank + 3) * (i + 1) * 7919 % 2003) / 1000 - 1;
 }
@@ -76,7 +76,7 @@ static void all_gather(rank* me) {
   gw_movement* gather = NULL;
   EXPECT_OK(gw_movement_create(grid, NULL, GW_MOVEMENT_ALL_GATHER, &options, &gather));
   gw_partition_release(all);
-  gw_partition_release(grid); /* the movement keeps what it needs */
+  gw_partition_release(grid); /* the movement keeps its partitions */
   EXPECT(gw_movement_retain(gather) == gather);
   gw_movement_release(gather);
 
@@ -88,7 +88,7 @@ static void all_gather(rank* me) {
   EXPECT_OK(gw_view_set(&in, x, local, 2, GW_F64));
   EXPECT_STATUS(gw_movement_backward(gather, &in, NULL, &back), GW_E_INVALID_STATE, "no forward has run");
   EXPECT_STATUS(gw_movement_forward(gather, me->index == 1 ? NULL : &in, NULL, &joined),
-                GW_E_INVALID_ARGUMENT, "input is null"); /* on all ranks */
+                GW_E_INVALID_ARGUMENT, "input is null"); /* refused on all ranks */
   EXPECT_OK(gw_movement_forward(gather, &in, NULL, &joined));
   EXPECT_OK(gw_tensor_view(joined, &out));
   EXPECT(out.ndim == 2 && out.shape[0] == 7 && out.shape[1] == 12 && out.dtype == GW_F64);
@@ -122,7 +122,7 @@ static void all_gather_joins_and_backward_sums(void** state) {
   run_ranks(6, all_gather, NULL);
 }
 
-/* Every kind once, from workers 0, 1 to all four; the others are inactive and pass nothing. */
+/* Runs every kind of movement once, from workers 0 and 1 to all four. Inactive workers pass nothing. */
 static void each_kind(rank* me) {
   const int32_t two[] = {0, 1}, column[] = {2, 1}, square[] = {2, 2}, axis = 0;
   const int64_t one[] = {1, 2}, none[] = {0};
@@ -137,7 +137,8 @@ static void each_kind(rank* me) {
   EXPECT_OK(gw_view_set(&empty, NULL, none, 1, GW_F64));
   const struct {
     gw_movement_kind kind;
-    int joint, back; /* between the two partitions, from the larger one */
+    /* Whether it is between the two partitions, and then from the larger one. */
+    int joint, back;
     int64_t count[4];
     double first[4];
   } rows[] = {{GW_MOVEMENT_ALL_GATHER, 0, 0, {4, 4, 0, 0}, {0, 0, 0, 0}},

@@ -1,5 +1,6 @@
-/* The parts of a parameter: values and gradients, local and whole, and what an export of them keeps. Run a
- * second time with private shards (GANGWAY_SHARED_REGIONS=0), where whole values are gathered copies. */
+/* The parts of a parameter: values and gradients, local and whole, and what an export keeps alive. The suite
+ * runs a second time with private shards (GANGWAY_SHARED_REGIONS=0), where whole values are gathered
+ * copies. */
 #include "dlpack.h"
 #include "models.h"
 
@@ -10,7 +11,7 @@ static int regions(const rank* me) {
   return me->size > 1 && !on_gpus(test_device()) && (setting == NULL || strcmp(setting, "0") != 0);
 }
 
-/* Parameters w [5, 2] and never [3] of ones, and a frozen one; in `dtype`. */
+/* Parameters w [5, 2] and never [3] of ones, and a frozen one, all in `dtype`. */
 static gw_status make_group(gw_gangs* gangs, gw_strategy strategy, gw_dtype dtype,
                             gw_shard_group** out_group) {
   static const char* const names[3] = {"w", "never", "frozen"};
@@ -54,7 +55,8 @@ static void all_become(const gw_view* view, double value) {
 
 /* --- gradients --- */
 
-/* Gradients add, in every dtype, as sums over the ranks; the update empties them. user: the strategy. */
+/* Gradients of every dtype are added and summed over the ranks, and the update empties them. user: the
+ * strategy. */
 static void gradients_add(rank* me) {
   const gw_strategy strategy = *(const gw_strategy*)me->user;
   gw_gangs* gangs = NULL;
@@ -94,7 +96,7 @@ static void gradients_add(rank* me) {
     EXPECT_OK(gw_shard_group_reshard(g, NULL));
     EXPECT_STATUS(gw_shard_group_view(g, 0, GW_PART_FULL_GRADIENT, &view), GW_E_INVALID_STATE, "unshard");
     EXPECT_STATUS(gw_shard_group_view(g, 0, GW_PART_FULL_VALUE, &view), GW_E_INVALID_STATE, "unshard");
-    /* Twice: reductions add up, and what nobody wrote is zero. */
+    /* The sums are reduced twice: reductions add up, and a gradient that nobody wrote is zero. */
     for (int times = 1; times <= 2; ++times) {
       EXPECT_OK(gw_shard_group_reduce(g, NULL));
       EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_GRADIENT, &view));
@@ -108,7 +110,7 @@ static void gradients_add(rank* me) {
       for (int i = 0; times == 1 && i < 7; ++i) EXPECT_OK(gw_shard_group_add_gradient(g, 0, &gradient, NULL));
       EXPECT_OK(gw_shard_group_reshard(g, NULL));
     }
-    /* The local gradient is writable; the step takes what is there, and empties it. */
+    /* The local gradient is writable. The step uses what it contains, and empties it. */
     EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_GRADIENT, &view));
     all_become(&view, 3);
     EXPECT_OK(gw_optimizer_step(opt, NULL, NULL, NULL));
@@ -131,7 +133,7 @@ static void gradients_add_up_and_are_emptied_by_the_step(void** state) {
     for (int32_t n = 1; n <= 3; ++n) run_ranks(n, gradients_add, &s);
 }
 
-/* The same through a model's parameters. user: the strategy. */
+/* The same by a model's parameters. user: the strategy. */
 static void parameters_gradients(rank* me) {
   gw_gangs* gangs = NULL;
   gw_module* model = NULL;
@@ -161,7 +163,7 @@ static void parameters_gradients(rank* me) {
       gw_view gradient, value;
       EXPECT_OK(gw_module_parameter(model, i, &parameter));
       EXPECT_OK(gw_parameter_view(parameter, GW_PART_GRADIENT, &gradient));
-      EXPECT(all_are(&gradient, 0)); /* not what the step left there */
+      EXPECT(all_are(&gradient, 0)); /* the step has emptied it */
       EXPECT_OK(gw_parameter_view(parameter, GW_PART_VALUE, &value));
       EXPECT(elements(&gradient) == elements(&value));
       float before[kMost], after[kMost];
@@ -184,8 +186,8 @@ static void a_parameters_gradient_is_zero_after_a_step_and_writable(void** state
     for (int32_t n = 1; n <= most_ranks(); ++n) run_ranks(n, parameters_gradients, &s);
 }
 
-/* A whole gradient, where there is one outside of backward, is zero and not what the last microbatch left
- * there; what is added to it counts. user: the strategy. */
+/* A whole gradient that exists outside of backward is zero, not what the last microbatch left in it. What is
+ * added to it counts. user: the strategy. */
 static void whole_gradients(rank* me) {
   const gw_strategy strategy = *(const gw_strategy*)me->user;
   gw_gangs* gangs = NULL;
@@ -209,7 +211,8 @@ static void whole_gradients(rank* me) {
   EXPECT_OK(gw_sgd_create(model, NULL, &opt));
   EXPECT_OK(gw_train_step(model, opt, &b.batch, NULL, NULL, NULL));
   EXPECT_OK(gw_module_find_parameter(model, "lm_head.weight", &p));
-  const int stays = me->size == 1; /* else it is there from a backward to its reduction */
+  /* With several ranks it exists only from a backward to its reduction. */
+  const int stays = me->size == 1;
   const gw_status status = gw_parameter_view(p, GW_PART_FULL_GRADIENT, &whole);
   EXPECT(status == (stays ? GW_OK : GW_E_INVALID_STATE));
   if (stays) {
@@ -217,7 +220,8 @@ static void whole_gradients(rank* me) {
     set_at(&whole, 0, 3);
     EXPECT_OK(gw_parameter_tensor(p, GW_PART_FULL_GRADIENT, &kept));
     EXPECT_OK(gw_tensor_view(kept, &again));
-    EXPECT(again.data == whole.data && at(&again, 0) == 3); /* the first view has made it count */
+    /* the first view has made it part of the gradient */
+    EXPECT(again.data == whole.data && at(&again, 0) == 3);
     gw_tensor_release(kept);
     EXPECT_OK(gw_zero_grad(model, NULL));
     EXPECT_OK(gw_parameter_view(p, GW_PART_FULL_GRADIENT, &whole));
@@ -266,16 +270,16 @@ static void exports(rank* me) {
   struct DLManagedTensorVersioned *value = export_of(g, GW_PART_FULL_VALUE),
                                   *gradient = export_of(g, GW_PART_FULL_GRADIENT);
   EXPECT(value != NULL && gradient != NULL);
-  EXPECT((value->flags & 1) == (uint64_t)regions(me)); /* read-only: the pages are everybody's */
+  EXPECT((value->flags & 1) == (uint64_t)regions(me)); /* read-only, because all ranks share the pages */
   EXPECT((gradient->flags & 1) == 0);
   EXPECT(value->tensor.shape[0] == kRows && value->tensor.shape[1] == kColumns && all_are(&value->tensor, 1));
   all_become(&gradient->tensor, 5);
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
-  EXPECT(all_are(&value->tensor, 1) && all_are(&gradient->tensor, 5)); /* detached, not freed */
+  EXPECT(all_are(&value->tensor, 1) && all_are(&gradient->tensor, 5)); /* detached, but not freed */
   EXPECT_OK(gw_shard_group_reduce(g, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_GRADIENT, &view));
   EXPECT(all_are(&view, 5.0 * me->size)); /* what was written through the export counts */
-  /* Another round: the library does not use the exported buffers again. */
+  /* Second round: the library does not reuse the exported buffers. */
   EXPECT_OK(gw_shard_group_begin_update(g, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_VALUE, &own));
   all_become(&own, 9);
@@ -283,13 +287,13 @@ static void exports(rank* me) {
   EXPECT_OK(gw_shard_group_unshard(g, NULL, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_VALUE, &view));
   EXPECT(all_are(&view, 9));
-  /* One rank's whole value is the parameter itself, and so is a shared region's. */
+  /* The whole value of one rank, or of a shared region, is the parameter's own memory. */
   EXPECT(all_are(&value->tensor, regions(me) || me->size == 1 ? 9 : 1));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_GRADIENT, &view));
   EXPECT(all_are(&view, 0));
   EXPECT(all_are(&gradient->tensor, 5));
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
-  /* They outlive group and gangs. */
+  /* The exports outlive the group and the gangs. */
   gw_shard_group_release(g);
   gw_gangs_release(gangs);
   EXPECT(all_are(&value->tensor, regions(me) || me->size == 1 ? 9 : 1));
@@ -304,7 +308,7 @@ static void an_export_pins_its_buffer(void** state) {
   assert_refused(gw_shard_group_tensor(NULL, 0, GW_PART_VALUE, &tensor), "group is null");
 }
 
-/* Unshard into the caller's memory: a stable copy. */
+/* Unshards into the caller's memory, which gets a copy that stays valid. */
 static void copies(rank* me) {
   gw_gangs* gangs = NULL;
   gw_shard_group* g = NULL;

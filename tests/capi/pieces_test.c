@@ -1,5 +1,5 @@
-/* Parallelism piece by piece, and plans: rows as text, as structs and of a custom module; the same bits as gw_parallelize
- * gives; calls out of order. */
+/* Parallelism in single calls, with plans as text, as structs and of a custom module. The results have the
+ * same bits as those of gw_parallelize. Also calls out of order. */
 #include <math.h>
 
 #include "refusals.h"
@@ -8,7 +8,7 @@ enum { kRows = 4, kWidth = 6, kHidden = 8, kSteps = 3, kMost = kWidth * kHidden 
 
 static const char* const plan_text = "0 -> colwise\n1 -> rowwise\n";
 
-/* y = b(a(x)), with the plan of its children inside. */
+/* y = b(a(x)). The module has a plan for its children. */
 static gw_status same_shape(void* user, gw_call* call) { return (void)user, (void)call, GW_OK; }
 static gw_status two_forward(void* user, gw_call* call) {
   gw_view middle, y;
@@ -251,7 +251,7 @@ static void rows_that_do_not_fit(void** state) {
   ROW(gw_tensor_parallel(m, tp, NULL), NOT_SUPPORTED, "tp is 2, but there is no tensor parallel plan");
   t.rows = rows;
   plan_rows(rows);
-  assert_ok(gw_tensor_parallel(m, tp, &t)); /* nothing was changed */
+  assert_ok(gw_tensor_parallel(m, tp, &t)); /* the refused calls have changed nothing */
   gw_module_release(m);
   gw_gangs_release(tp);
   gw_gang_release(root);
@@ -292,7 +292,7 @@ static void calls_out_of_order(void** state) {
   assert_ok(gw_module_materialize(m, both, 1, 0));
   ROW(gw_tensor_parallel(m, both, NULL), INVALID_STATE, "gw_tensor_parallel comes before");
   ROW(gw_context_parallel(m, both, GW_CONTEXT_RING), INVALID_STATE, "gw_context_parallel comes before");
-  /* gw_parallelize does what is left. */
+  /* gw_parallelize does what has not been done yet. */
   assert_ok(gw_tensor_parallel(again, both, NULL));
   assert_ok(gw_recompute(again, GW_RECOMPUTE_SELECTIVE, 2, 1));
   gw_tensor_parallel_options t;
@@ -311,7 +311,7 @@ static void calls_out_of_order(void** state) {
   end_of_table();
 }
 
-/* A Llama over tp x cp by pieces: the losses of gw_parallelize. */
+/* A Llama over tp x cp in single calls has the losses of gw_parallelize. */
 static void llama_pieces(rank* me) {
   gw_gangs* gangs = NULL;
   double losses[2][2];
@@ -362,7 +362,7 @@ static void a_llama_by_pieces_has_the_losses_of_parallelize(void** state) {
   run_ranks(4, llama_pieces, NULL);
 }
 
-/* Sequences in chunks: the losses to rounding. A part has 2 tokens. */
+/* Sequences that travel in chunks give the same losses up to rounding. A part has 2 tokens. */
 static void llama_in_chunks(rank* me) {
   gw_gangs* gangs = NULL;
   double losses[2][2];

@@ -5,10 +5,10 @@
 
 enum { kMicrobatches = 4, kRows = 3 };
 
-/* Stage s multiplies by s + 2; two tensors go on: the values, and ids that have no gradient. */
+/* Stage s multiplies by s + 2. Two tensors go to the next stage: the values, and ids without a gradient. */
 static double factor(int32_t stage) { return stage + 2; }
 
-/* An input of the action, read on the host. */
+/* Reads an input of the action on the host. */
 static gw_status read_input(gw_pipeline* pipe, size_t index, void* to, size_t bytes) {
   gw_tensor *input = NULL, *copy = NULL;
   gw_view view;
@@ -133,7 +133,7 @@ static void what_is_wrong_is_told_to_all(void** state) {
   run_ranks(2, refused, NULL);
 }
 
-/* UNSHARD, RESHARD and REDUCE_GRAD frame the computations of each stage. */
+/* UNSHARD, RESHARD and REDUCE_GRAD surround the computations of each stage. */
 static void with_shard_actions(rank* me) {
   gw_pipeline_options options;
   gw_pipeline_options_init(&options, sizeof options);
@@ -179,26 +179,29 @@ static void released(rank* me) {
   EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
   gw_pipeline_action action;
   gw_pipeline_action_init(&action, sizeof action);
-  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* nobody leaves before all are here */
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* no rank leaves before all are here */
   if (me->index == 0) {
     EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
   } else {
     EXPECT_STATUS(gw_pipeline_next(pipe, NULL, &action), GW_E_ABORTED, "in the middle of a pass");
   }
   gw_pipeline_release(pipe);
-  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the caller's gang works on */
+  EXPECT_OK(gw_gang_barrier(me->gang, NULL)); /* the caller's gang goes on working */
 }
 static void a_rank_that_leaves_ends_the_pass_on_all_ranks(void** state) {
   (void)state;
   run_ranks(2, released, NULL);
 }
 
-/* The first rank leaves after its first message. What it sent before may arrive, or not. */
+/* The first rank destroys its pipeline after its first message. What it sent before may arrive or not. */
 typedef struct parting {
-  int before; /* it leaves before its peer asks for anything, else while the peer waits for the second message */
-  atomic_int second, asks, left; /* the peer wants the second one; waits for it; the first rank is gone */
+  /* Whether it leaves before its peer asks for anything; otherwise it leaves while the peer waits for the
+   * second message. */
+  int before;
+  /* The peer asks for the second message next; the peer waits for it; the first rank has left. */
+  atomic_int second, asks, left;
 } parting;
-/* Asked in waits. */
+/* The interrupt hook, which waits call. */
 static int32_t note_wait(void* user) {
   parting* const p = user;
   if (atomic_load(&p->second)) atomic_store(&p->asks, 1);
@@ -216,7 +219,7 @@ static void released_after_a_message(rank* me) {
   gw_pipeline* pipe = NULL;
   gw_pipeline_action action;
   gw_pipeline_action_init(&action, sizeof action);
-  const int64_t shape[] = {1 << 22}; /* long under way */
+  const int64_t shape[] = {1 << 22}; /* large, so that it is on its way for long */
   float* const x = calloc((size_t)shape[0], sizeof *x);
   gw_view out;
   EXPECT_OK(gw_view_set(&out, x, shape, 1, GW_F32));
@@ -287,7 +290,8 @@ static void a_thread_that_ends_in_a_pass_is_named(void** state) {
   for (int i = 0; i < 2; ++i) gw_pipeline_release(pipes[i]);
 }
 
-/* The second of two ranks holds its inputs over three passes, each of which has other values, and then longer than all. */
+/* The second of two ranks keeps its inputs over three passes with different values, and beyond the end of the
+ * pipeline. */
 enum { kHeldPasses = 3 };
 static void holds_inputs(rank* me) {
   gw_pipeline_options options;
@@ -304,7 +308,7 @@ static void holds_inputs(rank* me) {
       EXPECT_OK(gw_pipeline_next(pipe, NULL, &action));
       if (action.kind == GW_ACTION_END) break;
       const int at = pass * kMicrobatches + action.microbatch;
-      gw_pipeline_action again; /* refused, and the action's inputs are still there */
+      gw_pipeline_action again; /* is refused, and the action's inputs stay valid */
       gw_pipeline_action_init(&again, sizeof again);
       EXPECT_STATUS(gw_pipeline_next(pipe, NULL, &again), GW_E_INVALID_STATE, "done comes before next");
       EXPECT_REFUSED(gw_pipeline_input(pipe, action.input_count, &none), "inputs");

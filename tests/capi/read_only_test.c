@@ -1,5 +1,5 @@
-/* Whole values that processes share are read-only pages: as the output of a call they are refused, where a
- * write would end the process. */
+/* Whole values that processes share are read-only pages. A call refuses them as its output, where a write
+ * would end the process. */
 #include "testing.h"
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ static gw_status make_group(gw_gangs* gangs, gw_shard_group** out_group) {
   return gw_shard_group_create(gangs, "g", &p, 1, NULL, 1, out_group);
 }
 
-/* Every call that writes `shared`, over `me->gang`. Nothing is sent, so peers need not come. */
+/* Every call that would write to `shared`, over `me->gang`. Nothing is sent, so peers need not come. */
 static void outputs_are_refused(rank* me, void* shared) {
   float x[kCount * kRanks] = {0};
   void* outputs[kRanks] = {x, shared};
@@ -36,7 +36,7 @@ static void outputs_are_refused(rank* me, void* shared) {
   EXPECT_REFUSED(gw_gang_scatter(g, x, shared, kCount, GW_F32, 1 - me->index, NULL), said);
   EXPECT_REFUSED(gw_gang_all_to_all(g, x, shared, kCount / kRanks, GW_F32, NULL), said);
   EXPECT_REFUSED(gw_gang_recv(g, shared, kCount, GW_F32, 1 - me->index, NULL), said);
-  /* Its last element, too. */
+  /* Its last element alone is refused too. */
   EXPECT_REFUSED(gw_gang_recv(g, (float*)shared + kCount - 1, 1, GW_F32, 1 - me->index, NULL), said);
   EXPECT(work == NULL);
 }
@@ -57,7 +57,7 @@ static void full_values(rank* me) {
   EXPECT(gw_tensor_is_read_only(tensor) == 1);
   gw_tensor_release(tensor);
   outputs_are_refused(me, full.data);
-  /* A gang that has nothing to do with the group knows it, too. */
+  /* A gang that has nothing to do with the group refuses them too. */
   EXPECT_OK(gw_gang_create_fake(me->index, kRanks, NULL, &other));
   me->gang = other;
   outputs_are_refused(me, full.data);
@@ -65,9 +65,9 @@ static void full_values(rank* me) {
   gw_gang_release(other);
   if (me->failure[0] != '\0') return;
   EXPECT_OK(gw_shard_group_reshard(g, NULL));
-  gw_view_set(&into, full.data, &count, 1, GW_F32); /* the pages are still there */
+  gw_view_set(&into, full.data, &count, 1, GW_F32); /* the pages still exist */
   EXPECT_REFUSED(gw_shard_group_unshard(g, &into, NULL), "into[0] is an output, but read-only memory");
-  /* As inputs they are taken, and nothing is broken. */
+  /* As inputs they are allowed, and nothing is broken. */
   EXPECT_OK(gw_shard_group_unshard(g, NULL, NULL));
   EXPECT_OK(gw_shard_group_view(g, 0, GW_PART_FULL_VALUE, &full));
   EXPECT_OK(gw_gang_all_reduce(root, full.data, sum, kCount, GW_F32, GW_SUM, NULL));

@@ -1,4 +1,4 @@
-/* What models, sharding, optimizers and steps refuse on one rank. */
+/* Refusals of models, sharding, optimizers and steps on one rank. */
 #include "refusals.h"
 
 static gw_module* out;
@@ -81,7 +81,7 @@ static void options_of_parallelism(void** state) {
   ROW(SHARD(prefetch_forward, -1), INVALID_ARGUMENT, "prefetch_forward is -1");
   ROW(SHARD(prefetch_backward, -1), INVALID_ARGUMENT, "prefetch_backward is -1");
   ROW(gw_fully_shard(m, "model.blocks.*", NULL, NULL), NOT_FOUND, "model.blocks.*");
-  assert_ok(gw_parallelize(m, NULL, NULL)); /* nothing was changed */
+  assert_ok(gw_parallelize(m, NULL, NULL)); /* the refused calls have changed nothing */
   gw_module_release(m);
   end_of_table();
 }
@@ -175,7 +175,7 @@ static void training_over_a_fake_gang(void** state) {
   end_of_table();
 }
 
-/* Each names the call that lacks. */
+/* Each refusal names the missing call. */
 static void calls_out_of_order(void** state) {
   (void)state;
   gw_llama_options tied_options = small_llama();
@@ -269,7 +269,7 @@ static void steps(void** state) {
   ROW(gw_train_step(m, opt, NULL, NULL, NULL, NULL), INVALID_ARGUMENT, "batch is null");
   fill_batch(&b, 2, 0);
   ROW(gw_train_step(m, others, &b.batch, NULL, NULL, NULL), INVALID_ARGUMENT, "another model");
-  /* A larger struct whose tail this library does not know. */
+  /* A larger struct, with a field that this library does not know. */
   gw_step_options_init((gw_step_options*)(void*)tail, sizeof tail);
   tail[sizeof o + 3] = 1;
   ROW(gw_optimizer_step(opt, (const gw_step_options*)(const void*)tail, NULL, NULL), NOT_SUPPORTED,

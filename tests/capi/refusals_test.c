@@ -1,4 +1,4 @@
-/* What gangs, their collectives and meshes refuse. */
+/* Refusals of gangs, their collectives, and meshes. */
 #include "refusals.h"
 
 static gw_gang* gang;
@@ -57,7 +57,7 @@ static void options_of_a_gang(void** state) {
   end_of_table();
 }
 
-/* gw_gang_create with two variables set. */
+/* gw_gang_create with two environment variables set. */
 static gw_status in_environment(const char* a, const char* a_value, const char* b, const char* b_value) {
   setenv(a, a_value, 1);
   if (b != NULL) setenv(b, b_value, 1);
@@ -90,7 +90,7 @@ static void fake_gangs(void** state) {
   gw_gang_options meta = on("meta");
   gw_gang* f = fake(1, 2);
   float x[4] = {0}, y[4];
-  /* In this order: the size, the rank, the device. */
+  /* The checks have this order: the size, the rank, the device. */
   ROW(gw_gang_create_fake(5, 0, &meta, &gang), INVALID_ARGUMENT, "size");
   ROW(gw_gang_create_fake(0, -1, NULL, &gang), INVALID_ARGUMENT, "-1");
   ROW(gw_gang_create_fake(2, 2, &meta, &gang), INVALID_ARGUMENT, "rank");
@@ -112,7 +112,7 @@ static void collectives(void** state) {
   void* data = NULL;
   gw_bytes* bytes = NULL;
   gw_work* work = NULL;
-  /* Types and reductions. */
+  /* Dtypes and reductions. */
   ROW(gw_gang_all_reduce(g, i, i, 1, GW_I32, GW_MEAN, NULL), INVALID_ARGUMENT, "mean");
   ROW(gw_gang_all_reduce(g, x, y, 1, GW_F32, GW_REDUCE_NONE, NULL), INVALID_ARGUMENT, "none");
   ROW(gw_gang_all_reduce(g, x, y, 1, GW_F32, 6, NULL), INVALID_ARGUMENT, "unknown");
@@ -129,7 +129,7 @@ static void collectives(void** state) {
   ROW(gw_gang_all_reduce(g, x, y, SIZE_MAX / 2, GW_F32, GW_SUM, NULL), INVALID_ARGUMENT, "address");
   ROW(gw_gang_all_reduce(g, x, y, 1, GW_F32, GW_SUM, x), INVALID_ARGUMENT, "stream is not null");
   ROW(gw_gang_alloc(g, (size_t)1 << 62, &data), OUT_OF_MEMORY, NULL);
-  /* Roots and peers are relative to the gang, in [0, size). */
+  /* Roots and peers are ranks of the gang, in [0, size). */
   ROW(gw_gang_broadcast(g, x, y, 1, GW_F32, 2, NULL), INVALID_ARGUMENT, "2 is outside [0, 2)");
   ROW(gw_gang_broadcast(g, x, y, 1, GW_F32, -1, NULL), INVALID_ARGUMENT, "-1 is outside [0, 2)");
   ROW(gw_gang_reduce(g, x, y, 1, GW_F32, GW_SUM, 2, NULL), INVALID_ARGUMENT, "2 is outside [0, 2)");
@@ -157,7 +157,7 @@ static void sub_gangs_and_ends(void** state) {
   const int32_t twice[3] = {1, 0, 1}, both[3] = {0, 7, 0}, size[2] = {0, 4}, negative[2] = {3, -1},
                 good[2] = {0, 1};
   ROW(gw_gang_create_gang(g, twice, 3, &gang), INVALID_ARGUMENT, "rank 1");
-  ROW(gw_gang_create_gang(g, both, 3, &gang), INVALID_ARGUMENT, "rank 0"); /* duplicates come first */
+  ROW(gw_gang_create_gang(g, both, 3, &gang), INVALID_ARGUMENT, "rank 0"); /* duplicates are checked first */
   ROW(gw_gang_create_gang(g, size, 2, &gang), INVALID_ARGUMENT, "4");
   ROW(gw_gang_create_gang(g, negative, 2, &gang), INVALID_ARGUMENT, "-1");
   ROW(gw_gang_create_gang(g, good, 0, &gang), INVALID_ARGUMENT, "empty");

@@ -1,4 +1,5 @@
-/* A caller's stream in every call that takes one and no gang: CPUs have none and refuse it on every rank; GPUs run on it. */
+/* A caller's stream in every call that takes a stream and no gang. CPUs have no streams, so every rank
+ * refuses it there. GPUs run on it. */
 #include "models.h"
 
 typedef struct scene {
@@ -10,7 +11,7 @@ typedef struct scene {
   gw_frame* frame;
   gw_parameter* parameter;
   small_batch b;
-  void* given; /* what the call gets */
+  void* given; /* the stream that the call gets */
 } scene;
 
 static gw_status train(scene* s) {
@@ -74,7 +75,7 @@ static gw_status update(scene* s) {
   return status == GW_OK ? gw_shard_group_end_update(s->group, s->given) : status;
 }
 
-/* `one`: one rank's refusal is everybody's. */
+/* `one`: all ranks get the refusal of one rank. */
 static const struct {
   const char* name;
   gw_status (*run)(scene*);
@@ -96,7 +97,7 @@ static const struct {
 
 static void* own_stream(rank* me) {
   void *data = NULL, *stream = NULL;
-  if (!on_gpus(test_device())) return me; /* some pointer */
+  if (!on_gpus(test_device())) return me; /* any pointer */
   if (gw_gang_alloc(me->gang, 1, &data) != GW_OK) return NULL;
   const int32_t device = place_of(me->gang, data).device_id;
   gw_gang_free(me->gang, data);
@@ -137,7 +138,7 @@ static void every_call(rank* me) {
       return;
     }
     s.given = NULL;
-    EXPECT_OK(kCalls[i].run(&s)); /* on the rank's own */
+    EXPECT_OK(kCalls[i].run(&s)); /* on the rank's own stream */
   }
   gw_parameter_release(s.parameter);
   gw_module_release(of_group);
@@ -152,7 +153,7 @@ static void a_callers_stream_is_used_or_refused(void** state) {
   for (int32_t n = 1; n <= 2; ++n) run_ranks(n, every_call, NULL);
 }
 
-/* Collectives refuse it on the rank that has it; its peers need not come. */
+/* A collective refuses the stream on the rank that passes it. Its peers need not come. */
 static void collective(rank* me) {
   void* const stream = own_stream(me);
   void *data = NULL, *other = NULL;

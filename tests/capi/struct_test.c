@@ -1,5 +1,6 @@
-/* Sized structs: every one with struct_size 0, too small, exact, 8 bytes more of zeros, 8 bytes more with one
- * set. Inputs are refused or read; results get what the caller has room for. */
+/* Every sized struct with struct_size 0, too small, exact, with 8 more bytes of zeros, and with 8 more bytes
+ * of which one is set. Calls refuse or read input structs, and fill as much of a result struct as the caller
+ * has room for. */
 #include "models.h"
 
 typedef struct matrix {
@@ -16,8 +17,8 @@ typedef struct matrix {
 
 static matrix m;
 
-/* Each gives `x` (a struct that begins with its size) to a call that reads it, and drops what the call made.
- */
+/* Each function passes `x` (a struct that begins with its size) to a call that reads it, and releases what
+ * the call made. */
 static gw_status gang_options(void* x) {
   gw_gang* gang = NULL;
   const gw_status status = gw_gang_create(x, &gang);
@@ -158,7 +159,7 @@ static gw_status generate_options(void* x) {
 static gw_status save_options(void* x) { return gw_module_save(m.model, "/tmp/gangway-struct-test", x); }
 static gw_status load_options(void* x) { return gw_module_load(m.model, "/tmp/gangway-struct-test", x); }
 
-/* What a default does not have. */
+/* What the defaults of a struct do not have. */
 static void need_callbacks(void* x) {
   line l;
   gw_custom_options c;
@@ -267,7 +268,7 @@ static const struct {
               INPUT(save_options, save_options, NULL),
               INPUT(load_options, load_options, NULL)};
 
-/* A block of exactly `size` bytes, so that the address sanitizer sees a read past it. */
+/* Allocates exactly `size` bytes, so that the address sanitizer notices a read after them. */
 static char* made(size_t i, size_t size) {
   char* x = malloc(size);
   memset(x, 0xee, size);
@@ -282,28 +283,30 @@ static void inputs_of_every_size(void** state) {
     print_message("%s\n", inputs[i].name);
     char* x = made(i, exact + 8);
     assert_int_equal(*(size_t*)x, exact + 8);
-    for (size_t at = exact; at < exact + 8; ++at) assert_int_equal(x[at], 0); /* init zeroes all of it */
+    /* init sets all of it to zero */
+    for (size_t at = exact; at < exact + 8; ++at) assert_int_equal(x[at], 0);
     if (inputs[i].need != NULL) inputs[i].need(x);
-    assert_ok(inputs[i].call(x)); /* a larger caller whose tail is zero */
+    assert_ok(inputs[i].call(x)); /* a larger caller, whose additional fields are zero */
     x[exact + 7] = 1;
     assert_refused_as(inputs[i].call(x), GW_E_NOT_SUPPORTED, "sets a field at byte");
     x[exact + 7] = 0;
-    for (size_t bad = 0; bad < 16; ++bad) { /* zero, and too small for the two first fields */
+    for (size_t bad = 0; bad < 16; ++bad) { /* zero, and too small for the first two fields */
       *(size_t*)x = bad;
       assert_refused(inputs[i].call(x), "struct_size is");
     }
-    *(size_t*)x = (size_t)0xeeeeeeeeeeeeeeee; /* never set up */
+    *(size_t*)x = (size_t)0xeeeeeeeeeeeeeeee; /* no init has set it up */
     assert_refused(inputs[i].call(x), "struct_size is");
     free(x);
     x = made(i, exact);
     if (inputs[i].need != NULL) inputs[i].need(x);
     assert_ok(inputs[i].call(x));
-    /* Extensions are not known. */
+    /* Unknown extensions are refused. */
     gw_ext ext = {7, 0, NULL};
     ((gw_save_options*)x)->next = &ext;
     assert_refused_as(inputs[i].call(x), GW_E_NOT_SUPPORTED, "extension of kind 7");
     free(x);
-    /* An older, smaller caller of every size: the rest is as before, so only what it must give may lack. */
+    /* An older caller of each smaller size: the missing fields have their defaults, so only a required field
+     * may be missing. */
     for (size_t size = 16; size < exact; size += 8) {
       x = made(i, size);
       const gw_status status = inputs[i].call(x);
@@ -323,7 +326,7 @@ static const struct {
 #include "reserved.inc"
 };
 
-/* A later level may give the field a name: what an older library does not know it refuses. */
+/* A later level may give a reserved field a name. An older library refuses what it does not know. */
 static void a_reserved_field_that_is_set_is_refused(void** state) {
   (void)state;
   for (size_t r = 0; r < sizeof reserved / sizeof *reserved; ++r) {
@@ -348,7 +351,7 @@ static gw_status traffic(void* x) { return gw_gang_get_traffic(m.gang, x); }
 static gw_status parameter_info(void* x) { return gw_parameter_describe(m.parameter, x); }
 static gw_status partition_info(void* x) { return gw_partition_describe(m.partition, x); }
 static gw_status pipeline_info(void* x) { return gw_pipeline_describe(m.pipeline, x); }
-/* A forward and a backward in turn; the end of the pass between them is not looked at. */
+/* A forward and a backward in turn. The action at the end of the pass is skipped. */
 static gw_status pipeline_action(void* x) {
   static int done = 0;
   gw_pipeline_action over;
@@ -372,7 +375,7 @@ static const struct {
   size_t size;
   void (*init)(void*, size_t);
   gw_status (*call)(void*);
-  size_t offset; /* of a field that the call makes non-zero */
+  size_t offset; /* of a field that the call sets to another value than zero */
 } outputs[] = {INPUT(gang_traffic, traffic, offsetof(gw_gang_traffic, calls)),
                INPUT(parameter_info, parameter_info, offsetof(gw_parameter_info, name)),
                INPUT(partition_info, partition_info, offsetof(gw_partition_info, active)),
@@ -397,7 +400,8 @@ static void results_of_every_size(void** state) {
       for (size_t at = exact; at < size; ++at) assert_int_equal(x[at], 0);
       free(x);
     }
-    /* 8 bytes more that are not zero: a result is written, not read, and what the library does not know stays. */
+    /* With 8 more bytes that are not zero: the call only writes a result, and leaves what the library does
+     * not know unchanged. */
     char* x = malloc(exact + 8);
     outputs[i].init(x, exact + 8);
     memset(x + exact, 0x5a, 8);
@@ -418,7 +422,7 @@ static void results_of_every_size(void** state) {
   assert_int_equal(gw_last_error(&small), GW_E_INVALID_ARGUMENT);
 }
 
-/* Arrays step by the first one's size; all are equal. */
+/* Arrays use the size of their first element as their step. All elements have the same size. */
 static void arrays_step_by_the_first_size(void** state) {
   (void)state;
   struct {
@@ -457,7 +461,8 @@ static const struct {
                {OBJECT(custom_options, custom_options, need_callbacks)},
                {OBJECT(init_options, init_options, NULL)}};
 
-/* Struct i of `size` bytes, in room for `exact + 8`, with an object that counts its calls of free in `freed`. */
+/* Sets up struct i of `size` bytes in a block of `exact + 8`, with a user whose frees are counted in
+ * `freed`. */
 static void put_object(size_t i, char* x, size_t size, int* freed) {
   void (*const count)(void*) = count_free;
   memset(x, 0xee, objects[i].in.size + 8);
@@ -468,8 +473,8 @@ static void put_object(size_t i, char* x, size_t size, int* freed) {
   *freed = 0;
 }
 
-/* Whatever becomes of the call, and whichever size the caller's struct has, as soon as it reaches free_user. One that no
- * _init has seen may hold anything: its free function is left alone. */
+/* The user is freed once whatever the call returns, and for every struct size that includes free_user. A
+ * struct that no _init has set up may contain anything, so its free function is not called. */
 static void objects_of_structs_of_every_size_are_freed_once(void** state) {
   (void)state;
   for (size_t i = 0; i < sizeof objects / sizeof *objects; ++i) {
@@ -482,7 +487,7 @@ static void objects_of_structs_of_every_size_are_freed_once(void** state) {
     for (size_t size = 16; size <= exact + 8; size += 8) {
       const int reached = size >= objects[i].free_user + sizeof(gw_free_fn);
       put_object(i, x, size, &freed);
-      memset(x + exact, 0, 8); /* a newer caller's field, not set */
+      memset(x + exact, 0, 8); /* a newer caller's field, which is not set */
       const gw_status status = objects[i].in.call(x);
       if (reached) assert_int_equal(status, GW_OK);
       assert_int_equal(freed, reached);

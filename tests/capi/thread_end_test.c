@@ -1,4 +1,4 @@
-/* A thread that ends, or is cancelled, in a callback: the process goes on, and peers are told. */
+/* A thread that ends, or is cancelled, in a callback. The process goes on, and peers get an error. */
 #include <gangway/gangway.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ static int32_t ends_thread(void* user) {
 static int32_t cancels_and_stops(void* user) {
   (void)user;
   pthread_cancel(pthread_self());
-  sleep(0); /* where it would act, if it did not wait for the call's end */
+  sleep(0); /* the thread would end here if cancellation did not wait for the end of the call */
   return 1;
 }
 
@@ -72,10 +72,10 @@ static const char* const kPlaces[] = {"nowhere", "accepts_dtype",  "fill",      
                                       "forward", "backward_input", "backward_weight"};
 
 typedef struct {
-  line l; /* the callbacks' user */
+  line l; /* the user of the callbacks */
   enum place end_in;
   int by_hand;
-  gw_gang* gang; /* null: one rank alone */
+  gw_gang* gang; /* null: the rank is alone */
   gw_gangs* gangs;
   gw_module* model;
   gw_optimizer* optimizer;
@@ -141,7 +141,7 @@ static gw_status set_up(scene* s) {
   gw_parallel_options_init(&o, sizeof o);
   gw_shard_options_init(&shard, sizeof shard);
   o.shard = &shard;
-  shard.strategy = GW_NO_SHARD; /* the initialiser runs on every rank */
+  shard.strategy = GW_NO_SHARD; /* so that the initializer runs on every rank */
   if (status == GW_OK) status = gw_parallelize(s->model, s->gangs, &o);
   if (status == GW_OK) status = gw_sgd_create(s->model, NULL, &s->optimizer);
   if (status == GW_OK) status = gw_frame_create(s->model, NULL, &s->frame);
@@ -190,7 +190,7 @@ static void one_rank_works_on(enum place place, int by_hand) {
   scene s;
   pthread_t thread;
   memset(&s, 0, sizeof s);
-  if (on_gpus(test_device())) s.gang = alone(); /* else none: the environment's */
+  if (on_gpus(test_device())) s.gang = alone(); /* otherwise the environment decides */
   s.by_hand = by_hand;
   s.end_in = place;
   assert_int_equal(pthread_create(&thread, NULL, live, &s), 0);

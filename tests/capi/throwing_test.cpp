@@ -1,4 +1,5 @@
-// A C++ exception of a callback becomes a status and a text, on its own rank and on those that wait for it.
+// A C++ exception in a callback becomes a status and a text, on its own rank and on the ranks that wait for
+// it.
 #include <gangway/gangway.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +54,7 @@ enum class At { forward, backward_input, backward_weight };
 constexpr At kAt[] = {At::forward, At::backward_input, At::backward_weight};
 constexpr const char* kNames[] = {"forward", "backward_input", "backward_weight"};
 
-// Who throws what; kind 0: nothing.
+// Throws in one callback; kind 0 throws nothing.
 struct Thrower {
   int kind = 0;
   At at = At::forward;
@@ -111,7 +112,7 @@ struct Outcome {
   std::string text;
 };
 
-// One rank's model and what it needs for a step.
+// The model of one rank, and what it needs for a step.
 struct Trainee {
   Thrower thrower;
   gw_module* model = throwing_module(&thrower);
@@ -156,7 +157,7 @@ struct Trainee {
   }
 };
 
-// One good step, then one in which rank 0's callback throws.
+// Trains one good step, and one in which the callback of rank 0 throws.
 Outcome train(gw_gang* gang, const Thrower& thrower, bool by_hand) {
   Outcome outcome;
   Trainee trainee(gang, outcome);
@@ -196,7 +197,7 @@ TEST(Throwing, ACustomModuleReachesEveryRank) {
       for (const int ranks : {1, 2, 3}) expect_to_reach_every_rank(ranks, thrown, at, ranks == 2);
 }
 
-// Asked in the check phase of gw_parallelize.
+// gw_parallelize asks the callback in its check phase.
 TEST(Throwing, AQuestionForADtypeIsRefusedOnEveryRank) {
   const std::vector<gw_gang*> gangs = thread_gangs(2);
   Outcome outcomes[2];
@@ -233,12 +234,12 @@ TEST(Throwing, AQuestionForADtypeIsRefusedOnEveryRank) {
     EXPECT_EQ(outcomes[r].set_up, GW_OK);
     EXPECT_EQ(outcomes[r].first, GW_E_INTERNAL) << outcomes[r].text;
     EXPECT_NE(outcomes[r].text.find("accepts_dtype"), std::string::npos) << outcomes[r].text;
-    EXPECT_EQ(outcomes[r].second, GW_OK);  // the gang works on
+    EXPECT_EQ(outcomes[r].second, GW_OK);  // the gang goes on working
     gw_gang_release(gangs[r]);
   }
 }
 
-// A fill that throws on one rank is an agreed refusal.
+// All ranks agree on the refusal if a fill function throws on one rank.
 TEST(Throwing, AnInitialiserIsRefusedOnEveryRank) {
   const std::vector<gw_gang*> gangs = thread_gangs(2);
   Outcome outcomes[2];
@@ -274,7 +275,7 @@ TEST(Throwing, AnInitialiserIsRefusedOnEveryRank) {
     EXPECT_EQ(outcomes[r].set_up, GW_OK);
     EXPECT_EQ(outcomes[r].first, GW_E_INTERNAL);
     EXPECT_NE(outcomes[r].text.find("no numbers here"), std::string::npos) << outcomes[r].text;
-    EXPECT_EQ(outcomes[r].second, GW_OK);  // the gang works on
+    EXPECT_EQ(outcomes[r].second, GW_OK);  // the gang goes on working
     EXPECT_EQ(freed[r], 1);
     gw_gang_release(gangs[r]);
   }
@@ -282,7 +283,7 @@ TEST(Throwing, AnInitialiserIsRefusedOnEveryRank) {
 
 // --- stores and allocators
 
-// A store whose put throws so many times on the rank that holds it.
+// A store whose put throws `times` times on the rank that owns it.
 struct ThrowingStore {
   std::mutex* lock;
   std::map<std::string, std::string>* values;
@@ -318,7 +319,7 @@ gw_store* store_of(ThrowingStore& own) {
   return store;
 }
 
-// Rank 1's first put throws: it says so to rank 0 by its second.
+// Rank 1's first put throws, and rank 1 reports that to rank 0 with its second put.
 TEST(Throwing, AStoreIsToldToTheOtherRank) {
   for (const Thrown& thrown : kThrown) {
     std::mutex lock;
@@ -379,7 +380,7 @@ TEST(Throwing, AnAllocatorIsAnErrorAndTheNextCallWorks) {
     throws_now = 0;
     EXPECT_EQ(gw_module_materialize(other, nullptr, 1, GW_F32), GW_OK) << last_error().message;
     throws_now = thrown.kind;
-    gw_module_release(other);  // each block is freed, and throws
+    gw_module_release(other);  // frees each block, which throws
     throws_now = 0;
     gw_module_release(model);
   }

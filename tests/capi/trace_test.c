@@ -1,4 +1,4 @@
-/* Traces: what the files of a run say. tests/tools/trace_test.sh reads them as JSON. */
+/* The contents of trace files. tests/tools/trace_test.sh reads the files as JSON. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 
 static char folder[64];
 
-/* The whole file, which the caller frees; null: there is none. */
+/* The whole file of a rank, which the caller frees; null if it does not exist. */
 static char* content_of(int32_t rank) {
   char path[128];
   snprintf(path, sizeof path, "%s/rank-%d.json", folder, (int)rank);
@@ -24,7 +24,7 @@ static int count_of(const char* content, const char* word) {
   return count;
 }
 
-/* Over pp, two microbatches in each of two steps, of which the first is traced. */
+/* Trains over pp, with two microbatches in each of two steps. Only the first step is traced. */
 static void train(rank* me) {
   gw_mesh_options mesh;
   gw_mesh_options_init(&mesh, sizeof mesh);
@@ -76,10 +76,10 @@ static void each_rank_tells_what_it_did(void** state) {
     assert_non_null(content);
     assert_int_equal(strncmp(content, "[\n{", 3), 0);
     assert_string_equal(content + strlen(content) - 3, "\n]\n");
-    /* The step that was traced and no other. */
+    /* It contains the traced step and no other. */
     assert_int_equal(count_of(content, "\"name\": \"train_step\""), 1);
     assert_int_equal(count_of(content, "\"name\": \"update\""), 1);
-    /* This rank's stage, both microbatches, forward and backward, and no other stage's. */
+    /* It contains both microbatches of this rank's stage, forward and backward, and no other stage. */
     for (int m = 0; m < 2; ++m)
       for (int kind = 0; kind < 2; ++kind)
         for (int stage = 0; stage < 2; ++stage) {
@@ -87,13 +87,13 @@ static void each_rank_tells_what_it_did(void** state) {
           snprintf(action, sizeof action, "\"name\": \"%d%c%d\", \"cat\": \"compute\"", stage, "FB"[kind], m);
           assert_int_equal(count_of(content, action), stage == r);
         }
-    /* This rank's layer computes once for each microbatch, and so does each of its halves in backward. */
+    /* This rank's layer computes once for each microbatch, and so does each half of its backward. */
     char name[80];
     snprintf(name, sizeof name, "\"name\": \"model.layers.%d.self_attn.q_proj\"", (int)r);
     assert_int_equal(count_of(content, name), 2 * 3);
     snprintf(name, sizeof name, "\"name\": \"model.layers.%d.", 1 - (int)r);
     assert_int_equal(count_of(content, name), 0);
-    /* What goes between the stages, each with a begin and an end. */
+    /* It contains the messages between the stages, each with a begin and an end. */
     assert_int_equal(count_of(content, r == 0 ? "\"name\": \"send\"" : "\"name\": \"recv\"") / 2 >= 2, 1);
     assert_int_equal(count_of(content, "\"ph\": \"b\""), count_of(content, "\"ph\": \"e\""));
     assert_true(count_of(content, "\"channel\": \"control\"") > 0);
@@ -132,12 +132,12 @@ static void a_second_trace_has_a_file_of_its_own(void** state) {
 
 static void refused(rank* me) {
   EXPECT_REFUSED(gw_gang_begin_trace(me->gang, NULL), "the folder's name is empty");
-  /* One rank cannot write: none traces. */
+  /* One rank cannot write, so no rank traces. */
   EXPECT_STATUS(gw_gang_begin_trace(me->gang, me->index == 1 ? "/dev/null/x" : folder), GW_E_IO,
                 "/dev/null/x");
   EXPECT_OK(gw_gang_begin_trace(me->gang, folder));
   EXPECT_OK(gw_gang_end_trace(me->gang));
-  gw_gang* part = NULL; /* its ranks are numbered anew */
+  gw_gang* part = NULL; /* its ranks have other numbers than those of the root */
   EXPECT_OK(gw_gang_split(me->gang, me->index, 0, &part));
   EXPECT_REFUSED(gw_gang_begin_trace(part, folder), "is no root gang");
   gw_gang_release(part);
@@ -148,14 +148,15 @@ static void a_refusal_is_heard_by_all(void** state) {
   (void)state;
   make_folder();
   run_ranks(2, refused, NULL);
-  for (int r = 0; r < 2; ++r) { /* of the trace that was begun, under the first name */
+  /* Of the trace that was begun, under the first name. */
+  for (int r = 0; r < 2; ++r) {
     char* content = content_of(r);
     assert_non_null(content);
     assert_string_equal(content + strlen(content) - 3, "\n]\n");
     free(content);
   }
   remove_folder(2);
-  assert_int_equal(access(folder, F_OK), -1); /* nothing else was in it */
+  assert_int_equal(access(folder, F_OK), -1); /* the folder contained nothing else */
 }
 
 int main(void) {

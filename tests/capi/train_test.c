@@ -34,14 +34,14 @@ static void tear_down(setup* s) {
 
 enum { kSteps = 4 };
 
-/* The losses of some steps over the same six rows, whatever the number of ranks; user: losses [kSteps + 1].
- */
+/* Computes the losses of some steps over the same six rows on any number of ranks. user: losses [kSteps +
+ * 1]. */
 static void trains(rank* me) {
   setup s;
   small_batch b;
   EXPECT_OK(set_up(me, &s, NULL));
   const int64_t rows = 6 / me->size;
-  /* Six rows do not fit small_batch with one rank: two microbatches of three steps the same way. */
+  /* Six rows do not fit into small_batch on one rank, so the rows are in an array of their own. */
   int64_t tokens[6 * 4];
   fill_batch(&b, 1, 0);
   for (int64_t i = 0; i < rows * 4; ++i) tokens[i] = (me->index * rows * 4 + i) * 3 % 11;
@@ -57,15 +57,15 @@ static void trains(rank* me) {
   for (int step = 0; step < kSteps; ++step) {
     EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, &o, NULL, &r));
     losses[step] = r.loss;
-    EXPECT(r.weight == 18 && r.skipped == 0 && r.skip_reason == GW_SKIP_NONE); /* three labels a row */
+    EXPECT(r.weight == 18 && r.skipped == 0 && r.skip_reason == GW_SKIP_NONE); /* three labels per row */
     EXPECT(r.grad_norm > 0 && r.seconds > 0 && r.tokens_per_second > 0 && r.lr == 0.01);
   }
   EXPECT_OK(gw_eval_step(s.model, &b.batch, NULL, NULL, &r));
   losses[kSteps] = r.loss;
-  EXPECT(r.grad_norm == -1); /* not taken */
+  EXPECT(r.grad_norm == -1); /* was not computed */
   EXPECT(losses[kSteps] < losses[0] && fabs(losses[0] - log(11)) < 0.1);
-  EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, NULL)); /* no result wanted */
-  /* Text, the same on every rank. */
+  EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, NULL)); /* without a result */
+  /* Generated text, which is the same on every rank. */
   gw_generate_options g;
   gw_generate_options_init(&g, sizeof g);
   g.token_count = 5;
@@ -97,7 +97,8 @@ static void training_gives_the_same_losses_on_any_mesh(void** state) {
   }
 }
 
-/* Bad arguments of one rank: code and text on every rank, and training goes on. */
+/* Bad arguments of one rank are refused on every rank with that rank's code and text, and training goes
+ * on. */
 static void refused_steps(rank* me) {
   setup s;
   small_batch b;
@@ -146,7 +147,7 @@ static void refused_steps(rank* me) {
   EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, out, 64, last ? NULL : &count),
                  "out_count is null");
   EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, &r));
-  /* No label counts anywhere: nothing is changed. */
+  /* If no label on any rank counts, the step changes nothing. */
   for (int i = 0; i < 8; ++i) b.tokens[i] = 1;
   int64_t labels[8];
   for (int i = 0; i < 8; ++i) labels[i] = -100;
@@ -162,8 +163,7 @@ static void one_ranks_bad_argument_comes_back_on_every_rank(void** state) {
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, refused_steps, NULL);
 }
 
-/* --- custom modules
- * ------------------------------------------------------------------------------------------------- */
+/* --- custom modules --- */
 
 typedef struct line_setup {
   setup s;
@@ -219,9 +219,12 @@ static void failing_callback(rank* me) {
                 "line");
   EXPECT(strstr(last_error().message, "line") != NULL);
   EXPECT(strstr(last_error().message, which == 1 ? "forward" : "backward_input") != NULL);
-  if (me->size > 1) { /* The step's gangs are broken, with the same text. */
+  if (me->size > 1) {
+    /* The gangs of the step are broken, with the same text. */
     EXPECT(gw_gang_async_error(t.root) != GW_OK && strstr(last_error().message, "line") != NULL);
-  } else { /* A rank that is alone works on. Each step takes the same off: the failed one left no gradient. */
+  } else {
+    /* A rank that is alone goes on working. Each step lowers the loss equally: the failed one has left no
+     * gradient. */
     t.l.fail_forward = t.l.fail_backward = GW_OK;
     EXPECT_OK(gw_gang_async_error(t.root));
     EXPECT_OK(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, &r));
@@ -247,11 +250,11 @@ static void wrong_weight(rank* me) {
   const int64_t shape[1] = {3};
   gw_view view;
   gw_batch b = line_batch(x, shape, &view);
-  b.weight = me->index == me->size - 1 ? 2 : 3; /* its loss says 3 */
+  b.weight = me->index == me->size - 1 ? 2 : 3; /* its loss has weight 3 */
   EXPECT_REFUSED(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, NULL), "the batch has 2");
   b.weight = 3;
   EXPECT_OK(gw_train_step(t.s.model, t.s.opt, &b, NULL, NULL, NULL));
-  /* Seeds differ by data coordinate and repeat over steps only by intent. */
+  /* Seeds differ between data-parallel ranks, and repeat over steps only if the caller wants it. */
   double sum = 0;
   EXPECT_OK(gw_gang_all_sum(me->gang, (double)(t.l.seed >> 12), &sum));
   EXPECT(me->size == 1 || sum != (double)(t.l.seed >> 12) * me->size);
@@ -302,7 +305,7 @@ static void nulls_are_refused(void** state) {
   gw_generate_options_init(NULL, 0);
 }
 
-/* Columns [1, 5) of rows of six: what slices of a longer array look like. */
+/* Columns [1, 5) of rows of six, as slices of a longer array are. */
 static void a_batch_may_be_cut_out_of_a_longer_array(void** state) {
   (void)state;
   gw_module* model = materialized_llama();

@@ -74,7 +74,7 @@ static void bad_views_are_refused(void** state) {
   assert_refused((view = good, gw_tensor_copy(&view, &tensor)), "-3");
   shape[0] = INT64_MAX;
   assert_refused((view = good, gw_tensor_copy(&view, &tensor)), "elements");
-  shape[0] = 0; /* nothing to point at */
+  shape[0] = 0; /* there is nothing to point at */
   assert_ok((view = good, view.data = NULL, gw_tensor_copy(&view, &tensor)));
   assert_ok(gw_tensor_view(tensor, &view));
   assert_int_equal(view.shape[0], 0);
@@ -110,7 +110,7 @@ static void dlpack_in_keeps_and_deletes_once(void** state) {
   struct DLManagedTensorVersioned* out = NULL;
   assert_ok(gw_tensor_to_dlpack(tensor, &out));
   gw_tensor_release(tensor);
-  assert_int_equal(deleted, 0); /* the export holds it */
+  assert_int_equal(deleted, 0); /* the export keeps it */
   assert_int_equal(out->major, 1);
   assert_ptr_equal(out->tensor.data, data);
   assert_int_equal(out->tensor.dtype, GW_F32);
@@ -159,7 +159,7 @@ static void dlpack_refusals_leave_the_tensor_with_the_caller(void** state) {
   assert_refused(gw_tensor_to_dlpack(NULL, &out), "tensor is null");
   assert_null(out);
   m = managed_of(data, shape);
-  m.deleter = NULL; /* legal */
+  m.deleter = NULL; /* is allowed */
   assert_ok(gw_tensor_from_dlpack(&m, &tensor));
   assert_refused(gw_tensor_to_dlpack(tensor, NULL), "out_managed is null");
   assert_refused(gw_tensor_view(tensor, NULL), "out_view is null");

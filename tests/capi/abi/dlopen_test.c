@@ -1,5 +1,5 @@
-/* dlopen_test LIBRARY: opened, used and closed 100 times, the library stays where it is, and the process
- * gains neither threads nor descriptors nor memory. */
+/* dlopen_test LIBRARY: opens, uses and closes the library 100 times. The library stays at its address, and
+ * the process gains neither threads nor descriptors nor memory. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -29,7 +29,7 @@ static int entries(const char* folder) {
 
 typedef struct use {
   int threads, descriptors;
-  size_t heap, mapped; /* bytes, pages */
+  size_t heap, mapped; /* in bytes and in pages */
 } use;
 
 static use now(void) {
@@ -70,7 +70,7 @@ static int once(const char* path, const gw_api** first) {
   if (collective(api) != 0) return 1;
   CHECK(dlclose(library) == 0);
   library = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-  CHECK(library != NULL); /* it has stayed */
+  CHECK(library != NULL); /* it is still loaded */
   CHECK(dlclose(library) == 0);
   return 0;
 }
@@ -82,15 +82,15 @@ int main(int count, char** arguments) {
   void* library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) fprintf(stderr, "%s\n", dlerror());
   CHECK(library != NULL);
-  CHECK(entries("/proc/self/task") == threads); /* none is started by loading */
+  CHECK(entries("/proc/self/task") == threads); /* loading starts no thread */
   CHECK(dlclose(library) == 0);
   use before = now();
   for (int i = 0; i < kTimes; ++i) {
     if (i == kWarm) before = now();
     if (once(arguments[1], &api) != 0) return 1;
   }
-  /* A thread that was joined may be seen a little longer; one that stays is found by the test's time limit.
-   */
+  /* The system may list a joined thread a little longer. If a thread remains, the test reaches its time
+   * limit. */
   while (entries("/proc/self/task") > before.threads) usleep(1000);
   const use after = now();
   printf(

@@ -1,5 +1,5 @@
-// A forked child of a process that has gangs: every entry of the library is refused there, releases leave
-// everything as it is, and a program that the child starts inherits no descriptor.
+// A forked child of a process that has gangs: every entry of the library refuses to run there, releases
+// change nothing, and a program that the child starts inherits no descriptor.
 #include <dirent.h>
 #include <fcntl.h>
 #include <gangway/gangway.h>
@@ -19,7 +19,7 @@
 
 namespace {
 
-// What the child found wrong, on its standard error; its exit status is their number.
+// The number of wrong facts in the child, which is its exit status. It prints them to standard error.
 int wrong = 0;
 void expect(bool fact, const char* what) {
   if (fact) return;
@@ -156,7 +156,7 @@ TEST(Fork, EveryDescriptorIsClosedWhenAProgramIsStarted) {
   Handles h;
   h.make();
   if (HasFatalFailure()) return;
-  // Two ranks that are processes to each other: arena, rendezvous, watch over peers.
+  // Two ranks that treat each other as processes: arena, rendezvous, and watch over peers.
   unsigned char id[256];
   gw_gang_options options;
   gw_gang_options_init(&options, sizeof options);

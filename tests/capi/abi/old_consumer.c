@@ -1,9 +1,9 @@
-/* A program of ABI level 0.0, kept as it was: it has its own declarations, never sees the headers, and its
- * structs and function table are shorter than today's. It runs on every library of the same major level. Its
- * structs end where its memory ends, so a library that looks further is caught. consumer.py keeps it as a binary; what is
- * built here anew is what the sanitizers can look into.
+/* A program of ABI level 0.0, kept as it was: it has its own declarations and never reads the headers, and
+ * its structs and function table are shorter than today's. It runs on every library of the same major level.
+ * Its structs end where its memory ends, so a library that reads further is caught. consumer.py keeps it as a
+ * binary. The build also compiles this source, for the sanitizers.
  *
- * From 1.0 on nothing here may change any more; until then a reviewed change of level 0 is followed here. */
+ * From 1.0 on nothing here may change. Until then a reviewed change of level 0 is followed here. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
@@ -12,7 +12,7 @@
 typedef struct gw_module gw_module;
 typedef struct gw_optimizer gw_optimizer;
 
-typedef struct { /* today's says more about the environment */
+typedef struct { /* today's struct has more fields for the environment */
   size_t struct_size;
   const void* next;
   const char *device, *engine, *name;
@@ -47,7 +47,7 @@ typedef struct {
   double loss;
 } gw_step_result;
 
-typedef struct { /* the front of the table */
+typedef struct { /* the beginning of the table */
   size_t struct_size;
   int32_t abi_major, abi_minor;
   void (*error_info_init)(gw_error_info*, size_t);
@@ -119,7 +119,7 @@ static int trains(gw_gang* gang) {
   return 0;
 }
 
-/* The other way round: a program of a later level on this library. */
+/* The opposite case: a program of a later level on this library. */
 static int newer_fields(void) {
   struct {
     gw_llama_options known;

@@ -1,4 +1,4 @@
-/* What the programs of level 0.0 share, in their own words: see old_consumer.c. */
+/* The declarations that the sources of the program of level 0.0 share; see old_consumer.c. */
 #ifndef GANGWAY_TESTS_CAPI_ABI_OLD_CONSUMER_H
 #define GANGWAY_TESTS_CAPI_ABI_OLD_CONSUMER_H
 
@@ -44,7 +44,7 @@ typedef struct {
 void gw_error_info_init(gw_error_info*, size_t);
 gw_status gw_last_error(gw_error_info*);
 
-/* old_consumer_parts.c: works, callbacks and a shard group. */
+/* Defined in old_consumer_parts.c: works, callbacks and a shard group. */
 int parts(gw_gang* gang);
 
 #define CHECK(fact)                                                                     \
@@ -55,7 +55,7 @@ int parts(gw_gang* gang);
     }                                                                                   \
   } while (0)
 
-/* `size` bytes in front of memory that nobody may touch. */
+/* Allocates `size` bytes in front of memory that nobody may access. */
 static inline void* at_the_end(size_t size) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   char* two = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,5 +1,5 @@
-/* The other half of the program of level 0.0: works with objects attached, callbacks that get the library's
- * structs and a shard group that is updated by hand. */
+/* The second part of the program of level 0.0: works with attached objects, callbacks that get the library's
+ * structs, and a shard group that the caller updates. */
 #define _GNU_SOURCE
 #include "old_consumer.h"
 
@@ -25,7 +25,7 @@ typedef struct {
   int32_t ndim, dtype, frozen, reserved;
   const gw_init_options* initializer;
 } gw_parameter_options;
-typedef struct { /* the front of what a callback sees */
+typedef struct { /* the beginning of what a callback gets */
   size_t struct_size;
   const void* next;
   int32_t phase, training, recomputing, microbatch, input_count, output_count, parameter_count, reserved;
@@ -33,7 +33,7 @@ typedef struct { /* the front of what a callback sees */
   gw_view* outputs;
   const gw_view *output_grads, *input_grads, *parameters;
 } gw_call;
-typedef struct { /* today's has children */
+typedef struct { /* today's struct has children */
   size_t struct_size;
   const void* next;
   const char* name;
@@ -104,7 +104,7 @@ static gw_status twos(void* user, int64_t first, int64_t last, void* out, size_t
   for (size_t i = 0; i < n; ++i) ((float*)out)[i] = 2;
   return GW_OK;
 }
-/* "w", f32 [n], filled with twos. */
+/* Sets up "w", f32 [n], which is filled with twos. */
 static void parameter(gw_parameter_options* p, gw_init_options* init, int64_t n, int* freed) {
   init->kind = GW_INIT_FILL;
   init->fill = twos;

@@ -1,5 +1,6 @@
-/* two_copies LIBRARY COPY: two copies of the library in one process, neither linked: each keeps to itself. Run by
- * two_copies_test.py, also with a preloaded library that defines every name of theirs as a trap. */
+/* two_copies LIBRARY COPY: loads two copies of the library into one process that links neither. Neither may
+ * use the other. two_copies_test.py runs it, also with a preloaded library that defines every name of the
+ * copies as a trap. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <gangway/gangway.h>
@@ -24,7 +25,7 @@ static const gw_api* table_of(const char* path, int flags, void** out_base) {
   return get_api(0);
 }
 
-/* Entries of a table that are not of the library that gave it. */
+/* Returns the number of entries in a table that do not belong to the library that gave it. */
 static int strangers(const gw_api* api, const void* base) {
   int found = 0;
   const size_t first = offsetof(gw_api, error_info_init);
@@ -40,7 +41,8 @@ static int strangers(const gw_api* api, const void* base) {
   return found;
 }
 
-static int blocks; /* taken from the allocator that one copy was given */
+/* Blocks taken from the allocator that one copy was given. */
+static int blocks;
 static void* take(void* user, size_t bytes, size_t alignment) {
   (void)user, ++blocks;
   return aligned_alloc(alignment, bytes);
@@ -72,11 +74,11 @@ static int trains(const gw_api* api) {
   return 0;
 }
 
-/* What a copy knows of this thread and this process is its own. */
+/* A copy's errors and settings are its own. */
 static int keep_apart(const gw_api* one, const gw_api* other) {
   gw_error_info info;
   one->error_info_init(&info, sizeof info);
-  CHECK(one->gang_barrier(NULL, NULL) == GW_E_INVALID_ARGUMENT); /* thrown and caught inside */
+  CHECK(one->gang_barrier(NULL, NULL) == GW_E_INVALID_ARGUMENT); /* thrown and caught inside the library */
   CHECK(other->last_error(&info) == GW_OK && info.code == GW_OK);
   CHECK(one->last_error(&info) == GW_OK && info.code == GW_E_INVALID_ARGUMENT);
   gw_allocator allocator;
@@ -94,8 +96,8 @@ static int keep_apart(const gw_api* one, const gw_api* other) {
 int main(int argc, char** argv) {
   void *first_base = NULL, *second_base = NULL;
   CHECK(argc == 3);
-  const gw_api* first =
-      table_of(argv[1], RTLD_GLOBAL, &first_base); /* its names come before the other's own */
+  /* Its names come before the other copy's own. */
+  const gw_api* first = table_of(argv[1], RTLD_GLOBAL, &first_base);
   const gw_api* second = table_of(argv[2], RTLD_LOCAL, &second_base);
   CHECK(first != NULL && second != NULL && first != second && first_base != second_base);
   CHECK(strangers(first, first_base) + strangers(second, second_base) == 0);
