@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes ENTRY(function, "argument", ...) for every function that returns a gw_status, from the golden ABI text.
+"""Writes ENTRY(function, "argument", ...) for every function that returns a gw_status. It reads the golden
+ABI text.
 
 usage: arguments.py ABI-TEXT OUTPUT
 """

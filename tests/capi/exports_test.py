@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The exports of the built library are the listed ones, every one is called by a C test, and every floating option is
-tried with infinity.
+"""Checks that the built library exports exactly the listed functions, that a C test calls each of them, and
+that a test tries every floating option with infinity.
 
 usage: exports_test.py SOURCE-ROOT LIBRARY
 """
@@ -45,7 +45,8 @@ if nodes != set(wanted):
     bad.append(f"symbol nodes {sorted(nodes)} instead of {sorted(wanted)}")
 
 tests = "\n".join(p.read_text() for p in sorted((root / "tests/capi").glob("*.[ch]")))
-tests = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", tests, flags=re.S)  # what is only mentioned
+# A name in a comment or in a text is no call.
+tests = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", tests, flags=re.S)
 words = set(re.findall(r"\b(gw_\w+)\s*\(", tests))
 words |= {f"gw_{name}_init" for name in re.findall(r"\bINPUT\((\w+),", tests)}
 for name in sorted(listed - words):
@@ -73,7 +74,7 @@ for needed in re.findall(r"NEEDED.*\[(.*)\]", dynamic):
 
 
 def forbidden(file):
-    """Functions that end the process, change what belongs to the program, or print."""
+    """Returns the functions that a file refers to and that end the process, change global state, or print."""
     names = re.findall(r"\b[Uw] (\w+)", run("nm", "-D", "--undefined-only", file))
     return [n for n in names if re.fullmatch(FORBIDDEN, n)]
 
@@ -82,7 +83,7 @@ FORBIDDEN = (r"abort|_?_?exit|_Exit|quick_exit|raise|kill|tgkill|setenv|unsetenv
              r"signal|sigaction|sigprocmask|(__)?v?f?printf(_chk)?|f?puts|putchar|perror|stdout|stderr|"
              r"_ZSt4cout|_ZSt4cerr|_ZSt4clog|system|popen|fork|exec\w+")
 bad += [f"the library refers to {name}" for name in forbidden(library)]
-with tempfile.TemporaryDirectory() as folder:  # would it be seen?
+with tempfile.TemporaryDirectory() as folder:  # checks that forbidden() finds such functions
     source, stub = pathlib.Path(folder) / "stub.c", pathlib.Path(folder) / "libstub.so"
     source.write_text("#include <stdio.h>\n#include <stdlib.h>\n"
                       "void f(int x) { if (x > 1) abort(); if (x) exit(x); fprintf(stderr, \"%d\", x); setenv(\"a\", \"b\", 1); }\n")

@@ -157,7 +157,7 @@ static void the_power_of_a_norm(void** state) {
   x.norm_type = INFINITY;
   x.max_grad_norm = 1;
   assert_ok(step(&x));
-  /* FLOAT(step_options, norm_type) without infinity. */
+  /* exports_test.py looks for this text: FLOAT(step_options, norm_type). Infinity is tested above. */
   x.norm_type = NAN;
   ROW(step(&x), INVALID_ARGUMENT, "step.norm_type = nan");
   x.norm_type = -INFINITY;

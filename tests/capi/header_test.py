@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Each public header alone, in every language that a binding's compiler may speak, and names that bindings can keep.
+"""Compiles each public header alone, in every language standard that a binding's compiler may use, and checks
+that bindings can use all its names.
 
 usage: header_test.py INCLUDE-FOLDER
 """
@@ -31,7 +32,8 @@ with tempfile.TemporaryDirectory() as folder:
         files = []
         for header in headers:
             source = pathlib.Path(folder) / f"{header.stem}.{suffix}"
-            # Twice: the guard works. Something after it: nothing is left open.
+            # Including it twice tests the guard. The declaration after it tests that the header closes all it
+            # opens.
             source.write_text(f"#include <gangway/{header.name}>\n#include <gangway/{header.name}>\nextern int after;\n")
             files.append(str(source))
         for standard in standards:
@@ -41,7 +43,7 @@ with tempfile.TemporaryDirectory() as folder:
             if done.returncode != 0:
                 bad.append(f"{compiler} -std={standard}: {done.stderr[:2000]}")
 
-# Words that a binding cannot use as a field's or a parameter's name.
+# Keywords that a binding cannot use as the name of a field or a parameter.
 CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl
 concept const consteval constexpr constinit const_cast continue co_await co_return co_yield decltype default delete do
 double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace new
@@ -57,11 +59,12 @@ JULIA = """baremodule begin break catch const continue do else elseif end export
 import let local macro module quote return struct true try using while abstract mutable primitive type where in isa outer
 public"""
 reserved = set((CPP + " " + PYTHON + " " + RUST + " " + JULIA).split())
-reserved |= set(keyword.kwlist + keyword.softkwlist) - {"_"}  # a later Python may have more
+reserved |= set(keyword.kwlist + keyword.softkwlist) - {"_"}  # newer versions of Python have more
 
 
 def c_macros():
-    """Every macro that a C or C++ program may have defined before it includes ours: the C library's, POSIX's, Linux's."""
+    """Returns every macro that a program may have before it includes a header: of the C library, POSIX and
+    Linux."""
     lists = {"gcc": """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign
                  stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar
                  wctype arpa/inet dirent dlfcn fcntl ftw grp netdb netinet/in netinet/tcp poll pthread pwd regex sched
@@ -84,9 +87,9 @@ def c_macros():
 
 
 C_MACROS = "errno stdin stdout stderr EOF NULL assert offsetof INFINITY NAN major minor makedev unix linux"
-macros = c_macros() - {"__cplusplus", "__GNUC__", "NULL"}  # which the headers ask about
+macros = c_macros() - {"__cplusplus", "__GNUC__", "NULL"}  # the headers test these
 
-TYPE = {"void", "char", "double", "float", "int", "struct", "const"}  # words of types, never names here
+TYPE = {"void", "char", "double", "float", "int", "struct", "const"}  # parts of types, never names
 fields = 0
 for header in headers:
     text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
@@ -94,14 +97,14 @@ for header in headers:
     for name in sorted(set(re.findall(r"\b[A-Za-z_]\w*", text)) & macros):
         bad.append(f"{header.name}: \"{name}\" is a macro of the C library")
     names = []
-    # A declarator is the last word before one of ; , ) [ and, for function pointers, the word after "(*".
+    # A declared name is the last word before one of ; , ) [ or, for a function pointer, the word after "(*".
     for match in re.finditer(r"(\w+)\s*(?:\[\w*\]\s*)*[;,)]|\(\*(\w+)\)", text):
         names.append(match.group(1) or match.group(2))
     for name in names:
         if name.isdigit() or name in TYPE or re.match(r"(gw_|GW_)", name) or name.endswith("_t"):
             continue
         fields += 1
-        # The function table's entries are functions' names without the prefix.
+        # This includes the entries of the function table, which are names of functions without the prefix.
         if name in reserved:
             bad.append(f"{header.name}: \"{name}\" is a keyword of C++, Python, Rust or Julia")
     for forbidden in ("long ", "FILE", "size_t gw_static", "static inline", "__int128"):
@@ -116,7 +119,7 @@ for header in headers:
 
 print("\n".join(bad) or f"{len(headers)} headers, {checked} compilations, {fields} names, {len(reserved)} keywords, "
       f"{len(macros)} macros")
-if missing:  # the rest was checked all the same
+if missing:  # all else has been checked
     print(f"not installed: {', '.join(missing)} (Debian: g++, clang)")
 allowed = os.environ.get("GANGWAY_ALLOW_MISSING") == "1"
 sys.exit(1 if bad or (missing and not allowed) else 77 if missing else 0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes RESERVED(name) for every struct gw_name that a caller sets up and that has a field `reserved`, from the golden ABI
-text.
+"""Writes RESERVED(name) for every struct gw_name that a caller sets up and that has a field `reserved`. It
+reads the golden ABI text.
 
 usage: reserved.py ABI-TEXT OUTPUT
 """

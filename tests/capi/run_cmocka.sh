@@ -1,5 +1,6 @@
 #!/bin/sh
-# run_cmocka.sh RESULT.xml PROGRAM: runs a CMocka program, leaves its results as XML, prints them when a test failed.
+# run_cmocka.sh RESULT.xml PROGRAM: runs a CMocka program, writes its results as XML, and prints them if a
+# test failed.
 rm -f "$1"
 mkdir -p "$(dirname "$1")"
 CMOCKA_MESSAGE_OUTPUT=xml CMOCKA_XML_FILE=$1 "$2"

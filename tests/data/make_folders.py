@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the folders of tests/data/folders: small models as transformers saves them, and the logits that it computes.
+"""Makes the folders of tests/data/folders: small models as transformers saves them, and the logits that it
+computes.
 
 usage: make_folders.py OUT      (needs torch, transformers and safetensors; the tests need only the folders)
 
-Each folder has config.json and weights as save_pretrained writes them, and expected.safetensors: tokens i64 [B, S]
-and logits f64 [B, S, vocab], which transformers computes in f64 after from_pretrained has read the folder. Its rotary
-tables are f32.
+Each folder has config.json and weights as save_pretrained writes them, and expected.safetensors: tokens i64
+[B, S] and logits f64 [B, S, vocab], which transformers computes in f64 after from_pretrained has read the
+folder. Its rotary tables are f32.
 """
 import json
 import pathlib

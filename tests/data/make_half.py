@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Makes half.json: how far PyTorch's training in bf16 and in f16 is from exact arithmetic, on the models of the
-reference files.
+"""Makes half.json: how far PyTorch's training in bf16 and in f16 is from exact arithmetic, on the models of
+the reference files.
 
 usage: make_half.py [OUT]      (needs torch, numpy and safetensors; the tests need only half.json)
 
-Both types train as FSDP2's mixed precision does: masters are f32; parameters, activations and gradients have the
-narrow type; norms, rotary tables, softmax and the loss compute in f32. In f16 the loss is scaled, and gradients are
-unscaled in f32. The script first checks that the same code in f64 gives the values of the reference files.
+Both types train as FSDP2's mixed precision does: masters are f32; parameters, activations and gradients have
+the narrow type; norms, rotary tables, softmax and the loss compute in f32. In f16 the loss is scaled, and
+gradients are unscaled in f32. The script first checks that the same code in f64 gives the values of the
+reference files.
 
-For each type the file has two entries. "steps" has, for each reference file and its initial parameters, the largest
-relative error of the loss over the file's batches, and for each parameter |g - g64| / |g64| of the gradient of the
-first batch. "training" has, for each of 8 seeds of initial parameters, the largest |narrow / f32 - 1| of the loss
-over 50 steps of AdamW, with the batches and the model of tests/train/precision_test.cpp.
+For each type the file has two entries. "steps" has, for each reference file and its initial parameters, the
+largest relative error of the loss over the file's batches, and for each parameter |g - g64| / |g64| of the
+gradient of the first batch. "training" has, for each of 8 seeds of initial parameters, the largest |narrow /
+f32 - 1| of the loss over 50 steps of AdamW, with the batches and the model of tests/train/precision_test.cpp.
 """
 import json
 import math

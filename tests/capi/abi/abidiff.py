@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The library against the committed baseline (gangway.abi) and every released level's (capi/levels) by libabigail: what
-a program that was compiled against one of them would notice fails, unless abidiff.suppr allows it. libabigail sees no
-enumerators, as calls have integers: capi/levels.py holds those.
+"""Compares the library with the committed baseline (gangway.abi) and with every released level (capi/levels),
+by libabigail. It fails on every difference that a program compiled against one of them would notice, unless
+abidiff.suppr allows it. libabigail does not see enumerators, because calls have integers; capi/levels.py
+checks those.
 
 usage: abidiff.py LIBRARY                       compares; growth is no difference
-       abidiff.py --baseline LIBRARY            makes the baseline anew, unless a released level is broken
-       abidiff.py --baseline LIBRARY --check    1: the baseline is not of this library; growth is a difference too
-       abidiff.py --self-check                  growth passes, and nothing else
+       abidiff.py --baseline LIBRARY            writes a new baseline, unless a released level is broken
+       abidiff.py --baseline LIBRARY --check    returns 1 if the baseline differs from the library, growth included
+       abidiff.py --self-check                  checks that only growth passes
 """
 import os
 import pathlib
@@ -23,8 +24,9 @@ SKIPPED = 77
 
 
 def write(library, out):
-    """What libabigail says of the library, without places on this machine and what a compiler is free to choose: names of
-    symbols, and the types behind gw_get_api, whose table has every public one (capi/api.cpp is compiled with them)."""
+    """Writes libabigail's description of the library, without paths and without what a compiler may choose
+    freely. It keeps the names of symbols, and the types behind gw_get_api. Its table has every public type,
+    because capi/api.cpp is compiled with debug information."""
     subprocess.run(["abidw", "--exported-interfaces-only", "--no-corpus-path", "--no-show-locs", "--no-comp-dir-path",
                     "--no-elf-needed", "--no-parameter-names", "--no-write-default-sizes", "--type-id-style", "hash",
                     "--out-file", out, library], check=True)
@@ -45,8 +47,8 @@ def write(library, out):
 
 
 def forget_growth(baseline, now):
-    """A struct that begins with its size may grow at its end: the new fields are taken from what abidiff sees. (Its own
-    suppressions for this also hide changes of the old fields.)"""
+    """Removes new fields at the end of structs that begin with their size, because such structs may grow.
+    (abidiff's own suppressions for growth also hide changes of old fields.)"""
     old = {s.get("name"): s for s in baseline.getroot().iter("class-decl") if s.get("size-in-bits")}
     for struct in now.getroot().iter("class-decl"):
         before, fields = old.get(struct.get("name")), struct.findall("data-member")
@@ -61,7 +63,8 @@ def forget_growth(baseline, now):
 
 
 def compare(baseline, library, growth=False):
-    """The text of every difference that an old program could notice, or with `growth` of every one; "" for none."""
+    """Returns the differences that an old program could notice, or with `growth` all differences; "" if there
+    are none."""
     with tempfile.NamedTemporaryFile(suffix=".abi") as file:
         write(library, file.name)
         options = []
@@ -74,7 +77,7 @@ def compare(baseline, library, growth=False):
     return f"against {baseline}:\n{done.stdout}{done.stderr}" if done.returncode != 0 else ""
 
 
-# --- does the guard bite? ---------------------------------------------------------------------------------------------
+# --- the self-check: which changes are found ---
 
 HEADER = """#include <stddef.h>
 #include <stdint.h>
@@ -100,7 +103,7 @@ TABLE = """#include "stub.h"
 static const gw_api api = {sizeof api, 0, 0, gw_x_create, gw_x_look};
 const gw_api *gw_get_api(int32_t abi_minor) { return abi_minor ? 0 : &api; }
 """
-# name, what is replaced by what in header and source, whether an old program may go on
+# name, old and new text in header and source, whether an old program still works
 CHANGES = [
     ("nothing", "", "", True),
     ("a private type changes", "int inside;", "int inside; int more;", True),
@@ -125,7 +128,7 @@ def stub(folder, old="", new=""):
     for name, text in (("stub.h", HEADER), ("stub.c", SOURCE), ("api.c", TABLE)):
         (folder / name).write_text(text.replace(old, new) if old else text)
     library = folder / "libstub.so"
-    # As the library is built: types in the table's file alone.
+    # As in the library, only the file of the table has debug information of types.
     subprocess.run(["gcc", "-g", "-fPIC", "-w", "-c", "-o", folder / "api.o", folder / "api.c"], check=True)
     subprocess.run(["gcc", "-g1", "-fPIC", "-w", "-shared", "-o", library, folder / "api.o", folder / "stub.c"],
                    check=True)

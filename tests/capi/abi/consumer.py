@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The old program as a binary (x86-64): made once from old_consumer*.c with the table's names of that day, kept as text, and
-never compiled again. Each released level keeps its own in capi/levels.
+"""Keeps the old program as an x86-64 binary. It was compiled once from old_consumer*.c, with the names that
+the function table had then, and is kept as text. Each released level keeps its own program in capi/levels.
 
 usage: consumer.py --check LIBRARY     runs every kept program on the library
-       consumer.py LIBRARY             likewise; at level 0, which is open, one that does not run any more is made anew
-       consumer.py --make LIBRARY      makes it anew: a release of a level does
+       consumer.py LIBRARY             does the same; at level 0, which is open, it replaces a program that fails
+       consumer.py --make LIBRARY      compiles the program again, as the release of a level does
 """
 import base64
 import gzip
@@ -35,7 +35,7 @@ def make(library):
         (folder / "old_table.inc").write_text("".join(f'"{entry}",\n' for entry in entries))
         sources = sorted(source.name for source in HERE.glob("old_consumer*.c"))
         program = folder / "program"
-        # From the folder of the sources, so that the program names no place of this machine.
+        # Compiles in the folder of the sources, so that the program contains no path of this machine.
         subprocess.run(["cc", "-std=gnu11", "-O1", "-s", "-Wl,--build-id=none", f"-I{folder}", "-o", program, *sources,
                         library, "-ldl"], check=True, cwd=HERE)
         text = base64.encodebytes(gzip.compress(program.read_bytes(), 9, mtime=0)).decode()
@@ -45,7 +45,7 @@ def make(library):
 
 
 def run(text, library):
-    """What is wrong, or ""."""
+    """Returns what is wrong, or ""."""
     with tempfile.TemporaryDirectory() as name:
         program = pathlib.Path(name) / "program"
         encoded = text.read_text().split("\n", 1)[1]

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Released levels of the ABI are kept: in a copy of the headers a made-up level is released; what comes later goes to the
-next symbol node, and nothing of the level can be changed or made anew.
+"""Checks that released levels of the ABI do not change. It releases an invented level in a copy of the
+headers. Later functions then go to the next symbol node, and no part of the level can be changed or written
+again.
 
 usage: levels_test.py SOURCE-ROOT
 """
@@ -12,14 +13,14 @@ import subprocess
 import sys
 import tempfile
 
-os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the trees below are compared, file by file
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # trees are compared file by file
 root = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(root / "capi"))
 import version  # noqa: E402
 
 WITH_RELEASE = [name for name in version.outputs() if not name.startswith("capi/")]
 NEW = "/* Local. */\nGW_API gw_status gw_new(void);\n"
-# name, header, what is replaced by what, what is said of it; None: a later level may have it
+# name, header, old and new text, the expected error (None: a later level may have the change)
 CHANGES = [
     ("an enumerator's number changes", "base", "GW_E_CORRUPT = 15", "GW_E_CORRUPT = 17",
      "enumerator GW_E_CORRUPT of gw_status_value was 15 and is 17"),
@@ -50,7 +51,7 @@ bad = []
 
 
 class Tree:
-    """A copy of what the generators read and write."""
+    """A copy of the files that the generators read and write."""
 
     def __init__(self, folder):
         self.folder, self.capi = folder, folder / "capi"
@@ -70,7 +71,7 @@ class Tree:
         path.write_text(re.sub(r"VERSION [\d.]+ L", f"VERSION {number} L", path.read_text()))
 
     def made(self, level):
-        """All that follows from headers and release, as regenerate.sh makes it."""
+        """Writes all files that follow from the headers and the release, as regenerate.sh does."""
         for script in ("generate", "abi", "version"):
             self.must(script)
         for script in ("generate", "abi", "version", "levels"):
@@ -100,7 +101,7 @@ class Tree:
         return {path: path.read_bytes() for path in self.capi.rglob("*") if path.is_file()}
 
     def nodes(self):
-        """Node by function, as the linker understands the version script."""
+        """Returns the symbol node of each function, as the linker reads the version script."""
         script = self.capi / "exports.map"
         names = re.findall(r"\bgw_\w+(?=;)", script.read_text())
         source, library = self.folder / "stub.c", self.folder / "libstub.so"
@@ -145,14 +146,15 @@ def changes(place):
 
 
 def growth(tree):
-    """A second level, and a third that is open."""
+    """Adds a second level, and a third that is still open."""
     tree.refuses("a level without anything new", "nothing is new since level 1.0", "levels", "--release")
     of_1_0 = tree.nodes()
     listed = (tree.capi / "exports.txt").read_text()
     if set(of_1_0.values()) != {"GW_1.0"} or len(of_1_0) < 200:
         bad.append(f"nodes of level 1.0: {of_1_0}")
     for minor, function in ((1, "gw_first"), (2, "gw_second")):
-        # In front of all others: the table's order is that of the levels.
+        # The function is declared before all others, because the table must have the order of the levels all
+        # the same.
         tree.edit("include/gangway/base.h", "/* Local.", NEW.replace("gw_new", function) + "/* Local.")
         tree.made(f"1.{minor}")
         listed += f"{function}\n"

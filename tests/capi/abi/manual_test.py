@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The reference manual is built without a warning, has a group for each header, and says of every exported function
-whether it is local or collective, and what it does. Each function has a man page that says the same.
+"""Checks that the reference manual builds without a warning, has a group for each header, and tells for every
+exported function whether it is local or collective, and what it does. Each function has a man page with the
+same text.
 
 usage: manual_test.py SOURCE-ROOT DOXYFILE
 """

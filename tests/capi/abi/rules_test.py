@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The rules that keep the ABI open to growth and plain enough for every language, held against what the compiler made of
-the public headers: sized structs, handles, enumerations, order of parameters, no macros.
+"""Checks the rules that let the ABI grow and that keep it usable from every language: sized structs, handles,
+enumerations, the order of parameters, no macros. It checks what the compiler makes of the public headers.
 
 usage: rules_test.py SOURCE-ROOT
 """
@@ -16,7 +16,7 @@ model = abi.read_abi()
 bad = []
 functions = {f.name: f for f in model.functions}
 plain = {"gw_view": "DLPack's DLTensor", "gw_ext": "the record of extensions itself", "gw_api": "the function table"}
-made_by_library = {"gw_call"}  # no caller sets one up
+made_by_library = {"gw_call"}  # only the library sets it up
 sized = [s for s in model.structs if s.size > 0 and s.name not in plain]
 handles = [s for s in model.structs if s.size == 0 and s.name.startswith("gw_")]
 
@@ -85,18 +85,19 @@ for header in sorted((root / "capi/include/gangway").glob("*.h")):
         if re.search(word, text):
             bad.append(f"{header.name}: has {re.search(word, text).group(0)}")
 
-# --- what comments say of codes and of ownership
+# --- comments: codes and ownership
 
 CODES = {name.removeprefix("GW_E_") for e in model.enums if e.name == "gw_status_value" for name, _ in e.constants
          if name.startswith("GW_E_")}
 OWNERSHIP = r"[Tt]he caller (releases|owns)|which the caller releases|borrowed"
-# Rules that hold for a group of functions, as the head of their header says them.
+# Rules for a whole group of functions, in the first comment of their header.
 COLLECTIVES = "Every collective returns INVALID_ARGUMENT"
 WORKS = "The caller releases *out_work."
 
 
 def comments(header):
-    """Its head, and each function's comment; an _async form without one has that of its plain form."""
+    """Returns the first comment of the header, and the comment of each function. An _async form without a
+    comment has the comment of its plain form."""
     text = header.read_text()
     flat = lambda comment: " ".join(re.sub(r"^\s*\*", "", comment, flags=re.M).split())  # noqa: E731
     told = {name: flat(comment) for comment, name in

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Two copies of the library in one process never bind to each other, and no other library's symbol of the same name takes
-the place of one of theirs: functions of the ABI, C++ functions, weak templates, inline variables, type information.
+"""Checks that two copies of the library in one process never bind to each other, and that no other library's
+symbols replace theirs: functions of the ABI, C++ functions, weak templates, inline variables, type
+information.
 
 usage: two_copies_test.py PROGRAM LIBRARY
 """
@@ -27,12 +28,13 @@ def runs(name, copy, **env):
 
 
 def traps(folder):
-    """A library with every name of the library's own code: functions that end the process, objects full of ones."""
+    """Makes a library that defines every name of the library: functions end the process, objects are full of
+    ones."""
     kinds = {}
     for line in output("nm", "--defined-only", library).splitlines():
         kind, name = line.split()[-2:]
         name = name.partition("@")[0]
-        if re.fullmatch(r"gw_\w+|_Z\w*7gangway\w*", name):  # names of the standard library alone are shared on purpose
+        if re.fullmatch(r"gw_\w+|_Z\w*7gangway\w*", name):  # libraries share other names on purpose
             kinds[name] = kind.upper()
     found = {"functions": [n for n, kind in kinds.items() if kind in "TW"],
              "objects": [n for n, kind in kinds.items() if kind not in "TW"]}
@@ -48,7 +50,8 @@ def traps(folder):
     return made, found
 
 
-# Names that the loader may bind elsewhere: of the C and C++ libraries and the libraries that are needed, not of this one's.
+# The loader may bind the names of the C and C++ libraries and of other needed libraries elsewhere, but not
+# this library's.
 for line in output("nm", "-D", library).splitlines():
     kind, name = line.split()[-2:]
     if kind == "u":

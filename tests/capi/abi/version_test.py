@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The release in CMakeLists.txt is the one number: every file that tells release, level, SONAME or package follows from it,
-and no other file has one of them by hand.
+"""Checks that the release in CMakeLists.txt is the only source of release, level, SONAME and package name:
+the files with these are generated from it, and no other file has one of them.
 
 usage: version_test.py SOURCE-ROOT LIBRARY
 """
@@ -20,7 +20,7 @@ import version  # noqa: E402
 FOLDERS = ["bindings", "capi", "examples", "impl", "pkgconfig", "tests"]
 SUFFIXES = {".c", ".cmake", ".cpp", ".h", ".hpp", ".i", ".in", ".jl", ".map", ".md", ".py", ".rs", ".sh", ".toml", ".txt"}
 NAMED = re.compile(r"libgangway\.so\.\d+|\blibgangway\d+\b|\bGW_\d+(?:\.\d+)?\b|kAbi(?:Major|Minor) = \d+|ABI_M\w+ = Int32\(\d+")
-# Levels that a test makes up, a program of an earlier level, and the table of all levels.
+# Files with other levels: tests that invent levels, and the tables and pages of all levels.
 OTHER_LEVELS = {"tests/capi/abi/levels_test.py", "tests/capi/abi/version_test.py", "capi/levels.py", "ABI.md", "CHANGELOG.md"}
 bad = []
 
@@ -70,7 +70,7 @@ with tempfile.TemporaryDirectory() as folder:
         if run(*script, asked)[1].strip() != wanted:
             bad.append(f"{asked} is {run(*script, asked)[1]!r} in release 37.2.5")
 
-# The library that is built tells the same.
+# The built library reports the same numbers.
 loaded, numbers = ctypes.CDLL(library), [ctypes.c_int32(-1) for _ in range(5)]
 loaded.gw_version(*map(ctypes.byref, numbers[:3]))
 loaded.gw_abi_version(*map(ctypes.byref, numbers[3:]))
