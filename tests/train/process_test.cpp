@@ -1,5 +1,5 @@
-// The tests of fence_test.cpp with ranks that are processes. A process must not fork after it has had gangs,
-// so all cases of a test run in one set of children.
+// Training steps over shared regions, with ranks that are processes. A process must not fork after it has had
+// gangs, so all cases of a test run in one set of children.
 #include "gang/processes.h"
 #include "train/held.h"
 #include "train/unshard_traffic.h"

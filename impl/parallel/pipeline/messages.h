@@ -96,7 +96,7 @@ class Messages {
  private:
   struct Sent {
     Values tensors;
-    std::shared_ptr<MessageHeader> header;  // null: the receiver knows the dims
+    std::shared_ptr<MessageHeader> header;  // null: the receiver knows the shapes
     WorkPtr work, header_work;
   };
   // The gang in which this rank sends to `peer`, or receives from it.
