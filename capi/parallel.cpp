@@ -89,7 +89,7 @@ gw_status gw_recompute(gw_module* model, gw_recompute_kind kind, int32_t every, 
   return guarded([&] {
     gw_module& m = required(model, "model");
     const RecomputeOptions r = recompute_options_of(kind, every, ratio);
-    if (m.model && (m.model->materialized() || !m.model->fsdp().units().empty()))
+    if (m.model && (m.model->materialized() || !m.model->fsdp().groups().empty()))
       fail(Code::invalid_state,
            "gw_recompute comes before gw_fully_shard, gw_replicate and gw_module_materialize");
     m.recompute = r;

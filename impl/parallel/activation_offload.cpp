@@ -8,7 +8,7 @@
 namespace gangway {
 namespace {
 
-// Views by which bytes are addressed on meta, too.
+// A view of bytes, because a buffer of the meta device has no pointer to add an offset to.
 Tensor bytes_of(const std::shared_ptr<Buffer>& buffer, size_t offset, size_t bytes) {
   return Tensor(buffer, offset, DType::u8, Shape{static_cast<int64_t>(bytes)});
 }
@@ -42,14 +42,14 @@ class ActivationOffload::Piece final : public SavedPart, public std::enable_shar
   const size_t slot_;
   const std::weak_ptr<Piece> before_;
   std::vector<Stack::Range> ranges_;
-  std::shared_ptr<Buffer> host_;  // null: it was never sent
-  bool is_changed_ = false;       // since it was sent
-  bool is_moving_ = false;        // compute does not wait for its last copy yet
+  std::shared_ptr<Buffer> host_;  // null until the first copy to the host
+  bool is_changed_ = false;       // since its last copy to the host
+  bool is_moving_ = false;        // no compute has waited for its last copy yet
 };
 
 ActivationOffload::PiecePtr ActivationOffload::begin(const PiecePtr& before, Stream& stream) {
   std::erase_if(holders_, [](const auto& holder) { return holder.second.expired(); });
-  side_.before(stream);  // what lies in the slot has gone out
+  side_.before(stream);  // the slot may be overwritten once its contents are on the host
   const PiecePtr last = last_.lock();
   if (last != nullptr) send(*last, stream);
   const size_t slot = last == nullptr ? 0 : 1 - last->slot_;
@@ -83,8 +83,8 @@ void ActivationOffload::enter(Piece& piece, bool modifies, Stream& stream) {
   last_ = self;
 }
 
-// Backward writes over a piece, which may still be read on its way out, too. Compute waits for all copies that were started
-// before: enter() calls this before it starts others.
+// Compute must also wait for a copy to the host, because backward may write over the piece. Compute then
+// waits for all copies that were started so far, so enter() calls this before it starts others.
 void ActivationOffload::wait_for(Piece& piece, Stream& stream) {
   if (!std::exchange(piece.is_moving_, false)) return;
   side_.before(stream);
@@ -165,7 +165,8 @@ class Offloaded final : public Module {
     return child(0).check_forward(ctx, inputs);
   }
 
-  // Inputs are copied: they lie in the slot of the block before, or where they would stay on the device.
+  // The inputs are copied into the piece: they lie in the slot of the previous block, or in memory that would
+  // stay on the device until backward.
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     if (frame == nullptr || ctx.recomputing || frame->is_saving_part())
       return child(0).forward(ctx, inputs, frame);
@@ -182,7 +183,7 @@ class Offloaded final : public Module {
     return outputs;
   }
 
-  // Weight tasks run here unless they are deferred: they read the piece, which has ended then.
+  // Weight tasks that are not deferred run here, because they read the piece, which is dropped afterwards.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const auto piece = std::dynamic_pointer_cast<ActivationOffload::Piece>(frame.part_of(*this));
     if (piece == nullptr) return child(0).backward(ctx, dy, frame);

@@ -8,13 +8,14 @@
 namespace gangway {
 namespace {
 
-// Inside a catch block: the failure with the place where it happened.
+// Returns the exception that is being handled, with the call and the rank in which it happened. Call only
+// inside a catch block.
 Error caught(const Gang& root, const char* call) {
   Error told(Code::internal, "");
   try {
     throw;
   } catch (const Error& error) {
-    // A gang's own error, perhaps a peer's that came through it, already says where it happened.
+    // An error that a gang threw, of this rank or of a peer, names its place already.
     if (!error.gang.empty()) return error;
     told = Error(error.code(), text(call, ": rank ", root.rank(), ": ", error.message()));
     told.system_error = error.system_error;
@@ -23,7 +24,7 @@ Error caught(const Gang& root, const char* call) {
     told = Error(Code::out_of_memory, text(call, ": rank ", root.rank(), ": no memory left"));
   } catch (const std::exception& error) {
     told = Error(Code::internal, text(call, ": rank ", root.rank(), ": ", error.what()));
-  } catch (...) {  // out of a caller's callback: the peers must hear of it all the same
+  } catch (...) {  // a caller's callback threw an object of any type; the peers need an error all the same
     told = Error(Code::internal, text(call, ": rank ", root.rank(), ": an unknown exception"));
   }
   told.gang = root.name();
@@ -38,7 +39,7 @@ std::vector<CollectiveCall::Payload> CollectiveCall::agree(const std::optional<E
                                                            const std::string& given,
                                                            const Payload& mine) const {
   struct Vote {
-    uint64_t arguments = 0;  // their hash
+    uint64_t arguments = 0;  // hash of the text
     uint64_t refused = 0;
     Payload value{};
   };
@@ -46,7 +47,7 @@ std::vector<CollectiveCall::Payload> CollectiveCall::agree(const std::optional<E
   std::vector<Payload> values;
   std::string arguments;
   run([&] {
-    arguments = given.empty() ? name_ : given;  // ranks in different calls are told so
+    arguments = given.empty() ? name_ : given;  // with the name, ranks in different calls get MISMATCH
     votes.resize(static_cast<size_t>(root_.size()));
     values.resize(votes.size());
     const Vote vote{philox_key(0, arguments), refusal.has_value(), mine};
@@ -58,7 +59,7 @@ std::vector<CollectiveCall::Payload> CollectiveCall::agree(const std::optional<E
     gather.dtype = DType::u8;
     root_.run_now(Channel::control, gather);
   });
-  // The texts travel only when there is something to tell.
+  // The texts travel only after a refusal or a mismatch, so that the common case is one small all-gather.
   if (std::any_of(votes.begin(), votes.end(), [&](const Vote& vote) {
         return vote.refused != 0 || vote.arguments != votes[0].arguments;
       }))
@@ -82,7 +83,7 @@ void CollectiveCall::thread_ends() const noexcept {
 }
 
 void CollectiveCall::break_gangs() const {
-  Error told(Code::out_of_memory, "no memory");  // short enough to need none
+  Error told(Code::out_of_memory, "no memory");  // short enough for a string that needs no allocation
   try {
     told = caught(root_, name_);
     const bool elsewhere = told.code() == Code::peer_lost || told.code() == Code::aborted;
@@ -93,7 +94,8 @@ void CollectiveCall::break_gangs() const {
   throw told;
 }
 
-// Who is lost has another number in each gang of a mesh, and none where it is no member: it is told by root's.
+// A lost rank has a different number in each gang of a mesh, and none in gangs that it is no member of. The
+// error therefore uses its number in the root gang.
 Error CollectiveCall::told_of_root(Error error) const {
   const std::optional<Error> first = root_.error();
   if (!first || first->code() != Code::peer_lost) return error;

@@ -1,16 +1,19 @@
-// One call that all ranks of a model make together, in its two parts:
+// One call that all ranks of a model make together. It has two phases:
 //
 //   CollectiveCall call(gangs, "clip_grad_norm");
 //   call.check([&] { ... }, arguments);   // local; throws to refuse
-//   call.run([&] { ... });                // what ranks do together
+//   call.run([&] { ... });                // the collective work
 //
-// check   Nothing has moved yet. All ranks throw the first refusal (lowest rank), or MISMATCH if their arguments
-//         differ; the gangs work on. One small all-gather on root's control channel. A call may have several.
-// run     Peers wait for this rank's part. What fails here, want of memory and the caller's interrupt included,
-//         breaks every gang of the model, and the peers throw this rank's error. A lost rank is told by its number in
-//         root, whichever gang missed it. A rank that is alone has no peers to tell: its gangs work on.
+// check   Runs before any data moves. If one rank refuses, all ranks throw the refusal of the lowest rank; if
+//         the arguments differ, all throw MISMATCH. The gangs stay usable. It costs one small all-gather on
+//         the root gang's control channel. A call may have several check phases.
+// run     Peers depend on this rank's part. Any failure here, out-of-memory and the caller's interrupt
+//         included, breaks every gang of the model, and the peers throw this rank's error. The error names a
+//         lost rank by its number in the root gang, whichever gang detected the loss. A rank without peers
+//         keeps its gangs usable.
 //
-// A thread that ends in a caller's callback (pthread_exit unwinds through either part) breaks the gangs likewise.
+// A thread that ends inside a caller's callback (pthread_exit unwinds through either phase) also breaks the
+// gangs.
 //
 // Thread rule: one thread at a time; collective over root.
 #pragma once
@@ -32,15 +35,16 @@ namespace gangway {
 
 class CollectiveCall {
  public:
-  // `name` is the call's in errors; it and the gangs outlive this.
+  // Errors show `name`. `name` and the gangs must outlive this object.
   CollectiveCall(Gangs& gangs, const char* name) : root_(*gangs.root()), mesh_(&gangs), name_(name) {}
-  // Over gangs of no mesh: the first one is root, all are broken together.
+  // For gangs that belong to no mesh: the first one is the root, and a failure breaks all of them.
   CollectiveCall(std::span<const GangPtr> gangs, const char* name)
       : root_(*gangs[0]), gangs_(gangs), name_(name) {}
 
-  // `arguments`: text of what must be equal on all ranks, because ranks that differ in it would run other
-  // collectives or compute other numbers; empty: the name. It is read after `check`, which may write it.
-  // A check that gives a value (at most 32 bytes, copyable as bytes) ends with every rank's value, in rank order.
+  // `arguments` is a text of everything that must be equal on all ranks, because ranks that differ in it
+  // would run different collectives or compute different numbers; an empty text stands for the name. It is
+  // read after `check`, which may write it. If `check` returns a value (at most 32 trivially copyable bytes),
+  // this returns the values of all ranks in rank order.
   template <typename Check>
   auto check(Check&& check, const std::string& arguments = {}) const {
     using Value = std::invoke_result_t<Check&>;
@@ -60,8 +64,8 @@ class CollectiveCall {
     }
   }
 
-  // For a caller that reads its arguments before it calls a function with a check phase of its own. A refusal
-  // joins that phase, in which the peers are or will be, and is thrown; without one nothing is sent.
+  // For a caller that reads its arguments before it calls a function that has a check phase. A refusal takes
+  // part in that phase, which the peers run, and is then thrown. Without a refusal nothing is sent.
   template <typename Read>
   void read(Read&& read) const {
     if (const std::optional<Error> refusal = refusal_of(read)) refuse(*refusal);
@@ -71,7 +75,8 @@ class CollectiveCall {
   decltype(auto) run(Body&& body) const {
     if (alone()) return body();
     try {
-      // Work that the device still keeps back is the call's, and so is its failure.
+      // Deferred device work belongs to this call, so it is submitted here, where its failure breaks the
+      // gangs.
       if constexpr (std::is_void_v<std::invoke_result_t<Body&>>) {
         unless_thread_ends(body);
         root_.device().submit();
@@ -100,14 +105,15 @@ class CollectiveCall {
   std::vector<Payload> agree(const std::optional<Error>& refusal, const std::string& arguments,
                              const Payload& mine) const;
   [[noreturn]] void refuse(const Error& refusal) const;
-  [[noreturn]] void break_gangs() const;  // inside a catch block
+  [[noreturn]] void break_gangs() const;  // call only inside a catch block
   Error told_of_root(Error error) const;
   void abort(const Error& error) const noexcept;
   template <typename Body>
   decltype(auto) unless_thread_ends(Body&& body) const {
     try {
       return body();
-    } catch (const abi::__forced_unwind&) {  // nothing but `throw` may end this block
+    } catch (const abi::__forced_unwind&) {
+      // The C++ runtime ends the process unless this block rethrows.
       thread_ends();
       throw;
     }

@@ -1,4 +1,7 @@
-// Options of parallelism: plain data. Refusals are made by check() in one place, before any memory is taken.
+// The options of parallelism. They are plain data; check() refuses bad ones in one place, before any memory
+// is allocated.
+//
+// Thread rule: values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,103 +17,107 @@ namespace gangway {
 struct Schedule;  // parallel/pipeline/schedule.h
 
 enum class Strategy : int32_t {
-  full_shard = 0,     // unshard per use
-  shard_grad_op = 1,  // keep after forward
-  no_shard = 2,       // plain data parallel, the same code as replicate
+  full_shard = 0,     // parameters are unsharded for each use
+  shard_grad_op = 1,  // parameters stay unsharded from forward to backward
+  no_shard = 2,       // plain data parallelism, as with replicate
 };
 
 struct DtypeRule {
-  std::string pattern;  // whole parameter names
+  std::string pattern;  // of whole parameter names
   DType dtype;
 };
 
 struct ShardOptions {
   Strategy strategy = Strategy::full_shard;
-  // -1: the strategy's; 0; 1. k over 1: after forward values stay split over k consecutive ranks, from which backward
-  // gathers them; a factor of the ranks of dp_shard x cp. Where ranks share rows in memory nothing moves, as with 1.
+  // 0 or 1; -1 stands for the strategy's value. k > 1: after forward the values stay sharded over k
+  // consecutive ranks, from which backward gathers them; k divides the number of ranks of dp_shard x cp.
+  // Where ranks share rows in memory, k > 1 acts as 1, because an unshard moves no bytes there.
   int reshard_after_forward = -1;
-  DType param_dtype = DType{};   // compute dtype; none: the master's
-  DType reduce_dtype = DType{};  // of gradients on the way; none: f32 (f64 for f64)
-  DType output_dtype = DType{};  // of the unit's outputs; none: as computed
+  DType param_dtype = DType{};   // of compute; none: the dtype of the master values
+  DType reduce_dtype = DType{};  // of gradients in reductions; none: f32, or f64 for f64
+  DType output_dtype = DType{};  // of the outputs of the wrapped module; none: as computed
   bool cast_forward_inputs = true;
-  std::vector<DtypeRule> dtype_rules;  // override param_dtype by name; last match wins
-  // Shards, their gradients and what the optimizer keeps of them lie in pinned memory of the host; own rows are copied to
-  // the device for each gather, sums of gradients to the host. Not with NO_SHARD. Where the device's memory is the host's
-  // it changes nothing.
+  std::vector<DtypeRule> dtype_rules;  // override param_dtype by parameter name; the last match wins
+  // Shards, their gradients and optimizer state stay in pinned host memory. Own rows are copied to the device
+  // for each gather, and reduced gradients to the host. Not with NO_SHARD. It changes nothing on a device
+  // whose memory is the host's.
   bool cpu_offload = false;
   int prefetch_forward = 1, prefetch_backward = 1;
-  // -1: the strategy's (FULL_SHARD reduces every microbatch; the others accumulate unsharded and reduce
-  // once); 0, 1.
+  // 0 or 1; -1 stands for the strategy's value: FULL_SHARD reduces in every microbatch, the others accumulate
+  // unsharded gradients and reduce once.
   int accumulate_unsharded = -1;
-  double bucket_cap_mb = 25;  // NO_SHARD
+  double bucket_cap_mb = 25;  // with NO_SHARD
 };
 
 enum class RecomputeKind : int32_t { none = 0, full = 1, selective = 2, every = 3, ratio = 4 };
 
 struct RecomputeOptions {
   RecomputeKind kind = RecomputeKind::none;
-  int every = 2;       // every: each k-th block is recomputed
-  double ratio = 1.0;  // ratio: share of the blocks, rounded; spread evenly
+  int every = 2;       // with RecomputeKind::every: each k-th block is recomputed
+  double ratio = 1.0;  // with RecomputeKind::ratio: the share of the blocks, rounded and spread evenly
 };
 
-// Over the axis tp of the mesh.
+// Tensor parallelism over the mesh axis tp.
 struct TensorOptions {
-  std::vector<PlanRow>
-      rows;  // of the caller; each wins over those that a module or the Llama plan has for its modules
-  LlamaPlanOptions llama;  // of the plan of a Llama
-  // In so many a sequence is gathered and summed while the products next to it run; 1: it travels whole.
+  // The caller's rows. They take precedence over the rows of a custom module and of the Llama plan.
+  std::vector<PlanRow> rows;
+  LlamaPlanOptions llama;
+  // The number of chunks in which a sequence is gathered and reduced, so that each chunk overlaps with the
+  // products next to it; 1: no overlap.
   int overlap_chunks = 1;
   bool operator==(const TensorOptions&) const = default;
 };
 
 enum class ContextMethod : uint8_t {
-  ring,        // keys and values travel from rank to rank while each computes with those at hand
+  ring,        // keys and values go from rank to rank while each rank computes with those it has
   all_gather,  // each rank gathers all keys and values
   all_to_all,  // each rank has the whole sequence of some heads (Ulysses)
 };
 
-// How the layers of a model are shared out among the stages of a pipeline.
+// How the layers of a model are divided among the stages of a pipeline.
 enum class StageSplit : int32_t {
-  even = 0,     // the same number of layers, the first stages one more where it does not divide
-  by_cost = 1,  // so that the largest stage has as few parameters as possible; embedding and head weigh, too
-  given = 2,    // first_layers
+  even = 0,     // the same number of layers, and one more for the first stages if it does not divide
+  by_cost = 1,  // minimises the parameters of the largest stage, those of embedding and head included
+  given = 2,    // by PipelineOptions::first_layers
 };
 
-// For meshes with pp over 1.
+// Pipeline parallelism, for meshes with pp > 1.
 struct PipelineOptions {
   std::string schedule = "1f1b";  // a name of parallel/pipeline/generators.h
-  std::shared_ptr<const Schedule>
-      own_schedule;         // instead of the name; sends and FSDP's actions are added if it has none
-  int stages_per_rank = 0;  // 0: the schedule's own
-  int microbatches = 0;     // of every step; 0: as many as the step says
+  // The caller's schedule, which replaces `schedule`. Communication and FSDP actions are added if it has
+  // none.
+  std::shared_ptr<const Schedule> own_schedule;
+  int stages_per_rank = 0;  // 0: the schedule's default
+  int microbatches = 0;     // of every step; 0: the step gives the number
   StageSplit split = StageSplit::even;
-  std::vector<int64_t> first_layers;  // given: the layer that each stage begins with; the first is 0
-  int most_unsharded = 3;             // stages of one rank whose weights are unsharded at a time
+  std::vector<int64_t> first_layers;  // with StageSplit::given: the first layer of each stage; the first is 0
+  int most_unsharded = 3;             // limit of stages per rank whose weights are unsharded at a time
 };
 
 struct ParallelOptions {
   TensorOptions tensor;
-  ContextMethod context = ContextMethod::ring;  // over the axis cp
+  ContextMethod context = ContextMethod::ring;  // over the mesh axis cp
   ShardOptions shard;
   RecomputeOptions recompute;
-  // What blocks save lies in pinned memory of the host until their backward (activation_offload.h). Where the device's
-  // memory is the host's it changes nothing.
+  // Activations that blocks save stay in pinned host memory until their backward (activation_offload.h). It
+  // changes nothing on a device whose memory is the host's.
   bool activation_offload = false;
   PipelineOptions pipeline;
   uint64_t seed = 0;
   DType master_dtype = DType::f32;  // f32 or f64
 };
 
-// Refusals: INVALID_ARGUMENT, or NOT_SUPPORTED for a value of an option that is not built. `master`: dtype of
-// the values that are stepped.
+// Throws INVALID_ARGUMENT for a value that an option cannot have. `master` is the dtype of the master values.
 void check(const ShardOptions& options, DType master);
-// Of units over so many ranks of dp_shard x cp. INVALID_ARGUMENT: a reshard_after_forward that is no factor of them.
+// INVALID_ARGUMENT: reshard_after_forward does not divide `shard_ranks`, the number of ranks of dp_shard x
+// cp.
 void check_reshard(const ShardOptions& options, int shard_ranks);
 void check(const RecomputeOptions& options);
 void check(const PipelineOptions& options);
 void check_master(DType dtype);
 
-// What of them all ranks must have alike: they decide which collectives run and what numbers come out.
+// Adds the options that must be equal on all ranks, because they decide which collectives run and which
+// numbers result.
 void add_facts(const ShardOptions& options, Facts& facts);
 void add_facts(const PipelineOptions& options, Facts& facts);
 

@@ -15,22 +15,22 @@
 namespace gangway {
 namespace {
 
-std::shared_ptr<Buckets> buckets_for(const ShardOptions& options, FsdpState& domain) {
-  return options.strategy == Strategy::no_shard ? domain.make_buckets() : nullptr;
+std::shared_ptr<Buckets> buckets_for(const ShardOptions& options, FsdpState& state) {
+  return options.strategy == Strategy::no_shard ? state.make_buckets() : nullptr;
 }
 
 void wrap_all(ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
-              const std::shared_ptr<FsdpState>& domain, bool scheduled = false) {
-  const std::shared_ptr<Buckets> buckets = buckets_for(options, *domain);
+              const std::shared_ptr<FsdpState>& state, bool scheduled = false) {
+  const std::shared_ptr<Buckets> buckets = buckets_for(options, *state);
   for (Place place : places) {
     if (place.parent == nullptr) place.module = root;  // with the wrappers below it
-    wrap_unit(root, place, options, domain, buckets, scheduled);
+    wrap_group(root, place, options, state, buckets, scheduled);
   }
 }
 
-void check_units(const ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
-                 DType master) {
-  for (const Place& place : places) check_unit(root, place, options, master);
+void check_groups(const ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+                  DType master) {
+  for (const Place& place : places) check_group(root, place, options, master);
 }
 
 void wrap_recomputed(ModulePtr& root, const RecomputeOptions& options) {
@@ -84,8 +84,8 @@ Chain* chain_of(const Gangs& gangs, Module& root) {
   return chain;
 }
 
-// Everything that can be said of the stages before a model is cut. The schedule of one number of microbatches stands for
-// the others, which are looked at when a step asks for them.
+// Everything that can be said of the stages before a model is cut. The schedule of one number of microbatches
+// stands for the others, which are looked at when a step asks for them.
 std::vector<Stage> stages_of(const Chain& chain, const Gangs& gangs, const ParallelOptions& options) {
   const PipelineOptions& o = options.pipeline;
   check(o);
@@ -116,10 +116,10 @@ void ModelBuilder::check_wrappable(const char* call) const {
   check_degrees(*parts_.gangs, parts_.root, call);
 }
 
-void ModelBuilder::check_no_units(const char* call) const {
-  if (!parts_.fsdp->units().empty())
-    fail(Code::invalid_state, call, ": unit ", parts_.fsdp->units()[0]->name(), " is made already; ", call,
-         " comes before fully_shard and replicate");
+void ModelBuilder::check_no_groups(const char* call) const {
+  if (!parts_.fsdp->groups().empty())
+    fail(Code::invalid_state, call, ": parameter group ", parts_.fsdp->groups()[0]->name(),
+         " is made already; ", call, " comes before fully_shard and replicate");
 }
 
 void ModelBuilder::check_not_split(const char* call) const {
@@ -133,7 +133,7 @@ void ModelBuilder::tensor_parallel(const TensorOptions& options) {
   const CollectiveCall call(*parts_.gangs, "tensor_parallel");
   call.check([&] {
     check_describing("tensor_parallel");
-    check_no_units("tensor_parallel");
+    check_no_groups("tensor_parallel");
     check_not_split("tensor_parallel");
     plan.emplace(parts_.root, options, parts_.gangs->tp());
   });
@@ -146,7 +146,7 @@ void ModelBuilder::context_parallel(ContextMethod method) {
   const int tp = parts_.gangs->mesh().degree(Axis::tp);
   call.check([&] {
     check_describing("context_parallel");
-    check_no_units("context_parallel");
+    check_no_groups("context_parallel");
     check_context(parts_.root, parts_.gangs->cp(), method, tp);
   });
   pristine_ = false;
@@ -168,7 +168,7 @@ void ModelBuilder::fully_shard(const std::string& pattern, const ShardOptions& o
     check_reshard(options, parts_.gangs->fsdp_gang()->size());
     places = match_places(parts_.root, pattern);
     check_apart(places);
-    check_units(parts_.root, places, options, DType{});
+    check_groups(parts_.root, places, options, DType{});
   });
   pristine_ = false;
   wrap_all(parts_.root, places, options, parts_.fsdp);
@@ -185,7 +185,7 @@ void ModelBuilder::replicate(const ShardOptions& options) {
     check(whole, DType::f64);
     check_reshard(whole, 1);
     places = default_places(parts_.root);
-    check_units(parts_.root, places, whole, DType{});
+    check_groups(parts_.root, places, whole, DType{});
   });
   pristine_ = false;
   wrap_all(parts_.root, places, whole, parts_.fsdp);
@@ -197,7 +197,7 @@ void ModelBuilder::recompute(const RecomputeOptions& options) {
     check_no_stages(*parts_.gangs, "recompute");
     check_wrappable("recompute");
     check(options);
-    check_no_units("recompute");
+    check_no_groups("recompute");
   });
   pristine_ = false;
   if (options.kind == RecomputeKind::selective) parts_.recompute = Recompute::selective;
@@ -219,15 +219,15 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     check(options.shard, options.master_dtype);
     check_reshard(options.shard, parts_.gangs->fsdp_gang()->size());
     check(options.recompute);
-    if (!parts_.fsdp->units().empty())
-      fail(Code::invalid_state, "parallelize: unit ", parts_.fsdp->units()[0]->name(),
-           " is made already; parallelize makes all units itself");
+    if (!parts_.fsdp->groups().empty())
+      fail(Code::invalid_state, "parallelize: parameter group ", parts_.fsdp->groups()[0]->name(),
+           " is made already; parallelize makes all parameter groups itself");
     chain = chain_of(*parts_.gangs, *parts_.root);
     if (chain != nullptr) {
       stages = stages_of(*chain, *parts_.gangs, options);
       arguments = facts_of_whole(options);
     } else {
-      check_units(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
+      check_groups(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
     }
     if (options.tensor != TensorOptions()) check_not_split("parallelize");
     if (tp == 1 || !is_tensor_parallel(parts_.root))
@@ -252,13 +252,13 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
       if (options.activation_offload) offload_activations();
       if (chain != nullptr) cut(*chain, std::move(stages), options);
       const std::vector<Place> places = default_places(parts_.root);
-      if (chain != nullptr) check_units(parts_.root, places, options.shard, options.master_dtype);
+      if (chain != nullptr) check_groups(parts_.root, places, options.shard, options.master_dtype);
       wrap_all(parts_.root, places, options.shard, parts_.fsdp, chain != nullptr);
       if (chain != nullptr) set_stages(options.shard);
     });
     materialize(options.seed, options.master_dtype);
   } catch (...) {  // so that it may be called again
-    parts_.fsdp->remove_units();
+    parts_.fsdp->remove_groups();
     if (parts_.pipeline != nullptr) parts_.pipeline->cut().undo();
     parts_.pipeline = nullptr;
     before->restore(parts_.root);
@@ -301,18 +301,18 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
       check_wrappable("materialize");
     if (parts_.pipeline == nullptr) check_no_stages(*parts_.gangs, "materialize");
     check_master(master);
-    for (const auto& unit : parts_.fsdp->units()) check(unit->options(), master);
+    for (const auto& group : parts_.fsdp->groups()) check(group->options(), master);
     check_dtypes(*parts_.root, master);
     const std::vector<NamedParameter> free = free_parameters(*parts_.root);
-    const bool alone = parts_.gangs->root()->size() == 1 && parts_.fsdp->units().empty();
+    const bool alone = parts_.gangs->root()->size() == 1 && parts_.fsdp->groups().empty();
     if (!free.empty() && !alone)
       fail(Code::invalid_state, "materialize: ", free.size(), " parameters, the first ", free[0].name,
-           ", are in no unit; fully_shard(\"\") or replicate comes first");
+           ", are in no parameter group; fully_shard(\"\") or replicate comes first");
     if (alone) {
       pristine_ = false;
       wrap_all(parts_.root, match_places(parts_.root, ""), ShardOptions{}, parts_.fsdp);
     }
-    parts_.fsdp->set_order(units_of(*parts_.root));
+    parts_.fsdp->set_order(groups_in(*parts_.root));
     arguments = facts(seed, master);
   };
   call.check(check_all, arguments);

@@ -27,7 +27,7 @@ std::string_view trimmed(std::string_view s) {
                                          : s.substr(first, s.find_last_not_of(" \t\r") + 1 - first);
 }
 
-// One line.
+// Parses one line of a plan.
 class Reader {
  public:
   Reader(std::string_view line, int number) : line_(line), number_(number) {}
@@ -49,7 +49,7 @@ class Reader {
     fail(Code::invalid_argument, "plan line ", number_, " \"", trimmed(line_), "\": ", parts...);
   }
 
-  // At commas outside of parentheses. At least one part.
+  // Splits at commas outside of parentheses. Returns at least one part.
   static std::vector<std::string_view> split(std::string_view s) {
     std::vector<std::string_view> parts;
     int depth = 0;
@@ -212,7 +212,7 @@ std::vector<PlanRow> llama_plan(const LlamaPlanOptions& options) {
                        std::optional<ValueLayout> output = {}) {
     rows.push_back({pattern, style, input, output, ValueLayout::varying()});
   };
-  // One boundary before each group of products, not one for each of them.
+  // One redistribution serves all products that read the same value.
   const auto add_group = [&](const char* module, std::initializer_list<const char*> columns,
                              const char* row) {
     add(module, TensorStyle::prepare_input, between);

@@ -17,7 +17,7 @@ class Recomputed final : public Module {
 
   const char* kind() const override { return "Recompute"; }
   bool is_wrapper() const override { return true; }
-  bool backward_reads_values() const override { return true; }  // it runs forward again
+  bool backward_reads_values() const override { return true; }  // backward runs forward again
   size_t output_count(size_t inputs) const override { return child(0).output_count(inputs); }
   size_t gradient_count() const override { return child(0).gradient_count(); }
 
@@ -39,7 +39,7 @@ class Recomputed final : public Module {
     return outputs;
   }
 
-  // Gradients of the inputs lie in the nested frame; the caller's compact moves them.
+  // The gradients of the inputs lie in the nested frame; the caller's compact() moves them out of it.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     Values inputs;
     for (size_t i = 0; i < frame.seen(*this).inputs.size(); ++i) {

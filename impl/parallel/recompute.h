@@ -1,8 +1,8 @@
-// Activation checkpointing of whole modules: the wrapper keeps its inputs only and runs the inner module
-// again in backward, in a frame nested in the caller's. The same bits come out, because a call's seed and its
-// inputs are the same.
+// Activation checkpointing of whole modules: the wrapper saves only its inputs, and in backward it runs the
+// inner module again, in a frame nested in the caller's. The outputs have the same bits, because the inputs
+// and the seed are the same.
 //
-// Thread rule: that of its module.
+// Thread rule: that of the inner module.
 #pragma once
 
 #include <vector>
@@ -14,8 +14,8 @@ namespace gangway {
 
 ModulePtr make_recompute(ModulePtr inner);
 
-// Which of `count` blocks are recomputed. every: the k-th, 2k-th, ...; ratio: round(ratio * count), spread
-// evenly.
+// Returns for each of `count` blocks whether it is recomputed. RecomputeKind::every chooses the k-th, 2k-th,
+// ... block; RecomputeKind::ratio chooses round(ratio * count) blocks, spread evenly.
 std::vector<bool> recomputed_blocks(const RecomputeOptions& options, size_t count);
 
 }  // namespace gangway

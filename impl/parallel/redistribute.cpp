@@ -5,9 +5,9 @@
 namespace gangway {
 namespace {
 
-constexpr int kInput = 0;  // slot
+constexpr int kInput = 0;  // slot of the saved input in the frame
 
-// The next `shape` of the packed elements of `tensor`, from element `first`.
+// Views the packed elements of `tensor` from element `first` on as a tensor of this shape.
 Tensor packed_part(const Tensor& tensor, int64_t first, const Shape& shape) {
   return Tensor(tensor.buffer(),
                 tensor.byte_offset() + static_cast<size_t>(first) * item_bytes(tensor.dtype()),
@@ -20,7 +20,7 @@ int64_t packed_count(const std::vector<Box>& boxes) {
   return count;
 }
 
-// `tensor` itself is its boxes packed one after the other.
+// Returns whether the memory of `tensor` already holds its boxes packed one after the other.
 bool is_packed(const Tensor& tensor, const std::vector<Box>& boxes) {
   if (!tensor.contiguous() || packed_count(boxes) != tensor.count()) return false;
   int64_t first = 0;
@@ -34,7 +34,7 @@ bool is_packed(const Tensor& tensor, const std::vector<Box>& boxes) {
   return true;
 }
 
-// Calls copy(part of `packed`, part of `tensor`) for every box.
+// Calls copy(packed part, part of `tensor`) for every box that is not empty.
 template <typename Copy>
 void for_each_part(const Tensor& packed, const Tensor& tensor, const std::vector<Box>& boxes, Copy&& copy) {
   int64_t first = 0;
@@ -55,7 +55,7 @@ Tensor packed(Context& ctx, const Tensor& tensor, const std::vector<Box>& boxes)
   return out;
 }
 
-// A collective's record and the counts that it points to.
+// The description of a collective, and the memory of the counts that it points to.
 class Record {
  public:
   Record(const Move& move, const Tensor& in, const Tensor& out) {
@@ -118,7 +118,7 @@ GridGangs checked(GridGangs gangs) {
   return gangs;
 }
 
-// Dims below 0 in a tensor of so many.
+// Replaces negative dims, which count from the end, for a tensor with `dims` dims.
 Layout counted(Layout layout, int dims) {
   for (Placement& p : layout)
     if (p.kind == Placement::Kind::shard && p.dim < 0) p.dim += dims;
@@ -260,8 +260,8 @@ Redistribute::Started Redistribute::start_backward(Context& ctx, const Tensor& d
 
 Values Redistribute::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   const PlanPtr forward = plan(kForward, inputs[0].shape());
-  const Tensor y =
-      output_of(ctx, inputs[0], *forward, frame);  // before the scope: it may be a temporary itself
+  // The output is allocated before the scope opens, because it may itself be a temporary.
+  const Tensor y = output_of(ctx, inputs[0], *forward, frame);
   const StackScope scope(ctx.temporaries);
   Started started = run_.start(ctx, forward, inputs[0], y);
   return {finish(ctx, started)};

@@ -1,12 +1,12 @@
-// What stands between two layouts of a value: a module whose forward redistributes it and whose backward redistributes
-// its gradient the other way (redistribution_plan.h has the table). Tensor and sequence parallelism are which of these
-// stand where.
+// Redistribution of values between layouts. The module Redistribute changes the layout of a value in forward,
+// and that of its gradient the other way in backward (redistribution_plan.h has the table). Tensor and
+// sequence parallelism consist of such modules at the right places.
 //
-// Each direction has two halves. start_... launches the first collective, finish orders the stream behind it and does
-// what is left; the compute in between runs while it travels. backward drains pending weight tasks there. The host
-// never waits: works are ordered on the context's stream.
+// Each direction has two halves. start_... launches the first collective. finish makes the stream wait for it
+// and does the rest. Compute between the two overlaps the collective; backward runs pending weight tasks
+// there. The host never waits, because works are ordered on the context's stream.
 //
-// Thread rule: that of its module.
+// Thread rule: one thread at a time; collective over the gangs of the axes.
 #pragma once
 
 #include <memory>
@@ -26,16 +26,16 @@ struct GridGangs {
     GangPtr gang;
   };
   std::vector<Axis> axes;
-  GangPtr
-      whole;  // of all their ranks, row-major; null: pieces that only all of them can exchange are refused
+  // The gang of all ranks of the grid, row-major. If it is null, redistributions that need it are refused.
+  GangPtr whole;
 };
 
-// Runs the moves of a plan on a tensor. Between start and finish the input, the output and the temporaries taken since
-// start must stay; the caller opens a StackScope on ctx.temporaries around both.
+// Runs the moves of a plan on a tensor. The input, the output and the temporaries allocated since start must
+// stay valid until finish, so the caller opens a StackScope on ctx.temporaries around both.
 class Redistribution {
  public:
-  // A started one must be finished: if it is dropped while a collective travels, that gang breaks, because its memory
-  // may be used again.
+  // A redistribution that was started and must be finished. If it is destroyed while its collective is in
+  // flight, the gang breaks, because the memory of the collective may be reused.
   class Started {
    public:
     Started() = default;
@@ -47,10 +47,11 @@ class Redistribution {
    private:
     friend class Redistribution;
     std::shared_ptr<const RedistributionPlan> plan_;
-    size_t next_ = 0;  // move
-    Tensor value_;     // before that move
-    Tensor output_;    // of the last one
-    // Of the collective that travels: where it lands, the tensor that it makes, its gang.
+    size_t next_ = 0;  // index of the next move
+    Tensor value_;     // input of that move
+    Tensor output_;    // output of the last move
+    // The collective in flight: it receives into landing_, from which finish unpacks target_ unless both are
+    // one.
     Tensor landing_, target_;
     GangPtr gang_;
     WorkPtr work_;
@@ -60,13 +61,14 @@ class Redistribution {
 
   RankGrid grid() const;
   const GangPtr& gang(int axis) const;
-  // `output` has the shape plan->after; without moves it is not written, and the result is `input` itself.
+  // `output` has the shape plan->after. A plan without moves does not write it and returns `input` itself.
   Started start(Context& ctx, std::shared_ptr<const RedistributionPlan> plan, const Tensor& input,
                 const Tensor& output) const;
   Tensor finish(Context& ctx, Started& started) const;
 
  private:
-  void advance(Context& ctx, Started& started) const;  // to the next collective, or to the end
+  // Runs local moves up to the next collective or the end.
+  void advance(Context& ctx, Started& started) const;
   void launch(Context& ctx, const Move& move, Started& started) const;
 
   GridGangs gangs_;
@@ -75,32 +77,36 @@ class Redistribution {
 
 class Redistribute final : public Module {
  public:
-  // What becomes of a value that is gathered for a frame. again: it is not kept, but gathered again in backward (a
-  // norm on parts of the sequence, and the products behind it); kept: that is so under Recompute::selective only.
+  // What the frame keeps of a gathered value. again: only the input, which backward gathers again (for
+  // example between a norm with sequence parallelism and the products that follow). kept: the gathered value,
+  // except under Recompute::selective, which acts as `again`.
   enum class Gathered : uint8_t { kept, again };
 
-  // Throws what check_redistribution refuses. INVALID_ARGUMENT: a null gang. A dim below 0 is counted from the end.
+  // Throws the errors of check_redistribution. INVALID_ARGUMENT: a gang is null. A negative dim counts from
+  // the end.
   Redistribute(Layout from, Layout to, GridGangs gangs, Channel channel, Gathered gathered = Gathered::kept);
 
   const char* kind() const override { return "Redistribute"; }
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
-  // What was gathered is not kept under Recompute::selective; it is gathered again.
+  // Gathers a value again that the frame did not keep.
   Tensor recompute(Context& ctx, Frame& frame, int index) override;
 
-  // Of a tensor of this shape on this rank, and of its gradient, which has the shape that forward gave.
+  // The plan for a tensor of this local shape, and the plan for a gradient of this local shape. The gradient
+  // has the shape of the output of forward.
   using PlanPtr = std::shared_ptr<const RedistributionPlan>;
   PlanPtr forward_plan(const Shape& local) { return plan(kForward, local); }
   PlanPtr backward_plan(const Shape& local) { return plan(kBackward, local); }
   std::string text() const { return describe(from_) + " -> " + describe(to_); }
 
-  // The halves, for a layer that computes between them. `output`, if given, has the shape that the plan says; a plan without moves gives the input itself.
+  // The two halves, for a layer that computes between them. `output` has the shape plan->after; a plan
+  // without moves returns the input itself. The overloads with a frame allocate the output there.
   using Started = Redistribution::Started;
   Started start_forward(Context& ctx, const Tensor& x, const Tensor& output);
   Started start_backward(Context& ctx, const Tensor& dy, const Tensor& output);
   Started start_forward(Context& ctx, const Tensor& x, Frame* frame);
-  // The memory that forward gives its result, for a caller that fills it.
+  // Allocates the output of forward, for a caller that fills it.
   Tensor forward_output(Context& ctx, const Tensor& x, Frame* frame) {
     return output_of(ctx, x, *forward_plan(x.shape()), frame);
   }
@@ -115,10 +121,10 @@ class Redistribute final : public Module {
   const Layout from_, to_;
   const Redistribution run_;
   const Gathered gathered_;
-  PlanPtr plans_[2];  // the last one of each direction
+  PlanPtr plans_[2];  // the last plan of each direction, because shapes seldom change
 };
 
-// Over one axis; it is the gang's name for the placements.
+// A redistribution over one axis, which `from` and `to` name.
 std::shared_ptr<Redistribute> make_redistribute(
     const Placement& from, const Placement& to, GangPtr gang, Channel channel,
     Redistribute::Gathered gathered = Redistribute::Gathered::kept);

@@ -11,7 +11,7 @@ namespace {
 using Kind = Placement::Kind;
 using Bounds = std::vector<int64_t>;
 
-// One layout on its way to another, on one rank. Axes of one rank take no part.
+// Plans the way from one layout to another for one rank. It ignores axes of one rank.
 class Planner {
  public:
   Planner(const Layout& from, const Layout& to, const RankGrid& grid)
@@ -42,7 +42,7 @@ class Planner {
     fail(Code::invalid_argument, "redistribute ", title_, ": ", parts...);
   }
 
-  // --- what is wrong for every shape
+  // --- checks that do not depend on the shape
 
   int find(const std::string& axis) const {
     for (size_t i = 0; i < grid_.axes.size(); ++i)
@@ -101,7 +101,7 @@ class Planner {
            describe({placement(from_, axis.name)}));
   }
 
-  // --- layouts with all their bounds
+  // --- layouts with explicit bounds
 
   std::vector<int> places() const {
     std::vector<int> all;
@@ -133,7 +133,8 @@ class Planner {
     return shape;
   }
 
-  // `layout` of the rank at these places: every shard with its bounds, nothing over axes of one rank.
+  // Returns `layout` as the rank at these places sees it: every shard has bounds, and axes of one rank are
+  // left out.
   Layout resolved(const Layout& layout, const std::vector<int>& places) const {
     Shape left = global_;
     Layout result;
@@ -159,7 +160,8 @@ class Planner {
 
   // --- moves
 
-  // The shards of `dim` before `axis`, outermost first; all of them where `axis` splits another.
+  // Returns the splits of `dim` outside of that over `axis`, outermost first; all splits of `dim` if `axis`
+  // does not split it.
   static Layout before(const Layout& layout, int dim, const std::string& axis) {
     Layout splits;
     for (const Placement& p : layout) {
@@ -181,14 +183,14 @@ class Planner {
     return a == b &&
            (a.kind != Kind::shard || before(now_, a.dim, axis.name) == before(goal_, b.dim, axis.name));
   }
-  // One move over this axis alone makes its placement that of the goal.
+  // Returns whether one move over this axis alone gives it the placement of the goal.
   bool can_move(const RankGrid::Axis& axis) const {
     const Placement a = placement(now_, axis.name), b = placement(goal_, axis.name);
     if (a.kind == Kind::shard && !is_innermost(now_, a)) return false;
     return b.kind != Kind::shard ||
            before(without(now_, axis.name), b.dim, "") == before(goal_, b.dim, axis.name);
   }
-  // Moves that make the tensor smaller come first.
+  // Moves that make the tensor smaller come first, so that later collectives move fewer bytes.
   static int cost(Kind from, Kind to) {
     if (to == Kind::shard) return from == Kind::replicate ? 0 : from == Kind::partial ? 1 : 2;
     return from == Kind::partial ? 3 : from == Kind::shard ? 4 : 0;
@@ -216,7 +218,7 @@ class Planner {
     }
   }
 
-  // This rank's rows of all ranks of the axis joined, and who holds what of them under `p`.
+  // Returns the box of each rank of the axis under `p`, within the joined block of all of them.
   std::vector<Box> boxes(const Placement& p, const Shape& block, int ranks) const {
     std::vector<Box> all(static_cast<size_t>(ranks), whole_box(block));
     if (p.kind == Kind::shard)
@@ -227,7 +229,7 @@ class Planner {
     return all;
   }
 
-  // The one rank whose box is not empty; -1: there are several or none.
+  // Returns the only rank whose box is not empty, or -1.
   static int only_holder(const std::vector<Box>& boxes) {
     int holder = -1;
     for (size_t r = 0; r < boxes.size(); ++r) {
@@ -283,7 +285,8 @@ class Planner {
     return local_box(whole, global_, own);
   }
 
-  // Pieces that are nested in another order: all ranks at once. Axes that do not split keep to themselves.
+  // Moves pieces that are nested in another order in one exchange between all ranks. Along axes that do not
+  // split the value, ranks exchange nothing.
   Move over_the_grid() {
     int ranks = 1, own = 0;
     for (const RankGrid::Axis& axis : grid_.axes) {
@@ -335,7 +338,7 @@ Box common(const Box& a, const Box& b) {
   return both;
 }
 
-// `part` in coordinates that start at `origin`. An empty one starts there.
+// Returns `part` in coordinates relative to `origin`. An empty part starts at 0.
 Box relative(Box part, const Box& origin) {
   const bool none = part.shape.count() == 0;
   for (int d = 0; d < part.shape.rank(); ++d) {

@@ -9,7 +9,7 @@
 namespace gangway {
 namespace {
 
-// Holds parameters and computes nothing.
+// A module that holds the parameters of a group and refuses to compute.
 class ParameterModule final : public Module {
  public:
   explicit ParameterModule(const std::vector<GroupParameter>& parameters) {
@@ -64,16 +64,16 @@ class Group final : public ShardGroup {
         name_(name),
         module_(std::make_shared<ParameterModule>(parameters)),
         ops_(make_ops(gangs_->root()->owner()->device_ptr())),
-        domain_(gangs_, *ops_) {
+        state_(gangs_, *ops_) {
     for (const ParameterPtr& p : module_->parameters()) {
       p->full_name = name_ + "." + p->name;
       named_.push_back({p->full_name, p});
     }
-    unit_ = std::make_shared<ParamGroup>(name_, named_, options, GroupRole::external, nullptr);
-    domain_.add(unit_);
+    group_ = std::make_shared<ParameterGroup>(name_, named_, options, GroupRole::external, nullptr);
+    state_.add(group_);
   }
 
-  void materialize(uint64_t seed) { domain_.materialize(seed, DType{}); }
+  void materialize(uint64_t seed) { state_.materialize(seed, DType{}); }
 
   const std::string& name() const override { return name_; }
   const std::vector<NamedParameter>& parameters() const override { return named_; }
@@ -82,37 +82,37 @@ class Group final : public ShardGroup {
   Gangs& gangs() override { return *gangs_; }
   const std::shared_ptr<Gangs>& held_gangs() const { return gangs_; }
   const ModulePtr& module() const { return module_; }
-  const FsdpState& domain() const { return domain_; }
+  const FsdpState& state() const { return state_; }
 
   void unshard(std::span<const Tensor> into, Stream& stream) override {
     check_targets(into);
     run("unshard", [&] {
-      domain_.order(stream);
-      unit_->unshard(stream);
+      state_.order(stream);
+      group_->unshard(stream);
       for (size_t i = 0; i < into.size(); ++i)
         if (into[i].count() != 0) ops_->cast(named_[i].parameter->value, into[i], stream);
     });
   }
 
   WorkPtr unshard_async(Stream& stream) override {
-    domain_.order(stream);
-    unit_->values().prefetch(stream);
-    const WorkPtr gathering = unit_->values().gathering();
+    state_.order(stream);
+    group_->values().prefetch(stream);
+    const WorkPtr gathering = group_->values().gathering();
     return gathering != nullptr ? gathering : finished_work();
   }
 
-  // The caller's readers are on `stream`: what takes their memory next comes after them.
+  // The caller reads the full values on `stream`. Whoever uses their memory next is ordered after that.
   void reshard(Stream& stream) override {
-    domain_.order(stream);
-    unit_->reshard();
+    state_.order(stream);
+    group_->reshard();
   }
-  bool unsharded() const override { return unit_->unsharded(); }
+  bool unsharded() const override { return group_->unsharded(); }
 
   Tensor view(size_t parameter, Part part) override {
     Parameter& p = at(parameter);
     Stream& stream = ops_->device().stream();
-    domain_.order(stream);
-    if ((part == Part::full_value || part == Part::full_gradient) && !unit_->unsharded())
+    state_.order(stream);
+    if ((part == Part::full_value || part == Part::full_gradient) && !group_->unsharded())
       fail(Code::invalid_state, "parameter ", p.full_name, ": the group is sharded; unshard comes first");
     switch (part) {
       case Part::value: return p.shard;
@@ -130,30 +130,30 @@ class Group final : public ShardGroup {
       fail(Code::invalid_argument, "parameter ", p.full_name, " is ", p.shape.text(),
            ", but the gradient is ", gradient.text(),
            "; wanted are the same shape, row-major, f64, f32, bf16 or f16");
-    domain_.order(stream);
+    state_.order(stream);
     const Tensor full = full_gradient(p, stream);
     if (full.count() != 0) ops_->add(gradient, 1, full, stream);
   }
 
   void reduce(Stream& stream) override {
     run("reduce_gradients", [&] {
-      domain_.order(stream);
-      unit_->reduce(stream);
+      state_.order(stream);
+      group_->reduce(stream);
     });
   }
 
-  // A refusal on one rank alone would leave its peers waiting for it in the fence.
+  // Refusals are agreed, because the peers would wait in the version gate for a rank that refused alone.
   void begin_update(Stream& stream) override {
     const CollectiveCall call(*gangs_, "begin_update");
-    call.check([&] { domain_.check_update(); });
+    call.check([&] { state_.check_update(); });
     call.run([&] {
-      domain_.order(stream);
-      domain_.begin_update(stream);
+      state_.order(stream);
+      state_.begin_update(stream);
     });
   }
   void end_update(Stream& stream) override {
-    domain_.order(stream);
-    domain_.end_update(true, true, stream);
+    state_.order(stream);
+    state_.end_update(true, true, stream);
   }
 
  private:
@@ -180,19 +180,19 @@ class Group final : public ShardGroup {
              ", but the memory to unshard into is ", into[i].text());
   }
 
-  // A wait that fails breaks the gangs of the group alone.
+  // A failure breaks only the gangs of this group.
   template <typename Body>
   void run(const char* name, Body&& body) {
-    const GroupContext& place = unit_->place();
+    const GroupContext& place = group_->place();
     const GangPtr gangs[] = {
         place.shards != nullptr && place.shards->size() > 1 ? place.shards : place.replicas, place.replicas};
     CollectiveCall(gangs, name).run(body);
   }
 
-  // Zero before anything was added.
+  // Returns the full gradient, which is zero until something was added.
   Tensor full_gradient(Parameter& p, Stream& stream) {
     check_trainable(p);
-    run("full_gradient", [&] { unit_->gradients().acquire(stream); });
+    run("full_gradient", [&] { group_->gradients().acquire(stream); });
     return p.grad->zero_if_unwritten(*ops_, stream);
   }
 
@@ -200,8 +200,8 @@ class Group final : public ShardGroup {
   const std::string name_;
   ModulePtr module_;
   std::unique_ptr<Ops> ops_;
-  FsdpState domain_;
-  std::shared_ptr<ParamGroup> unit_;
+  FsdpState state_;
+  std::shared_ptr<ParameterGroup> group_;
   std::vector<NamedParameter> named_;
 };
 
@@ -211,7 +211,7 @@ const Group& as_group(const std::shared_ptr<ShardGroup>& group) {
   return *own;
 }
 
-// The groups' container; keeps them alive.
+// The root module of model_from_groups. It keeps the groups alive.
 class Groups final : public Module {
  public:
   explicit Groups(std::vector<std::shared_ptr<ShardGroup>> groups) : groups_(std::move(groups)) {
@@ -269,7 +269,7 @@ std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<Shard
   }
   auto model = std::make_shared<Model>(std::make_shared<Groups>(groups), gangs);
   std::vector<const FsdpState*> states;
-  for (const auto& group : groups) states.push_back(&as_group(group).domain());
+  for (const auto& group : groups) states.push_back(&as_group(group).state());
   model->build().adopt(states);
   return model;
 }

@@ -1,6 +1,5 @@
-// Shard groups: sharding for a runtime that computes by itself. A
-// group is one unit of parameters without modules; several groups make a Model that optimizer, load and save
-// take.
+// Shard groups: sharded parameters for a runtime that computes by itself. A shard group is a parameter group
+// without modules. Several shard groups form a Model for the optimizer, load and save.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -16,7 +15,7 @@ namespace gangway {
 struct GroupParameter {
   std::string name;
   Shape shape;
-  DType dtype = DType::f32;  // master
+  DType dtype = DType::f32;  // of the master values
   Init init;
   bool trainable = true;
 };
@@ -32,20 +31,22 @@ class ShardGroup {
   virtual const GangPtr& gang() = 0;  // the root gang
   virtual Gangs& gangs() = 0;
 
-  // Collective where peers are on other hosts; else a version check. Into the caller's memory when `into` has
-  // one tensor per parameter: a stable copy.
+  // Gives every parameter its full value: by an all-gather, or on one host by a wait for the version gate,
+  // which moves no bytes. If `into` is not empty it has one tensor per parameter, into which the full values
+  // are copied.
   virtual void unshard(std::span<const Tensor> into, Stream& stream) = 0;
   virtual WorkPtr unshard_async(Stream& stream) = 0;
   virtual void reshard(Stream& stream) = 0;
   virtual bool unsharded() const = 0;
-  // INVALID_STATE: a full part while sharded, a gradient of a frozen parameter.
+  // INVALID_STATE: a full part while the group is sharded, or a gradient of a frozen parameter.
   virtual Tensor view(size_t parameter, Part part) = 0;
-  // full gradient += gradient (f64, f32, bf16 or f16, global shape).
+  // Adds to the full gradient. `gradient` has the full shape and is f64, f32, bf16 or f16.
   virtual void add_gradient(size_t parameter, const Tensor& gradient, Stream& stream) = 0;
-  // Adds the SUM over dp_replicate x dp_shard x cp into the local gradient, empties the full one. Collective.
+  // Sums the full gradients over dp_replicate x dp_shard x cp, adds this rank's piece of the sum to the local
+  // gradient, and empties the full one. Collective.
   virtual void reduce(Stream& stream) = 0;
-  // The ownership fence around a caller's own write of Part::value (ModelRunner::begin_update for this group
-  // alone). Refusals of begin_update are agreed; end_update does not wait.
+  // A caller writes Part::value only between these two (as with ModelRunner::begin_update, for this group
+  // alone). begin_update is collective and its refusals are agreed; end_update does not wait.
   virtual void begin_update(Stream& stream) = 0;
   virtual void end_update(Stream& stream) = 0;
 };
@@ -55,8 +56,8 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
                                              const std::vector<GroupParameter>& parameters,
                                              const ShardOptions& options, uint64_t seed);
 
-// A materialised model whose parameters are those of the groups, for optimizer, clip, load and save.
-// INVALID_ARGUMENT: groups of different gangs, a name twice.
+// Returns a materialised model of the parameters of all groups, for the optimizer, clipping, load and save.
+// INVALID_ARGUMENT: the groups have different gangs, or two have the same name.
 std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups);
 
 }  // namespace gangway

@@ -1,5 +1,5 @@
-// Orders calls that come on one stream after another: each comes after all that is on the stream of the call before.
-// Streams live as long as their device, or until the next call.
+// Orders calls that use different streams: the work of each call waits for all work on the stream of the
+// previous call. A stream must live until the next call.
 //
 // Thread rule: one thread at a time.
 #pragma once

@@ -1,5 +1,5 @@
-// What wrapping changes of a tree, kept so that it can be undone: which module stands where, how parameters lie, how heads
-// make their loss.
+// A snapshot of everything that wrapping changes in a module tree, so that a refused call can undo it: the
+// children of every module, the layouts of the parameters, and the losses of the heads.
 //
 // Thread rule: one thread at a time.
 #pragma once

@@ -13,14 +13,14 @@ int64_t most_rows(const Placement& p) {
   return most;
 }
 
-// The one rank that has all rows; -1: several have some.
+// Returns the rank that has all rows, or -1 if several ranks have rows.
 int only_holder(const Placement& p) {
   for (size_t i = 0; i + 1 < p.bounds.size(); ++i)
     if (rows_of(p, i) == p.bounds.back()) return static_cast<int>(i);
   return -1;
 }
 
-// Whether pieces of `rows` rows of dim 0 lie as in the whole, with all padding behind it.
+// Returns whether pieces of `rows` rows, joined along dim 0, are the full tensor with all padding behind it.
 bool in_sequence(const Placement& p, int64_t rows) {
   for (size_t i = 0; i < p.bounds.size(); ++i)
     if (p.bounds[i] != std::min(p.bounds.back(), static_cast<int64_t>(i) * rows)) return false;
@@ -36,7 +36,7 @@ WholeGather::WholeGather(const Gangs& gangs, const Parameter& parameter, DType d
     const auto outer_end = static_cast<std::ptrdiff_t>(i);
     const Layout outer(layout.begin(), layout.begin() + outer_end);
     const Box box = local_box(outer, parameter.shape, std::span(parameter.place).first(i));
-    // Peers do not reach what rests on the host; what the first stage joined lies on the device.
+    // Peers cannot read a shard on the host, so the first stage copies it. Later stages read device memory.
     const bool from_host = stages_.empty() && parameter.rests_on_host;
     stages_.push_back(stage_of(gangs, layout[i], box.shape, parameter.place[i], from_host));
   }

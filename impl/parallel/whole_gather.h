@@ -1,5 +1,5 @@
-// Joins what the ranks own of a parameter, or of its gradient, into the whole tensor on every rank, as the parameter's
-// layout says: the innermost split first.
+// Gathers the shards of a parameter, or of its gradient, into the full tensor on every rank. It undoes the
+// splits of the parameter's layout one by one, the innermost first.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -13,22 +13,24 @@ namespace gangway {
 
 class WholeGather {
  public:
-  // Local: takes all the memory that run needs.
+  // Local. Allocates all the memory that run() needs.
   WholeGather(const Gangs& gangs, const Parameter& parameter, DType dtype);
-  // Collective over the axes that split. `own`: the parameter's box, which lies with its padding where a split at rest
-  // made it. A new tensor of the whole shape.
+  // Collective over the axes that split the parameter. `own` is this rank's shard; where FSDP splits the
+  // parameter, the padding lies behind it in memory. Returns a tensor of the full shape in memory of this
+  // object.
   Tensor run(Ops& ops, const Tensor& own, Stream& stream);
 
  private:
-  // One all-gather, of pieces that are padded to the greatest.
+  // One all-gather over one axis, of pieces that are padded to the size of the greatest. If one rank has all
+  // rows, it is a broadcast.
   struct Stage {
     GangPtr gang;
     const Placement* placement;
-    int only = -1;  // the rank that has all rows and gives them to the others; -1: several have some
-    Tensor piece;   // absent: the piece lies padded already
+    int only = -1;  // the rank that has all rows and broadcasts them; -1: several ranks have rows
+    Tensor piece;   // the padded input; absent if the shard lies with its padding already
     Shape padded;   // of one piece
     Tensor pieces;  // [ranks, ...padded]
-    Tensor joined;  // a view of `pieces` where they lie one after the other
+    Tensor joined;  // a view of `pieces` if these lie in the order of the rows
   };
   static void run(const Stage& stage, const Collective& record, Stream& stream);
   Tensor from_holder(Ops& ops, const Stage& stage, const Tensor& own, Stream& stream) const;
@@ -37,7 +39,7 @@ class WholeGather {
 
   DType dtype_;
   std::vector<Stage> stages_;  // innermost first
-  Tensor copy_;                // without a stage
+  Tensor copy_;                // the result if nothing splits the parameter
 };
 
 }  // namespace gangway

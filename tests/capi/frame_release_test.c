@@ -1,6 +1,6 @@
 /* Releasing a frame changes no model: garbage collectors release frames at any moment, on any thread, and on
  * each rank at another time. */
-#include "by_hand.h"
+#include "manual.h"
 
 static const gw_strategy kStrategies[3] = {GW_FULL_SHARD, GW_SHARD_GRAD_OP, GW_NO_SHARD};
 

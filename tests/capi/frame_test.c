@@ -1,6 +1,6 @@
 /* Frames in a manual loop: a forward without a backward leaves nothing behind, and no_sync postpones
  * reductions. */
-#include "by_hand.h"
+#include "manual.h"
 
 #include <math.h>
 
@@ -126,7 +126,7 @@ static void a_module_stands_in_one_place(void** state) {
   gw_module_release(part);
 }
 
-static void layers_by_hand_refuse_what_is_missing(void** state) {
+static void manual_layers_refuse_what_is_missing(void** state) {
   (void)state;
   const gw_llama_options o = small_llama();
   gw_module* layers[3] = {NULL, NULL, NULL};
@@ -170,7 +170,7 @@ int main(void) {
       test_on_device(a_forward_without_backward_leaves_nothing_behind),
       test_on_device(non_finite_gradients_are_the_reason_of_a_skipped_step),
       test_on_device(a_module_stands_in_one_place),
-      test_on_device(layers_by_hand_refuse_what_is_missing),
+      test_on_device(manual_layers_refuse_what_is_missing),
       test_on_device(no_sync_keeps_reductions_for_the_last_backward),
   };
   return cmocka_run_group_tests_name("capi_frame", tests, NULL, NULL);

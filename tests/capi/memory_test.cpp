@@ -284,7 +284,7 @@ gw_status use_shard_group(Training& t) {
   return status;
 }
 
-TEST(Memory, ComputeByHandMayFailAnywhere) {
+TEST(Memory, ManualComputeMayFailAnywhere) {
   EXPECT_GT(starve_anew("forward and backward", true, forward_and_backward), 0);
   EXPECT_GT(starve_anew("shard group", false, use_shard_group), 0);
 }

@@ -287,7 +287,7 @@ static void calls_out_of_order(void** state) {
   ROW(gw_tensor_parallel(m, both, NULL), INVALID_STATE, "comes before fully_shard and replicate");
   ROW(gw_context_parallel(m, both, GW_CONTEXT_RING), INVALID_STATE, "comes before fully_shard and replicate");
   ROW(gw_recompute(m, GW_RECOMPUTE_FULL, 2, 1), INVALID_STATE, "comes before gw_fully_shard");
-  ROW(gw_parallelize(m, both, NULL), INVALID_STATE, "parallelize makes all units itself");
+  ROW(gw_parallelize(m, both, NULL), INVALID_STATE, "parallelize makes all parameter groups itself");
   assert_ok(gw_fully_shard(m, "", both, NULL));
   assert_ok(gw_module_materialize(m, both, 1, 0));
   ROW(gw_tensor_parallel(m, both, NULL), INVALID_STATE, "gw_tensor_parallel comes before");

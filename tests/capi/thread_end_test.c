@@ -74,7 +74,7 @@ static const char* const kPlaces[] = {"nowhere", "accepts_dtype",  "fill",      
 typedef struct {
   line l; /* the user of the callbacks */
   enum place end_in;
-  int by_hand;
+  int manual;
   gw_gang* gang; /* null: the rank is alone */
   gw_gangs* gangs;
   gw_module* model;
@@ -158,7 +158,7 @@ static gw_status train(scene* s) {
   batch.inputs = &view;
   batch.input_count = 1;
   batch.weight = 3;
-  if (!s->by_hand) return gw_train_step(s->model, s->optimizer, &batch, NULL, NULL, NULL);
+  if (!s->manual) return gw_train_step(s->model, s->optimizer, &batch, NULL, NULL, NULL);
   size_t count = 0;
   gw_status status = gw_module_forward(s->model, &view, 1, s->frame, NULL, s->outputs, 2, &count);
   for (int i = 0; i < 2; ++i) gw_tensor_release(s->outputs[i]);
@@ -186,12 +186,12 @@ static void release_scene(scene* s) {
   gw_gang_release(s->gang);
 }
 
-static void one_rank_works_on(enum place place, int by_hand) {
+static void one_rank_works_on(enum place place, int manual) {
   scene s;
   pthread_t thread;
   memset(&s, 0, sizeof s);
   if (on_gpus(test_device())) s.gang = alone(); /* otherwise the environment decides */
-  s.by_hand = by_hand;
+  s.manual = manual;
   s.end_in = place;
   assert_int_equal(pthread_create(&thread, NULL, live, &s), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
@@ -202,7 +202,7 @@ static void one_rank_works_on(enum place place, int by_hand) {
   release_scene(&s);
 }
 
-static void peers_are_told(enum place place, int by_hand) {
+static void peers_are_told(enum place place, int manual) {
   enum { kRanks = 2, kEnds = 1 };
   scene scenes[kRanks];
   pthread_t threads[kRanks];
@@ -211,7 +211,7 @@ static void peers_are_told(enum place place, int by_hand) {
   memset(scenes, 0, sizeof scenes);
   for (int r = 0; r < kRanks; ++r) {
     scenes[r].gang = gangs[r];
-    scenes[r].by_hand = by_hand;
+    scenes[r].manual = manual;
     scenes[r].end_in = r == kEnds ? place : NOWHERE;
     assert_int_equal(pthread_create(&threads[r], NULL, live, &scenes[r]), 0);
   }
@@ -226,13 +226,13 @@ static void peers_are_told(enum place place, int by_hand) {
 static void the_end_of_a_thread_in_any_callback_leaves_a_rank_that_works_on(void** state) {
   (void)state;
   for (enum place place = ACCEPTS_DTYPE; place <= BACKWARD_WEIGHT; ++place)
-    for (int by_hand = 0; by_hand < 2; ++by_hand) one_rank_works_on(place, by_hand);
+    for (int manual = 0; manual < 2; ++manual) one_rank_works_on(place, manual);
 }
 
 static void the_end_of_a_thread_in_any_callback_is_told_to_peers(void** state) {
   (void)state;
   for (enum place place = ACCEPTS_DTYPE; place <= BACKWARD_WEIGHT; ++place)
-    for (int by_hand = 0; by_hand < 2; ++by_hand) peers_are_told(place, by_hand);
+    for (int manual = 0; manual < 2; ++manual) peers_are_told(place, manual);
 }
 
 int main(void) {

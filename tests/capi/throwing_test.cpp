@@ -140,12 +140,12 @@ struct Trainee {
   Trainee(const Trainee&) = delete;
   Trainee& operator=(const Trainee&) = delete;
 
-  gw_status step(bool by_hand) const {
+  gw_status step(bool manual) const {
     auto batch = with(gw_batch_init);
     batch.inputs = &view;
     batch.input_count = 1;
     batch.weight = 1;
-    if (!by_hand) return gw_train_step(model, optimizer, &batch, nullptr, nullptr, nullptr);
+    if (!manual) return gw_train_step(model, optimizer, &batch, nullptr, nullptr, nullptr);
     gw_tensor* outputs[2] = {};
     size_t written = 0;
     gw_status status = gw_module_forward(model, &view, 1, frame, nullptr, outputs, 2, &written);
@@ -158,27 +158,27 @@ struct Trainee {
 };
 
 // Trains one good step, and one in which the callback of rank 0 throws.
-Outcome train(gw_gang* gang, const Thrower& thrower, bool by_hand) {
+Outcome train(gw_gang* gang, const Thrower& thrower, bool manual) {
   Outcome outcome;
   Trainee trainee(gang, outcome);
   if (outcome.set_up != GW_OK) return outcome;
-  outcome.first = trainee.step(by_hand);
+  outcome.first = trainee.step(manual);
   outcome.text = last_error().message;
   if (outcome.first != GW_OK) return outcome;
   if (gw_gang_rank(gang) == 0) trainee.thrower = thrower;
-  outcome.second = trainee.step(by_hand);
+  outcome.second = trainee.step(manual);
   outcome.text = last_error().message;
   return outcome;
 }
 
-void expect_to_reach_every_rank(int ranks, const Thrown& thrown, At at, bool by_hand) {
-  SCOPED_TRACE(std::string(kNames[static_cast<int>(at)]) + (by_hand ? " by hand, " : ", ") +
+void expect_to_reach_every_rank(int ranks, const Thrown& thrown, At at, bool manual) {
+  SCOPED_TRACE(std::string(kNames[static_cast<int>(at)]) + (manual ? " manual, " : ", ") +
                std::to_string(ranks) + " ranks, kind " + std::to_string(thrown.kind));
   const std::vector<gw_gang*> gangs = thread_gangs(ranks);
   std::vector<Outcome> outcomes(gangs.size());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < gangs.size(); ++r)
-    threads.emplace_back([&, r] { outcomes[r] = train(gangs[r], Thrower{thrown.kind, at}, by_hand); });
+    threads.emplace_back([&, r] { outcomes[r] = train(gangs[r], Thrower{thrown.kind, at}, manual); });
   for (std::thread& thread : threads) thread.join();
   for (size_t r = 0; r < gangs.size(); ++r) {
     const Outcome& o = outcomes[r];

@@ -287,18 +287,18 @@ TEST(LoadModel, RefusalsAreAgreedAndChangeNothing) {
     });
 }
 
-TEST(LoadModel, AUnitUnshardedOnOneRankIsRefusedOnAll) {
+TEST(LoadModel, AParameterGroupUnshardedOnOneRankIsRefusedOnAll) {
   const TemporaryFolder folder;
   run_ranks(2, [&](Gang& root) {
     const auto model = llama(root, seeded(20));
     save_model(*model, folder.path(), {});
     Stream& stream = model->device().stream();
-    ParamGroup& unit = *model->fsdp().units().front();
-    if (root.rank() == 1) unit.unshard(stream);
+    ParameterGroup& group = *model->fsdp().groups().front();
+    if (root.rank() == 1) group.unshard(stream);
     const Error error = error_of([&] { load_model(*model, folder.path()); });
     EXPECT_EQ(error.code(), Code::invalid_state) << error.message();
     EXPECT_NE(error.message().find("is still unsharded"), std::string::npos) << error.message();
-    unit.reshard();
+    group.reshard();
     load_model(*model, folder.path());
   });
 }

@@ -98,7 +98,7 @@ TEST(DifferingRanks, AModelThatWasRefusedIsParallelizedAgain) {
   });
 }
 
-TEST(DifferingRanks, PatternsOfUnitsAreCompared) {
+TEST(DifferingRanks, PatternsOfParameterGroupsAreCompared) {
   run_ranks(2, [](Gang& root) {
     Model model(make_llama(small_llama()), mesh_of(root));
     model.build().fully_shard(root.rank() == 0 ? "model.layers.*" : "model.layers.0", {});

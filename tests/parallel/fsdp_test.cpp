@@ -107,8 +107,8 @@ TEST(FullyShard, BackwardGathersFromTheRanksThatKeptTheValues) {
     options.shard.reshard_after_forward = 2;
     const auto model = sharded(kUneven, root, options, 1, /*regions=*/false);
     uint64_t piece = 0;  // of all parameters, with their padding
-    for (const auto& unit : model->fsdp().units())
-      for (const PackedParameter& p : unit->packing().parameters) piece += p.piece_bytes(p.compute);
+    for (const auto& group : model->fsdp().groups())
+      for (const PackedParameter& p : group->packing().parameters) piece += p.piece_bytes(p.compute);
     Gang &all = *model->gangs().fsdp_gang(), &two = *model->gangs().fsdp_part(2);
     EXPECT_EQ(two.size(), 2);
     EXPECT_EQ(two.rank(), all.rank() % 2);
@@ -145,11 +145,11 @@ TEST(FullyShard, BackwardGathersNoTableOfAnEmbedding) {
       const std::vector<int64_t> ids = {0, 5, 3};
       Stream& stream = model.device().stream();
       uint64_t expected = 0, from_keepers = 0;
-      for (const auto& unit : model.fsdp().units()) {
+      for (const auto& group : model.fsdp().groups()) {
         uint64_t piece = 0;
-        for (const PackedParameter& p : unit->packing().parameters) piece += p.piece_bytes(p.compute);
-        const bool table = !unit->parameters().empty() && unit->parameters()[0].name == "0.weight",
-                   last = unit == model.fsdp().units().back();
+        for (const PackedParameter& p : group->packing().parameters) piece += p.piece_bytes(p.compute);
+        const bool table = !group->parameters().empty() && group->parameters()[0].name == "0.weight",
+                   last = group == model.fsdp().groups().back();
         expected += 3 * piece * (table || last || reshard == 2 ? 2 : 3);  // this includes the reduction
         if (reshard == 2 && !table) from_keepers += 2 * piece;
       }
@@ -199,7 +199,7 @@ ModulePtr block() {
 
 // Backward needs the output of a norm after the norm's parameter group, which could compute it again, has
 // been resharded.
-TEST(FullyShard, NormsCanBeUnitsOfTheirOwn) {
+TEST(FullyShard, NormsCanBeParameterGroupsOfTheirOwn) {
   const Trial trial{block, Shape{2, 5, 12}};
   const auto want = trial.alone(2);
   for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::selective})
@@ -208,9 +208,9 @@ TEST(FullyShard, NormsCanBeUnitsOfTheirOwn) {
         const ParallelOptions options = f64_options(strategy);
         Model model(block(), mesh_of(root));
         model.build().recompute({.kind = recompute});
-        for (const char* unit :
+        for (const char* group :
              {"*.input_layernorm", "*.post_attention_layernorm", "*.self_attn.*", "*.mlp.*", "1", "2", ""})
-          model.build().fully_shard(unit, options.shard);
+          model.build().fully_shard(group, options.shard);
         model.build().materialize(options.seed, options.master_dtype);
         trial.run(model);
         expect_near(trial.gradients(model), want, 1e-12);

@@ -167,8 +167,8 @@ TEST(SplitParameters, AnUpdateOfOwnPartsIsSeenWhole) {
 
 void expect_zero_padding(Model& model) {
   model.run().finish_gradients(model.device().stream());
-  for (const auto& unit : model.fsdp().units())
-    for (const PackedParameter& p : unit->packing().parameters)
+  for (const auto& group : model.fsdp().groups())
+    for (const PackedParameter& p : group->packing().parameters)
       for (const Tensor& own : {p.parameter->shard, p.parameter->shard_grad->tensor}) {
         const Vector piece = get(own_piece(own.buffer(), own.byte_offset(), own.dtype(), p));
         for (size_t i = static_cast<size_t>(own.count()); i < piece.size(); ++i)

@@ -82,7 +82,7 @@ TEST(Parallelize, TheHeadMayComputeInAnotherDtypeThanTheBlocks) {
 
 // A product whose input has another dtype because of a rule, or because a rule excludes the product from
 // param_dtype.
-TEST(Parallelize, InputsOfAUnitAreCastToTheDtypeOfItsProducts) {
+TEST(Parallelize, InputsOfAParameterGroupAreCastToTheDtypeOfItsProducts) {
   run_ranks(2, [&](Gang& root) {
     for (const DType rest : {DType{}, DType::bf16}) {
       Model model(make_sequential({make_linear(2, 2, false), make_linear(2, 2, false)}), mesh_of(root));
@@ -103,7 +103,7 @@ TEST(Parallelize, InputsOfAUnitAreCastToTheDtypeOfItsProducts) {
   });
 }
 
-TEST(Parallelize, WithoutCastsAUnitTakesItsInputsAsTheyCome) {
+TEST(Parallelize, WithoutCastsAParameterGroupTakesItsInputsAsTheyCome) {
   run_ranks(1, [&](Gang& root) {
     Model model(make_sequential({make_linear(2, 2, false)}), mesh_of(root));
     ParallelOptions options;

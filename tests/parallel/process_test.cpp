@@ -49,12 +49,12 @@ GangOptions place_of(int rank, int size, const std::shared_ptr<Store>& store) {
 }
 
 // Runs two updates while rank 1 is held between an unshard and its use of the values.
-void expect_fence(Model& model, int rank) {
+void expect_version_gate(Model& model, int rank) {
   Stream& stream = model.device().stream();
-  ParamGroup& unit = *model.fsdp().units().at(1);
-  const Parameter& p = *unit.parameters()[0].parameter;
+  ParameterGroup& group = *model.fsdp().groups().at(1);
+  const Parameter& p = *group.parameters()[0].parameter;
   for (int step = 0; step < 2; ++step) {
-    unit.unshard(stream);
+    group.unshard(stream);
     EXPECT_EQ(permissions(p.value.raw()), "r--s") << "full values";
     if (p.shard.count() != 0) {
       EXPECT_EQ(permissions(p.shard.raw()), "rw-s") << "own rows";
@@ -62,15 +62,15 @@ void expect_fence(Model& model, int rank) {
     const Vector before = get(p.value);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(get(p.value), before);
-    unit.reshard();
+    group.reshard();
     model.run().begin_update(stream);
     if (p.shard.count() != 0) model.ops().scale(p.shard, 2, stream);
     model.run().end_update(stream);
-    unit.unshard(stream);
+    group.unshard(stream);
     Vector twice = before;
     for (double& x : twice) x *= 2;
     EXPECT_EQ(get(p.value), twice);
-    unit.reshard();
+    group.reshard();
   }
 }
 
@@ -90,7 +90,7 @@ TEST(Processes, SameBitsAsThreadsAndReadOnlyFullValues) {
       }
       {
         const auto model = make_model(reference, gangs, options_of(Strategy::full_shard, DType::f64));
-        expect_fence(*model, rank);
+        expect_version_gate(*model, rank);
       }
       gangs->close(10'000);
       root->shutdown(10'000);

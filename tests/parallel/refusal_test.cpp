@@ -41,7 +41,7 @@ TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
   });
 }
 
-TEST(FullyShard, TiedParameterOverTwoUnitsIsNamed) {
+TEST(FullyShard, TiedParameterOverTwoParameterGroupsIsNamed) {
   run_ranks(2, [](Gang& root) {
     Model model(make_llama(small_llama(/*tied=*/true)), mesh_of(root));
     expect_refusal(Code::invalid_argument, [&] { model.build().fully_shard("model.embed_tokens", {}); },
@@ -122,7 +122,7 @@ TEST(FullyShard, TwoParametersOfOneNameAreRefused) {
                  {"0.weight", "[3]", "[2, 2]"});
 }
 
-TEST(FullyShard, ProductsOfOneUnitMustHaveOneDtype) {
+TEST(FullyShard, ProductsOfOneParameterGroupMustHaveOneDtype) {
   run_ranks(2, [](Gang& root) {
     Model model(make_sequential({make_linear(2, 2, true), make_linear(2, 2, false)}), mesh_of(root));
     ParallelOptions options;

@@ -174,7 +174,7 @@ TEST(ShardGroup, RefusalsNameGroupAndParameter) {
                      group->unshard({}, stream);
                      group->begin_update(stream);
                    },
-                   {"unit g", "unsharded"});
+                   {"parameter group g", "unsharded"});
     group->reshard(stream);
   });
 }

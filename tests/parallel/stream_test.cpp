@@ -50,7 +50,7 @@ TEST(Streams, AStepOrdersThemAfterItsCollectivesAndNeverBlocksTheHost) {
                         Case{Strategy::shard_grad_op, 2, DType{}}, Case{Strategy::no_shard, 2, DType{}}}) {
     const auto root = recording_gang(4);
     const auto model = step_once(*root, c);
-    const GroupContext& place = model->fsdp().units().front()->place();
+    const GroupContext& place = model->fsdp().groups().front()->place();
     size_t gathers = 0, reductions = 0;
     for (const Gang* gang : {place.shards.get(), place.replicas.get()}) {
       if (gang == nullptr) continue;
@@ -73,7 +73,7 @@ TEST(Streams, AStepOrdersThemAfterItsCollectivesAndNeverBlocksTheHost) {
 TEST(Streams, AnUpdateComesAfterPeersHaveReadThisRanksRows) {
   const auto root = recording_gang(2);
   const auto model = step_once(*root, {Strategy::full_shard, 1, DType{}});
-  const GroupContext& place = model->fsdp().units().front()->place();
+  const GroupContext& place = model->fsdp().groups().front()->place();
   // Tells for the last gather of each size whether the stream was ordered after it. Equal blocks have equal
   // sizes.
   std::map<size_t, bool> input_ordered;

@@ -152,7 +152,7 @@ void expect_old_bits(const Holding& h) {
 }
 
 TEST(VersionGate, PeerHeldInsideBackwardReadsOldBits) { expect_old_bits({}); }
-TEST(VersionGate, PeerHeldInsideBackwardReadsOldBitsOfAFrozenUnit) {
+TEST(VersionGate, PeerHeldInsideBackwardReadsOldBitsOfAFrozenParameterGroup) {
   expect_old_bits({.ranks = 2, .trainable = true});
 }
 TEST(VersionGate, PeerHeldInsideBackwardReadsOldBitsWithClipping) {
@@ -177,21 +177,21 @@ TEST(VersionGate, PrivateRowsAreReadBeforeTheirOwnerSteps) {
     model.fsdp().use_regions(false);
     model.build().parallelize({});
     Stream& stream = model.device().stream();
-    ParamGroup& unit = *model.fsdp().units().at(0);
-    const Parameter& weight = *unit.parameters()[0].parameter;
+    ParameterGroup& group = *model.fsdp().groups().at(0);
+    const Parameter& weight = *group.parameters()[0].parameter;
     Vector want = get(model.inspect().gather(weight, stream));
-    if (root.rank() == 1) unit.values().prefetch(stream);
+    if (root.rank() == 1) group.values().prefetch(stream);
     root.barrier();
     if (root.rank() == 1) holds.hold(0);
-    unit.unshard(stream);
+    group.unshard(stream);
     EXPECT_EQ(get(weight.value), want);
-    unit.reshard();
+    group.reshard();
     holds.about_to_update(0);
     update(model, 2);
     for (double& x : want) x *= 2;
-    unit.unshard(stream);
+    group.unshard(stream);
     EXPECT_EQ(get(weight.value), want);
-    unit.reshard();
+    group.reshard();
     root.barrier();
   });
 }
@@ -205,12 +205,12 @@ TEST(VersionGate, AModelThatGoesWaitsForNobodyAndLeavesItsRowsToPeersThatReadThe
     model->fsdp().use_regions(false);
     model->build().parallelize({});
     Stream& stream = model->device().stream();
-    ParamGroup& unit = *model->fsdp().units().at(0);
-    const Vector want = get(model->inspect().gather(*unit.parameters()[0].parameter, stream));
-    if (root.rank() == 1) unit.values().prefetch(stream);
+    ParameterGroup& group = *model->fsdp().groups().at(0);
+    const Vector want = get(model->inspect().gather(*group.parameters()[0].parameter, stream));
+    if (root.rank() == 1) group.values().prefetch(stream);
     root.barrier();
     if (root.rank() == 0) {
-      unit.unshard(stream);
+      group.unshard(stream);
       model.reset();
       // The allocator would give this tensor the rows if they were free.
       const Tensor other = Tensor::allocate(root.allocator(), DType::f32, Shape{512, 1024});
@@ -219,9 +219,9 @@ TEST(VersionGate, AModelThatGoesWaitsForNobodyAndLeavesItsRowsToPeersThatReadThe
       root.barrier();
     } else {
       while (!gone) std::this_thread::sleep_for(1ms);
-      unit.unshard(stream);
-      EXPECT_EQ(get(unit.parameters()[0].parameter->value), want);
-      unit.reshard();
+      group.unshard(stream);
+      EXPECT_EQ(get(group.parameters()[0].parameter->value), want);
+      group.reshard();
       root.barrier();
     }
   });
@@ -235,12 +235,12 @@ TEST(VersionGate, AModelThatGoesLeavesItsReductionsTheirMemory) {
     auto model = std::make_unique<Model>(make_linear(1024, 1024, false), mesh_of(root));
     model->build().parallelize({});
     Stream& stream = model->device().stream();
-    ParamGroup& unit = *model->fsdp().units().at(0);
+    ParameterGroup& group = *model->fsdp().groups().at(0);
     const auto reduce = [&] {
-      unit.gradients().acquire(stream);
-      Parameter& p = *unit.parameters()[0].parameter;
+      group.gradients().acquire(stream);
+      Parameter& p = *group.parameters()[0].parameter;
       model->ops().fill(p.grad->target().grad, root.rank() + 1, stream);
-      unit.gradients().weight_half_done(true, stream);
+      group.gradients().weight_half_done(true, stream);
     };
     if (root.rank() == 0) {
       reduce();
@@ -253,8 +253,8 @@ TEST(VersionGate, AModelThatGoesLeavesItsReductionsTheirMemory) {
     } else {
       while (!gone) std::this_thread::sleep_for(1ms);
       reduce();
-      unit.gradients().finish(stream);
-      const Vector sums = get(unit.parameters()[0].parameter->shard_grad->tensor);
+      group.gradients().finish(stream);
+      const Vector sums = get(group.parameters()[0].parameter->shard_grad->tensor);
       EXPECT_EQ(sums, Vector(sums.size(), 3.0));
       root.barrier();
     }
@@ -270,7 +270,7 @@ TEST(VersionGate, UnitsStillUnshardedRefuseAnUpdateAndAreNamed) {
       const Tensor x = make(model->device(), DType::f64, Shape{3, 6}, random_vector(18, 1));
       model->run().forward(ctx, {&x, 1}, &model->frame(0));
       expect_refusal(Code::invalid_state, [&] { model->run().begin_update(stream); },
-                     {"unit (root)", "unsharded"});
+                     {"parameter group (root)", "unsharded"});
       const Tensor dy = model->frame(0).allocate_gradient(DType::f64, Shape{3, 6});
       put(dy, random_vector(18, 2));
       model->run().backward(ctx, {&dy, 1}, model->frame(0));
@@ -298,8 +298,8 @@ TEST(VersionGate, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
       }
       group->unshard({}, stream);  // on all ranks, because unshard may be collective
       if (root.rank() != 1) group->reshard(stream);
-      const Error error =
-          expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); }, {"unit g", "unsharded"});
+      const Error error = expect_refusal(Code::invalid_state, [&] { group->begin_update(stream); },
+                                         {"parameter group g", "unsharded"});
       EXPECT_EQ(error.rank, 1);
       group->reshard(stream);
       group->begin_update(stream);
@@ -308,7 +308,7 @@ TEST(VersionGate, OneRanksGroupThatIsStillUnshardedRefusesTheUpdateOnAll) {
     });
 }
 
-TEST(VersionGate, AnInterruptInTheFenceBreaksTheGang) {
+TEST(VersionGate, AnInterruptInTheVersionGateBreaksTheGang) {
   std::atomic<bool> ready{false}, interrupted{false};
   run_ranks(2, [&](Gang& root) {
     const auto group = make_shard_group(

@@ -122,7 +122,7 @@ struct Pass {
   std::vector<std::string> forward, backward;
 };
 
-// One microbatch by hand, on one rank that shards nothing.
+// One microbatch of manual forward and backward on one rank that shards nothing.
 Pass pass_of(Plan plan, int64_t layers) {
   plan.model.layers = layers;
   plan.shard.strategy = Strategy::no_shard;

@@ -76,16 +76,16 @@ TEST(Timeline, OnlyTheGathersOfTheStepsBeginAreWaitedFor) {
     EXPECT_LE(waits_for_gathers(log.ranks[r], times.ranks[r]), 2) << "rank " << r;
 }
 
-// The table of the embedding, which its backward does not read, and the last unit, whose backward comes right after its
-// forward, only once.
-TEST(Timeline, EachUnitButTheFirstAndTheLastIsGatheredForForwardAndForBackward) {
+// The table of the embedding, which its backward does not read, and the last parameter group, whose backward
+// comes right after its forward, only once.
+TEST(Timeline, EachParameterGroupButTheFirstAndTheLastIsGatheredForForwardAndForBackward) {
   const std::vector<Entry>& rank = step_8b().ranks[0];
   const auto gathers =
       std::count_if(rank.begin(), rank.end(), [](const Entry& e) { return e.name == "all_gather"; });
-  const auto units =
+  const auto groups =
       std::count_if(rank.begin(), rank.end(), [](const Entry& e) { return e.name == "reduce_scatter"; });
-  EXPECT_EQ(units, 34);
-  EXPECT_EQ(gathers, 2 * units - 2);
+  EXPECT_EQ(groups, 34);
+  EXPECT_EQ(gathers, 2 * groups - 2);
 }
 
 TEST(Timeline, TheHostWaitsOnceInAStepWhoseWeightIsSaidAndElseTwice) {

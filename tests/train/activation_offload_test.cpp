@@ -227,7 +227,7 @@ TEST(ActivationOffload, APlanOnMetaCountsTheBytesOfARun) {
 
 // Runs three forwards in frames of the caller and their backwards in the given order, and returns the
 // gradients.
-std::vector<double> by_hand(Gang& gang, bool offload, const std::vector<size_t>& order) {
+std::vector<double> manual_gradients(Gang& gang, bool offload, const std::vector<size_t>& order) {
   const auto model = std::shared_ptr<Model>(test::make_model(make_llama(config()), test::make_gangs(gang),
                                                              Case{.mesh = sharded(1)}.options(offload)));
   Stream& stream = model->device().stream();
@@ -253,8 +253,9 @@ std::vector<double> by_hand(Gang& gang, bool offload, const std::vector<size_t>&
 
 TEST(ActivationOffload, FramesOfACallerAreRunBackwardInAnyOrder) {
   for (const std::vector<size_t>& order : {std::vector<size_t>{0, 1, 2}, {2, 0}, {1, 0}})
-    test::run_ranks(1,
-                    [&](Gang& gang) { EXPECT_EQ(by_hand(gang, true, order), by_hand(gang, false, order)); });
+    test::run_ranks(1, [&](Gang& gang) {
+      EXPECT_EQ(manual_gradients(gang, true, order), manual_gradients(gang, false, order));
+    });
 }
 
 // In the first step, while its slots grow, a block's pieces lie in several chunks. Recomputed blocks have

@@ -143,11 +143,11 @@ uint64_t reachable(const MemoryUse& use, const Case& c) {
 // The number of blocks in the arena, each of which it rounds up to whole pages: a region for each parameter
 // group, with a record of who holds it; a region for the version gates; and the full gradients of each rank
 // (two in turn, or one for each parameter group) or its one bucket.
-uint64_t arena_blocks(const Case& c, uint64_t units) {
+uint64_t arena_blocks(const Case& c, uint64_t groups) {
   const auto ranks = static_cast<uint64_t>(c.ranks);
   switch (c.strategy) {
-    case Strategy::full_shard: return units + 1 + 2 * ranks;
-    case Strategy::shard_grad_op: return units + 1 + units * ranks;
+    case Strategy::full_shard: return groups + 1 + 2 * ranks;
+    case Strategy::shard_grad_op: return groups + 1 + groups * ranks;
     case Strategy::no_shard: return ranks;
   }
   return 0;
@@ -176,9 +176,9 @@ void expect_plan(Gang& root, const Case& c, const std::vector<MemoryUse>& planne
     host += use.total() - reachable(use, c) + chunk_rest(c);
   }
   EXPECT_EQ(after.host - before.host, host) << c.describe();
-  const uint64_t taken = after.arena - before.arena, units = trained.model->fsdp().units().size();
+  const uint64_t taken = after.arena - before.arena, groups = trained.model->fsdp().groups().size();
   EXPECT_GE(taken, arena) << c.describe();
-  EXPECT_LE(taken, arena + (c.ranks == 1 ? 0 : arena_blocks(c, units) * kPage)) << c.describe();
+  EXPECT_LE(taken, arena + (c.ranks == 1 ? 0 : arena_blocks(c, groups) * kPage)) << c.describe();
   EXPECT_EQ(taken % kPage, 0u) << c.describe();
   if (root.rank() == 0)
     std::printf("%s: %llu bytes of the host, %llu of the arena, whose pages add %llu\n", c.describe().c_str(),

@@ -177,7 +177,7 @@ TEST(TrainStep, ALossThatTheModuleAroundItReadsIsThereInForward) {
   });
 }
 
-TEST(TrainStep, ALossThatAUnitCastsIsThereInForward) {
+TEST(TrainStep, ALossThatAParameterGroupCastsIsThereInForward) {
   test::run_ranks(2, [](Gang& root) {
     const Rig plain = test::llama_rig(root);
     ParallelOptions narrow = test::parallel(Strategy::full_shard);

@@ -168,7 +168,7 @@ TEST(DeferredStep, AWrongIdOrWeightOfABatchThatSaysItsWeightIsRefusedOnAllRanksA
       on_device("deferred:7"));
 }
 
-TEST(DeferredStep, ForwardAndBackwardByHandWaitForNothingAndTheOptimizersHalfOnce) {
+TEST(DeferredStep, ManualForwardAndBackwardWaitForNothingAndTheOptimizersHalfOnce) {
   for (const int ranks : {1, 2})
     run_ranks(
         ranks,
@@ -177,7 +177,7 @@ TEST(DeferredStep, ForwardAndBackwardByHandWaitForNothingAndTheOptimizersHalfOnc
           const Batch batch = pattern_batch(*rig.model, 3, 6, root.rank());
           const Tensor inputs[] = {batch.inputs[0], batch.targets[0]};
           for (const Row& row : kRows) {
-            const int64_t by_hand = waits_of_host(root, [&] {
+            const int64_t manual = waits_of_host(root, [&] {
               Context ctx = rig.model->run().context(rig.stream());
               ctx.training = true;
               Frame& frame = rig.model->frame(0);
@@ -185,7 +185,7 @@ TEST(DeferredStep, ForwardAndBackwardByHandWaitForNothingAndTheOptimizersHalfOnc
               rig.model->run().backward(ctx, {}, frame);
               frame.reset();
             });
-            EXPECT_EQ(by_hand, 0) << row.what;
+            EXPECT_EQ(manual, 0) << row.what;
             const bool looks = row.options.max_grad_norm > 0 || row.options.check_finite;
             EXPECT_EQ(
                 waits_of_host(root,

@@ -128,7 +128,7 @@ class HeldNet final : public Module {
   }
 };
 
-enum class Freeze { nothing, first_layer, whole_unit };
+enum class Freeze { nothing, first_layer, whole_group };
 // own_update: begin_update, the optimizer and end_update, after an evaluation in which the slow rank is held
 // once more. No collective separates that evaluation from the peers' writes, so only the version gate orders
 // them.
@@ -149,7 +149,7 @@ struct HeldCase {
 inline std::vector<HeldCase> held_cases() {
   std::vector<HeldCase> cases;
   for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op})
-    for (const Freeze freeze : {Freeze::nothing, Freeze::first_layer, Freeze::whole_unit})
+    for (const Freeze freeze : {Freeze::nothing, Freeze::first_layer, Freeze::whole_group})
       for (const bool clips : {false, true}) {
         cases.push_back({strategy, freeze, clips, false, Way::train_step});
         cases.push_back({strategy, freeze, clips, true, clips ? Way::optimizer_step : Way::train_step});
@@ -174,8 +174,8 @@ inline Batch held_batch(Model& model, int rank, int step) {
 }
 
 // The loop of a caller: forward and backward with a gradient of 1, then the optimizer.
-inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& batch, StepOptions options,
-                               int64_t weight, Way way, Hold& hold) {
+inline StepResult manual_step(Model& model, Optimizer& optimizer, const Batch& batch, StepOptions options,
+                              int64_t weight, Way way, Hold& hold) {
   Stream& stream = model.device().stream();
   Context ctx = model.run().context(stream);
   const Tensor values[] = {batch.inputs[0], batch.targets[0]};
@@ -209,7 +209,7 @@ inline StepResult step_by_hand(Model& model, Optimizer& optimizer, const Batch& 
 inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds) {
   const auto net = std::make_shared<HeldNet>(root);
   for (const NamedParameter& p : named_parameters(*net)) {
-    if (c.freeze == Freeze::whole_unit && p.name.starts_with("body.")) p.parameter->trainable = false;
+    if (c.freeze == Freeze::whole_group && p.name.starts_with("body.")) p.parameter->trainable = false;
     if (c.freeze == Freeze::first_layer && p.name.starts_with("body.0.")) p.parameter->trainable = false;
     if (p.name.starts_with("body.")) net->hold->watched.push_back(p.parameter);
   }
@@ -228,7 +228,7 @@ inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds)
     const StepResult result =
         c.way == Way::train_step
             ? train_step(*model, optimizer.get(), batch, options, model->device().stream())
-            : step_by_hand(*model, *optimizer, batch, options, weight, c.way, *net->hold);
+            : manual_step(*model, *optimizer, batch, options, weight, c.way, *net->hold);
     EXPECT_EQ(result.skipped, Skip::none);
     EXPECT_EQ(result.grad_norm >= 0, c.clips);
     trace.insert(trace.end(), {result.loss, result.grad_norm});

@@ -21,7 +21,7 @@ void run_processes(int size, Body&& body) {
   ranks.expect_all_well();
 }
 
-TEST(ProcessFence, PeersHeldInsideBackwardOfATrainingStepReadOldBits) {
+TEST(ProcessVersionGate, PeersHeldInsideBackwardOfATrainingStepReadOldBits) {
   run_processes(3, [](Gang& root) {
     for (const test::HeldCase& c : test::held_cases()) test::expect_held_ranks_read_old_bits(root, c);
   });

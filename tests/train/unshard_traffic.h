@@ -33,18 +33,18 @@ inline Traffic sum(const Traffic& a, const Traffic& b) {
 // Expects every parameter group to show the present values of their owners, in the compute dtype.
 inline void expect_present_values(Model& model) {
   Stream& stream = model.device().stream();
-  for (const auto& unit : model.fsdp().units()) {
+  for (const auto& group : model.fsdp().groups()) {
     std::vector<Tensor> want;
-    for (const NamedParameter& p : unit->parameters())
+    for (const NamedParameter& p : group->parameters())
       want.push_back(model.inspect().gather(*p.parameter, stream));
-    unit->unshard(stream);
+    group->unshard(stream);
     for (size_t i = 0; i < want.size(); ++i) {
-      const Tensor& value = unit->parameters()[i].parameter->value;
+      const Tensor& value = group->parameters()[i].parameter->value;
       const Tensor rounded = Tensor::allocate(model.device().allocator(), value.dtype(), value.shape());
       model.ops().cast(want[i], rounded, stream);
-      EXPECT_EQ(std::memcmp(value.raw(), rounded.raw(), value.bytes()), 0) << unit->parameters()[i].name;
+      EXPECT_EQ(std::memcmp(value.raw(), rounded.raw(), value.bytes()), 0) << group->parameters()[i].name;
     }
-    unit->reshard();
+    group->reshard();
   }
 }
 

@@ -76,7 +76,7 @@ function parallelize!(model::Model, gangs = nothing; keywords...)
     return model
 end
 
-"Each match of `pattern` (`*` stays within one dot) becomes a unit; \"\" is the root, the last. Then `materialize!`."
+"Each match of `pattern` (`*` stays within one dot) becomes a parameter group; \"\" is the root, the last. Then `materialize!`."
 function fully_shard!(model::Model, pattern, gangs = nothing; keywords...)
     made = options(LibGangway.gw_shard_options, "fully_shard!", keywords)
     @waits LibGangway.gw_fully_shard(model, c_text("fully_shard!", "pattern", pattern), maybe(gangs), made)
@@ -242,7 +242,7 @@ function to_dlpack(tensor::Tensor)
     return out[]
 end
 
-# --- forward and backward by hand -------------------------------------------------------------------------------------
+# --- manual forward and backward --------------------------------------------------------------------------------------
 
 "`Frame(model; loss_scale = 1, step, microbatch)`: what one forward keeps for its backward."
 Frame(model::Model; keywords...) = take_with(Frame, LibGangway.gw_frame_options, "Frame", keywords) do made, out

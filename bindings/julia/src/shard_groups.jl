@@ -5,8 +5,8 @@
 """
     ShardGroup(gangs, name, parameters...; seed = 0, strategy = :full_shard, ...)
 
-Parameters of the caller's own model, sharded as one unit. `parameters` are `Parameter`s, `name => dims` (a tuple of integers)
-or `name => values` (an array: the first values, equal on every rank); `gangs` may be nothing (one rank).
+Parameters of the caller's own model, sharded as one parameter group. `parameters` are `Parameter`s, `name => dims` (a tuple
+of integers) or `name => values` (an array: the first values, equal on every rank); `gangs` may be nothing (one rank).
 `unshard!(group) do w, b ... end` gives the whole values. Collective.
 """
 struct ShardGroup

@@ -60,7 +60,7 @@ fact("parameters are read, gathered and assigned with reversed dims") do
     @test refused(() -> Gangway.assign!(weight, permutedims(w)), "2", "3")
 end
 
-fact("forward and backward by hand give the gradients of the plain formula") do
+fact("manual forward and backward give the gradients of the plain formula") do
     model = parallelize!(Linear(3, 2; bias = false); seed = 5)
     weight = only(Gangway.parameters(model))
     w, x, e = copy(Gangway.gathered(weight)), randn(Float32, 3, 4), randn(Float32, 2, 4)
@@ -77,11 +77,11 @@ fact("forward and backward by hand give the gradients of the plain formula") do
     @test thrown(() -> Gangway.backward(model, frame, e)) isa Gangway.GangwayError
 end
 
-fact("layers are put together, wrapped by hand, frozen, recomputed") do
+fact("layers are put together, wrapped one by one, frozen, recomputed") do
     model = Sequential(Linear(4, 8; bias = false), RMSNorm(8), Mlp(8, 16), Linear(8, 4))
     freeze!(model, "1.weight")
-    for unit in ("0", "2", "")
-        fully_shard!(model, unit; strategy = :shard_grad_op)
+    for group in ("0", "2", "")
+        fully_shard!(model, group; strategy = :shard_grad_op)
     end
     materialize!(model; seed = 2)
     @test !Gangway.describe(model["1.weight"]).trainable

@@ -14,7 +14,7 @@ chained(; plan = nothing) = Custom(; children = map(Pair, ("0", "1"), two_linear
     end)
 
 # The values after three steps.
-function trained_by_hand(model)
+function trained_manually(model)
     opt = SGD(model; lr = 0.1)
     for step in 1:3
         frame = Gangway.Frame(model)
@@ -32,14 +32,14 @@ fact("a plan trains the same as text, as rows, of a custom module and call by ca
         fully_shard!(recompute!(tensor_parallel!(model, gangs; keywords...), :full), ""); seed = 5, master_dtype = Float64)
     whole(model; keywords...) = parallelize!(model, gangs; seed = 5, master_dtype = Float64, keywords...)
     model = whole(Sequential(two_linears()...); plan = PLAN)
-    wanted = trained_by_hand(model)
+    wanted = trained_manually(model)
     iseven(RANKS) && @test startswith(Gangway.describe(model["1.weight"]).layout, "tp: Shard(1)")
-    @test trained_by_hand(whole(Sequential(two_linears()...); rows = PLAN_ROWS)) == wanted
+    @test trained_manually(whole(Sequential(two_linears()...); rows = PLAN_ROWS)) == wanted
     for make in (whole, by_pieces)
         DEVICE == "cpu" || continue # Julia's closures compute on the host
-        @test trained_by_hand(make(chained(; plan = PLAN))) == wanted
+        @test trained_manually(make(chained(; plan = PLAN))) == wanted
     end
-    @test trained_by_hand(by_pieces(Sequential(two_linears()...); rows = PLAN_ROWS)) == wanted
+    @test trained_manually(by_pieces(Sequential(two_linears()...); rows = PLAN_ROWS)) == wanted
 end
 
 fact("what does not fit in a plan is told, and calls out of order name the call that comes first") do

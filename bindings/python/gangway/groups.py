@@ -19,10 +19,10 @@ from .works import Work
 
 
 class ShardGroup:
-    """Parameters of the caller's own model, sharded as one unit. An array is first values (equal on every rank), a tuple or
-    list of integers the dims of a parameter that is not there yet, a Spec the same with more. Arrays that come out are of
-    `kind`; None: of the first array's framework. First values that lie on a GPU lie there on every rank. `seed` is of the
-    first values; the other options are as in Module.parallelize()."""
+    """Parameters of the caller's own model, sharded as one parameter group. An array is first values (equal on every rank),
+    a tuple or list of integers the dims of a parameter that is not there yet, a Spec the same with more. Arrays that come
+    out are of `kind`; None: of the first array's framework. First values that lie on a GPU lie there on every rank. `seed`
+    is of the first values; the other options are as in Module.parallelize()."""
 
     def __init__(
         self, gangs: Gangs | None, name: str, parameters: Mapping[str, Array | Spec | Sequence[int]], *,

@@ -85,8 +85,9 @@ class Module:
         split over so many consecutive ranks, and backward gathers them from those.
         param_dtype: of compute; None: the master's. dtype_rules: param_dtype by pattern of whole parameter names; the last
         match wins.
-        reduce_dtype: of gradients on the way; None: f32 (f64 for f64). output_dtype: of each unit; None: as computed.
-        prefetch_forward, prefetch_backward: units. bucket_cap_mb: for "no_shard".
+        reduce_dtype: of gradients on the way; None: f32 (f64 for f64). output_dtype: of each parameter group; None: as
+        computed.
+        prefetch_forward, prefetch_backward: parameter groups. bucket_cap_mb: for "no_shard".
         master_dtype: f32 or f64; None: f32.
         recompute: "none", "full", "selective", "every" (each recompute_every-th block), "ratio" (recompute_ratio of the
         blocks).
@@ -117,8 +118,8 @@ class Module:
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
     ) -> Self:
-        """Collective. Each match of a pattern of whole paths becomes a unit; "" is the root, the last. materialize() follows.
-        Options as in parallelize()."""
+        """Collective. Each match of a pattern of whole paths becomes a parameter group; "" is the root, the last. materialize()
+        follows. Options as in parallelize()."""
         c.gw_fully_shard(self._h, pattern, gangs_of(gangs), shard_options(
             strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,

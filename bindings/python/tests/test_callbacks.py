@@ -49,7 +49,7 @@ class FailingLoss(Failing):
 X = np.ones((1, 3), np.float32)
 
 
-def by_hand(gangs, phase):
+def manual(gangs, phase):
     model = gw.Sequential(gw.Linear(3, 3), gw.Custom(Failing(gangs, phase)), gw.Linear(3, 3)).parallelize(gangs)
     frame = gw.Frame(model)
 
@@ -67,7 +67,7 @@ def step(gangs, phase):
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward_input"])
-@pytest.mark.parametrize("way", ["by_hand", "step"])
+@pytest.mark.parametrize("way", ["manual", "step"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_a_callbacks_exception_is_itself_on_its_rank_and_an_abort_with_module_and_text_on_the_others(ranks, way, phase):
     assert launch(ranks, __file__, way, phase).count("said the same") == ranks
@@ -76,7 +76,7 @@ def test_a_callbacks_exception_is_itself_on_its_rank_and_an_abort_with_module_an
 def check(gangs, way, phase):
     call, op = globals()[way](gangs, phase)
     failing = gangs.size - 1
-    module = {"by_hand": "Failing", "step": "FailingLoss"}[way]
+    module = {"manual": "Failing", "step": "FailingLoss"}[way]
     reason = (f"{op}: rank {failing}: {module}: its {phase} callback returned 12 (CALLER): "
               "KeyError: 'my own\\nof two lines'")
     if gangs.rank == failing:

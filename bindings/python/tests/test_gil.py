@@ -303,7 +303,7 @@ def gw_generate(gang, meet):
 
 
 class Outer:
-    """Calls a child that is a unit of its own; the two ranks meet in one of the calls."""
+    """Calls a child that is a parameter group of its own; the two ranks meet in one of the calls."""
 
     def __init__(self, meet, phase):
         self.meets = {phase: meet}
@@ -323,7 +323,7 @@ class Outer:
 
 def nested(gang, meet, phase):
     gangs = gw.Gangs.create(gang)
-    # Two units: backward finds the last one's values in place and has to gather the one before.
+    # Two parameter groups: backward finds the last one's values in place and has to gather the one before.
     inner = gw.Sequential(gw.Linear(4, 4), gw.Linear(4, 4))
     model = gw.Custom(Outer(meet, phase), children={"inner": inner}, parameters={"w": (4,)})
     model.fully_shard("inner.*", gangs, prefetch_forward=0, prefetch_backward=0)

@@ -158,7 +158,7 @@ def test_arrays_of_parameters_outlive_model_and_optimizer(gangs):
 
 
 @together(1, 2)
-def test_forward_and_backward_by_hand(gangs):
+def test_manual_forward_and_backward(gangs):
     model = gw.Sequential(gw.Linear(4, 6), gw.Linear(6, 2, bias=False)).parallelize(gangs, seed=2)
     a, b, c = (model[n].gather() for n in ("0.weight", "0.bias", "1.weight"))
     x = np.arange(12, dtype=np.float32).reshape(3, 4)

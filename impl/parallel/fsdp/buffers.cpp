@@ -5,7 +5,7 @@
 
 namespace gangway {
 
-// Pinned memory by the host, at once: no stream uses it yet.
+// The host zeroes pinned memory itself, because no stream uses the new block yet.
 std::shared_ptr<Buffer> zeroed(const std::shared_ptr<Allocator>& from, size_t bytes) {
   auto buffer = Buffer::allocate(from, bytes);
   Device& device = buffer->device();
@@ -95,7 +95,8 @@ GradientBuffer& GradientBuffers::next() {
     if (!slot.held) return slot;
   }
   fail(Code::invalid_state, "more than ", slots_.size(),
-       " units are between the start and the end of their backward; nested units need accumulate_unsharded");
+       " parameter groups are between the start and the end of their backward; nested parameter groups need "
+       "accumulate_unsharded");
 }
 
 size_t GradientBuffers::bytes() const {

@@ -1,8 +1,10 @@
-// Buffers that groups of a model use in turn: rings of gathered values and of full gradients.
+// Buffers that the parameter groups of a model use in turn: rings of all-gathered values and of full
+// gradients.
 //
-// A ring has a fixed number of buffers of the largest user's size; groups that nest (the root) or stay unsharded have a
-// buffer of their own. A buffer that is still held elsewhere (an export) when it is taken again is left to its holder
-// and replaced.
+// A ring has a fixed number of buffers, each as large as its largest user needs. Parameter groups that
+// contain others (the root) or that stay unsharded have a buffer of their own. If something else still
+// references a buffer when it is taken again (an exported tensor), the ring leaves the buffer to its holder
+// and allocates a new one.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -15,32 +17,32 @@
 
 namespace gangway {
 
-// A block of zeros: on a device by its own stream, on the host at once.
+// Allocates zeroed memory: device memory in the order of the device's stream, pinned host memory at once.
 std::shared_ptr<Buffer> zeroed(const std::shared_ptr<Allocator>& from, size_t bytes);
 
-// One place for the whole values of a group. The group that takes it gets a lease, and has the values for as long as
-// that is the place's lease: while they are only gathered ahead another group may take the place.
+// A buffer for the all-gathered values of one parameter group. A parameter group that takes it gets a lease
+// and owns the values as long as its lease is the current one: another parameter group may take a buffer
+// whose values are only prefetched.
 struct AllGatherBuffer {
-  enum class Use : uint8_t { free, ahead, in_use };
+  enum class Use : uint8_t { free, ahead, in_use };  // ahead: prefetched
   std::shared_ptr<Allocator> from;
   size_t bytes = 0;
   std::shared_ptr<Buffer> buffer;
   Use use = Use::free;
-  WorkPtr gathering;  // null: nothing comes in
-  std::shared_ptr<Event>
-      copied;  // of values that come from the host and are whole there; null: none on the way
+  WorkPtr gathering;              // the all-gather in flight, or null
+  std::shared_ptr<Event> copied;  // the end of a copy from the host that needs no all-gather, or null
   uint64_t lease = 0;
 
   void allocate(std::shared_ptr<Allocator> allocator, size_t size);
-  uint64_t take();  // a new lease
+  uint64_t take();  // returns a new lease
 };
 
 class AllGatherBuffers {
  public:
-  void need(size_t bytes);  // before allocate: a user of this size
+  void need(size_t bytes);  // before allocate: announces a user that needs so many bytes
   void allocate(const std::shared_ptr<Allocator>& from, int count);
   AllGatherBuffer* find_free();  // or null
-  // A free place, else one that is only gathered ahead (its gathering may be under way), else null.
+  // Returns a free buffer, else one that is only prefetched (its all-gather may be in flight), else null.
   AllGatherBuffer* find();
   size_t bytes() const { return bytes_ * slots_.size(); }
 
@@ -51,17 +53,17 @@ class AllGatherBuffers {
   std::vector<AllGatherBuffer> slots_;
 };
 
-// One place for the full gradients of a group, with what their reduction needs.
+// A buffer for the full gradients of one parameter group, with the memory that their reduction needs.
 struct GradientBuffer {
   std::shared_ptr<Allocator> full_from, output_from;
   size_t full_bytes = 0, reduce_bytes = 0, output_bytes = 0;
   std::shared_ptr<Buffer> full, reduce_buffer, reduce_output;
   bool held = false;       // from acquire to the start of the reduction
-  uint64_t reduction = 0;  // the last one, a ticket of PendingReductions
+  uint64_t reduction = 0;  // ticket of the last reduction in PendingReductions
 
   void allocate();
-  void refresh();  // replaces a full buffer that is still held elsewhere
-  void release();  // gives the buffers back
+  void refresh();  // allocates a new full buffer if something else still references it
+  void release();  // frees the buffers
   size_t bytes() const { return full_bytes + reduce_bytes + output_bytes; }
 };
 
@@ -70,7 +72,8 @@ class GradientBuffers {
   void need(size_t full, size_t reduce, size_t output);
   void allocate(const std::shared_ptr<Allocator>& full_from, const std::shared_ptr<Allocator>& output_from,
                 int count);
-  // The next place that no group holds. Its reduction may be in flight: the caller ends it.
+  // Returns the next buffer that no parameter group holds. Its last reduction may be in flight, and the
+  // caller waits for it. INVALID_STATE: all buffers are held.
   GradientBuffer& next();
   size_t bytes() const;
 

@@ -1,13 +1,15 @@
-// All units of one model: their order, their shared rings and fence counters, the begin and end of an update.
+// The FSDP state of one model: all parameter groups, their order, the buffers and version gates that they
+// share, and the begin and end of an update.
 //
-// Order. Units stand in the order of the tree, which is taken for the order of forward: while one computes,
-// the next is gathered ahead, in backward the one before. Another order costs time, never correctness.
+// Order. Parameter groups are in the order of the tree, which is taken for the order of forward. While one
+// computes, the next one is prefetched, and in backward the previous one. If a model runs in another order,
+// prefetching is useless, but results are the same.
 //
-// Update. begin_update: no unit may be unsharded; every reduction ends; `released` is published for every
-// unit, then all readers are waited for. From then to end_update this rank may write its own rows, and no peer
-// reads them. A unit cannot be unsharded meanwhile.
+// Update. begin_update requires that no parameter group is unsharded. It waits for every reduction, publishes
+// `released` for every parameter group, and then waits for all readers. Until end_update this rank may write
+// its own rows, which no peer reads, and no parameter group can be unsharded.
 //
-// Thread rule: one thread at a time; all but the facts are collective.
+// Thread rule: one thread at a time; all calls are collective, except those that only return a fact.
 #pragma once
 
 #include <memory>
@@ -15,7 +17,7 @@
 #include <vector>
 
 #include "mesh/gangs.h"
-#include "parallel/fsdp/param_group.h"
+#include "parallel/fsdp/parameter_group.h"
 #include "parallel/fsdp/replicate.h"
 #include "parallel/fsdp/tied_parameters.h"
 #include "parallel/stream_order.h"
@@ -30,39 +32,41 @@ class FsdpState {
   FsdpState& operator=(const FsdpState&) = delete;
 
   const std::shared_ptr<Gangs>& gangs() const { return gangs_; }
-  const std::vector<std::shared_ptr<ParamGroup>>& units() const { return units_; }
-  bool is_last(const ParamGroup& unit) const { return units_.back().get() == &unit; }
+  const std::vector<std::shared_ptr<ParameterGroup>>& groups() const { return groups_; }
+  bool is_last(const ParameterGroup& group) const { return groups_.back().get() == &group; }
   bool materialized() const { return materialized_; }
-  // Later work of `stream` comes after all that earlier calls have put on theirs. First in each call that has a stream.
+  // Makes later work of `stream` wait for the work of all earlier calls on their streams. Every call that
+  // takes a stream does this first.
   void order(Stream& stream);
-  // Before materialize: false keeps private shards even on one host.
+  // Before materialize: `on` false keeps shards private, even if all ranks are on one host.
   void use_regions(bool on) { regions_ = on; }
 
-  void remove_units();  // before materialize succeeded
-  void add(std::shared_ptr<ParamGroup> unit) { units_.push_back(std::move(unit)); }
-  void set_order(const std::vector<const ParamGroup*>& order);  // of all units, before materialize
+  void remove_groups();  // only before materialize has succeeded
+  void add(std::shared_ptr<ParameterGroup> group) { groups_.push_back(std::move(group)); }
+  // Before materialize: sorts the parameter groups. `order` has all of them.
+  void set_order(const std::vector<const ParameterGroup*>& order);
   std::shared_ptr<Buckets> make_buckets();
-  // Units that another domain has materialised.
+  // Adds the parameter groups that another FsdpState has materialised.
   void adopt(const FsdpState& other);
-  // Before materialize, of a model that is cut into stages: the parameters of other pipeline ranks, which get no rows, those
-  // that several of these ranks use, and how many units are unsharded at a time.
-  // `options`: of all units.
+  // Before materialize, for a model that is cut into stages. `elsewhere` are the parameters of other pipeline
+  // ranks, which get no rows here; `tied` are those that several pipeline ranks use; `most_unsharded` is the
+  // number of parameter groups that are unsharded at a time; `options` are those of all parameter groups.
   void set_stages(std::vector<ParameterPtr> elsewhere, std::vector<TiedParameter> tied, int most_unsharded,
                   const ShardOptions& options);
-  TiedParameters* tied() { return tied_.get(); }  // null: none
-  // Plans, takes memory (refusals are agreed), opens regions, fills own rows, publishes the first version.
-  // `master` none: every parameter's own dtype.
+  TiedParameters* tied() { return tied_.get(); }  // null: no parameter is tied between pipeline ranks
+  // Plans the layout, allocates memory (refusals are agreed), opens shared regions, initialises own rows and
+  // publishes the first version. `master` none: every parameter keeps its own dtype.
   void materialize(uint64_t seed, DType master);
 
-  void unshard(ParamGroup& unit, bool forward, Stream& stream);  // and gathers its neighbours ahead
+  void unshard(ParameterGroup& group, bool forward, Stream& stream);  // also prefetches the next ones
   void reshard_all();
   void finish_gradients(Stream& stream);
   void zero_gradients(Stream& stream);
   bool updating() const { return updating_; }
-  // What begin_update would refuse on this rank; `reshards`: after a reshard_all.
+  // Throws what begin_update would refuse on this rank. `reshards` says that reshard_all comes before it.
   void check_update(bool reshards = false) const;
   void begin_update(Stream& stream);
-  // `cast`: masters into copies; `empty`: gradients.
+  // `cast` says that master values are cast into their copies first; `empty` says that gradients are emptied.
   void end_update(bool cast, bool empty, Stream& stream);
 
   bool is_last_backward() const { return last_; }
@@ -70,9 +74,10 @@ class FsdpState {
   void count(MemoryUse& use) const;
 
  private:
-  bool rests_on_host(const ParamGroup& unit) const;
-  bool has_keepers(const ParamGroup& unit) const;  // who keep values between them after forward
-  GroupContext place_of(const ParamGroup& unit);
+  bool rests_on_host(const ParameterGroup& group) const;
+  // Returns whether values stay sharded over fewer ranks after forward (reshard_after_forward > 1).
+  bool has_keepers(const ParameterGroup& group) const;
+  GroupContext place_of(const ParameterGroup& group);
   void plan(DType master);
   void forget_plans();
   void allocate();
@@ -81,18 +86,18 @@ class FsdpState {
 
   std::shared_ptr<Gangs> gangs_;
   Ops& ops_;
-  // Before the units, which let go of them.
-  std::unique_ptr<SideStream> side_;  // of units that rest on the host; null: there are none
+  // Declared before `groups_`, so that these outlive the parameter groups.
+  std::unique_ptr<SideStream> side_;  // for parameter groups with cpu_offload; null: there are none
   AllGatherBuffers values_;
   GradientBuffers gradients_;
   PendingReductions reductions_;
-  std::vector<std::shared_ptr<ParamGroup>> units_;
+  std::vector<std::shared_ptr<ParameterGroup>> groups_;
   std::vector<ParameterPtr> elsewhere_;
   std::vector<TiedParameter> to_tie_;
   std::unique_ptr<TiedParameters> tied_;
-  int most_unsharded_ = 0;                            // 0: not cut into stages
-  ShardOptions options_;                              // of a model that is
-  std::vector<std::shared_ptr<StreamOrder>> orders_;  // its own, then those of adopted units
+  int most_unsharded_ = 0;                            // 0: the model is not cut into stages
+  ShardOptions options_;                              // used only if the model is cut into stages
+  std::vector<std::shared_ptr<StreamOrder>> orders_;  // its own one, then those of adopted parameter groups
   bool regions_;
   bool materialized_ = false;
   bool last_ = true;

@@ -9,8 +9,9 @@ namespace {
 
 constexpr DType kNone = DType{};
 
-// What says in which dtype `module` computes: the weight of its first product, outside of nested units and of
-// custom modules, which compute themselves. Null: none.
+// Returns the weight of the first product of `module`, whose dtype is the dtype in which the module computes,
+// or null. Products in nested parameter groups and in custom modules, which compute by themselves, do not
+// count.
 ParameterPtr first_product(const Module& module) {
   if (dynamic_cast<const FullyShardedModule*>(&module) != nullptr ||
       dynamic_cast<const Custom*>(&module) != nullptr)
@@ -30,24 +31,24 @@ Tensor cast_gradient(Context& ctx, const Tensor& from, DType to, Frame& frame) {
 
 }  // namespace
 
-FullyShardedModule::FullyShardedModule(ModulePtr inner, std::shared_ptr<ParamGroup> unit,
-                                       std::shared_ptr<FsdpState> domain)
-    : domain_(std::move(domain)), unit_(std::move(unit)), product_(first_product(*inner)) {
-  unit_->set_read_in_backward(inner->backward_reads_values());
+FullyShardedModule::FullyShardedModule(ModulePtr inner, std::shared_ptr<ParameterGroup> group,
+                                       std::shared_ptr<FsdpState> state)
+    : state_(std::move(state)), group_(std::move(group)), product_(first_product(*inner)) {
+  group_->set_read_in_backward(inner->backward_reads_values());
   add_child("", std::move(inner));
 }
 
 DType FullyShardedModule::input_dtype(DType given) const {
-  const ShardOptions& options = unit_->options();
+  const ShardOptions& options = group_->options();
   const bool mixed = options.param_dtype != kNone || !options.dtype_rules.empty();
   const DType compute = product_ != nullptr ? spec_of(*product_).dtype : options.param_dtype;
   const bool casts = options.cast_forward_inputs && mixed && compute != kNone;
   return casts && is_floating(given) ? compute : given;
 }
 
-// Only what was computed in the compute dtype; a loss and its weight are f64 and stay so.
+// Casts only outputs in the compute dtype. A loss and its weight are f64 and stay f64.
 DType FullyShardedModule::output_dtype(DType made) const {
-  const ShardOptions& options = unit_->options();
+  const ShardOptions& options = group_->options();
   if (options.output_dtype == kNone || !is_floating(made)) return made;
   return made == DType::f64 && options.param_dtype != DType::f64 ? made : options.output_dtype;
 }
@@ -76,7 +77,8 @@ Values FullyShardedModule::cast_inputs(Context& ctx, std::span<const Tensor> inp
 Values FullyShardedModule::cast_outputs(Context& ctx, Values outputs, Frame* frame) {
   if (frame != nullptr) frame->seen(*this).outputs = dtypes_of(outputs);
   for (Tensor& y : outputs) {
-    // Others read it when the unit's weights may be gone, with which it would be made again.
+    // A later module may read the output in backward when these weights are resharded, so the frame must keep
+    // the value instead of recomputing it.
     if (frame != nullptr) y = frame->kept(ctx, y);
     if (!y || output_dtype(y.dtype()) == y.dtype()) continue;
     const Tensor to = make_output(ctx, frame, output_dtype(y.dtype()), y.shape());
@@ -88,36 +90,36 @@ Values FullyShardedModule::cast_outputs(Context& ctx, Values outputs, Frame* fra
 
 Values FullyShardedModule::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   poll_interrupt_at_times();
-  const bool was_unsharded = unit_->unsharded();
-  const bool scheduled = unit_->scheduled();
+  const bool was_unsharded = group_->unsharded();
+  const bool scheduled = group_->scheduled();
   const bool keep =
-      was_unsharded || scheduled || (!unit_->reshards_after_forward() && (frame != nullptr || ctx.training));
-  if (!scheduled) domain_->unshard(*unit_, true, ctx.stream);
+      was_unsharded || scheduled || (!group_->reshards_after_forward() && (frame != nullptr || ctx.training));
+  if (!scheduled) state_->unshard(*group_, true, ctx.stream);
   try {
     Context inner = ctx;
-    if (output_dtype(DType::f64) != DType::f64) inner.fused_loss = false;  // a loss is cast here
+    if (output_dtype(DType::f64) != DType::f64) inner.fused_loss = false;  // the loss is cast below
     Values outputs = child(0).forward(inner, cast_inputs(ctx, inputs, frame), frame);
-    if (!keep && frame != nullptr && unit_->read_in_backward())
-      unit_->reshard_after_forward(domain_->is_last(*unit_), ctx.stream);
+    if (!keep && frame != nullptr && group_->read_in_backward())
+      group_->reshard_after_forward(state_->is_last(*group_), ctx.stream);
     else if (!keep)
-      unit_->reshard();
+      group_->reshard();
     return cast_outputs(ctx, std::move(outputs), frame);
   } catch (...) {
-    if (!was_unsharded) unit_->reshard();
+    if (!was_unsharded) group_->reshard();
     throw;
   }
 }
 
 Values FullyShardedModule::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
-  if (ctx.defer_weight && !unit_->accumulates_unsharded())
-    fail(Code::invalid_state, "unit ", unit_->name(),
+  if (ctx.defer_weight && !group_->accumulates_unsharded())
+    fail(Code::invalid_state, "parameter group ", group_->name(),
          ": deferred weight halves need accumulate_unsharded, since its full gradients are shared with other "
-         "units");
+         "parameter groups");
   poll_interrupt_at_times();
-  const bool scheduled = unit_->scheduled();
-  if (!scheduled) domain_->unshard(*unit_, false, ctx.stream);
+  const bool scheduled = group_->scheduled();
+  if (!scheduled) state_->unshard(*group_, false, ctx.stream);
   try {
-    unit_->gradients().acquire(ctx.stream);
+    group_->gradients().acquire(ctx.stream);
     const Frame::Seen& seen = frame.seen(*this);
     Values grads(dy.begin(), dy.end());
     for (size_t i = 0; i < grads.size() && i < seen.outputs.size(); ++i)
@@ -125,13 +127,13 @@ Values FullyShardedModule::backward(Context& ctx, std::span<const Tensor> dy, Fr
     Values dx = child(0).backward(ctx, grads, frame);
     if (!ctx.defer_weight) frame.run_weight_gradients(ctx);
     if (!ctx.defer_weight && !scheduled)
-      unit_->gradients().weight_half_done(domain_->is_last_backward(), ctx.stream);
-    if (!scheduled) unit_->reshard();
+      group_->gradients().weight_half_done(state_->is_last_backward(), ctx.stream);
+    if (!scheduled) group_->reshard();
     for (size_t i = 0; i < dx.size() && i < seen.inputs.size(); ++i)
       dx[i] = cast_gradient(ctx, dx[i], seen.inputs[i], frame);
     return dx;
   } catch (...) {
-    unit_->reshard();
+    group_->reshard();
     throw;
   }
 }

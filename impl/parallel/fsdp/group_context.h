@@ -1,4 +1,5 @@
-// What the units of one model share: operations and gangs, buffers that they use in turn.
+// What a parameter group gets from its model: operations, gangs, and the buffers that it shares with the
+// others.
 //
 // Thread rule: values.
 #pragma once
@@ -16,14 +17,16 @@ namespace gangway {
 struct GroupContext {
   Ops* ops = nullptr;
   Gangs* gangs = nullptr;
-  GangPtr shards;   // "dp_shard+cp"; null: not sharded
-  GangPtr keepers;  // ranks of `shards` that keep the values between them after forward; null: there are none
-  GangPtr replicas;  // the ranks that hold equal shards
-  std::string axis;  // name of `shards` in layouts
-  std::string replica_axes;
-  bool regions = true;  // shared regions where they are possible
-  SideStream* offload =
-      nullptr;  // values and gradients rest on the host, and travel on this; null: they do not
+  GangPtr shards;  // over dp_shard x cp; null: not sharded
+  // The ranks of `shards` over which the values stay sharded after forward (reshard_after_forward > 1), or
+  // null.
+  GangPtr keepers;
+  GangPtr replicas;          // the ranks that hold equal shards
+  std::string axis;          // name of `shards` in layouts
+  std::string replica_axes;  // name of `replicas`
+  bool regions = true;       // uses shared regions where they are possible
+  // The stream for copies between device and host if shards and their gradients are offloaded, else null.
+  SideStream* offload = nullptr;
   AllGatherBuffers* values = nullptr;
   GradientBuffers* gradients = nullptr;
   PendingReductions* reductions = nullptr;
@@ -31,16 +34,16 @@ struct GroupContext {
   int shard_ranks() const { return shards == nullptr ? 1 : shards->size(); }
   int shard_rank() const { return shards == nullptr ? 0 : shards->rank(); }
   int replica_ranks() const { return replicas->size(); }
-  // `replicas` x the axes over which a gradient is partial besides (empty: none).
+  // Returns the gang of `replicas` x the axes over which a gradient is partial (may be empty).
   GangPtr replicas_with(const std::string& partial_axes) const {
     return partial_axes.empty() ? replicas : gangs->by_axes(replica_axes + "+" + partial_axes);
   }
   std::shared_ptr<Allocator> plain() const { return ops->device().allocator(); }
-  // Where shards and their gradients rest.
+  // Memory for shards and their gradients.
   std::shared_ptr<Allocator> rest() const {
     return offload == nullptr ? plain() : ops->device().pinned_allocator();
   }
-  // Memory that the peers of a reduction reach directly.
+  // Memory that peers access directly in a reduction.
   std::shared_ptr<Allocator> reachable() const {
     return shard_ranks() > 1 ? shards->allocator() : replicas->allocator();
   }

@@ -9,7 +9,8 @@ namespace gangway {
 
 namespace {
 
-// Buffers pass from group to group, each of which has its padding at other places.
+// Parameter groups use the buffers in turn, and the padding of each is at other places, where the buffer may
+// hold values of the previous user.
 void zero_padding(Ops& ops, const std::shared_ptr<Buffer>& buffer, const PackedParameter& p, Stream& stream) {
   if (p.padding() != 0)
     ops.fill(all_pieces(buffer, p.gradient_at, p.gradient, p).slice(0, p.shape.count(), p.pieces()), 0,
@@ -49,8 +50,8 @@ bool ShardedGradients::reduces() const {
                      [&](const PackedParameter& p) { return replicas_of(*p.parameter)->size() > 1; });
 }
 
-// Whether the reduction over shards adds to the local gradient by itself: nothing comes after it, and it travels in
-// the local dtype.
+// Returns whether the reduce-scatter can add to the local gradient itself: no all-reduce follows, and it uses
+// the dtype of the local gradient.
 bool ShardedGradients::adds_in_place(const PackedParameter& packed) const {
   return sharded() && place_.offload == nullptr && packing_.same_reduce_dtype &&
          replicas_of(*packed.parameter)->size() == 1;
@@ -61,7 +62,7 @@ GangPtr ShardedGradients::replicas_of(const Parameter& parameter) const {
 }
 
 void ShardedGradients::allocate() {
-  local_memory_ = zeroed(place_.rest(), packing_.bytes.shard_gradients);  // padding stays so
+  local_memory_ = zeroed(place_.rest(), packing_.bytes.shard_gradients);  // padding stays zero
   const bool whole = !reduces() || packing_.bytes.gradients == 0;
   for (const PackedParameter& packed : packing_.parameters) {
     Parameter& p = *packed.parameter;
@@ -112,7 +113,7 @@ void ShardedGradients::reduce(Stream& stream) {
     if (p.grad != nullptr && wants_gradient(packing_.parameters[i]))
       terms.push_back(term_of(i, slot, stream));
     p.grad = nullptr;
-    if (full_[i] != nullptr) *full_[i] = {};  // lets go of the buffer
+    if (full_[i] != nullptr) *full_[i] = {};  // drops the reference to the buffer
   }
   slot.reduction = place_.reductions->push(*place_.ops, sharded() ? place_.shards : nullptr, std::move(terms),
                                            place_.offload, stream);
@@ -160,7 +161,8 @@ void ShardedGradients::zero(Stream& stream) {
   for (size_t i = 0; i < local_.size(); ++i) {
     if (local_[i] == nullptr) continue;
     local_[i]->written = false;
-    // Full gradients that were not reduced are dropped, but a caller's own are the caller's.
+    // Full gradients that were not reduced are dropped, except those of an external group, which its caller
+    // controls.
     if (!mode_.external) full_[i]->written = false;
   }
 }

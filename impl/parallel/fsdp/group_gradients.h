@@ -1,12 +1,14 @@
-// The gradients of one unit: where full and local ones lie and how the former are summed into the latter.
+// The gradients of one parameter group: the memory of full and local gradients, and the reduction of the full
+// ones into the local ones.
 //
-// acquire gives every trainable parameter a full gradient that is to be written first; when the unit's weight
-// half ended, its reduction starts; finish ends all. What was not written counts as zero. Gradients are sums
-// over dp_replicate x dp_shard x cp, added to the local ones.
+// acquire gives every trainable parameter a full gradient without contents, which the first write sets. The
+// reduction starts when the weight half of the parameter group has ended, and finish waits for all
+// reductions. A gradient that was not written counts as zero. A reduction sums over dp_replicate x dp_shard x
+// cp and adds to the local gradients.
 //
-// Two kinds: ShardedGradients here, BucketGradients in replicate.h.
+// There are two implementations: ShardedGradients here, and BucketGradients in replicate.h.
 //
-// Thread rule: one thread at a time; what reduces is collective.
+// Thread rule: one thread at a time; all calls that reduce are collective.
 #pragma once
 
 #include <memory>
@@ -22,27 +24,28 @@ struct MemoryUse;
 class GroupGradients {
  public:
   virtual ~GroupGradients() = default;
-  virtual void allocate() = 0;  // local; gives parameters their local gradients
+  virtual void allocate() = 0;  // local; sets Parameter::shard_grad
   virtual void acquire(Stream& stream) = 0;
-  // The weight half ended; `last`: of the last microbatch.
+  // The weight half of a backward has ended. `last` says that it was that of the last microbatch.
   virtual void weight_half_done(bool last, Stream& stream) = 0;
-  // All that is left, in two halves so that the reductions of all units travel together; afterwards all sums
-  // are in shard_grad, which is zero where nothing was added.
+  // Start, and wait for, all remaining reductions: two calls, so that the reductions of all parameter groups
+  // overlap. Afterwards all sums are in shard_grad, which is zero where nothing was added.
   virtual void start_leftovers(Stream& stream) = 0;
   virtual void finish(Stream& stream) = 0;
   virtual void zero(Stream& stream) = 0;
   virtual void count(MemoryUse& use) const = 0;
 };
 
-// The local gradient to look at, zero where nothing was added. INVALID_STATE: the parameter is frozen.
+// Returns the local gradient, which is zero where nothing was added. INVALID_STATE: the parameter is frozen.
 Tensor local_gradient(Parameter& parameter, Ops& ops, Stream& stream);
 
-// Owns the accumulators, full and local; PendingReductions moves the sums from the former into the latter. Reductions
-// are only started; they end before their buffer is used again and in finish.
+// Gradients of a sharded parameter group. It owns the full and local accumulators; PendingReductions adds the
+// sums of the full ones to the local ones. A reduction is only started here. It ends before its buffer is
+// reused, or in finish.
 //
-// `shares_slots`: full gradients lie in the ring from acquire to the reduction's end, so every microbatch is
-// reduced. `accumulates`: they stay until the last microbatch. `external`: only reduce() reduces, and the
-// buffer lives from acquire to drop_full().
+// `shares_slots`: full gradients use a buffer of the ring from acquire to the end of the reduction, so every
+// microbatch is reduced. `accumulates`: full gradients stay until the last microbatch. `external`: only
+// reduce() reduces, and the buffer lives from acquire to drop_full().
 class ShardedGradients final : public GroupGradients {
  public:
   struct GradientMode {
@@ -58,13 +61,15 @@ class ShardedGradients final : public GroupGradients {
   void zero(Stream& stream) override;
   void count(MemoryUse& use) const override;
 
-  void reduce(Stream& stream);  // starts; external: of zeros if nothing was acquired
-  // external: gives the full gradients' memory back, unless they wait for their reduction.
+  // Starts the reduction. An external parameter group that acquired nothing reduces zeros.
+  void reduce(Stream& stream);
+  // External: frees the full gradients, unless their reduction is in flight or has not started.
   void drop_full();
 
  private:
   bool sharded() const { return place_.shard_ranks() > 1; }
-  // Else full and local gradients are one object. An external unit's never are: reduce empties the full ones.
+  // Returns whether full and local gradients are two objects. They always are in an external parameter group,
+  // because reduce() empties the full ones.
   bool reduces() const;
   bool adds_in_place(const PackedParameter& packed) const;
   GangPtr replicas_of(const Parameter& parameter) const;
@@ -74,10 +79,10 @@ class ShardedGradients final : public GroupGradients {
   const Packing& packing_;
   const GradientMode mode_;
   std::shared_ptr<Buffer> local_memory_;
-  // One per parameter; null where it has no gradient. One object where nothing is reduced.
+  // One of each per parameter, null if it has no gradient. Both are the same object if nothing is reduced.
   std::vector<std::shared_ptr<Accumulator>> full_, local_;
   GradientBuffer own_;
-  GradientBuffer* slot_ = nullptr;  // from acquire to reduce
+  GradientBuffer* slot_ = nullptr;  // set from acquire to reduce
 };
 
 }  // namespace gangway

@@ -4,9 +4,9 @@
 #include "parallel/memory_use.h"
 
 namespace gangway {
-GroupValues::GroupValues(const std::string& unit, const GroupContext& place, const Packing& packing,
+GroupValues::GroupValues(const std::string& group, const GroupContext& place, const Packing& packing,
                          bool shares_slots)
-    : name_(unit), place_(place), packing_(packing) {
+    : name_(group), place_(place), packing_(packing) {
   gathering_.shares_slots = shares_slots;
   if (packing_.bytes.full == 0) return;  // nothing to shard: as good as whole
   if (place_.shard_ranks() == 1 && place_.offload == nullptr) return;
@@ -42,9 +42,9 @@ void GroupValues::allocate() {
 
 size_t GroupValues::region_bytes() const { return storage_ == Storage::region ? packing_.bytes.full : 0; }
 
-void GroupValues::open_region(const SharedRegion& region, const SharedRegion& fences, size_t fence_offset) {
+void GroupValues::open_region(const SharedRegion& region, const SharedRegion& gates, size_t gate_offset) {
   region_ = region;
-  fence_.emplace(place_.shards, fences, fence_offset, name_);
+  gate_.emplace(place_.shards, gates, gate_offset, name_);
 }
 
 void GroupValues::fill(uint64_t seed, Stream& stream) {
@@ -158,10 +158,11 @@ void GroupValues::wait_gathered(Stream& stream) {
   if (!gathered()) {
     AllGatherBuffer* slot = gathering_.shares_slots ? place_.values->find() : &gathering_.own;
     if (slot == nullptr)
-      fail(Code::invalid_state, "unit ", name_,
-           ": every slot of gathered values is in use; set reshard_after_forward = 0 for units inside of "
+      fail(Code::invalid_state, "parameter group ", name_,
+           ": every slot of gathered values is in use; set reshard_after_forward = 0 for parameter groups "
+           "inside of "
            "others");
-    wait_for(*slot, stream);  // of a unit that was gathered ahead
+    wait_for(*slot, stream);  // of a parameter group that was gathered ahead
     gather(*slot, stream);
   }
   wait_for(*gathering_.slot, stream);
@@ -182,11 +183,12 @@ void GroupValues::leave_slot() {
 
 void GroupValues::unshard(Stream& stream) {
   if (unsharded_) return;
-  if (updating_) fail(Code::invalid_state, "unit ", name_, ": unshard between begin_update and end_update");
+  if (updating_)
+    fail(Code::invalid_state, "parameter group ", name_, ": unshard between begin_update and end_update");
   switch (storage_) {
     case Storage::whole: break;
     case Storage::region:
-      fence_->wait_ready();
+      gate_->wait_ready();
       show(region_.readable);
       break;
     case Storage::gathered:
@@ -216,13 +218,13 @@ void GroupValues::drop_whole(bool wanted_next) {
 void GroupValues::release(Stream& stream) {
   updating_ = true;
   kept_.valid = false;
-  if (fence_) fence_->release();
+  if (gate_) gate_->release();
   if (gathered()) wait_for(*gathering_.slot, stream);
   leave_slot();  // gathered ahead: old values
 }
 
 void GroupValues::wait_released(Stream& stream) {
-  if (fence_) fence_->wait_released();
+  if (gate_) gate_->wait_released();
   if (gathering_.last != nullptr) gathering_.last->order_input(stream);
   gathering_.last = nullptr;
   if (place_.offload != nullptr) place_.offload->before(stream);
@@ -233,9 +235,9 @@ void GroupValues::publish(bool cast, Stream& stream) {
     if (cast && p.has_copy() && p.parameter->shard.count() != 0)
       place_.ops->cast(p.parameter->shard, p.parameter->shard_copy, stream);
   updating_ = false;
-  if (!fence_) return;
+  if (!gate_) return;
   stream.synchronize();  // shared rows are the host's: peers read them when the counter says so
-  fence_->publish();
+  gate_->publish();
 }
 
 void GroupValues::count(MemoryUse& use) const {

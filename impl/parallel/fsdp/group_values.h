@@ -1,13 +1,14 @@
-// The values of one unit: where own rows lie, how whole values appear and vanish, and who may read what when.
+// The values of one parameter group: where own rows lie, how whole values appear and vanish, and who may read
+// what when.
 //
 // A parameter of n rows lies in W pieces of ceil(n / W) rows over the gang "dp_shard+cp".
 //   region    all ranks on one host, W > 1: one shared region [W * ceil(n / W), ...] per parameter of which a rank
 //             owns its rows. Holds the f32 or f64 master itself, or with another compute dtype a copy (the
-//             master is private then). unshard waits for the fence (version_gate.h) and moves no bytes; whole values
+//             master is private then). unshard waits for the version gate (version_gate.h) and moves no bytes; whole values
 //             are views of the read-only mapping.
 //   gathered  private shards; unshard is an all_gather on Channel::fsdp_gather into a slot (buffers.h). A
 //             gather leaves its input readable by peers until the next update, which waits for them: the same
-//             fence, made of the gathers' own ends.
+//             version gate, made of the gathers' own ends.
 //             With keepers (k ranks of the gang, k > 1) a rank copies its k-th of the whole values after forward; backward
 //             gathers from those k ranks instead of all W.
 //             With cpu_offload shards rest on the host: own rows are copied to their place in the slot on a stream beside
@@ -32,7 +33,7 @@ struct MemoryUse;
 class GroupValues {
  public:
   // `shares_slots`: gathers into the ring, else into a buffer of its own. The references outlive it.
-  GroupValues(const std::string& unit, const GroupContext& place, const Packing& packing, bool shares_slots);
+  GroupValues(const std::string& group, const GroupContext& place, const Packing& packing, bool shares_slots);
   ~GroupValues();
   GroupValues(const GroupValues&) = delete;
   GroupValues& operator=(const GroupValues&) = delete;
@@ -40,21 +41,21 @@ class GroupValues {
   // --- storage: allocate (local), open_region (collective), fill, then the first publish
   void allocate();
   size_t region_bytes() const;  // 0: has none
-  void open_region(const SharedRegion& region, const SharedRegion& fences, size_t fence_offset);
+  void open_region(const SharedRegion& region, const SharedRegion& gates, size_t gate_offset);
   void fill(uint64_t seed, Stream& stream);
 
   // --- reading
   void prefetch(Stream& stream);  // starts what unshard would wait for, if there is a free slot
   void unshard(Stream& stream);
   void reshard();
-  // The two halves of a reshard after forward: what keepers keep, and that whole values are gone. `wanted_next`: they count as
-  // gathered ahead, until another unit needs the slot.
+  // The two halves of a reshard after forward: what keepers keep, and that whole values are gone.
+  // `wanted_next`: they count as gathered ahead, until another parameter group needs the slot.
   void keep_part(Stream& stream);
   void drop_whole(bool wanted_next = false);
   bool unsharded() const { return unsharded_; }
   WorkPtr gathering() const;  // null: none in flight
 
-  // --- the fence around a write of own rows
+  // --- the version gate around a write of own rows
   void release(Stream& stream);             // this rank reads the present version no more
   void wait_released(Stream& stream);       // nor does anybody else
   void publish(bool cast, Stream& stream);  // the next version; casts masters into copies first
@@ -93,7 +94,7 @@ class GroupValues {
   Storage storage_ = Storage::whole;
   std::shared_ptr<Buffer> masters_, own_;
   SharedRegion region_;
-  std::optional<VersionGate> fence_;
+  std::optional<VersionGate> gate_;
   Gathering gathering_;
   Kept kept_;
   bool unsharded_ = false;

@@ -10,11 +10,11 @@ namespace {
 constexpr size_t kAlign = 64;
 constexpr DType kNone = DType{};
 
-// Takes `bytes` of a buffer that has `used` so far; returns where.
+// Reserves `bytes` at the end of a buffer of which `used` bytes are taken, and returns their offset.
 size_t take(size_t& used, size_t bytes) {
   const size_t at = used;
   if (__builtin_add_overflow(used, (bytes + kAlign - 1) / kAlign * kAlign, &used))
-    fail(Code::out_of_memory, "parameters of a unit take ", at, " bytes and ", bytes,
+    fail(Code::out_of_memory, "parameters of a parameter group take ", at, " bytes and ", bytes,
          " more, which no address space holds");
   return at;
 }

@@ -28,7 +28,7 @@ WorkPtr reduce_over_shards(Gang& shards, const std::vector<ReductionTerm>& terms
   return shards.run(Channel::fsdp_reduce, span, &stream);
 }
 
-// The sum without its padding.
+// Returns the sum without its padding, in the shape of the local gradient.
 Tensor visible(const ReductionTerm& term) {
   const Tensor& local = term.local->tensor;
   return term.sum.slice(0, 0, local.count()).reshape(local.shape());
@@ -57,7 +57,8 @@ void PendingReductions::finish_through(uint64_t ticket, Stream& stream) {
 }
 
 void PendingReductions::finish_all(Stream& stream) {
-  // All sums first: peers may wait for this rank's part of a later one.
+  // Wait for all first halves before any second half, because peers may wait for this rank's part of a later
+  // one.
   for (const Reduction& reduction : line_) order(reduction.first, stream);
   while (!line_.empty()) finish_oldest(stream);
 }
@@ -81,7 +82,7 @@ void PendingReductions::order_input(const std::vector<Half>& halves, Stream& str
   for (const Half& half : halves) half.work->order_input(stream);
 }
 
-// One span for each gang, in the order of the terms.
+// Starts one batch of all-reduces for each gang, in the order of the terms, which is the same on all ranks.
 void PendingReductions::start_second(Reduction& reduction, Stream& stream) {
   if (std::exchange(reduction.second_started, true)) return;
   std::vector<GangPtr> gangs;
@@ -105,7 +106,8 @@ void PendingReductions::add_sums(const Reduction& reduction, Stream& stream) {
   order_input(reduction.second, stream);
 }
 
-// Once. A reduction without a collective has its sums where `stream` is.
+// Adds the sums on the side stream, once. Without a collective `stream` computes the sums, so the side stream
+// waits for it.
 void PendingReductions::add_beside(Reduction& reduction, Stream& stream) {
   if (reduction.added != nullptr) return;
   const bool here = reduction.first.empty() && reduction.second.empty();

@@ -1,10 +1,11 @@
-// Reductions of gradients from full to local accumulators: what is in flight, and in which order it ends.
+// The reductions of gradients that are in flight, in the order in which they were started.
 //
-// One reduction sums the gradients of one group in two halves: a reduce-scatter over the shards into own pieces, one
-// span on Channel::fsdp_reduce, then an all-reduce of the pieces over the ranks that hold equal ones, on
-// Channel::replicate. A group that is not sharded has the second half only. The sum is added to the local accumulator.
+// One reduction sums the full gradients of one parameter group in two halves. The first half is a
+// reduce-scatter over the shards into own pieces, in one batch on Channel::fsdp_reduce. The second half is an
+// all-reduce of the pieces over the ranks that hold equal shards, on Channel::replicate. A parameter group
+// that is not sharded has only the second half. The sum is then added to the local accumulator.
 //
-// Thread rule: one thread at a time; all but the facts and give_up are collective.
+// Thread rule: one thread at a time; collective, except in_flight and give_up.
 #pragma once
 
 #include <deque>
@@ -17,28 +18,32 @@
 
 namespace gangway {
 
-// The gradient of one parameter on its way. The tensors are flat, equal on all ranks in size, and keep their memory.
+// The reduction of one parameter's gradient. The tensors are flat, have equal sizes on all ranks, and keep
+// their memory alive.
 struct ReductionTerm {
-  Tensor full;  // all pieces, as they travel
-  Tensor
-      sum;  // own piece. The same memory as full without shards; the local piece itself where nothing comes after
+  Tensor full;  // all pieces, in the dtype of the reduction
+  // The own piece of the sum: the local gradient itself with `in_place`, and the memory of `full` without
+  // shards.
+  Tensor sum;
   std::shared_ptr<Accumulator> local;
-  GangPtr replicas;       // the ranks whose pieces are summed in the second half
-  bool in_place = false;  // the first half adds to the local gradient itself
+  GangPtr replicas;       // the ranks over which the second half sums
+  bool in_place = false;  // the first half adds to the local gradient, so that no addition follows
 };
 
 class PendingReductions {
  public:
-  // Starts a reduction over `shards` (null: not sharded); gives its ticket. The second half of each starts with the
-  // next push, after its first half, so program order alone decides what is launched when. With `side` the sums are added
-  // on that stream as soon as they are launched, beside compute: local gradients rest on the host.
+  // Starts a reduction over `shards` (null: not sharded) and returns its ticket. The second half of a
+  // reduction starts with the next push, so the order of calls alone decides the order of collectives, which
+  // is the same on all ranks. With `side` (local gradients on the host) the sums are added on that stream,
+  // beside compute.
   uint64_t push(Ops& ops, GangPtr shards, std::vector<ReductionTerm> terms, SideStream* side, Stream& stream);
   bool in_flight(uint64_t ticket) const { return ticket > ended_; }
-  // Later work of the stream comes after everything up to `ticket`: sums are in the local accumulators, and no peer
-  // reads what was pushed.
+  // Makes later work of `stream` wait for all reductions up to `ticket`: then the sums are in the local
+  // accumulators, and no peer reads the full gradients any more.
   void finish_through(uint64_t ticket, Stream& stream);
   void finish_all(Stream& stream);
-  // Before all groups go: what the reductions read and write stays until they are over on all ranks.
+  // Drops all reductions, before the parameter groups are destroyed. The memory that they use stays allocated
+  // until they have ended on all ranks.
   void give_up() noexcept;
 
  private:
@@ -52,7 +57,7 @@ class PendingReductions {
     std::vector<Half> first, second;
     SideStream* side = nullptr;
     bool second_started = false;
-    std::unique_ptr<Event> added;  // on the side stream; null: not yet
+    std::unique_ptr<Event> added;  // the addition on the side stream; null: not started yet
   };
   static void order(const std::vector<Half>& halves, Stream& stream);
   static void order_input(const std::vector<Half>& halves, Stream& stream);

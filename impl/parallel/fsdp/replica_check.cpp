@@ -17,10 +17,10 @@ constexpr int64_t kBlockElements = 1 << 17;
 
 struct Checked {
   const Parameter* parameter;
-  std::vector<uint64_t> blocks;  // a checksum of each
+  std::vector<uint64_t> blocks;  // one checksum for each block
 };
 
-// The parameters that have the same replicas, in the order of the model.
+// The parameters that have replicas on the same ranks, in the order of the model.
 struct Replicated {
   GangPtr gang;
   std::vector<Checked> parameters;
@@ -44,7 +44,8 @@ std::vector<uint64_t> checksums_of(const Parameter& p, Stream& stream) {
   return checksums;
 }
 
-// The ranks that hold the same shard: those of the unit, and those of tp where it does not split the parameter.
+// Returns the gang of all ranks that hold the same shard: the replicas of the parameter group, combined with
+// the ranks of tp if tp does not split the parameter.
 GangPtr holders_of(const Parameter& p, const GroupContext& place) {
   const Placement* const tp = find_axis(p.layout, name(Axis::tp));
   const bool whole = tp != nullptr && tp->kind == Placement::Kind::replicate;
@@ -53,9 +54,9 @@ GangPtr holders_of(const Parameter& p, const GroupContext& place) {
 
 std::vector<Replicated> checksums_of(const FsdpState& state, Stream& stream) {
   std::vector<Replicated> all;
-  for (const auto& unit : state.units())
-    for (const NamedParameter& named : unit->parameters()) {
-      const GangPtr gang = holders_of(*named.parameter, unit->place());
+  for (const auto& group : state.groups())
+    for (const NamedParameter& named : group->parameters()) {
+      const GangPtr gang = holders_of(*named.parameter, group->place());
       if (gang->size() == 1) continue;
       auto at = std::find_if(all.begin(), all.end(), [&](const Replicated& r) { return r.gang == gang; });
       if (at == all.end()) at = all.insert(all.end(), {gang, {}});
@@ -64,9 +65,10 @@ std::vector<Replicated> checksums_of(const FsdpState& state, Stream& stream) {
   return all;
 }
 
-// Index of the first number that is not equal on all ranks; none: how many there are.
+// Returns the index of the first number that is not equal on all ranks, or numbers.size().
 size_t first_difference(Gang& gang, const std::vector<uint64_t>& numbers) {
-  std::vector<int64_t> largest;  // of the numbers, then of their complements, which is the smallest number
+  // The maxima of the numbers, then the maxima of their complements, which give the minima.
+  std::vector<int64_t> largest;
   for (const uint64_t x : numbers) largest.push_back(static_cast<int64_t>(x));
   for (const uint64_t x : numbers) largest.push_back(static_cast<int64_t>(~x));
   Collective c;
@@ -89,7 +91,8 @@ double value_at(const std::string& bytes, DType dtype, size_t element) {
   return dtype == DType::f64 ? as(double{}) : as(float{});
 }
 
-// "model.norm.weight[3]": an element of the own box, by its place in the whole tensor.
+// Returns a text like "model.norm.weight[3]" for an element of the own shard, with its index in the full
+// tensor.
 std::string element_name(const Parameter& p, int64_t local) {
   const Box box = p.box();
   std::string place;
@@ -101,7 +104,8 @@ std::string element_name(const Parameter& p, int64_t local) {
   return p.full_name + "[" + place + "]";
 }
 
-// What this rank has to tell of a parameter that differs between some of the ranks: where it is another than rank 0's.
+// Compares a parameter that differs between some ranks with that of rank 0. Returns the error if this rank
+// differs.
 std::optional<Error> compare_values(const Replicated& r, const Checked& checked, int root_rank,
                                     const char* call, Stream& stream) {
   const size_t block = first_difference(*r.gang, checked.blocks);
@@ -128,12 +132,13 @@ std::optional<Error> compare(const Replicated& r, int root_rank, const char* cal
   return compare_values(r, r.parameters[i], root_rank, call, stream);
 }
 
-// Equal on all ranks, also where a pipeline rank has no parameters.
+// The result is equal on all ranks, even if a pipeline rank has no parameters, because the check is
+// collective.
 bool has_replicas(const FsdpState& state) {
   const Mesh& mesh = state.gangs()->mesh();
   return mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::tp) > 1 ||
-         std::any_of(state.units().begin(), state.units().end(),
-                     [](const auto& unit) { return unit->place().replica_ranks() > 1; });
+         std::any_of(state.groups().begin(), state.groups().end(),
+                     [](const auto& group) { return group->place().replica_ranks() > 1; });
 }
 
 }  // namespace
@@ -146,7 +151,7 @@ void check_replicas(const FsdpState& state, const char* name, Stream& stream) {
   std::optional<Error> differ;
   call.check([&] { all = checksums_of(state, stream); });
   call.run([&] {
-    for (const Replicated& r : all) {  // all of them: peers of another gang may have found nothing yet
+    for (const Replicated& r : all) {  // does not stop early, because peers in other gangs wait
       std::optional<Error> found = compare(r, root.rank(), name, stream);
       if (!differ) differ = std::move(found);
     }

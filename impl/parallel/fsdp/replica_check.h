@@ -1,15 +1,15 @@
-// Compares the values of ranks that must hold the same: own rows over dp_replicate, whole values under NO_SHARD. Ranks
-// exchange checksums; values travel only to say which element differs.
+// Checks that replicas have equal values: equal shards over dp_replicate, and full values with NO_SHARD.
+// Ranks exchange checksums, and values only if they differ, to name an element.
 //
-// Thread rule: one thread at a time; collective over the root of the units' gangs.
+// Thread rule: one thread at a time; collective over the root gang of the model.
 #pragma once
 
 #include "parallel/fsdp/fsdp_state.h"
 
 namespace gangway {
 
-// MISMATCH, on all ranks, names the first element that differs between two of them; `call` is what the error says.
-// Refusals are agreed. Nothing is read or sent if no unit has replicas.
+// Throws MISMATCH on all ranks if replicas differ; the error names `call` and the first element that differs
+// between two ranks. Nothing is read or sent if no parameter group has replicas.
 void check_replicas(const FsdpState& state, const char* call, Stream& stream);
 
 }  // namespace gangway

@@ -19,7 +19,7 @@ Tensor flat(const std::shared_ptr<Buffer>& memory, DType dtype) {
 
 Tensor Buckets::Bucket::all() const { return flat(memory, dtype); }
 
-// Where it is not the local one as well.
+// With one rank the full gradient is the local one and stays visible.
 void Buckets::Bucket::hide_full() {
   if (gang->size() == 1) return;
   for (const PackedParameter& p : parameters) p.parameter->grad = nullptr;
@@ -28,19 +28,20 @@ void Buckets::Bucket::hide_full() {
 Tensor Buckets::Bucket::reduce_view() const { return flat(reduce_buffer, reduce_dtype); }
 
 void Buckets::plan() {
-  for (size_t u = units_.size(); u-- > 0;) {
-    const BucketGradients& unit = *units_[u];
-    const auto cap = static_cast<size_t>(unit.options().bucket_cap_mb * 1024 * 1024);
-    const std::vector<PackedParameter>& parameters = unit.packing().parameters;
+  for (size_t u = groups_.size(); u-- > 0;) {
+    const BucketGradients& group = *groups_[u];
+    const auto cap = static_cast<size_t>(group.options().bucket_cap_mb * 1024 * 1024);
+    const std::vector<PackedParameter>& parameters = group.packing().parameters;
     for (size_t i = parameters.size(); i-- > 0;)
-      if (parameters[i].has_gradient) put(parameters[i], unit, cap);
+      if (parameters[i].has_gradient) put(parameters[i], group, cap);
   }
 }
 
-// A bucket takes parameters until it is over its cap, at least one.
-void Buckets::put(const PackedParameter& parameter, const BucketGradients& unit, size_t cap) {
+// Adds parameters to a bucket until the next one would exceed the cap. Each bucket gets at least one
+// parameter.
+void Buckets::put(const PackedParameter& parameter, const BucketGradients& group, size_t cap) {
   const size_t bytes = aligned(parameter.full_bytes(parameter.gradient));
-  const GangPtr gang = unit.gang_of(*parameter.parameter);
+  const GangPtr gang = group.gang_of(*parameter.parameter);
   if (buckets_.empty() || buckets_.back().gang != gang || buckets_.back().dtype != parameter.gradient ||
       buckets_.back().reduce_dtype != parameter.reduce_dtype || buckets_.back().bytes + bytes > cap) {
     buckets_.emplace_back();
@@ -52,13 +53,14 @@ void Buckets::put(const PackedParameter& parameter, const BucketGradients& unit,
   bucket.parameters.push_back(parameter);
   bucket.parameters.back().gradient_at = bucket.bytes;
   bucket.bytes += bytes;
-  if (bucket.units.empty() || bucket.units.back() != &unit) bucket.units.push_back(&unit);
+  if (bucket.groups.empty() || bucket.groups.back() != &group) bucket.groups.push_back(&group);
 }
 
-void Buckets::remove(const BucketGradients& unit) noexcept {
-  std::erase(units_, &unit);
-  if (!units_.empty()) return;
-  for (const Bucket& bucket : buckets_) {  // peers may still read, and the sum come in
+void Buckets::remove(const BucketGradients& group) noexcept {
+  std::erase(groups_, &group);
+  if (!groups_.empty()) return;
+  // A reduction in flight still uses the memory, so its work keeps the memory alive.
+  for (const Bucket& bucket : buckets_) {
     if (bucket.work == nullptr) continue;
     bucket.gang->owner()->works()->keep(bucket.work, bucket.memory);
     if (bucket.reduce_buffer != nullptr)
@@ -72,7 +74,8 @@ void Buckets::allocate() {
   Stream& stream = ops_->device().stream();
   for (Bucket& bucket : buckets_) {
     bucket.memory = Buffer::allocate(bucket.gang->allocator(), bucket.bytes);
-    ops_->device().zero(bucket.memory->data(), bucket.bytes, stream);  // the gaps are summed, too
+    // The gaps between parameters are reduced, too, so they must hold numbers.
+    ops_->device().zero(bucket.memory->data(), bucket.bytes, stream);
     if (bucket.reduce_dtype != bucket.dtype)
       bucket.reduce_buffer =
           Buffer::allocate(bucket.gang->allocator(),
@@ -85,24 +88,25 @@ void Buckets::allocate() {
   }
 }
 
-void Buckets::begin(const BucketGradients& unit, Stream& stream) {
+void Buckets::begin(const BucketGradients& group, Stream& stream) {
   for (Bucket& bucket : buckets_) {
-    if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
+    if (std::find(bucket.groups.begin(), bucket.groups.end(), &group) == bucket.groups.end()) continue;
     if (bucket.state == State::in_flight) end(bucket, stream);
     if (bucket.state == State::local) continue;
-    // What is there already (a sum, or what the caller wrote) is equal on all ranks: it counts once.
+    // The present contents (a sum, or values that the caller wrote) are equal on all ranks and must count
+    // once.
     if (bucket.gang->rank() != 0)
       for (const PackedParameter& p : bucket.parameters) p.parameter->shard_grad->written = false;
     for (const PackedParameter& p : bucket.parameters) p.parameter->grad = p.parameter->shard_grad;
     bucket.state = State::local;
-    bucket.waits_for = bucket.units.size();
+    bucket.waits_for = bucket.groups.size();
   }
 }
 
-void Buckets::done(const BucketGradients& unit, Stream& stream) {
+void Buckets::done(const BucketGradients& group, Stream& stream) {
   for (Bucket& bucket : buckets_) {
     if (bucket.state != State::local) continue;
-    if (std::find(bucket.units.begin(), bucket.units.end(), &unit) == bucket.units.end()) continue;
+    if (std::find(bucket.groups.begin(), bucket.groups.end(), &group) == bucket.groups.end()) continue;
     if (--bucket.waits_for == 0) start(bucket, stream);
   }
 }
@@ -143,7 +147,7 @@ void Buckets::finish(Stream& stream) {
   for (Bucket& bucket : buckets_) {
     if (bucket.state == State::in_flight) end(bucket, stream);
     if (bucket.state != State::empty) continue;
-    for (const PackedParameter& p : bucket.parameters)  // no unit ran
+    for (const PackedParameter& p : bucket.parameters)  // no backward ran
       p.parameter->shard_grad->zero_if_unwritten(*ops_, stream);
     bucket.state = State::summed;
   }

@@ -1,9 +1,10 @@
-// Plain data parallel (NO_SHARD): every rank holds whole values; gradients are summed over
-// dp_replicate x dp_shard x cp in buckets, each started as soon as the last of its units has ended its weight
-// half in the last microbatch. Parameters are equal at start because their first values are.
+// Plain data parallelism (NO_SHARD): every rank has the full values. Gradients are summed over dp_replicate x
+// dp_shard x cp in buckets. The reduction of a bucket starts as soon as all of its parameter groups have
+// ended their weight half in the last microbatch.
 //
-// Local gradients are the buckets themselves, and so are full ones, which are there from a backward to its reduction. A bucket that holds a sum already (backward again without
-// emptying) keeps it on rank 0 alone, so that the next sum counts it once.
+// Local gradients lie in the buckets. So do full gradients, which exist from a backward to its reduction. If
+// a bucket already has a sum (backward again without zero), only rank 0 keeps it, so that the next reduction
+// counts it once.
 //
 // Thread rule: one thread at a time; collective.
 #pragma once
@@ -17,20 +18,22 @@ namespace gangway {
 
 class BucketGradients;
 
-// The buckets of one replicated model (or of one part that was wrapped by itself).
+// The buckets of one replicated model, or of one part that was wrapped separately.
 class Buckets {
  public:
   explicit Buckets(Ops& ops) : ops_(&ops) {}
 
-  // Units in order of the tree, one around others first: buckets fill from the last one back, in the order in
-  // which weight halves end.
-  void add(BucketGradients& unit) { units_.push_back(&unit); }
-  void remove(const BucketGradients& unit) noexcept;  // with the last one its memory, too
-  bool empty() const { return units_.empty(); }
-  void allocate();  // local, when every unit has its plan; gives gradients their storage
+  // Adds parameter groups in the order of the tree, the outer one first. Buckets are filled from the last one
+  // to the first, which is the order in which weight halves end.
+  void add(BucketGradients& group) { groups_.push_back(&group); }
+  void remove(const BucketGradients& group) noexcept;  // the last removal frees the memory, too
+  bool empty() const { return groups_.empty(); }
+  void allocate();  // local, after all parameter groups were planned; sets the storage of gradients
 
-  void begin(const BucketGradients& unit, Stream& stream);  // gradients will be added
-  void done(const BucketGradients& unit, Stream& stream);   // of the last microbatch
+  // A backward of this parameter group will add gradients.
+  void begin(const BucketGradients& group, Stream& stream);
+  // The weight half of the last microbatch has ended for this parameter group.
+  void done(const BucketGradients& group, Stream& stream);
   void start_leftovers(Stream& stream);
   void finish(Stream& stream);
   void zero(Stream& stream);
@@ -41,12 +44,12 @@ class Buckets {
  private:
   enum class State : uint8_t { empty, local, in_flight, summed };
   struct Bucket {
-    GangPtr gang;  // all ranks that have a part of the gradients
+    GangPtr gang;  // the ranks over which it is summed
     DType dtype, reduce_dtype;
     size_t bytes = 0;
-    std::vector<PackedParameter> parameters;    // gradient_at: in the bucket
-    std::vector<const BucketGradients*> units;  // that add to it
-    size_t waits_for = 0;                       // units, in this microbatch
+    std::vector<PackedParameter> parameters;     // with gradient_at as the offset in the bucket
+    std::vector<const BucketGradients*> groups;  // the parameter groups that add to it
+    size_t waits_for = 0;                        // number of parameter groups that have not ended yet
     State state = State::empty;
     std::shared_ptr<Buffer> memory, reduce_buffer;
     WorkPtr work;
@@ -55,16 +58,16 @@ class Buckets {
     Tensor reduce_view() const;
   };
   void plan();
-  void put(const PackedParameter& parameter, const BucketGradients& unit, size_t cap);
+  void put(const PackedParameter& parameter, const BucketGradients& group, size_t cap);
   void start(Bucket& bucket, Stream& stream);
   void end(Bucket& bucket, Stream& stream);
 
   Ops* ops_;
-  std::vector<BucketGradients*> units_;
+  std::vector<BucketGradients*> groups_;
   std::vector<Bucket> buckets_;
 };
 
-// Gradients of a unit that lie in buckets.
+// The gradients of one parameter group, which lie in buckets.
 class BucketGradients final : public GroupGradients {
  public:
   BucketGradients(const ShardOptions& options, const GroupContext& place, const Packing& packing,
@@ -88,7 +91,7 @@ class BucketGradients final : public GroupGradients {
   const GroupContext& place_;
   const Packing& packing_;
   const std::shared_ptr<Buckets> buckets_;
-  const bool first_;  // of its buckets: allocates and counts them
+  const bool first_;  // the first user of the buckets allocates them and counts their memory
 };
 
 }  // namespace gangway

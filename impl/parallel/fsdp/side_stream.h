@@ -1,5 +1,5 @@
-// A stream beside the one that computes, for copies between the device and the host: what runs on it comes after
-// a point of another stream, and the other stream goes on until it needs the result.
+// A second stream, for copies between the device and the host beside compute. Its work waits for a point of
+// the compute stream, which continues until it needs the result.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -17,13 +17,13 @@ class SideStream {
         left_(device.make_event()),
         done_(device.make_event()) {}
 
-  // Its later work comes after all that `stream` holds now.
+  // Makes later work of the side stream wait for all present work of `stream`.
   Stream& after(Stream& stream) {
     left_->record(stream);
     stream_->wait(*left_);
     return *stream_;
   }
-  // Later work of `stream` comes after all that this one holds now.
+  // Makes later work of `stream` wait for all present work of the side stream.
   void before(Stream& stream) {
     done_->record(*stream_);
     stream.wait(*done_);

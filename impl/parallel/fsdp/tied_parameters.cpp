@@ -19,7 +19,7 @@ void TiedParameters::begin() {
   begun_ = true;
 }
 
-// In order of the stages, so the sums have the same bits in every run.
+// Adds in the order of the stages, so that the sums have the same bits in every run.
 void TiedParameters::add_gradients(Stream& stream) {
   if (!std::exchange(begun_, false)) return;
   std::vector<WorkPtr> sends;
@@ -43,7 +43,8 @@ void TiedParameters::add_gradients(Stream& stream) {
   sent_.clear();
 }
 
-// Peers do not reach what rests on the host.
+// Returns `tensor`, or an uninitialised device tensor like it if it is offloaded, because peers cannot read
+// pinned memory of this rank.
 Tensor TiedParameters::on_device(const Tensor& tensor) const {
   const bool rests = tensor.buffer()->kind() == MemoryKind::pinned;
   return rests ? Tensor::allocate(pp_->allocator(), tensor.dtype(), tensor.shape()) : tensor;
@@ -61,7 +62,7 @@ void TiedParameters::send_values(Stream& stream) {
   if (!std::exchange(opened_, true))
     for (const Channel channel : {Channel::pp_next, Channel::pp_previous}) pp_->open(channel);
   std::vector<WorkPtr> works;
-  std::vector<Tensor> received;  // by tied parameter; absent where nothing comes
+  std::vector<Tensor> received;  // one for each tied parameter; absent if this rank receives none
   for (const TiedParameter& t : tied_) {
     received.push_back(t.copy == nullptr ? Tensor() : on_device(t.copy->shard));
     if (t.copy != nullptr)

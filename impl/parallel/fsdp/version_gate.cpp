@@ -4,7 +4,7 @@
 
 namespace gangway {
 
-// A line of its own for each rank, which alone writes both.
+// Each rank has a cache line of its own, because only that rank writes both counters.
 struct alignas(64) VersionGate::Counters {
   std::atomic<uint64_t> ready;
   std::atomic<uint64_t> released;
@@ -12,10 +12,10 @@ struct alignas(64) VersionGate::Counters {
 
 size_t VersionGate::bytes(int ranks) { return static_cast<size_t>(ranks) * sizeof(Counters); }
 
-VersionGate::VersionGate(GangPtr gang, const SharedRegion& region, size_t offset, std::string unit)
+VersionGate::VersionGate(GangPtr gang, const SharedRegion& region, size_t offset, std::string group)
     : gang_(std::move(gang)), memory_(region.writable), offset_(offset) {
-  ready_name_ = "the values of unit " + unit;
-  released_name_ = "the readers of unit " + unit;
+  ready_name_ = "the values of parameter group " + group;
+  released_name_ = "the readers of parameter group " + group;
 }
 
 VersionGate::Counters& VersionGate::of(int rank) const {

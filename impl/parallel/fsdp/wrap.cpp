@@ -9,19 +9,19 @@
 namespace gangway {
 namespace {
 
-const FullyShardedModule* as_unit(const Module& module) {
+const FullyShardedModule* as_fully_sharded(const Module& module) {
   return dynamic_cast<const FullyShardedModule*>(&module);
 }
 
 std::string label_of(const Module& parent, const Module::Child& child, const std::string& path) {
   if (!child.name.empty() || parent.is_wrapper()) return path;
-  std::string words;  // an unnamed child by what it holds
+  std::string words;  // describes an unnamed child by the names of its children
   for (const Module::Child& below : unwrapped(*child.module).children())
     words += (words.empty() ? "" : " + ") + below.name;
   return words;
 }
 
-// Every place below `module`, which is a place itself.
+// Appends every place below `module`, which is itself in `out` already.
 void collect_places(const ModulePtr& module, const std::string& path, std::vector<Place>& out) {
   Module& inner = unwrapped(*module);
   for (size_t i = 0; i < inner.children().size(); ++i) {
@@ -35,7 +35,7 @@ void collect_places(const ModulePtr& module, const std::string& path, std::vecto
 
 Place root_place(const ModulePtr& root) { return {"(root)", nullptr, 0, root, "", true}; }
 
-// How often each parameter stands in a tree.
+// Counts how often each parameter occurs in a tree.
 void count_uses(const Module& module, std::map<const Parameter*, int>& uses) {
   for (const ParameterPtr& p : module.parameters()) ++uses[p.get()];
   for (const Module::Child& child : module.children()) count_uses(*child.module, uses);
@@ -49,15 +49,15 @@ void collect_free(const Module& module, const std::set<const Parameter*>& owned,
 }
 
 void collect_owned(const Module& module, std::set<const Parameter*>& owned) {
-  if (const FullyShardedModule* unit = as_unit(module))
-    for (const NamedParameter& p : unit->unit().parameters()) owned.insert(p.parameter.get());
+  if (const FullyShardedModule* wrapper = as_fully_sharded(module))
+    for (const NamedParameter& p : wrapper->group().parameters()) owned.insert(p.parameter.get());
   for (const Module::Child& child : module.children()) collect_owned(*child.module, owned);
 }
 
-bool holds_unit(const Module& module) {
-  if (as_unit(module) != nullptr) return true;
+bool holds_group(const Module& module) {
+  if (as_fully_sharded(module) != nullptr) return true;
   return std::any_of(module.children().begin(), module.children().end(),
-                     [](const Module::Child& child) { return holds_unit(*child.module); });
+                     [](const Module::Child& child) { return holds_group(*child.module); });
 }
 
 bool holds(const Module& outer, const Module& wanted) {
@@ -66,17 +66,17 @@ bool holds(const Module& outer, const Module& wanted) {
   });
 }
 
-const FullyShardedModule* unit_around(const Module& from, const Module& wanted,
-                                      const FullyShardedModule* inside) {
-  if (const FullyShardedModule* unit = as_unit(from)) inside = unit;
+const FullyShardedModule* wrapper_around(const Module& from, const Module& wanted,
+                                         const FullyShardedModule* inside) {
+  if (const FullyShardedModule* wrapper = as_fully_sharded(from)) inside = wrapper;
   if (&from == &wanted) return inside;
   for (const Module::Child& child : from.children())
-    if (const FullyShardedModule* found = unit_around(*child.module, wanted, inside)) return found;
+    if (const FullyShardedModule* found = wrapper_around(*child.module, wanted, inside)) return found;
   return nullptr;
 }
 
 std::string refusal(const Module& module, DType compute) {
-  if (as_unit(module) != nullptr) return {};
+  if (as_fully_sharded(module) != nullptr) return {};
   const auto* custom = dynamic_cast<const Custom*>(&module);
   if (custom != nullptr && !custom->behaviour().accepts(compute))
     return module.full_name().empty() ? module.kind() : module.full_name();
@@ -86,11 +86,11 @@ std::string refusal(const Module& module, DType compute) {
 }
 
 struct Product {
-  std::string name;  // of a parameter; empty: none yet
+  std::string name;  // of the weight; empty: no product was found yet
   DType dtype = DType{};
 };
 
-// `first`: of the products that hand on to each other without a cast.
+// `first` is the first of the products that pass values to each other without a cast.
 void check_dtypes_below(const Module& module, const ShardOptions& options, DType master, Product& first) {
   const auto* custom = dynamic_cast<const Custom*>(&module);
   const bool product = module.is_linear();
@@ -103,13 +103,14 @@ void check_dtypes_below(const Module& module, const ShardOptions& options, DType
     if (first.name.empty()) first = {p->full_name, dtype};
     if (first.dtype != dtype)
       fail(Code::invalid_argument, "the dtype rules make parameter ", first.name, " ", name(first.dtype),
-           " and ", p->full_name, " ", name(dtype), "; both compute in one unit and must have one dtype");
+           " and ", p->full_name, " ", name(dtype),
+           "; both compute in one parameter group and must have one dtype");
   }
   for (const Module::Child& child : module.children()) {
     Product own;
-    const FullyShardedModule* unit = as_unit(*child.module);
-    if (unit != nullptr)
-      check_dtypes_below(child.module->child(0), unit->unit().options(), master, own);
+    const FullyShardedModule* wrapper = as_fully_sharded(*child.module);
+    if (wrapper != nullptr)
+      check_dtypes_below(child.module->child(0), wrapper->group().options(), master, own);
     else
       check_dtypes_below(*child.module, options, master, custom != nullptr ? own : first);
   }
@@ -126,7 +127,7 @@ std::vector<Place> children_with_parameters(const ModulePtr& root) {
   return out;
 }
 
-// A parameter of `module` that stands outside of it too; null: none.
+// Returns a parameter of `module` that occurs outside of it, too, or null.
 const Parameter* shared_with_rest(const ModulePtr& root, const Module& module) {
   std::map<const Parameter*, int> everywhere, here;
   count_uses(*root, everywhere);
@@ -146,8 +147,8 @@ std::vector<Place> all_places(const ModulePtr& root) {
 
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern) {
   std::vector<Place> matches = all_places(root);
-  const bool many =
-      pattern.find('*') != std::string::npos;  // then modules with nothing to shard are not meant
+  // A pattern for many modules skips those that have nothing to shard.
+  const bool many = pattern.find('*') != std::string::npos;
   std::erase_if(matches, [&](const Place& p) {
     return !p.named || !path_matches(pattern, p.path) || (many && named_parameters(*p.module).empty());
   });
@@ -168,18 +169,19 @@ std::vector<Place> block_places(const ModulePtr& root) {
   return places.empty() ? children_with_parameters(root) : places;
 }
 
-void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master) {
-  if (const FullyShardedModule* unit = unit_around(*root, *place.module, nullptr); unit != nullptr)
+void check_group(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master) {
+  if (const FullyShardedModule* wrapper = wrapper_around(*root, *place.module, nullptr); wrapper != nullptr)
     fail(Code::invalid_state, "fully_shard: ", place.label,
-         unit == place.module.get() ? " is a unit already"
-                                    : " lies in unit " + unit->unit().name() +
-                                          "; units are made from the inside out, the root last");
+         wrapper == place.module.get()
+             ? " is a parameter group already"
+             : " lies in parameter group " + wrapper->group().name() +
+                   "; parameter groups are made from the inside out, the root last");
   if (place.parent != nullptr && place.parent->computes_children())
     fail(Code::invalid_argument, "fully_shard: ", place.label, " is computed by the module around it (",
-         place.parent->kind(), ") and cannot be a unit of its own");
+         place.parent->kind(), ") and cannot be a parameter group of its own");
   if (const Parameter* tied = shared_with_rest(root, *place.module))
-    fail(Code::invalid_argument, "fully_shard: parameter ", tied->full_name, " of unit ", place.label,
-         " is tied to a module outside of it; leave it to a unit that holds both");
+    fail(Code::invalid_argument, "fully_shard: parameter ", tied->full_name, " of parameter group ",
+         place.label, " is tied to a module outside of it; leave it to a parameter group that holds both");
   const DType compute = options.param_dtype == DType{} ? master : options.param_dtype;
   if (compute == DType{}) return;
   if (const std::string path = refusal(*place.module, compute); !path.empty())
@@ -188,9 +190,9 @@ void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& o
 
 void check_dtypes(const Module& root, DType master) {
   Product first;
-  const FullyShardedModule* unit = as_unit(root);
-  check_dtypes_below(unit != nullptr ? root.child(0) : root,
-                     unit != nullptr ? unit->unit().options() : ShardOptions{}, master, first);
+  const FullyShardedModule* wrapper = as_fully_sharded(root);
+  check_dtypes_below(wrapper != nullptr ? root.child(0) : root,
+                     wrapper != nullptr ? wrapper->group().options() : ShardOptions{}, master, first);
 }
 
 void check_apart(const std::vector<Place>& places) {
@@ -201,20 +203,20 @@ void check_apart(const std::vector<Place>& places) {
              " inside of it; a call for each, from the inside out, says which parameters belong together");
 }
 
-void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
-               const std::shared_ptr<FsdpState>& domain, const std::shared_ptr<Buckets>& buckets,
-               bool scheduled) {
+void wrap_group(ModulePtr& root, const Place& place, const ShardOptions& options,
+                const std::shared_ptr<FsdpState>& state, const std::shared_ptr<Buckets>& buckets,
+                bool scheduled) {
   std::set<const Parameter*> owned;
   collect_owned(*place.module, owned);
   std::vector<ParameterPtr> own;
   collect_free(*place.module, owned, own);
   std::vector<NamedParameter> named;
   for (const ParameterPtr& p : own) named.push_back({p->full_name, p});
-  const bool is_root = place.parent == nullptr || holds_unit(*place.module);
+  const bool is_root = place.parent == nullptr || holds_group(*place.module);
   const GroupRole role = scheduled ? GroupRole::stage : is_root ? GroupRole::root : GroupRole::child;
-  const auto unit = std::make_shared<ParamGroup>(place.label, std::move(named), options, role, buckets);
-  domain->add(unit);
-  replace(root, place, std::make_shared<FullyShardedModule>(place.module, unit, domain));
+  const auto group = std::make_shared<ParameterGroup>(place.label, std::move(named), options, role, buckets);
+  state->add(group);
+  replace(root, place, std::make_shared<FullyShardedModule>(place.module, group, state));
 }
 
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper) {
@@ -225,12 +227,12 @@ void replace(ModulePtr& root, const Place& place, ModulePtr wrapper) {
     place.parent->set_child(place.index, std::move(wrapper));
 }
 
-std::vector<const ParamGroup*> units_of(const Module& root) {
-  std::vector<const ParamGroup*> units;
-  if (const FullyShardedModule* unit = as_unit(root)) units.push_back(&unit->unit());
+std::vector<const ParameterGroup*> groups_in(const Module& root) {
+  std::vector<const ParameterGroup*> groups;
+  if (const FullyShardedModule* wrapper = as_fully_sharded(root)) groups.push_back(&wrapper->group());
   for (const Module::Child& child : root.children())
-    for (const ParamGroup* below : units_of(*child.module)) units.push_back(below);
-  return units;
+    for (const ParameterGroup* below : groups_in(*child.module)) groups.push_back(below);
+  return groups;
 }
 
 std::vector<NamedParameter> free_parameters(const Module& root) {

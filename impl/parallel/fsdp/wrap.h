@@ -1,5 +1,5 @@
-// Which modules of a tree become units, and putting the wrapper around one. Pure tree work: nothing here
-// takes memory or talks to peers.
+// Selects the modules of a tree that become parameter groups, and wraps them. It only changes the tree: it
+// allocates no tensors and communicates with no peers.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -14,57 +14,60 @@
 
 namespace gangway {
 
-// One place in the tree: a module with all its wrappers.
+// One place in a module tree: a module with all its wrappers.
 struct Place {
-  std::string label;         // path, for errors; the root's and an unnamed child's in words
+  std::string label;         // for errors: the path, or a description of the root or an unnamed child
   Module* parent = nullptr;  // null: the root
   size_t index = 0;
-  ModulePtr module;  // outermost wrapper
+  ModulePtr module;  // the outermost wrapper
   std::string path;
-  bool named = true;  // false: an unnamed child, which no pattern means
+  bool named = true;  // false: an unnamed child, which no pattern matches
 };
 
-// Degrees that a tree is not made for, yet. INVALID_STATE names the call that comes before `call`: with tp over 1 the layout
-// of every parameter says how it lies over tp (tensor/apply.h, or a module that splits itself), with cp over 1 attention
-// is spread over it (context/attention.h).
+// INVALID_STATE: the mesh has an axis for which the tree was not prepared; the error names the call that must
+// come before `call`. With tp > 1 every parameter needs a placement over tp (by tensor/apply.h, or by a
+// module that splits itself). With cp > 1 attention must be distributed over cp (context/attention.h).
 void check_degrees(const Gangs& gangs, const ModulePtr& root, const char* call);
-// NOT_SUPPORTED: degrees besides those of data, where the caller computes by itself.
+// NOT_SUPPORTED: the mesh has an axis that is not data parallel, but the caller computes by itself.
 void check_data_degrees(const Gangs& gangs);
 
-// Every place, the root first, in the order of the tree.
+// Returns every place in the order of the tree, the root first.
 std::vector<Place> all_places(const ModulePtr& root);
-// Places whose path matches; "" is the root. A pattern with a `*` means modules with parameters only. NOT_FOUND names the
-// pattern.
+// Returns the places whose path matches; "" matches the root. A pattern with a `*` matches only modules that
+// have parameters. NOT_FOUND: nothing matches.
 std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern);
-// Default units: every child of the root that has parameters and shares none with the rest; then the root.
+// Returns the default parameter groups: every child of the root that has parameters and shares none of them
+// with the rest of the tree, and then the root.
 std::vector<Place> default_places(const ModulePtr& root);
-// Modules for recomputation: every block; a tree without them: every child of the root that has parameters.
+// Returns the modules that recomputation applies to: every block, or in a tree without blocks every child of
+// the root that has parameters.
 std::vector<Place> block_places(const ModulePtr& root);
 
-// INVALID_STATE: the place is a unit or lies in one, so that the order of calls was not inside out.
-// INVALID_ARGUMENT: a parameter that another unit has or would have too (tied), or a module that its parent
-// computes. NOT_SUPPORTED: a custom module that does not take the compute dtype (`master` where there is no
-// param_dtype; none: not checked).
-void check_unit(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master);
+// INVALID_STATE: the place already is a parameter group or lies in one; inner modules must be wrapped first.
+// INVALID_ARGUMENT: a parameter is tied to a module outside of the place, or the module is computed by its
+// parent. NOT_SUPPORTED: a custom module does not accept the compute dtype, which is param_dtype or else
+// `master` (none: not checked).
+void check_group(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master);
 
-// With the dtypes that every parameter gets at last. NOT_SUPPORTED: a custom module that does not take one of
-// its own. INVALID_ARGUMENT: products of one unit that hand on to each other, but differ.
+// Checks the final compute dtype of every parameter. NOT_SUPPORTED: a custom module does not accept the dtype
+// of one of its parameters. INVALID_ARGUMENT: two products in one parameter group pass values to each other
+// without a cast, but have different dtypes.
 void check_dtypes(const Module& root, DType master);
 
-// INVALID_ARGUMENT: one of the places lies in another, so that one call cannot say whose unit the parameters
-// are.
+// INVALID_ARGUMENT: one place lies in another, so it is ambiguous which parameter group gets the inner
+// parameters.
 void check_apart(const std::vector<Place>& places);
 
-// Makes the unit of all parameters below that no unit has, and wraps. `buckets` for NO_SHARD. `scheduled`: in a stage of a
-// pipeline.
-void wrap_unit(ModulePtr& root, const Place& place, const ShardOptions& options,
-               const std::shared_ptr<FsdpState>& domain, const std::shared_ptr<Buckets>& buckets,
-               bool scheduled = false);
+// Makes a parameter group of all parameters below `place` that are in no parameter group yet, and wraps the
+// module. `buckets` is for NO_SHARD, else null. `scheduled` says that it is in a stage of a pipeline.
+void wrap_group(ModulePtr& root, const Place& place, const ShardOptions& options,
+                const std::shared_ptr<FsdpState>& state, const std::shared_ptr<Buckets>& buckets,
+                bool scheduled = false);
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper);
 
-// Units in the order of the tree.
-std::vector<const ParamGroup*> units_of(const Module& root);
-// Parameters that no unit has.
+// Returns all parameter groups in the order of the tree, the outer one first.
+std::vector<const ParameterGroup*> groups_in(const Module& root);
+// Returns the parameters that are in no parameter group.
 std::vector<NamedParameter> free_parameters(const Module& root);
 
 }  // namespace gangway

@@ -1,9 +1,9 @@
 // Building a model: wrapping its modules, then taking memory.
 //
-// Order of the calls: tensor_parallel, context_parallel, recompute, fully_shard or replicate, materialize; parallelize
-// does all, or what is left of it after the first two. Stages of pp are made by parallelize alone (NOT_SUPPORTED
-// otherwise). A call out of order is INVALID_STATE and names the call that is missing or has come before. All are
-// collective, and their refusals agreed.
+// Order of the calls: tensor_parallel, context_parallel, recompute, fully_shard or replicate, materialize;
+// parallelize does all, or what is left of it after the first two. Stages of pp are made by parallelize alone
+// (NOT_SUPPORTED otherwise). A call out of order is INVALID_STATE and names the call that is missing or has
+// come before. All are collective, and their refusals agreed.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -23,17 +23,17 @@ class ModelBuilder {
  public:
   explicit ModelBuilder(ModelParts& parts) : parts_(parts) {}
 
-  // Each match of `pattern` becomes a unit; "" is the root (what nested units do not own), which must come
-  // last.
+  // Each match of `pattern` becomes a parameter group; "" is the root (what nested parameter groups do not
+  // own), which must come last.
   void fully_shard(const std::string& pattern, const ShardOptions& options);
   void replicate(const ShardOptions& options);  // the whole model, NO_SHARD
   void recompute(const RecomputeOptions& options);
   // Splits modules over tp as a plan says (tensor/apply.h); with tp 1 the plan is only checked.
   void tensor_parallel(const TensorOptions& options);
   void context_parallel(ContextMethod method);  // spreads attention over cp
-  // Default units of a language model (embedding | each block | norm + head; tied: embedding in the root),
-  // else each child of the root | the root. In this order: tensor parallel, context parallel, recomputation, offload
-  // of activations, stages, fully_shard, materialize.
+  // Default parameter groups of a language model (embedding | each block | norm + head; tied: embedding in
+  // the root), else each child of the root | the root. In this order: tensor parallel, context parallel,
+  // recomputation, offload of activations, stages, fully_shard, materialize.
   void parallelize(const ParallelOptions& options);
   // Collective. Takes memory; each owner fills its rows.
   void materialize(uint64_t seed, DType master);
@@ -51,7 +51,7 @@ class ModelBuilder {
   std::string facts(uint64_t seed, DType master) const;  // what materialize compares
   void check_describing(const char* call) const;         // INVALID_STATE after materialize
   void check_wrappable(const char* call) const;  // and where tensor_parallel or context_parallel is missing
-  void check_no_units(const char* call) const;   // INVALID_STATE: it comes before fully_shard and replicate
+  void check_no_groups(const char* call) const;  // INVALID_STATE: it comes before fully_shard and replicate
   void check_not_split(const char* call) const;  // INVALID_STATE: tensor_parallel has been called
   bool spreads_context() const;                  // over cp, which is not done yet
 

@@ -8,7 +8,7 @@
 namespace gangway {
 namespace {
 
-// The axes that split it, without the pipeline's: ranks of one stage have the same parameters.
+// Returns the axes that split a parameter, without pp: ranks of different stages have different parameters.
 std::string axes_within_stage(const Layout& layout) {
   Layout within = layout;
   std::erase_if(within, [](const Placement& p) { return p.axis == name(Axis::pp); });
@@ -36,17 +36,17 @@ void check_norm_type(const char* what, double p) {
          ": powers of gradients underflow; infinity gives the largest gradient");
 }
 
-GradientNorm::GradientNorm(const FsdpState& domain, double p) : domain_(domain), p_(p) {
+GradientNorm::GradientNorm(const FsdpState& state, double p) : state_(state), p_(p) {
   check_norm_type("norm_type", p);
-  for (const auto& unit : domain.units())
-    for (const NamedParameter& named : unit->parameters())
+  for (const auto& group : state.groups())
+    for (const NamedParameter& named : group->parameters())
       if (named.parameter->listed)
-        groups_[axes_within_stage(named.parameter->layout)].push_back(named.parameter.get());
+        by_axes_[axes_within_stage(named.parameter->layout)].push_back(named.parameter.get());
 }
 
 void GradientNorm::add_powers(Ops& ops, const Tensor& powers, Stream& stream) const {
   int64_t index = 0;
-  for (const auto& [axes, parameters] : groups_) {
+  for (const auto& [axes, parameters] : by_axes_) {
     const Tensor power = powers.slice(0, index, index + 1);
     ++index;
     for (const Parameter* parameter : parameters)
@@ -60,20 +60,20 @@ double GradientNorm::over_mesh(std::span<const double> powers, Stream& stream) c
   const bool greatest = std::isinf(p_);
   double total = 0;
   size_t index = 0;
-  for (const auto& [axes, parameters] : groups_) {
+  for (const auto& [axes, parameters] : by_axes_) {
     double power = powers[index++];
     if (std::isnan(power) && greatest) power = p_;  // a maximum over ranks may lose a NaN
-    if (!axes.empty()) power = over(*domain_.gangs()->by_axes(axes), power, greatest, stream);
+    if (!axes.empty()) power = over(*state_.gangs()->by_axes(axes), power, greatest, stream);
     total = greatest ? std::max(total, power) : total + power;
   }
-  const GangPtr& stages = domain_.gangs()->pp();
+  const GangPtr& stages = state_.gangs()->pp();
   if (stages->size() > 1) total = over(*stages, total, greatest, stream);
   if (greatest) return total;
   return p_ == 2 ? std::sqrt(total) : std::pow(total, 1 / p_);
 }
 
-double gradient_norm(const FsdpState& domain, Ops& ops, double p, Stream& stream) {
-  const GradientNorm norm(domain, p);
+double gradient_norm(const FsdpState& state, Ops& ops, double p, Stream& stream) {
+  const GradientNorm norm(state, p);
   std::vector<double> powers(norm.count(), 0);
   if (!powers.empty() && ops.device().kind() != DeviceKind::meta) {
     const Tensor sums =

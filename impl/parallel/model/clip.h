@@ -1,6 +1,6 @@
-// The norm of all gradients of a model, summed in one order, so that every rank and every run has the same
-// bits: over a rank's parameters in the order of the tree, then over ranks in rank order. Whole parameters
-// (replicas, W = 1) count once.
+// The norm of all gradients of a model. It is summed in a fixed order, first over the parameters of a rank in
+// the order of the tree and then over ranks in rank order, so that every rank and every run gets the same
+// bits. A parameter that several ranks hold counts once.
 //
 // Thread rule: one thread at a time; collective.
 #pragma once
@@ -14,31 +14,33 @@
 
 namespace gangway {
 
-// INVALID_ARGUMENT: p is not in (0, 64] and not infinity. Greater powers of usual gradients underflow, and a norm of 0
-// clips nothing. `what` names p.
+// INVALID_ARGUMENT: p is not in (0, 64] and not infinity. Greater powers of usual gradients underflow, and a
+// norm of 0 would clip nothing. `what` names p in the error.
 void check_norm_type(const char* what, double p);
 
-// (sum |g|^p)^(1/p), or max |g| for p = infinity, in two parts, so that a step reads the device once. Gradients must be
-// finished.
+// Computes (sum |g|^p)^(1/p), or max |g| for p = infinity, in two parts, so that a training step reads the
+// device only once. All reductions of gradients must have ended.
 class GradientNorm {
  public:
-  GradientNorm(const FsdpState& domain, double p);
-  size_t count() const { return groups_.size(); }  // of this rank's numbers
-  // Adds the powers of this rank's pieces (or the greatest) to `powers`, f64 [count] on the device. Local.
+  GradientNorm(const FsdpState& state, double p);
+  size_t count() const { return by_axes_.size(); }  // number of partial sums
+  // Adds the sums of powers of this rank's pieces (for infinity the maxima) to `powers`, f64 [count] on the
+  // device. Local.
   void add_powers(Ops& ops, const Tensor& powers, Stream& stream) const;
-  // The norm, from the powers as read. Collective.
+  // Returns the norm from the partial sums that the host has read. Collective.
   double over_mesh(std::span<const double> powers, Stream& stream) const;
 
  private:
-  const FsdpState& domain_;
+  const FsdpState& state_;
   double p_;
-  // Parameters by the axes that split them ("": equal on all ranks), in the order of the tree.
-  std::map<std::string, std::vector<const Parameter*>> groups_;
+  // The parameters by the axes that split them ("" if all ranks have equal ones), each list in the order of
+  // the tree.
+  std::map<std::string, std::vector<const Parameter*>> by_axes_;
 };
-// Both parts at once. 0 on a meta device.
-double gradient_norm(const FsdpState& domain, Ops& ops, double p, Stream& stream);
+// Computes both parts. Returns 0 on a meta device.
+double gradient_norm(const FsdpState& state, Ops& ops, double p, Stream& stream);
 
-// What gradients of this norm are scaled by: min(1, max_norm / (norm + 1e-6)), PyTorch's formula.
+// Returns the factor that clips gradients of this norm: min(1, max_norm / (norm + 1e-6)), as in PyTorch.
 double clip_factor(double norm, double max_norm);
 
 }  // namespace gangway

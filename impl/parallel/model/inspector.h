@@ -1,4 +1,4 @@
-// Looking into a model: its parameters, values and gradients, and its memory.
+// Access to the parameters, values and gradients of a model, and to its memory use.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -17,25 +17,27 @@ class ModelInspector {
   ModelInspector(ModelParts& parts, ModelRunner& runner) : parts_(parts), runner_(runner) {}
 
   const std::vector<NamedParameter>& parameters() const { return parts_.parameters; }
-  std::vector<NamedParameter> names() const;                       // with the later names of tied parameters
-  const NamedParameter& parameter(const std::string& name) const;  // aliases too; NOT_FOUND
-  // Whole value in the master's dtype, on every rank. Collective.
+  std::vector<NamedParameter> names() const;                       // includes the aliases of tied parameters
+  const NamedParameter& parameter(const std::string& name) const;  // also by alias; NOT_FOUND
+  // Returns the full value in the master's dtype on every rank. Collective.
   Tensor gather(const Parameter& parameter, Stream& stream);
-  // This rank's box of the gradient, zero where nothing was added (shard_grad alone is undefined then).
-  // Local.
+  // Returns this rank's shard of the gradient, which is zero if nothing was added (the memory of shard_grad
+  // is undefined then). Local.
   Tensor gradient(Parameter& parameter, Stream& stream);
-  // The full gradient of this rank's own backward while there is one (else absent), zero likewise. Local.
+  // Returns the full gradient of this rank's backward, or an absent tensor if there is none at present. It is
+  // zero if nothing was added. Local.
   Tensor full_gradient(Parameter& parameter, Stream& stream);
-  // Whole gradient likewise, in the gradient's dtype; zeros where nothing was added. Ends reductions first.
-  // Collective, refusals are agreed, as in clip_gradients.
+  // Waits for all reductions and returns the full reduced gradient in the gradient's dtype on every rank,
+  // zero if nothing was added. Collective; refusals are agreed.
   Tensor gather_gradient(const Parameter& parameter, Stream& stream);
-  // Values of the global shape, or of this rank's box alone, in any floating dtype, into the own shard. Each rank may
-  // give either. Collective; goes through the version gate.
+  // Sets the values. Each rank gives either the full tensor or only its own shard, in any floating dtype.
+  // Collective; waits for the version gate.
   void assign(Parameter& parameter, const Tensor& values, Stream& stream);
-  // MISMATCH, on all ranks: values that replicas hold are not equal. Collective.
+  // MISMATCH, on all ranks: the values of replicas differ. Collective.
   void check_replicas(Stream& stream);
   MemoryUse memory() const;
-  // Part of MemoryUse::optimizer, or ::host, for as long as the result lives.
+  // Counts the bytes of an optimizer in MemoryUse::optimizer and MemoryUse::host for as long as the result
+  // lives.
   struct OptimizerBytes {
     uint64_t device, host;
   };

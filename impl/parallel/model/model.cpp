@@ -16,7 +16,7 @@ std::shared_ptr<Gangs> or_alone(std::shared_ptr<Gangs> gangs) {
   return create_gangs(Gang::create(options), MeshOptions{});
 }
 
-// Files and look-ups know parameters by their names.
+// Two parameters must not have one name, because files and look-ups identify parameters by name.
 void check_names(const Module& root) {
   std::map<std::string, const Parameter*> seen;
   for (const NamedParameter& p : named_parameters_with_aliases(root)) {

@@ -1,9 +1,10 @@
-// The parallel layer. Belongs here: what wraps modules so that ranks share them (parameter groups, replicas,
-// redistribution, context parallelism, recomputation), shard groups, partitions, the norm over a mesh. Does not: what a
-// module computes (nn), the order of a training step (train), how bytes travel (gang).
+// The parallel layer. It contains everything that wraps modules so that ranks share them (parameter groups,
+// replicas, redistribution, context parallelism, recomputation), shard groups, partitions, and the norm over
+// a mesh. It does not contain what a module computes (nn), the order of a training step (train), or how bytes
+// are sent (gang).
 //
-// A model on gangs: what a gw_module becomes by parallelize or materialize; train, checkpoint and capi work on it. It is
-// built, then run and inspected, each by a class of its own over the same parts.
+// A Model is a module tree on gangs: parallelize or materialize turns a gw_module into it, and train,
+// checkpoint and capi work on it. Separate classes over the same parts build it, run it and inspect it.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -16,7 +17,7 @@ namespace gangway {
 
 class Model {
  public:
-  // gangs null: a private gang of one. The device is the root gang's.
+  // Null gangs stand for a private gang of one rank. The device is that of the root gang.
   Model(ModulePtr root, std::shared_ptr<Gangs> gangs) : parts_(std::move(root), std::move(gangs)) {}
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -31,13 +32,13 @@ class Model {
   Ops& ops() { return *parts_.ops; }
   Device& device() { return parts_.gangs->root()->device(); }
   Stack& temporaries() { return parts_.temporaries; }
-  const std::shared_ptr<Allocator>& memory() const { return parts_.memory; }  // of its frames
+  const std::shared_ptr<Allocator>& memory() const { return parts_.memory; }  // for frames
   FsdpState& fsdp() { return *parts_.fsdp; }
   bool materialized() const { return parts_.materialized; }
   Pipeline* pipeline() { return parts_.pipeline.get(); }                                // null: pp is 1
-  const ActivationOffload* activation_offload() const { return parts_.offload.get(); }  // null: none
+  const ActivationOffload* activation_offload() const { return parts_.offload.get(); }  // null: not used
   Recompute recompute() const { return parts_.recompute; }
-  // Frames are reused; index = microbatch in flight.
+  // Returns the frame of the microbatch in flight with this index. Frames are reused.
   Frame& frame(size_t index);
 
  private:

@@ -139,14 +139,14 @@ Pipeline::~Pipeline() = default;
 namespace {
 
 // For each stage of this rank, the parameter groups that hold a parameter of the stage.
-std::vector<std::vector<ParamGroup*>> groups_by_stage(const StageCut& cut, const FsdpState& fsdp) {
-  std::vector<std::vector<ParamGroup*>> all(cut.stages().size());
+std::vector<std::vector<ParameterGroup*>> groups_by_stage(const StageCut& cut, const FsdpState& fsdp) {
+  std::vector<std::vector<ParameterGroup*>> all(cut.stages().size());
   for (size_t s = 0; s < cut.stages().size(); ++s) {
     if (!cut.is_here(static_cast<int>(s))) continue;
     std::set<const Parameter*> used;
     for (size_t i = cut.stages()[s].first; i < cut.stages()[s].end; ++i)
       for (const NamedParameter& p : named_parameters(cut.chain().child(i))) used.insert(p.parameter.get());
-    for (const auto& group : fsdp.units())
+    for (const auto& group : fsdp.groups())
       if (std::any_of(group->parameters().begin(), group->parameters().end(),
                       [&](const NamedParameter& p) { return used.contains(p.parameter.get()); }))
         all[s].push_back(group.get());
@@ -155,14 +155,14 @@ std::vector<std::vector<ParamGroup*>> groups_by_stage(const StageCut& cut, const
 }
 
 // The largest number of parameter groups that a row of a caller's schedule has unsharded at the same time.
-int most_groups_of(const ScheduleRow& row, const std::vector<std::vector<ParamGroup*>>& by_stage) {
+int most_groups_of(const ScheduleRow& row, const std::vector<std::vector<ParameterGroup*>>& by_stage) {
   std::set<int> stages;
   size_t most = 0;
   for (const Action& action : row) {
     if (action.kind == ActionKind::reshard) stages.erase(action.stage);
     if (action.kind != ActionKind::unshard) continue;
     stages.insert(action.stage);
-    std::set<ParamGroup*> groups;
+    std::set<ParameterGroup*> groups;
     for (const int s : stages)
       groups.insert(by_stage[static_cast<size_t>(s)].begin(), by_stage[static_cast<size_t>(s)].end());
     most = std::max(most, groups.size());
@@ -173,7 +173,7 @@ int most_groups_of(const ScheduleRow& row, const std::vector<std::vector<ParamGr
 }  // namespace
 
 int Pipeline::most_groups(const FsdpState& fsdp) const {
-  const std::vector<std::vector<ParamGroup*>> by_stage = groups_by_stage(*cut_, fsdp);
+  const std::vector<std::vector<ParameterGroup*>> by_stage = groups_by_stage(*cut_, fsdp);
   if (const Schedule* const own = options_.own_schedule.get(); own != nullptr && has_fsdp(*own))
     return most_groups_of(own->rows[static_cast<size_t>(cut_->rank())], by_stage);
   std::vector<int> counts;
@@ -186,11 +186,11 @@ int Pipeline::most_groups(const FsdpState& fsdp) const {
 }
 
 void Pipeline::bind(FsdpState& fsdp) {
-  const std::vector<std::vector<ParamGroup*>> by_stage = groups_by_stage(*cut_, fsdp);
-  for (const auto& unit : fsdp.units()) {
-    Group group{unit.get(), {}};
+  const std::vector<std::vector<ParameterGroup*>> by_stage = groups_by_stage(*cut_, fsdp);
+  for (const auto& parameters : fsdp.groups()) {
+    Group group{parameters.get(), {}};
     for (size_t s = 0; s < by_stage.size(); ++s)
-      if (std::find(by_stage[s].begin(), by_stage[s].end(), unit.get()) != by_stage[s].end())
+      if (std::find(by_stage[s].begin(), by_stage[s].end(), parameters.get()) != by_stage[s].end())
         group.stages.push_back(static_cast<int>(s));
     if (!group.stages.empty()) groups_.push_back(std::move(group));
   }

@@ -70,7 +70,7 @@ class Pipeline {
 
  private:
   struct Group {
-    ParamGroup* group;
+    ParameterGroup* group;
     std::vector<int> stages;  // the stages of this rank that use the group
     int unsharded = 0, to_reduce = 0;
   };

@@ -46,7 +46,7 @@ TEST(SequenceChunks, GiveTheNumbersOfOneDevice) {
 }
 
 // A parameter group that casts its input reads it before the product does, so it must get the whole input.
-TEST(SequenceChunks, AUnitAroundTheFirstProductGetsTheWholeInput) {
+TEST(SequenceChunks, AParameterGroupAroundTheFirstProductGetsTheWholeInput) {
   const StyledTree tree = sequence_trees()[2];
   const Numbers want = alone(tree);
   run_ranks(2, [&](Gang& root) {
@@ -60,7 +60,7 @@ TEST(SequenceChunks, AUnitAroundTheFirstProductGetsTheWholeInput) {
     ShardOptions narrow;
     narrow.param_dtype = DType::f32;
     narrow.output_dtype = DType::f64;
-    for (const char* unit : {"1.gate_proj", "1.up_proj"}) model.build().fully_shard(unit, narrow);
+    for (const char* group : {"1.gate_proj", "1.up_proj"}) model.build().fully_shard(group, narrow);
     model.build().fully_shard("", {});
     model.build().materialize(5, DType::f64);
     EXPECT_LE(normwise(run(model, tree).y, want.y), 1e-6);

@@ -86,9 +86,9 @@ TEST(TensorStyles, WeightTasksRunWhileABoundaryTravels) {
     // Runs the modules below the wrapper of fully_shard, which would run the remaining weight gradients.
     Module& chain = unwrapped(model->root());
     ctx.training = true;
-    for (const auto& unit : model->fsdp().units()) {
-      unit->unshard(ctx.stream);
-      unit->gradients().acquire(ctx.stream);
+    for (const auto& group : model->fsdp().groups()) {
+      group->unshard(ctx.stream);
+      group->gradients().acquire(ctx.stream);
     }
     const Tensor dy = frame.allocate_gradient(DType::f64, y.shape());
     put(dy, random_vector(48, 2));

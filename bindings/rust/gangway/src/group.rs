@@ -11,7 +11,7 @@ use gangway_sys as sys;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// Parameters of a program's own model, sharded as one unit. Made into a model by [`Module::from_groups`] and
+/// Parameters of a program's own model, sharded as one parameter group. Made into a model by [`Module::from_groups`] and
 /// used by [`Module::group`] and [`Module::groups`].
 pub struct ShardGroup {
     handle: NonNull<sys::gw_shard_group>,

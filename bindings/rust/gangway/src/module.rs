@@ -86,13 +86,13 @@ impl Module {
         self.handle.as_ptr()
     }
 
-    /// Collective. Checks all, then recomputation, units, memory and first values; once, before the
+    /// Collective. Checks all, then recomputation, parameter groups, memory and first values; once, before the
     /// optimizer.
     pub fn parallelize(&mut self, gangs: &Gangs, options: &ParallelOptions) -> Result<()> {
         options.with_raw(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
     }
 
-    /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a unit; "" is the
+    /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a parameter group; "" is the
     /// root, the last. [`Module::materialize`] follows.
     pub fn fully_shard(
         &mut self,

@@ -227,7 +227,7 @@ options! {
         param_dtype: DType,
         /// Of gradients on the way; NONE: f32 (f64 for f64).
         reduce_dtype: DType,
-        /// Of the unit's outputs; NONE: as computed.
+        /// Of the parameter group's outputs; NONE: as computed.
         output_dtype: DType,
         cast_forward_inputs: bool,
         cpu_offload: bool,
@@ -258,7 +258,7 @@ options! {
         /// Over pp.
         stage_split: StageSplit,
     } with {
-        /// Of each unit.
+        /// Of each parameter group.
         shard: ShardOptions = ShardOptions::default(),
         /// Over tp.
         tensor_parallel: TensorParallelOptions = TensorParallelOptions::default(),

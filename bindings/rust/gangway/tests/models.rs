@@ -173,7 +173,7 @@ fn every_rank_generates_the_same() {
 }
 
 #[test]
-fn layers_go_forward_and_backward_by_hand() {
+fn manual_forward_and_backward_of_layers() {
     meshes(2, |gangs| {
         let layers = vec![Linear::new(3, 4, true).unwrap(), Linear::new(4, 2, false).unwrap()];
         let mut model = Sequential::new(layers).unwrap();

@@ -10,7 +10,7 @@
 namespace gangway::test {
 namespace {
 
-TEST(HostFence, AFenceWaitsForItsOwner) {
+TEST(HostCounter, AWaitLastsUntilTheOwnerPublishes) {
   ThreadRanks ranks(2);
   ranks.run([&](int r, Engine& engine) {
     const SharedRegion region = engine.shared_memory()->allocate(4096);
@@ -27,8 +27,8 @@ TEST(HostFence, AFenceWaitsForItsOwner) {
   });
 }
 
-TEST(HostFence, AnEndedThreadIsLostToAFenceAndToAShutdown) {
-  for (const bool fence : {true, false}) {
+TEST(HostCounter, AnEndedThreadIsLostToAWaitAndToAShutdown) {
+  for (const bool waits : {true, false}) {
     ThreadRanks ranks(2);
     Meeting both(2);
     ranks.run([&](int r, Engine& engine) {
@@ -37,7 +37,7 @@ TEST(HostFence, AnEndedThreadIsLostToAFenceAndToAShutdown) {
       both.come();
       if (r == 1) return;
       const Error error = error_of([&] {
-        if (fence)
+        if (waits)
           engine.shared_memory()->wait(counter, 1, 1, "ready");
         else
           engine.shutdown(Deadline::never());
@@ -50,7 +50,7 @@ TEST(HostFence, AnEndedThreadIsLostToAFenceAndToAShutdown) {
   }
 }
 
-TEST(HostFence, AnEndedThreadIsLostToItsPeersWithinATenthOfASecond) {
+TEST(HostCounter, AnEndedThreadIsLostToItsPeersWithinATenthOfASecond) {
   for (const int late_ms : {0, 200}) {
     ThreadRanks ranks(3);
     ranks.run([&](int r, Engine& engine) {
@@ -69,7 +69,7 @@ TEST(HostFence, AnEndedThreadIsLostToItsPeersWithinATenthOfASecond) {
   }
 }
 
-TEST(HostFence, ARankWhoseNextThreadIsOnItsWayIsNotLost) {
+TEST(HostCounter, ARankWhoseNextThreadIsOnItsWayIsNotLost) {
   EngineOptions options = small_arena();
   options.timeout_ms = 6000;
   ThreadRanks ranks(2, options);
@@ -82,7 +82,7 @@ TEST(HostFence, ARankWhoseNextThreadIsOnItsWayIsNotLost) {
   ranks.run(meet);
 }
 
-TEST(HostFence, AFenceThatIsNotPublishedTimesOutAndNamesItsOwner) {
+TEST(HostCounter, AWaitForAnUnpublishedValueTimesOutAndNamesTheOwner) {
   EngineOptions options = small_arena();
   options.timeout_ms = 1000;
   ThreadRanks ranks(2, options);

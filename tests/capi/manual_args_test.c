@@ -1,6 +1,6 @@
 /* A manual forward or backward that one rank refuses is refused on every rank. Nothing has run, and the gang
  * goes on working. */
-#include "by_hand.h"
+#include "manual.h"
 
 /* Rank 0 passes a wrong argument, and the other ranks run a correct forward. `l` is intact again for the next
  * case. */
@@ -318,5 +318,5 @@ int main(void) {
       test_on_device(a_custom_modules_shapes_refuse_before_any_runs),
       test_on_device(a_gradient_that_one_rank_refuses_leaves_the_forward_as_it_was),
   };
-  return cmocka_run_group_tests_name("capi_by_hand_args", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("capi_manual_args", tests, NULL, NULL);
 }

@@ -1,29 +1,29 @@
-#include "parallel/fsdp/param_group.h"
+#include "parallel/fsdp/parameter_group.h"
 
 #include "parallel/fsdp/replicate.h"
 
 namespace gangway {
 
-ParamGroup::ParamGroup(std::string name, std::vector<NamedParameter> parameters, const ShardOptions& options,
-                       GroupRole role, std::shared_ptr<Buckets> buckets)
+ParameterGroup::ParameterGroup(std::string name, std::vector<NamedParameter> parameters,
+                               const ShardOptions& options, GroupRole role, std::shared_ptr<Buckets> buckets)
     : name_(std::move(name)),
       named_(std::move(parameters)),
       options_(options),
       role_(role),
       buckets_(std::move(buckets)) {}
 
-bool ParamGroup::reshards_after_forward() const {
+bool ParameterGroup::reshards_after_forward() const {
   if (options_.reshard_after_forward >= 0) return options_.reshard_after_forward >= 1;
   return options_.strategy == Strategy::full_shard && role_ == GroupRole::child;
 }
 
-bool ParamGroup::accumulates_unsharded() const {
+bool ParameterGroup::accumulates_unsharded() const {
   if (scheduled()) return true;
   if (options_.accumulate_unsharded >= 0) return options_.accumulate_unsharded == 1;
   return options_.strategy != Strategy::full_shard;
 }
 
-void ParamGroup::plan(const GroupContext& place, DType master) {
+void ParameterGroup::plan(const GroupContext& place, DType master) {
   place_ = place;
   packing_ = pack(named_, options_, master, place_.axis, place_.shard_ranks(), place_.shard_rank());
   for (const NamedParameter& named : named_) named.parameter->rests_on_host = place_.offload != nullptr;
@@ -43,35 +43,35 @@ void ParamGroup::plan(const GroupContext& place, DType master) {
   gradients_ = std::move(own);
 }
 
-void ParamGroup::forget_plan() {
+void ParameterGroup::forget_plan() {
   values_.reset();
   gradients_.reset();
   external_ = nullptr;
 }
 
-void ParamGroup::allocate() {
+void ParameterGroup::allocate() {
   values_->allocate();
   gradients_->allocate();
 }
 
-void ParamGroup::count(MemoryUse& use) const {
+void ParameterGroup::count(MemoryUse& use) const {
   values_->count(use);
   gradients_->count(use);
 }
 
-void ParamGroup::reduce(Stream& stream) {
+void ParameterGroup::reduce(Stream& stream) {
   GW_CHECK(external_ != nullptr, ==, true);
   external_->reduce(stream);
   external_->finish(stream);
   if (!unsharded()) external_->drop_full();
 }
 
-void ParamGroup::reshard_after_forward(bool last, Stream& stream) {
+void ParameterGroup::reshard_after_forward(bool last, Stream& stream) {
   values_->keep_part(stream);
   values_->drop_whole(last);
 }
 
-void ParamGroup::reshard() {
+void ParameterGroup::reshard() {
   values_->reshard();
   if (external_ != nullptr) external_->drop_full();
 }

@@ -1,5 +1,5 @@
-/* Forward, loss and backward by hand: the library runs and shards the model, the program computes the loss.
- *   gangrun -n 2 06_by_hand */
+/* Manual forward and backward: the library runs and shards the model, the program computes the loss.
+ *   gangrun -n 2 06_manual */
 #include "example.h"
 #include <math.h>
 

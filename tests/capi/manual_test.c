@@ -106,5 +106,5 @@ int main(void) {
       test_on_device(a_modules_failure_on_one_rank_reaches_its_peers),
       test_on_device(a_model_of_one_rank_works_on_after_a_modules_failure),
   };
-  return cmocka_run_group_tests_name("capi_by_hand", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("capi_manual", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* A small sharded Llama for tests of the manual forward and backward. */
-#ifndef GANGWAY_TESTS_CAPI_BY_HAND_H
-#define GANGWAY_TESTS_CAPI_BY_HAND_H
+#ifndef GANGWAY_TESTS_CAPI_MANUAL_H
+#define GANGWAY_TESTS_CAPI_MANUAL_H
 
 #include "models.h"
 
