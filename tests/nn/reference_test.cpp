@@ -101,7 +101,7 @@ TEST_P(ReferenceTest, Bf16GradientsAreAsNearAsPyTorchs) {
     p.parameter->value = rig.empty(DType::bf16, p.parameter->shape);
     rig.ops->cast(p.parameter->shard, p.parameter->value, rig.device->stream());
   }
-  const test::HalfErrors pytorch = test::half_limits(DType::bf16).steps(std::get<0>(GetParam()));
+  const test::HalfErrors pytorch = test::half_errors(DType::bf16, std::get<0>(GetParam()));
   Vector whole[2];
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     EXPECT_LE(normwise({run(0, recompute)}, file.at("loss").values), test::kBesidePyTorch * pytorch.loss);
@@ -134,7 +134,7 @@ TEST_P(ReferenceTest, FiveAdamWSteps) {
     m = rig.tensor(dtype, p.parameter->shape, Vector(static_cast<size_t>(p.parameter->shape.count())));
     v = rig.copy(m);
   }
-  const double max_norm = file.settings.at("max_grad_norm");
+  const double max_norm = file.optimizer.max_grad_norm;
   for (int64_t step = 0; step < 5; ++step) {
     const auto at = static_cast<size_t>(step);
     EXPECT_LE(normwise({run(step)}, {file.at("adamw.losses").values[at]}), tolerance.forward)
@@ -143,7 +143,7 @@ TEST_P(ReferenceTest, FiveAdamWSteps) {
     EXPECT_LE(normwise({norm}, {file.at("adamw.grad_norms").values[at]}),
               step == 0 ? tolerance.forward : tolerance.norms)
         << "step " << step;
-    const OptimizerControl control{.lr = file.settings.at("lr"),
+    const OptimizerControl control{.lr = file.optimizer.lr,
                                    .scale = 1,
                                    .clip = std::min(1.0, max_norm / (norm + 1e-6)),
                                    .step = step + 1};
@@ -156,10 +156,10 @@ TEST_P(ReferenceTest, FiveAdamWSteps) {
                       .copy = {},
                       .control = control,
                       .lr_scale = 1,
-                      .beta1 = file.settings.at("betas")[0],
-                      .beta2 = file.settings.at("betas")[1],
-                      .eps = file.settings.at("eps"),
-                      .weight_decay = file.settings.at("weight_decay")},
+                      .beta1 = file.optimizer.beta1,
+                      .beta2 = file.optimizer.beta2,
+                      .eps = file.optimizer.eps,
+                      .weight_decay = file.optimizer.weight_decay},
                      rig.device->stream());
     }
   }

@@ -36,7 +36,7 @@ ParallelOptions mixed(Strategy strategy, bool f32_norms, DType compute = DType::
 
 void expect_half(const StepValues& values, const Reference& exact, const std::string& reference,
                  DType compute = DType::bf16) {
-  const HalfErrors pytorch = half_limits(compute).steps(reference);
+  const HalfErrors pytorch = half_errors(compute, reference);
   EXPECT_NEAR(values.loss / exact.at("loss").values[0], 1, kBesidePyTorch * pytorch.loss);
   for (const auto& [name, gradient] : values.gradients)
     EXPECT_LE(normwise(gradient, exact.at("grad." + name).values),

@@ -51,7 +51,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
     const auto optimizer =
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     StepOptions options;
-    options.max_grad_norm = reference.settings.at("max_grad_norm");
+    options.max_grad_norm = reference.optimizer.max_grad_norm;
     options.microbatches = c.microbatches;
     const std::vector<double>& losses = reference.values("adamw.losses");
     const std::vector<double>& norms = reference.values("adamw.grad_norms");

@@ -41,7 +41,7 @@ inline void expect_five_steps(Gang& root, const Reference& reference, const Five
   assign_initial(*model, reference);
   const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
   StepOptions options;
-  options.max_grad_norm = reference.settings.at("max_grad_norm");
+  options.max_grad_norm = reference.optimizer.max_grad_norm;
   options.microbatches = c.microbatches;
   const std::string which = describe(c, root.size());
   for (int64_t step = 0; step < 5; ++step) {

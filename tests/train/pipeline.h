@@ -108,7 +108,7 @@ inline void expect_reference(Gang& root, const Reference& reference, const Pipel
 
   const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
   StepOptions options;
-  options.max_grad_norm = reference.settings.at("max_grad_norm");
+  options.max_grad_norm = reference.optimizer.max_grad_norm;
   options.microbatches = c.microbatches;
   const StepResult eval =
       eval_step(*model, own_rows(*model, reference, 0), options, model->device().stream());

@@ -60,7 +60,7 @@ std::vector<double> losses(DType compute) {
 // The limit is the largest deviation of PyTorch on the same batches, over several other initial parameters.
 void expect_near_f32(DType compute) {
   const std::vector<double> f32 = losses(DType::f32), narrow = losses(compute);
-  const double limit = test::kBesidePyTorch * test::half_limits(compute).training();
+  const double limit = test::kBesidePyTorch * test::half_training_error(compute);
   ASSERT_EQ(f32.size(), static_cast<size_t>(kSteps));
   ASSERT_EQ(narrow.size(), f32.size());
   EXPECT_LT(f32.back(), 0.8 * f32.front()) << "it learns";

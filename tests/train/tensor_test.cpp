@@ -57,7 +57,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
     const auto optimizer =
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     StepOptions options;
-    options.max_grad_norm = reference.settings.at("max_grad_norm");
+    options.max_grad_norm = reference.optimizer.max_grad_norm;
     options.microbatches = c.microbatches;
     const std::vector<double>& losses = reference.values("adamw.losses");
     const std::vector<double>& norms = reference.values("adamw.grad_norms");
@@ -203,7 +203,7 @@ TEST(TensorParallel, RowsOfTheCallerGiveTheReferenceToo) {
       const auto optimizer =
           make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
       StepOptions step;
-      step.max_grad_norm = reference.settings.at("max_grad_norm");
+      step.max_grad_norm = reference.optimizer.max_grad_norm;
       const StepResult result = train_step(*model, optimizer.get(), test::own_rows(*model, reference, 0),
                                            step, model->device().stream());
       EXPECT_NEAR(result.loss / reference.values("adamw.losses")[0], 1, 1e-10) << plan;
@@ -286,7 +286,7 @@ TEST(TensorParallel, ADataCoordinateWithoutRowsTakesPart) {
       const auto optimizer =
           make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
       StepOptions options;
-      options.max_grad_norm = reference.settings.at("max_grad_norm");
+      options.max_grad_norm = reference.optimizer.max_grad_norm;
       const int64_t rows = root.rank() < 2 ? reference.batch() : 0;
       const StepResult result =
           train_step(*model, optimizer.get(), test::batch_rows(*model, reference, 0, 0, rows), options,

@@ -21,11 +21,11 @@ namespace gangway::test {
 // rule names them.
 inline OptimizerOptions optimizer_of(const Reference& reference) {
   OptimizerOptions options;
-  options.lr = reference.settings.at("lr");
-  options.beta1 = reference.settings.at("betas")[0];
-  options.beta2 = reference.settings.at("betas")[1];
-  options.eps = reference.settings.at("eps");
-  options.weight_decay = reference.settings.at("weight_decay");
+  options.lr = reference.optimizer.lr;
+  options.beta1 = reference.optimizer.beta1;
+  options.beta2 = reference.optimizer.beta2;
+  options.eps = reference.optimizer.eps;
+  options.weight_decay = reference.optimizer.weight_decay;
   options.rules = {{"**", 1, options.weight_decay}};
   return options;
 }
