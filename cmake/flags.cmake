@@ -1,4 +1,4 @@
-# How every file is compiled and linked: warnings, hardening, sanitizers, and a compiler cache or precompiled headers.
+# How every file is compiled and linked: warnings, hardening, sanitizers, precompiled headers, and a compiler cache.
 option(GANGWAY_WERROR "treat warnings as errors" OFF)
 option(GANGWAY_HARDENING "stack protector, checked libc calls, read-only relocations, immediate binding" ON)
 set(GANGWAY_SANITIZE "" CACHE STRING "address (with undefined) or thread; empty for none")
@@ -51,12 +51,17 @@ elseif(GANGWAY_HARDENING)  # sanitizers check more, and do not see through check
   add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 endif()
 
-# A compiler cache does more than precompiled headers, and the two do not go together: a precompiled header differs from
-# folder to folder, so the cache would never hit.
+# Precompiled headers halve the time of a first build, and the cache does a repeated one; ccache.sh makes them work together.
 find_program(GANGWAY_CCACHE ccache)
 set(GANGWAY_STD_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <functional> <map> <memory> <mutex>
     <optional> <span> <string> <string_view> <thread> <utility> <vector>)
 if(GANGWAY_CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${GANGWAY_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${GANGWAY_CCACHE})
+  set(launcher ${CMAKE_CURRENT_LIST_DIR}/ccache.sh ${PROJECT_SOURCE_DIR} ${GANGWAY_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)  # ccache wants to see which header is used
+  else()
+    add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>")
+  endif()
 endif()

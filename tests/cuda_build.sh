@@ -2,11 +2,12 @@
 # The module for NVIDIA GPUs as it ships: built by nvcc from PyPI, without a warning, and tried where no GPU is. Then a table
 # of its kernels.
 #   usage: tests/cuda_build.sh [--no-install] [BUILD_DIR]        CUDA_ARCHITECTURES="80;90a;100": of a release; 90a alone by default
+# BUILD_DIR may be the one of tests/run.sh: only the module is added to what is built there.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
 if [ "${1:-}" = --no-install ]; then shift; else install_packages "${build_packages[@]}" python3-venv libgtest-dev libgmock-dev libcmocka-dev libboost-context-dev || exit 1; fi
-build=${1:-$top/build-cuda}
+build=$(realpath -m "${1:-$top/build-cuda}")
 toolkit=$build/toolkit
 passed=0 failed=0
 check() { # WHAT COMMAND...

@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test.
-#   usage: bash tests/run.sh [--no-install] [--build-dir DIR] [-L LABEL] [--sanitize address|thread]
-# Without --sanitize: the whole suite, then the bindings' own (-L bindings: these alone). With it: a build of its own by
-# clang; address has undefined behaviour with it.
-# GANGWAY_TEST_ALL=1: also what repeats a fact in another combination (launches of MPI, operations on the deferred device
-# under the thread sanitizer). GANGWAY_TEST_JOBS: programs at a time; 2: most wait more than they compute.
+#   usage: bash tests/run.sh [--no-install] [--build-dir DIR] [-L LABEL] [--changed] [--sanitize address|thread]
+# Without --sanitize, it runs the whole suite, then the bindings' own (-L bindings: these alone). With it, it makes a build
+# of its own with clang; "address" checks for undefined behaviour, too.
+# --changed builds what changed and runs only the tests that the change can reach: those that are newer than their last
+# pass in this build folder (tests/reached.py).
+# GANGWAY_TEST_ALL=1 also runs what repeats a fact on another device or in another way (tests/repeats.cmake lists it).
+# GANGWAY_TEST_JOBS is how many programs run at a time. Most wait more than they compute, so it is twice the cores.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
 
-install=1 build='' label='' sanitize=''
+install=1 build='' label='' sanitize='' changed=0
 while [ $# -gt 0 ]; do
   case $1 in
     --no-install) install=0; shift ;;
     --build-dir) build=$2; shift 2 ;;
     -L) label=$2; shift 2 ;;
+    --changed) changed=1; shift ;;
     --sanitize) sanitize=$2; shift 2 ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
@@ -29,7 +32,7 @@ binding_packages=(git curl swig python3-venv python3-dev cargo rustc rustfmt rus
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang libclang-rt-dev \
     castxml clang-format file jargon-text valgrind abigail-tools doxygen man-db mandoc \
-    libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 libboost-context-dev || exit 1
+    libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 libboost-context-dev mold || exit 1
   if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ] || [ "$label" = abi ]; }; then
     install_packages "${binding_packages[@]}" || exit 1
   fi
@@ -60,8 +63,15 @@ build_and_test() {
   # oneDNN is not instrumented and its caches look like races, so threads are checked with our own products.
   if [ "$name" = thread ]; then export GANGWAY_CPU_ISA=portable; else unset GANGWAY_CPU_ISA; fi
   rm -rf "$dir/results"; mkdir -p "$dir/results"
-  GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure -j"${GANGWAY_TEST_JOBS:-2}" \
-    "${select[@]}" || true
+  if [ $changed -eq 1 ]; then
+    python3 "$top/tests/reached.py" "$dir" >"$dir/reached" || { failed=$((failed + 1)); return; }
+    [ -s "$dir/reached" ] || { echo "== $name: the change reaches no test"; return; }
+    select+=(-R "^($(paste -sd '|' "$dir/reached" | sed 's/\./\\./g'))\$")
+  fi
+  GTEST_OUTPUT="xml:$dir/results/" ctest --test-dir "$dir" --output-on-failure \
+    -j"${GANGWAY_TEST_JOBS:-$((2 * $(nproc)))}" "${select[@]}" || true
+  python3 "$top/tests/reached.py" "$dir" --passed
+  python3 "$top/tests/slowest.py" "$dir"
   # GoogleTest's files count single tests; other programs count as one each.
   local counts
   counts=$(python3 "$top/tests/count_results.py" "$dir") || { echo "== $name: no results"; failed=$((failed + 1)); return; }
@@ -70,15 +80,25 @@ build_and_test() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
+# binding_is_reached NAME BUILD: whether the library or a file that the binding's tests read is newer than their last pass.
+binding_is_reached() {
+  local last=$2/passed/binding.$1 sources=("$top/tests/bindings" "$top/tests/data" "$top/examples" "$top/capi/include")
+  case $1 in mixed|examples) sources+=("$top/bindings") ;; *) sources+=("$top/bindings/$1") ;; esac
+  [ ! -e "$last" ] || [ -n "$(find -L "$2/capi/libgangway.so" "$2/impl/tools/gangrun" "${sources[@]}" -newer "$last" -type f -print -quit)" ]
+}
+
 # test_binding NAME BUILD COMMAND...: a binding's own script; its last line says "N passed, N failed, N skipped".
 test_binding() {
-  local name=$1 log=$2/$1.log started=$SECONDS p f s; shift 2
+  local name=$1 log=$2/$1.log last=$2/passed/binding.$1 started=$SECONDS p f s
+  if [ $changed -eq 1 ] && ! binding_is_reached "$1" "$2"; then echo "== $name: the change does not reach it"; return; fi
+  shift 2
   echo "== $name: testing"
   "$@" >"$log" 2>&1
   local status=$?
   read -r p f s < <(sed -n 's/.*\b\([0-9]\+\) passed, \([0-9]\+\) failed, \([0-9]\+\) skipped.*/\1 \2 \3/p' "$log" | tail -n 1)
   if [ -z "${s:-}" ]; then p=0 f=1 s=0; fi
   [ $status -eq 0 ] || [ "$f" -gt 0 ] || f=1
+  [ "$f" -gt 0 ] || { mkdir -p "$(dirname "$last")" && touch "$last"; }
   if [ "$f" -gt 0 ]; then
     tail -n 80 "$log"
     # As pytest, cargo, Julia's Test and the scripts name what failed.
@@ -120,19 +140,25 @@ test_bindings() {
   test_binding examples "$dir" env JULIA="$julia" bash "$top/tests/bindings/examples/test.sh" "$dir"
 }
 
-select=()
+select=() without=()
 [ -z "$label" ] || select+=(-L "$label")
+[ -n "${GANGWAY_TEST_ALL:-}" ] || without+=('^repeat$')
 clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGANGWAY_CUDA=OFF)
 if [ -n "$sanitize" ]; then
   # The thread sanitizer runs where ranks are threads: processes share nothing that it could see.
   if [ "$sanitize" = thread ] && [ -z "$label" ]; then
     if [ -n "${GANGWAY_TEST_ALL:-}" ]; then select+=(-L tsan); else select+=(-L '^tsan$'); fi
   fi
-  [ "$sanitize" != address ] || select+=(-LE noasan)
+  [ "$sanitize" != address ] || without+=(noasan)
+  [ ${#without[@]} -eq 0 ] || select+=(-LE "$(IFS='|'; echo "${without[*]}")")
   build_and_test "$sanitize" "${build:-$top/build-$sanitize}" "${select[@]}" -- "${clang[@]}" \
     -DGANGWAY_SANITIZE="$sanitize"
 else
-  build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_BENCH=ON -DGANGWAY_CUDA_ARCHITECTURES=90a
+  [ ${#without[@]} -eq 0 ] || select+=(-LE "$(IFS='|'; echo "${without[*]}")")
+  # nvcc takes minutes for a module that only a GPU can run; tests/cuda_build.sh adds it to this build.
+  cuda=OFF
+  [ ! -e /dev/nvidiactl ] || cuda=AUTO
+  build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_BENCH=ON -DGANGWAY_CUDA=$cuda -DGANGWAY_CUDA_ARCHITECTURES=90a
   case $label in ''|bindings) test_bindings "${build:-$top/build-test}" ;; esac
 fi
 echo "$passed passed, $failed failed, $skipped skipped"

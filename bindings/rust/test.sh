@@ -3,6 +3,8 @@
 #   usage: bindings/rust/test.sh BUILD_DIR        BUILD_DIR has capi/libgangway.so and impl/tools/gangrun
 # CARGO names another cargo, BINDGEN another bindgen.
 # GANGWAY_TEST_DEVICE=cuda: models, groups, pipelines, partitions, closures and drops on the software GPU instead.
+# GANGWAY_TEST_ALL=1: also the builds of their own, which take most of the time: bindings that bindgen makes while building,
+# the commands of README.md, the library opened at run time, docs.rs, and the installed library.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: test.sh BUILD_DIR}" && pwd) || exit 2
@@ -85,7 +87,10 @@ if [ "$("$bindgen" --version 2>/dev/null)" = "bindgen 0.60.1" ] && command -v ru
 else
   skip "bindings are up to date" "needs bindgen 0.60.1 and rustfmt"
 fi
-if command -v "$bindgen" >/dev/null; then
+all=${GANGWAY_TEST_ALL:-}
+if [ -z "$all" ]; then
+  echo "left to GANGWAY_TEST_ALL=1: bindings made while building, README.md's commands, the library opened at run time, docs.rs, pkg-config"
+elif command -v "$bindgen" >/dev/null; then
   check "bindings are made while building" "$cargo" build -q --features gangway/bindgen -p gangway
 else
   skip "bindings are made while building" "there is no $bindgen"
@@ -99,14 +104,16 @@ as_in_readme() {
   (cd "$root" && env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH -u CARGO_TARGET_DIR bash -e commands)
 }
 
-check "the commands of README.md run" as_in_readme
+[ -z "$all" ] || check "the commands of README.md run" as_in_readme
 check "examples build" "$cargo" build -q --examples
 suite "linked" "$cargo" test --no-fail-fast --workspace --lib --tests
 # With this variable the compile_fail tests must fail by the error that they name, not by any.
 suite "documentation" env RUSTC_BOOTSTRAP=1 "$cargo" test --no-fail-fast --workspace --doc
 dlopen=(env -u GANGWAY_LIB_DIR CARGO_TARGET_DIR="$build/rust-dlopen" "$cargo")
-check "examples build (dlopen)" "${dlopen[@]}" build -q -p gangway --features dlopen --examples
-suite "opened at run time" "${dlopen[@]}" test --no-fail-fast -p gangway --features dlopen --lib --tests
+if [ -n "$all" ]; then
+  check "examples build (dlopen)" "${dlopen[@]}" build -q -p gangway --features dlopen --examples
+  suite "opened at run time" "${dlopen[@]}" test --no-fail-fast -p gangway --features dlopen --lib --tests
+fi
 # As docs.rs does: without any library, pkg-config file or header.
 as_docs_rs() {
   local root=$build/rust/docs_rs
@@ -114,25 +121,30 @@ as_docs_rs() {
   (cd "$root" && env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH PKG_CONFIG=false DOCS_RS=1 CARGO_TARGET_DIR="$root/target" \
     "$cargo" doc -q --no-deps --workspace) && [ -e "$root/target/doc/gangway/struct.Gang.html" ]
 }
-check "documentation is made as docs.rs does" as_docs_rs
+[ -z "$all" ] || check "documentation is made as docs.rs does" as_docs_rs
 check "documentation has no warnings" env RUSTDOCFLAGS="-D warnings" "$cargo" doc -q --no-deps --workspace
 if "$cargo" clippy --version >/dev/null 2>&1; then
   # Debian 12's also finds clones redundant that a test is about; later ones left that lint out.
   check "clippy has no warnings" "$cargo" clippy -q --workspace --all-targets -- -D warnings -A clippy::redundant_clone
-  check "clippy has no warnings (dlopen)" "${dlopen[@]}" clippy -q --workspace --all-targets \
+  [ -z "$all" ] || check "clippy has no warnings (dlopen)" "${dlopen[@]}" clippy -q --workspace --all-targets \
     --features gangway/dlopen -- -D warnings -A clippy::redundant_clone
 else
   skip "clippy has no warnings" "there is no cargo clippy"
 fi
 # As installed: gangway.pc finds everything from its own place.
-prefix=$build/rust/prefix
-libdir=$prefix/$(sed -n 's/^libdir=${prefix}.//p' "$build/pkgconfig/gangway.pc")
-rm -rf "$prefix" && mkdir -p "$libdir/pkgconfig"
-cp -P "$GANGWAY_LIB_DIR"/libgangway.so* "$libdir" && cp "$build/pkgconfig/gangway.pc" "$libdir/pkgconfig"
-cp -R "$here/../../capi/include" "$prefix"
-if command -v pkg-config >/dev/null; then
-  check "pkg-config finds the library" env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH PKG_CONFIG_PATH="$libdir/pkgconfig" \
-    CARGO_TARGET_DIR="$build/rust-installed" "$cargo" build -q -p gangway --example all_reduce
+as_installed() {
+  local prefix=$build/rust/prefix libdir
+  libdir=$prefix/$(sed -n 's/^libdir=${prefix}.//p' "$build/pkgconfig/gangway.pc")
+  rm -rf "$prefix" && mkdir -p "$libdir/pkgconfig" &&
+    cp -P "$GANGWAY_LIB_DIR"/libgangway.so* "$libdir" && cp "$build/pkgconfig/gangway.pc" "$libdir/pkgconfig" &&
+    cp -R "$here/../../capi/include" "$prefix" &&
+    env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH PKG_CONFIG_PATH="$libdir/pkgconfig" \
+      CARGO_TARGET_DIR="$build/rust-installed" "$cargo" build -q -p gangway --example all_reduce
+}
+if [ -z "$all" ]; then
+  :
+elif command -v pkg-config >/dev/null; then
+  check "pkg-config finds the library" as_installed
 else
   skip "pkg-config finds the library" "there is no pkg-config"
 fi
