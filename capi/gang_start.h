@@ -1,7 +1,7 @@
 // How ranks meet: id blobs, and the caller's own all-gather.
 #pragma once
 
-#include "gang/startup.h"
+#include "gang/rendezvous/startup.h"
 #include "gang_handle.h"
 
 namespace gangway::capi {

@@ -1,5 +1,5 @@
 // Every environment variable that the library reads, in one struct. Read once, on first use; a bad value is an
-// INVALID_ARGUMENT that names the variable. Launcher variables (RANK, SLURM_*, ...) belong to gang/startup. Thread rule:
+// INVALID_ARGUMENT that names the variable. Launcher variables (RANK, SLURM_*, ...) belong to gang/rendezvous. Thread rule:
 // any thread.
 #pragma once
 

@@ -21,8 +21,9 @@
 
 #include "base/refusal.h"
 #include "gang/engine.h"
+#include "gang/engine_options.h"
 #include "gang/rank.h"
-#include "gang/registry.h"
+#include "gang/rendezvous/store.h"
 
 namespace gangway {
 
@@ -40,7 +41,7 @@ struct GangOptions {
   int rank = -1;
   int size = 0;
   std::shared_ptr<Store> store;
-  std::string id;  // of kIdBytes, see gang/startup.h
+  std::string id;  // of kIdBytes, see gang/rendezvous/startup.h
   std::string name = "gang";
 };
 

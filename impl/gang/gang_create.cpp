@@ -9,7 +9,9 @@
 
 #include "base/config.h"
 #include "base/fork.h"
-#include "gang/startup.h"
+#include "gang/local/fake.h"
+#include "gang/registry.h"
+#include "gang/rendezvous/startup.h"
 #include "gang/traced.h"
 
 namespace gangway {
@@ -76,13 +78,13 @@ void check_place(int rank, int size) {
 }
 
 // Explicit options first, then the environment.
-Environment find_place(const GangOptions& options) {
+Environment find_place(const GangOptions& options, const EngineRow& engine) {
   Environment e;
   if (options.rank < 0 && options.size == 0) {
     e = read_environment();
   } else {
     check_place(options.rank, options.size);
-    const bool meets_otherwise = options.engine == "fake" || options.engine == "mpi";
+    const bool meets_otherwise = engine.simulates_peers || engine.launcher != nullptr;
     if (options.size > 1 && !options.store && options.id.empty() && !meets_otherwise)
       fail(Code::invalid_argument, "gang.create: rank ", options.rank, " of ", options.size,
            " was given without a store to meet at");
@@ -159,21 +161,22 @@ std::shared_ptr<Gang> Gang::make(std::shared_ptr<Rank> rank, std::shared_ptr<Eng
 std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   check_fork();
   check_options(options);
-  const Environment place = find_place(options);
-  if (options.engine == "fake") return create_fake(place.rank, place.size, options, /*record=*/false);
-  check_engine(options.engine, place.size);
+  const EngineRow& row = engine_row(options.engine);
+  const Environment place = find_place(options, row);
+  if (row.simulates_peers) return create_fake(place.rank, place.size, options, /*record=*/false);
+  check_engine(row, options.engine, place.size);
   refuse_meta(options, place.size, "create");
   if (place.size > 1 && options.liveness_ms == 0) check_liveness("GANGWAY_LIVENESS_MS", config().liveness_ms);
   const EngineOptions engine = engine_options(options, place.rank, place.size);
   std::shared_ptr<Rank> rank = make_rank(options, place.local_rank, place.local_size);
   std::shared_ptr<Store> store;
-  if (needs_store(options.engine, place.size)) {  // last: the others wait for a rank that connects
+  if (needs_store(row, place.size)) {  // last: the others wait for a rank that connects
     const Deadline deadline = Deadline::after_ms(engine.timeout_ms);
     store = options.store        ? options.store
             : options.id.empty() ? connect(place, next_generation(place), deadline)
                                  : connect_by_id(options.id, place.rank, place.size, deadline);
   }
-  std::shared_ptr<Engine> made = make_engine(options.engine, rank, engine, store);
+  std::shared_ptr<Engine> made = make_engine(row, rank, engine, store);
   std::shared_ptr<Gang> gang = make(std::move(rank), std::move(made), engine, all_ranks(place.size));
   const std::string& folder = config().trace_folder;
   const bool is_private =
@@ -193,7 +196,7 @@ std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOpt
   check_fork();
   check_options(options);
   if (count < 1) fail(Code::invalid_argument, "gang.create_threads: count is ", count, ", below 1");
-  if (options.engine != "auto" && options.engine != "threads")
+  if (!engine_row(options.engine).holds_threads)
     fail(Code::invalid_argument, "gang.create_threads: engine \"", options.engine,
          "\" does not hold ranks that are threads (auto, threads)");
   refuse_meta(options, count, "create_threads");
@@ -239,8 +242,8 @@ std::shared_ptr<Gang> Gang::alone(const std::string& name) {
     options.rank = 0;
     options.size = 1;
     options.label = child_name(name);
-    std::shared_ptr<Engine> engine = has_peers() ? make_engine("self", rank_, options, nullptr)
-                                                 : engine_->create(std::span<const int>(&own, 1));
+    std::shared_ptr<Engine> engine =
+        has_peers() ? make_engine_of_one(rank_, options) : engine_->create(std::span<const int>(&own, 1));
     return make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]}, /*is_root=*/false);
   });
 }
@@ -322,7 +325,7 @@ std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
     options.rank = engine->rank();
     options.size = engine->size();
     options.label = child_name("");
-    if (options.size == 1 && engine->facts().has_peers) engine = make_engine("self", rank_, options, nullptr);
+    if (options.size == 1 && engine->facts().has_peers) engine = make_engine_of_one(rank_, options);
     std::vector<int> members;
     for (const int r : left) members.push_back(members_[static_cast<size_t>(r)]);
     return make(rank_, std::move(engine), options, std::move(members), is_root_);

@@ -1,4 +1,4 @@
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 
 #include <gtest/gtest.h>
 

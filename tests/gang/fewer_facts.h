@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "gang/dual_engine.h"
 #include "gang/gang.h"
-#include "gang/lowering.h"
+#include "gang/planes/dual_engine.h"
+#include "gang/planes/lowering.h"
 
 namespace gangway::test {
 

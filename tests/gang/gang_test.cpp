@@ -296,14 +296,10 @@ TEST(GangCreation, OptionsAreRefusedWithTheirNumbers) {
   EXPECT_EQ(error_of(create(bad)).code(), Code::not_supported);
 }
 
-TEST(GangCreation, EnginesThatAreNotInThisBuildAreNotSupported) {
+TEST(GangCreation, NcclIsNotChosenByName) {
   GangOptions o;
   o.rank = 0;
   o.size = 1;
-  o.engine = "gloo";
-  expect_error(Code::not_supported,
-               "engine \"gloo\" is not in this version (it has self, fake, host, mpi and threads)",
-               [&] { Gang::create(o); });
   o.engine = "nccl";
   expect_error(Code::not_supported,
                "engine \"nccl\" is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")",

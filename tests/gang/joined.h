@@ -18,7 +18,7 @@ struct Joined {
   Joined(int r, int size, const std::shared_ptr<Store>& store, EngineOptions options = small_arena()) {
     options.rank = r;
     options.size = size;
-    engine = make_engine("host", rank, options, store);
+    engine = make_engine(engine_row("host"), rank, options, store);
   }
   Stream& stream() { return rank->device().stream(); }
 };

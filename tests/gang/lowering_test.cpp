@@ -3,6 +3,7 @@
 #include "gang/fewer_facts.h"
 #include "gang/gang_matrix.h"
 #include "gang/over_engines.h"
+#include "gang/registry.h"
 
 namespace gangway::test {
 namespace {

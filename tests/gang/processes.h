@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "gang/store.h"
+#include "gang/rendezvous/store.h"
 
 namespace gangway::test {
 

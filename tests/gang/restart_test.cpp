@@ -33,7 +33,7 @@ std::shared_ptr<Engine> engine_of(const std::shared_ptr<Rank>& rank, int r,
   options.rank = r;
   options.size = size;
   options.timeout_ms = timeout_ms;
-  return make_engine("host", rank, options, store);
+  return make_engine(engine_row("host"), rank, options, store);
 }
 
 // Ranks 0 and 1 of 3 come and are killed: their entries stay. A rank that gave up may have left its word, too.

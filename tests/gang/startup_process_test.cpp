@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "gang/descriptor.h"
 #include "gang/launchers.h"
+#include "gang/rendezvous/secret.h"
 #include "gang/scratch.h"
-#include "gang/secret.h"
 
 namespace gangway {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "gang/gang.h"
-#include "gang/startup.h"
+#include "gang/rendezvous/startup.h"
 
 namespace gangway {
 namespace {

@@ -1,5 +1,5 @@
 // What is read from a launcher's environment.
-#include "gang/startup.h"
+#include "gang/rendezvous/startup.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

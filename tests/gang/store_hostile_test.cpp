@@ -12,12 +12,12 @@
 #include <thread>
 
 #include "base/error.h"
-#include "gang/frames.h"
-#include "gang/handshake.h"
-#include "gang/hmac.h"
-#include "gang/store.h"
-#include "gang/store_socket.h"
-#include "gang/tcp_store.h"
+#include "gang/rendezvous/frames.h"
+#include "gang/rendezvous/handshake.h"
+#include "gang/rendezvous/hmac.h"
+#include "gang/rendezvous/store.h"
+#include "gang/rendezvous/store_socket.h"
+#include "gang/rendezvous/tcp_store.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define GANGWAY_TEST_SANITIZED 1

@@ -1,4 +1,4 @@
-#include "gang/store.h"
+#include "gang/rendezvous/store.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -19,9 +19,9 @@
 #include "base/expect_error.h"
 #include "base/interrupt.h"
 #include "gang/descriptor.h"
-#include "gang/hmac.h"
+#include "gang/rendezvous/hmac.h"
+#include "gang/rendezvous/tcp_store.h"
 #include "gang/scratch.h"
-#include "gang/tcp_store.h"
 
 namespace gangway {
 namespace {

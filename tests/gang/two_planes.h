@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "gang/dual_engine.h"
 #include "gang/fewer_facts.h"
+#include "gang/planes/dual_engine.h"
 
 namespace gangway::test {
 

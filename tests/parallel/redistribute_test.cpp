@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/interrupt.h"
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {

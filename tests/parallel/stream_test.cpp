@@ -2,7 +2,7 @@
 // could not hand out work ahead. The recording fake engine notes which of the two its callers did.
 #include <map>
 
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "nn/small_llama.h"
 #include "parallel/parallel_testing.h"
 

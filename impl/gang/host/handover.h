@@ -13,7 +13,7 @@
 #include "base/process.h"
 #include "gang/descriptor.h"
 #include "gang/host/arena.h"
-#include "gang/store.h"
+#include "gang/rendezvous/store.h"
 
 namespace gangway::host {
 

@@ -25,9 +25,9 @@
 #include <vector>
 
 #include "gang/engine.h"
+#include "gang/engine_options.h"
 #include "gang/rank.h"
-#include "gang/registry.h"
-#include "gang/store.h"
+#include "gang/rendezvous/store.h"
 
 namespace gangway {
 

@@ -2,7 +2,7 @@
 // once and in order, and the bytes of the formula.
 #include <gtest/gtest.h>
 
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "ops/ops.h"
 #include "parallel/pipeline/communication.h"
 #include "parallel/pipeline/generators.h"

@@ -2,7 +2,7 @@
 // without data.
 //
 // Letters: W ranks, L layers, T tokens, D width, V vocabulary, e bytes an element.
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {

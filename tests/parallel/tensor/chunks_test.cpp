@@ -1,5 +1,5 @@
 // Sequences that travel in chunks while products run on those that are at hand: numbers, order, bytes, refusals.
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "parallel/tensor/apply.h"
 #include "parallel/tensor/styled_trees.h"
 #include "support/ops_around.h"

@@ -1,0 +1,32 @@
+// What every store does alike: limits, the text of a wait that ran out, polling with a growing nap.
+// Thread rule: values of one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/deadline.h"
+#include "gang/rendezvous/store.h"
+
+namespace gangway {
+
+void check_store_key(const std::string& key);
+void check_store_value(const std::string& key, const std::string& value);
+
+[[noreturn]] void fail_store_wait(const std::string& key);  // TIMEOUT that names the key
+// Store::wait() of a store without a wake-up: asks again and again.
+std::string poll_store(Store& store, const std::string& key, Deadline deadline);
+
+// Naps that grow from 1 to 50 ms and ask the interrupt hook each time.
+class Backoff {
+ public:
+  explicit Backoff(Deadline deadline) : deadline_(deadline) {}
+  // False, and no nap, once the deadline has passed. Throws Error{caller} from the hook.
+  bool nap();
+
+ private:
+  Deadline deadline_;
+  int64_t ms_ = 1;
+};
+
+}  // namespace gangway
