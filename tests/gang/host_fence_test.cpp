@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "base/expect_error.h"
-#include "gang/host/member.h"
+#include "gang/host/presence/member.h"
 #include "gang/host_threads.h"
 
 namespace gangway::test {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "gang/host/shared.h"
+#include "gang/host/memory/shared.h"
 #include "gang/host_reference.h"
 #include "gang/host_threads.h"
 

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "gang/host/member.h"
+#include "gang/host/presence/member.h"
 #include "gang/host_threads.h"
 
 namespace gangway::test {

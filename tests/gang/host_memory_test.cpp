@@ -8,10 +8,10 @@
 #include <optional>
 #include <span>
 
-#include "gang/host/arena.h"
-#include "gang/host/board.h"
-#include "gang/host/fold.h"
-#include "gang/host/region.h"
+#include "gang/host/kernels/fold.h"
+#include "gang/host/memory/arena.h"
+#include "gang/host/presence/board.h"
+#include "gang/host/presence/region.h"
 #include "gang/host_reference.h"
 #include "gang/host_threads.h"
 

@@ -1,5 +1,5 @@
 // Inputs outside of the arena go through a ring of chunks, in which each call begins where the one before it ended.
-#include "gang/host/shared.h"
+#include "gang/host/memory/shared.h"
 #include "gang/host_threads.h"
 
 namespace gangway::test {

@@ -7,7 +7,7 @@
 
 #include "base/expect_error.h"
 #include "base/process.h"
-#include "gang/host/member.h"
+#include "gang/host/presence/member.h"
 #include "gang/host_threads.h"
 #include "gang/processes.h"
 #include "gang/scratch.h"

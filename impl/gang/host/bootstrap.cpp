@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "base/interrupt.h"
-#include "gang/host/handover.h"
 #include "gang/host/host.h"
 #include "gang/host/host_engine.h"
+#include "gang/host/presence/handover.h"
 
 namespace gangway {
 
@@ -49,8 +49,8 @@ void meet(Member& member, host::Handover& handover, Deadline deadline) {
 std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std::shared_ptr<Member>& member,
                                     const EngineOptions& options) {
   auto board = std::make_unique<Board>(member->arena_ptr(), member->arena().header().root_board);
-  auto core = std::make_shared<Core>(rank->works(), member, std::move(board), member->rank(),
-                                     options.timeout_ms, options.label);
+  auto core = std::make_shared<BlockingCore>(rank->works(), member, std::move(board), member->rank(),
+                                             options.timeout_ms, options.label);
   return std::make_shared<HostEngine>(rank, std::move(core));
 }
 

@@ -2,9 +2,11 @@
 
 #include <sched.h>
 
-#include "gang/host/awaited.h"
-#include "gang/host/exchange.h"
-#include "gang/host/futex.h"
+#include "gang/host/algorithms/table.h"
+#include "gang/host/call/awaited.h"
+#include "gang/host/call/exchange.h"
+#include "gang/host/call/prepare.h"
+#include "gang/host/memory/futex.h"
 #include "gang/rank.h"
 
 namespace gangway::host {
@@ -43,7 +45,7 @@ Calls::Calls(Team& team) : team_(team), lanes_(team) {}
 Op* Calls::begin(Channel channel, const Collective& c) {
   Lane& lane = lanes_.of(channel, c);
   Op* const op = lanes_.make();
-  prepare(*op, lane, c, team_.rank(), team_.size());
+  prepare(*op, lane, algorithm_of(c.op), c, team_.rank(), team_.size());
   op->sequence = lane.sequence++;
   op->fingerprint = fingerprint(*op, lane.history, team_.size());
   if (!lane.pair()) lane.history = op->fingerprint;

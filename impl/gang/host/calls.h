@@ -6,10 +6,10 @@
 
 #include <atomic>
 
-#include "gang/host/algorithm.h"
-#include "gang/host/flights.h"
-#include "gang/host/lanes.h"
-#include "gang/host/work.h"
+#include "gang/host/call/algorithm.h"
+#include "gang/host/call/flights.h"
+#include "gang/host/call/lanes.h"
+#include "gang/host/call/work.h"
 
 namespace gangway {
 class Works;

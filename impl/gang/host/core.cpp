@@ -88,7 +88,7 @@ void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::sp
       calls_.enqueue(begun != nullptr ? begun : calls_.begin(channel, c), *work);
     calls_.turn();
     if (calls_.lanes().outstanding() > 0 && !listed_) {
-      owner_->add(shared_from_this());
+      owner_->add(std::static_pointer_cast<Core>(shared_from_this()));
       listed_ = true;
     }
   });
@@ -109,6 +109,15 @@ std::optional<Message> Core::probe(Channel channel, int peer) {
   // Later than this call's number is no message: this rank has not drained the one before it in the slot.
   if (slot.arrived.load(std::memory_order_acquire) != lane.sequence + 1) return std::nullopt;
   return Message{static_cast<size_t>(slot.count), static_cast<DType>(slot.dtype)};
+}
+
+bool Core::poll(HostWork& work, uint32_t states) {
+  if (team_.member().forked()) return true;
+  team_.member().attend();
+  drive(work, states, 1);
+  if (work.is_in(states) || failure_.check(&work, "")) return true;
+  owner_->progress();
+  return work.is_in(states);
 }
 
 bool Core::progress() {

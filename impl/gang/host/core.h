@@ -13,15 +13,15 @@
 #include <span>
 
 #include "gang/engine.h"
+#include "gang/host/call/work.h"
 #include "gang/host/calls.h"
 #include "gang/host/failure.h"
-#include "gang/host/team.h"
-#include "gang/host/work.h"
+#include "gang/host/presence/team.h"
 #include "gang/rank.h"
 
 namespace gangway::host {
 
-class Core final : public Progressive, public std::enable_shared_from_this<Core> {
+class Core : public Progressive, public Driver {
  public:
   Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
        int64_t timeout_ms, std::string label);
@@ -31,6 +31,7 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   // out: null then.
   WorkPtr run_now(Channel channel, std::span<const Collective> span);
   std::optional<Message> probe(Channel channel, int peer);  // Engine::probe
+  bool poll(HostWork& work, uint32_t states) override;      // Driver
   bool progress() override;                                 // Progressive
   void end() noexcept override;                             // likewise: what is in flight will not end
   // The engine object is gone: marks the leave, ends calls that no caller holds. What is left goes on until its

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "gang/host/awaited.h"
+#include "gang/host/call/awaited.h"
 
 namespace gangway::host {
 namespace {

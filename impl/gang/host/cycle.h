@@ -8,7 +8,8 @@
 // is to call while another thread waits, it should have made a call before.
 #pragma once
 
-#include "gang/host/waiting.h"
+#include "gang/host/core.h"
+#include "gang/host/waitable.h"
 
 namespace gangway::host {
 

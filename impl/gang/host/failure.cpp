@@ -4,17 +4,12 @@
 #include <cstdio>
 
 #include "base/log.h"
-#include "gang/host/awaited.h"
-#include "gang/host/reasons.h"
+#include "gang/host/call/awaited.h"
+#include "gang/host/call/reasons.h"
+#include "gang/host/presence/thread_exit.h"
 
 namespace gangway::host {
 namespace {
-
-// A thread rank whose thread ended is lost when no other thread has taken it over for so long. A program may well use
-// new threads for each phase, and their first call may come late: a thread that began after the rank's last one ended
-// is of such a phase, and waits for long. A thread that was there before waits for a moment only.
-constexpr int64_t kUnattendedMs = 50;
-constexpr int64_t kNextPhaseMs = 10'000;
 
 std::string milliseconds(int64_t ns) {
   char out[32];
@@ -79,7 +74,7 @@ bool Failure::check_absent(const Op& op) {
   const Op* first = &op;  // the call that waiting_for looks at
   while (const Op* const before = lanes.holder(*first)) first = before;
   // Marks and ends first, then who is awaited: a rank that comes, finishes and leaves between the reads is not awaited.
-  const std::vector<int64_t> ended_ns = thread_ends_ns();
+  const std::vector<int64_t> ended_ns = thread_ends_ns(team_);
   std::vector<Mark> marks;
   for (int r = 0; r < team_.size(); ++r) marks.push_back(team_.board().mark_of(r));
   const std::vector<int> absent = waiting_for(team_, lanes, op, true);
@@ -93,7 +88,8 @@ bool Failure::check_absent(const Op& op) {
         mark == Mark::gone || (mark == Mark::fading && absent_yet && !will_begin(team_, *first, r));
     if (gone && marked_ns < left_ns) left = r, left_ns = marked_ns;
     if (absent_yet && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
-    notice_thread_exit(r, ended_ns[static_cast<size_t>(r)], calls_.flights().begun_ns(op));
+    notice_thread_exit(team_, r, ended_ns[static_cast<size_t>(r)], calls_.flights().begun_ns(op),
+                       timeout_ms_);
   }
   if (left >= 0) {
     break_with(left_error(team_, op, left), true);
@@ -101,23 +97,6 @@ bool Failure::check_absent(const Op& op) {
     break_with(shutdown_error(team_, op, leaving), true);
   }
   return left >= 0 || leaving >= 0;
-}
-
-std::vector<int64_t> Failure::thread_ends_ns() const {
-  std::vector<int64_t> ends(static_cast<size_t>(team_.size()), 0);
-  if (!team_.arena().threads()) return ends;
-  for (int r = 0; r < team_.size(); ++r)
-    ends[static_cast<size_t>(r)] =
-        team_.arena().rank(team_.domain_rank(r)).unattended_since_ns.load(std::memory_order_acquire);
-  return ends;
-}
-
-void Failure::notice_thread_exit(int r, int64_t ended_ns, int64_t waiting_since_ns) {
-  if (ended_ns == 0) return;
-  const int64_t longest = team_.member().attended_since() < ended_ns ? kUnattendedMs : kNextPhaseMs;
-  const int64_t patience = timeout_ms_ < 0 ? longest : std::min(longest, timeout_ms_ / 2);
-  if (now_ns() - std::max(ended_ns, waiting_since_ns) > patience * 1'000'000)
-    team_.member().declare_lost(team_.domain_rank(r), Loss{LossCause::thread_exit, 0, ended_ns});
 }
 
 void Failure::break_with(const Error& error, bool tell_peers) noexcept {

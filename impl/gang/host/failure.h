@@ -7,7 +7,6 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include "gang/host/calls.h"
 
@@ -29,12 +28,6 @@ class Failure {
   // Looks for a reason to break; `work` is what the caller waits for, `call` what else it waits for or is about to begin,
   // "" for nothing; `asleep`: it has waited for long. True: broken.
   bool check(const HostWork* work, const char* call, bool asleep = false);
-  // When the last thread of each rank ended; 0: one uses it. Read it before whom a wait lacks: what a rank did before
-  // its end is then seen.
-  std::vector<int64_t> thread_ends_ns() const;
-  // Rank r does not come; this one waits for it since then. A rank whose threads have ended may have another one on its
-  // way.
-  void notice_thread_exit(int r, int64_t ended_ns, int64_t waiting_since_ns);
 
   // --- under the core's mutex ---
   const std::optional<Error>& first_error() const { return error_; }

@@ -1,24 +1,27 @@
 // The host engine: ranks on one machine, as processes over one sealed shared memory or as threads over plain memory.
 //
 // Belongs here: the arena, the board (flags, sequences, errors), the algorithms on them, life threads and waiting. Does
-// not: checks of what a caller passed (gang.cpp), rendezvous (store), choice of engine (registry.cpp, the only includer
-// of this header).
+// not: checks of what a caller passed (gang_check.cpp), rendezvous (rendezvous/), the choice of an engine (registry.cpp, the
+// only includer of this header).
 //
-// Its parts. Each knows what stands below it only:
+// Its parts, from the top down. Each knows what stands below it only:
 //
-//   host_engine    the Engine that a gang holds: its children, shared regions, the engine of survivors (survivors)
-//   work, waiting  a thread waits for a call, a counter or the others' leave; ranks that wait for each other (cycle)
+//   host_engine    the Engine that a gang holds: its children, shared regions, the engine of survivors; bootstrap makes
+//                  the first engine of a host
+//   waiting        blocks a thread until a call, a counter or the others' leave; cycle finds ranks that wait for each other
 //   core           where a call enters: refused, started, or driven to its end at once; the mutex of what follows
-//   failure        is the engine broken, why, and who is told (reasons has the words, awaited who is missing)
-//   calls          the calls in flight, in the order of their queues (lanes); the ring of the last ones (flights)
-//   exchange       one call on the board: published, staged (staging), met by its peers, ended
-//   algorithms/    what one collective reads and writes in between; algorithm.h is what they are made of, and folding
-//   team           one rank among the members: its lines on the board, telling the others
-//   board          the engine's shared control memory: slots of calls, marks, the error (layout: shared.h)
-//   member, life   a rank's presence on the host: sleeping and waking, who was lost
-//   arena          the memory, a slice for each rank
-//
-// Beside these: bootstrap and handover, which make the first engine of a host.
+//   failure        whether the engine is broken, why, and who is told
+//   calls          the calls in flight, in the order of their queues
+//   algorithms/    what one collective reads and writes, one file each; table has all, and they are made of rounds, moves
+//                  and folding
+//   call/          one call: published, staged, met by its peers and ended (exchange; pair for sends and receives), the
+//                  queue that it stands in (lanes), the ring of the last calls (flights), the work that its caller holds,
+//                  whom it waits for (awaited) and why it cannot go on (reasons); algorithm.h says what a collective fills in
+//   presence/      who is there: a rank's sleeping, waking and death (member, life, thread_exit), the engine's shared control
+//                  memory (board, region), one rank among the members (team), the survivors of a break, and the handover of
+//                  the arena when processes meet
+//   memory/        the arena, a slice for each rank; shared.h lays out what lies in it
+//   kernels/       the arithmetic of reductions, and copies
 #pragma once
 
 #include <memory>

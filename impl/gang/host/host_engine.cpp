@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/refusal.h"
-#include "gang/host/region.h"
+#include "gang/host/presence/region.h"
 
 namespace gangway::host {
 namespace {
@@ -16,7 +16,7 @@ uint64_t hash_of(std::span<const int> ranks) {
 
 }  // namespace
 
-HostEngine::HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Core> core)
+HostEngine::HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<BlockingCore> core)
     : owner_(std::move(owner)),
       core_(std::move(core)),
       threads_(member().arena().threads()),
@@ -58,9 +58,9 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
 }
 
 std::shared_ptr<HostEngine> HostEngine::child(uint64_t board, int rank) const {
-  auto core = std::make_shared<Core>(core_->owner_ptr(), core_->team().member_ptr(),
-                                     std::make_unique<Board>(member().arena_ptr(), board), rank,
-                                     core_->timeout_ms(), label());
+  auto core = std::make_shared<BlockingCore>(core_->owner_ptr(), core_->team().member_ptr(),
+                                             std::make_unique<Board>(member().arena_ptr(), board), rank,
+                                             core_->timeout_ms(), label());
   return std::make_shared<HostEngine>(owner_, std::move(core));
 }
 

@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "base/interrupt.h"
-#include "gang/host/awaited.h"
+#include "gang/host/call/awaited.h"
+#include "gang/host/call/reasons.h"
 #include "gang/host/cycle.h"
-#include "gang/host/futex.h"
-#include "gang/host/reasons.h"
+#include "gang/host/memory/futex.h"
+#include "gang/host/presence/thread_exit.h"
 
 namespace gangway::host {
 namespace {
@@ -187,9 +188,9 @@ class Patience {
   }
 
   void notice_thread_exits() {
-    const std::vector<int64_t> ends_ns = core_.failure().thread_ends_ns();
+    const std::vector<int64_t> ends_ns = thread_ends_ns(core_.team());
     for (const int r : what_.missing())
-      core_.failure().notice_thread_exit(r, ends_ns[static_cast<size_t>(r)], start_);
+      notice_thread_exit(core_.team(), r, ends_ns[static_cast<size_t>(r)], start_, core_.timeout_ms());
   }
 
   void ask(int64_t now) {
@@ -236,40 +237,44 @@ void block(Core& core, Waitable& what, Deadline deadline) {
 
 }  // namespace
 
-void wait_for_work(Core& core, HostWork& work, uint32_t want, Deadline deadline) {
-  WorkWait wait(core, work, want);
-  block(core, wait, deadline);
+void BlockingCore::wait(HostWork& work, uint32_t states, Deadline deadline) {
+  if (team().member().forked())
+    fail(Code::forked, team().label(), ": a work cannot be waited for after fork");
+  team().member().attend();
+  WorkWait wait(*this, work, states);
+  block(*this, wait, deadline);
+  if (!work.is_in(states)) failure().raise();  // broken a moment ago: its calls are being ended
 }
 
-void wait_for_counter(Core& core, const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
-                      const char* what) {
-  core.enter(Channel::control, nullptr, what);
+void BlockingCore::wait_for_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+                                    const char* what) {
+  enter(Channel::control, nullptr, what);
   if (counter.load(std::memory_order_acquire) >= at_least) return;
-  CounterWait wait(core, counter, at_least, owner, what);
-  block(core, wait, Deadline::never());
-  if (counter.load(std::memory_order_acquire) < at_least) core.failure().raise();
+  CounterWait wait(*this, counter, at_least, owner, what);
+  block(*this, wait, Deadline::never());
+  if (counter.load(std::memory_order_acquire) < at_least) failure().raise();
 }
 
-void publish_counter(Core& core, std::atomic<uint64_t>& counter, uint64_t value) {
-  core.enter(Channel::control, nullptr, "publish");
+void BlockingCore::publish_counter(std::atomic<uint64_t>& counter, uint64_t value) {
+  enter(Channel::control, nullptr, "publish");
   counter.exchange(value, std::memory_order_seq_cst);
-  core.team().wake_peers();
-  core.team().member().wake(core.team().member().rank());
+  team().wake_peers();
+  team().member().wake(team().member().rank());
 }
 
-void shut_down(Core& core, Deadline deadline) {
-  core.enter(Channel::control, nullptr, "shutdown");
-  LeaveWait wait(core);
+void BlockingCore::shut_down(Deadline deadline) {
+  enter(Channel::control, nullptr, "shutdown");
+  LeaveWait wait(*this);
   try {
-    block(core, wait, deadline);
+    block(*this, wait, deadline);
   } catch (const Error& error) {
     if (error.code() != Code::not_ready) throw;
     const std::string why =
-        text(core.team().label(), ".shutdown: ", ranks_text(wait.missing()), " did not come in time");
-    const std::lock_guard lock(core.mutex());
-    core.failure().break_with(core.team().shaped(Error(Code::timeout, why), "shutdown", -1), true);
+        text(team().label(), ".shutdown: ", ranks_text(wait.missing()), " did not come in time");
+    const std::lock_guard lock(mutex());
+    failure().break_with(team().shaped(Error(Code::timeout, why), "shutdown", -1), true);
   }
-  core.set_shut_down();
+  set_shut_down();
 }
 
 }  // namespace gangway::host

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "gang/rendezvous/hmac.h"
-#include "gang/rendezvous/tcp_store.h"
+#include "gang/rendezvous/tcp_store_options.h"
 
 namespace gangway {
 

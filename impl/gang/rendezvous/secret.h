@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/deadline.h"
-#include "gang/rendezvous/tcp_store.h"
+#include "gang/rendezvous/tcp_store_options.h"
 
 namespace gangway {
 

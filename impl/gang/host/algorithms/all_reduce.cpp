@@ -4,8 +4,10 @@
 // output. Rounds (a tensor lies outside of the arena): each rank folds one part of each chunk into its staging area, then
 // the receivers fetch the parts. Of two ranks each could as well fold whole chunks, which saves the second meeting, but
 // a rank then reads and writes a quarter more.
-#include "gang/host/folding.h"
-#include "gang/host/reasons.h"
+#include "gang/host/algorithms/folding.h"
+#include "gang/host/algorithms/rounds.h"
+#include "gang/host/algorithms/table.h"
+#include "gang/host/call/reasons.h"
 
 namespace gangway::host {
 namespace {

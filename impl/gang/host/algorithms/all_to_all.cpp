@@ -1,7 +1,8 @@
 // all_to_all: each rank copies its part of every input. With counts per rank only the sender knows where its parts
 // begin, so a table of their offsets goes with the call.
-#include "gang/host/algorithm.h"
-#include "gang/host/reasons.h"
+#include "gang/host/algorithms/moves.h"
+#include "gang/host/algorithms/table.h"
+#include "gang/host/call/reasons.h"
 
 namespace gangway::host {
 namespace {

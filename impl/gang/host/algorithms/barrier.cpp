@@ -1,5 +1,5 @@
 // barrier: over when all have arrived.
-#include "gang/host/algorithm.h"
+#include "gang/host/algorithms/table.h"
 
 namespace gangway::host {
 

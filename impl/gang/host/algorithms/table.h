@@ -1,0 +1,14 @@
+// The table of collectives: the algorithm of each.
+#pragma once
+
+#include "gang/host/call/algorithm.h"
+
+namespace gangway::host {
+
+const Algorithm& algorithm_of(CollectiveOp op);
+
+// Each is defined in the file of its name.
+extern const Algorithm kBarrier, kAllReduce, kReduce, kReduceScatter, kAllGather, kGather, kBroadcast,
+    kScatter, kAllToAll, kSend, kRecv;
+
+}  // namespace gangway::host

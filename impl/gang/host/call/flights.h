@@ -1,0 +1,44 @@
+// The ring of an engine's last calls: what began when, and whether it has ended. Stamps are of the cycle counter, one or
+// two for each call.
+//
+// Thread rule: under the core's mutex.
+#pragma once
+
+#include <vector>
+
+#include "gang/engine.h"
+#include "gang/host/call/op.h"
+
+namespace gangway::host {
+
+class Flights {
+ public:
+  Flights();
+  void begin(Op& op, size_t bytes);
+  void end(const Op& op) noexcept;
+  // The same for a call that ended `at_once`: where it is small, its one stamp says enough.
+  void end_met(const Op& op, bool at_once) noexcept;
+  int64_t begun_ns(const Op& op) const;  // of the clock that the ranks of a host share
+
+  // Numbers of the calls that are kept: [first, count).
+  uint64_t first() const;
+  uint64_t count() const { return count_; }
+  // `state` is "done", or empty if the call has not ended. All entries of a report share a scale, or an end could lie
+  // before its start.
+  FlightEntry entry(uint64_t number, double ns_per_tick) const;
+  double ns_per_tick() const;
+
+ private:
+  struct Flight {
+    uint64_t sequence = 0, bytes = 0, start = 0, end = 0;
+    Channel channel = Channel::user;
+    CollectiveOp op = CollectiveOp::barrier;
+  };
+
+  std::vector<Flight> ring_;
+  uint64_t count_ = 0;
+  const int64_t born_ns_;
+  const uint64_t born_ticks_;
+};
+
+}  // namespace gangway::host
