@@ -8,8 +8,8 @@
 
 #include "train/five_steps.h"
 
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "gpu_emulation/emulator.h"
 #include "gpu_emulation/ranks.h"
 #include "train/rig.h"

@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "checkpoint/model_io.h"
-#include "gang/host_mix.h"
-#include "gang/outlive.h"
+#include "gang/host/mix.h"
+#include "gang/host/outlive.h"
 #include "train/rig.h"
 
 namespace gangway::test {

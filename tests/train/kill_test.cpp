@@ -3,8 +3,8 @@
 #include <cstring>
 #include <map>
 
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "train/rig.h"
 
 namespace gangway::test {

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <map>
 
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "nn/small_llama.h"
 #include "train/pipeline.h"
 #include "train/rig.h"

@@ -2,7 +2,7 @@
 // crash.
 #include <set>
 
-#include "gang/host_threads.h"
+#include "gang/host/threads.h"
 #include "gang/rank_want.h"
 #include "train/rig.h"
 

@@ -1,6 +1,6 @@
 // What is left of ranks that attend together when one of them dies.
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "parallel/context/dense.h"
 
 namespace gangway::test {

@@ -1,8 +1,8 @@
 // What is left of ranks that share layers when one of them dies, or computes something else.
 #include <cstring>
 
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "parallel/tensor/styled_trees.h"
 
 namespace gangway::test {
