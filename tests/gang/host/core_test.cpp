@@ -56,13 +56,13 @@ TEST(HostCore, BothMappingsAreLeftOutAlsoWhereTheyWereEmptiedOrSplit) {
     mprotect(page, 4096, PROT_READ);
     std::vector<float> x(10);
     sum(joined, x);
-    report.number[0] =
+    report.values[0] =
         left_out([](const Mapping& m) { return m.name.find("memfd:gangway ") != std::string::npos; });
     joined.engine->shutdown(Deadline::after_ms(60'000));
   });
   ranks.expect_all_well();
   for (const int r : {0, 1})
-    EXPECT_GE(ranks.report(r).number[0], 4) << "read-only, and three parts of the other";
+    EXPECT_GE(ranks.report(r).values[0], 4) << "read-only, and three parts of the other";
 }
 
 TEST(HostCore, TheArenaOfThreadsIsLeftOut) {
@@ -91,19 +91,19 @@ TEST(HostCore, ACrashIsToldWhileItsCoreFileIsWrittenAndTheFileHoldsNoArena) {
       all.rlim_cur = RLIM_INFINITY;
       setrlimit(RLIMIT_CORE, &all);
       if (chdir(scratch.path().c_str()) != 0) fail_system(Code::io, "chdir", errno);
-      report.number[0] = now_ns();
+      report.at_ns = now_ns();
       abort();
     }
     until_failure(report, [&] { sum(joined, x); });
-    stay(report);
+    stay_until_released(report);
   });
-  let_go_when_told(ranks, {0, 2});
+  release_after_failures(ranks, {0, 2});
   ranks.join();
   for (const int r : {0, 2}) {
-    EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(r).text;
-    EXPECT_EQ(ranks.report(r).number[2], 1) << ranks.report(r).text;
+    EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::peer_lost)) << ranks.report(r).text;
+    EXPECT_EQ(ranks.report(r).peer, 1) << ranks.report(r).text;
     EXPECT_NE(std::strstr(ranks.report(r).text, "killed by signal 6"), nullptr) << ranks.report(r).text;
-    const double ms = static_cast<double>(ranks.report(r).number[0] - ranks.report(1).number[0]) / 1e6;
+    const double ms = static_cast<double>(ranks.report(r).at_ns - ranks.report(1).at_ns) / 1e6;
     std::printf("rank %d told after %.1f ms\n", r, ms);
     EXPECT_LT(ms, 1000) << "a busy machine takes longer, but not as long as the arena's pages";
   }

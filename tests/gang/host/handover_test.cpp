@@ -20,6 +20,8 @@
 namespace gangway::test {
 namespace {
 
+constexpr size_t kErrno = 0;  // place in Report::values
+
 EngineOptions options_of(int rank, int size) {
   EngineOptions options = small_arena();
   options.rank = rank;
@@ -89,7 +91,7 @@ TEST(Handover, StrangersGetNothingAndTheDeadlineHolds) {
     try {
       make_engine(engine_row("host"), new_rank(), options, store);
     } catch (const Error& error) {
-      report.number[0] = static_cast<int64_t>(error.code());
+      report.code = static_cast<int64_t>(error.code());
       report.say(error.message());
     }
   });
@@ -107,7 +109,7 @@ TEST(Handover, StrangersGetNothingAndTheDeadlineHolds) {
   }
   ranks.report(1).stage = 1;
   ranks.expect_all_well();
-  EXPECT_EQ(ranks.report(0).number[0], static_cast<int64_t>(Code::timeout));
+  EXPECT_EQ(ranks.report(0).code, static_cast<int64_t>(Code::timeout));
   EXPECT_STREQ(ranks.report(0).text, "host engine: 1 of 2 ranks did not come for the shared memory");
 }
 
@@ -115,20 +117,20 @@ TEST(Handover, StrangersGetNothingAndTheDeadlineHolds) {
 TEST(Handover, RanksOfSeveralHostsAreRefusedOnEachWithAText) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     if (r == 1 && unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
-      report.number[1] = errno;
+      report.values[kErrno] = errno;
     try {
       meet(r, 2, store);
     } catch (const Error& error) {
-      report.number[0] = static_cast<int64_t>(error.code());
+      report.code = static_cast<int64_t>(error.code());
       report.say(error.message());
     }
   });
   ranks.expect_all_well();
-  if (ranks.report(1).number[1] != 0)
+  if (ranks.report(1).values[kErrno] != 0)
     GTEST_SKIP() << "no network namespace can be made here: "
-                 << std::strerror(static_cast<int>(ranks.report(1).number[1]));
+                 << std::strerror(static_cast<int>(ranks.report(1).values[kErrno]));
   for (const int r : {0, 1}) {
-    EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::not_supported));
+    EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::not_supported));
     EXPECT_NE(std::strstr(ranks.report(r).text,
                           "the ranks are on several hosts (or network namespaces), which share "
                           "no memory; choose the engine mpi"),
@@ -178,8 +180,8 @@ TEST(Handover, ARankThatGivesUpTellsTheOthersWhy) {
       make_engine(engine_row("host"), new_rank(), options_of(r, r == 1 ? 4 : 3),
                   r == 2 ? std::make_shared<WaitingStore>(store) : store);
     } catch (const Error& error) {
-      report.number[0] = static_cast<int64_t>(error.code());
-      report.number[1] = error.peer;
+      report.code = static_cast<int64_t>(error.code());
+      report.peer = error.peer;
       report.say(error.message());
     }
   });
@@ -187,8 +189,8 @@ TEST(Handover, ARankThatGivesUpTellsTheOthersWhy) {
   const std::string why = "host engine: rank 1 says 4 ranks, rank 0 says 3";
   EXPECT_EQ(ranks.report(1).text, why);
   for (const int r : {0, 2}) {
-    EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::aborted));
-    EXPECT_EQ(ranks.report(r).number[1], 1);
+    EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::aborted));
+    EXPECT_EQ(ranks.report(r).peer, 1);
     EXPECT_EQ(ranks.report(r).text, "host engine: rank 1 gave up while the gang was made: " + why);
   }
 }
@@ -226,8 +228,8 @@ TEST(Handover, ARankThatIsKilledBeforeItHasTheMemoryIsNamedAtOnce) {
       try {
         make_engine(engine_row("host"), new_rank(), options_of(r, 3), own);
       } catch (const Error& error) {
-        report.number[0] = static_cast<int64_t>(error.code());
-        report.number[1] = error.peer;
+        report.code = static_cast<int64_t>(error.code());
+        report.peer = error.peer;
         report.say(error.message());
       }
     });
@@ -235,8 +237,8 @@ TEST(Handover, ARankThatIsKilledBeforeItHasTheMemoryIsNamedAtOnce) {
     for (int r = 0; r < 3; ++r) {
       if (r == victim) continue;
       EXPECT_TRUE(ranks.ended_well(r));
-      EXPECT_EQ(ranks.report(r).number[0], static_cast<int64_t>(Code::peer_lost));
-      EXPECT_EQ(ranks.report(r).number[1], victim);
+      EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::peer_lost));
+      EXPECT_EQ(ranks.report(r).peer, victim);
       EXPECT_EQ(ranks.report(r).text, text("host engine: rank ", victim, " (pid ", ranks.pid(victim),
                                            ") died while the gang was made"));
     }
@@ -298,13 +300,13 @@ TEST(Handover, RankZeroThatCannotListenTellsTheOthersWhy) {
     try {
       make_engine(engine_row("host"), new_rank(), options, std::make_shared<WaitingStore>(store));
     } catch (const Error& error) {
-      report.number[0] = static_cast<int64_t>(error.code());
+      report.code = static_cast<int64_t>(error.code());
       report.say(error.message());
     }
   });
   ranks.expect_all_well();
-  EXPECT_NE(ranks.report(0).number[0], 0);
-  EXPECT_EQ(ranks.report(1).number[0], static_cast<int64_t>(Code::aborted));
+  EXPECT_NE(ranks.report(0).code, 0);
+  EXPECT_EQ(ranks.report(1).code, static_cast<int64_t>(Code::aborted));
   EXPECT_EQ(ranks.report(1).text,
             text("host engine: rank 0 gave up while the gang was made: ", ranks.report(0).text));
 }

@@ -39,31 +39,31 @@ inline int64_t now_ns() {
   return t.tv_sec * 1'000'000'000LL + t.tv_nsec;
 }
 
-// Runs calls until one fails; the time of the failure and its text go into the report, `told` last.
+// Runs calls until one fails; the failure goes into the report, `has_failed` last.
 template <typename Call>
 void until_failure(Report& report, Call&& call) {
   try {
     for (;;) call();
   } catch (const Error& error) {
-    report.number[0] = now_ns();
-    report.number[1] = static_cast<int64_t>(error.code());
-    report.number[2] = error.peer;
+    report.at_ns = now_ns();
+    report.code = static_cast<int64_t>(error.code());
+    report.peer = error.peer;
     report.say(error.message());
-    report.number[15] = 1;  // told
+    report.has_failed = 1;
   }
 }
 
-// Survivors stay until all have told what they saw: one that has ended is alive no more for the others.
-inline void stay(Report& report) {
-  while (report.number[14] == 0) usleep(500);
+// Survivors stay until all have reported what they saw: a rank that has ended would be lost for the others.
+inline void stay_until_released(Report& report) {
+  while (report.may_end == 0) usleep(500);
 }
-inline void wait_until_told(Processes& ranks, const std::vector<int>& survivors) {
+inline void wait_for_failures(Processes& ranks, const std::vector<int>& survivors) {
   for (const int r : survivors)
-    ranks.wait_until(r, [](const Report& report) { return report.number[15] != 0; });
+    ranks.wait_until(r, [](const Report& report) { return report.has_failed != 0; });
 }
-inline void let_go_when_told(Processes& ranks, const std::vector<int>& survivors) {
-  wait_until_told(ranks, survivors);
-  for (const int r : survivors) ranks.report(r).number[14] = 1;
+inline void release_after_failures(Processes& ranks, const std::vector<int>& survivors) {
+  wait_for_failures(ranks, survivors);
+  for (const int r : survivors) ranks.report(r).may_end = 1;
 }
 
 }  // namespace gangway::test

@@ -12,6 +12,9 @@
 namespace gangway::test {
 namespace {
 
+// Places in Report::values.
+enum { kIsMade, kCallsBefore, kCallsAfter, kPairWorks, kSumAfterShrink, kCodeOfPair };
+
 // What the victim does in which call when it dies is left to chance. GANGWAY_TEST_KILLS says how many die.
 TEST(HostKill, KillsAtRandomPointsNameTheRightRank) {
   const char* const wanted = std::getenv("GANGWAY_TEST_KILLS");
@@ -27,14 +30,14 @@ TEST(HostKill, KillsAtRandomPointsNameTheRightRank) {
     Processes ranks(size, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
       Joined joined(r, size, store);
       HostMix mix(*joined.engine, *joined.rank, round);
-      report.number[4] = 1;  // the gang is made here, too
+      report.values[kIsMade] = 1;
       until_failure(report, [&] {
         mix.next();
         ++report.stage;
       });
     });
     for (int r = 0; r < size; ++r)
-      ranks.wait_until(r, [](const Report& report) { return report.number[4] != 0; });
+      ranks.wait_until(r, [](const Report& report) { return report.values[kIsMade] != 0; });
     ranks.wait_for_stage(victim, before);
     usleep(static_cast<useconds_t>(later_us));
     const int64_t killed = now_ns();
@@ -44,11 +47,11 @@ TEST(HostKill, KillsAtRandomPointsNameTheRightRank) {
       if (r == victim) continue;
       Report& report = ranks.report(r);
       ASSERT_TRUE(ranks.ended_well(r)) << "round " << round << " rank " << r << ": " << report.text;
-      ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
-      ASSERT_EQ(report.number[2], victim) << report.text;
+      ASSERT_EQ(report.code, static_cast<int64_t>(Code::peer_lost)) << report.text;
+      ASSERT_EQ(report.peer, victim) << report.text;
       ASSERT_NE(std::strstr(report.text, text("rank ", victim, " (host ").c_str()), nullptr) << report.text;
       ASSERT_EQ(std::strncmp(report.text, "gang.", 5), 0) << "no call is named: " << report.text;
-      took.push_back(static_cast<double>(report.number[0] - killed) / 1e6);
+      took.push_back(static_cast<double>(report.at_ns - killed) / 1e6);
       ++calls[std::string(report.text).substr(0, std::strcspn(report.text, " "))];
     }
   }
@@ -65,13 +68,13 @@ TEST(HostKill, ARankThatExitsWithoutShutdownIsReported) {
     sum(joined, x);
     if (r == 2) _exit(7);
     until_failure(report, [&] { sum(joined, x); });
-    stay(report);
+    stay_until_released(report);
   });
-  let_go_when_told(ranks, {0, 1});
+  release_after_failures(ranks, {0, 1});
   ranks.join();
   for (const int r : {0, 1}) {
-    EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::peer_lost));
-    EXPECT_EQ(ranks.report(r).number[2], 2);
+    EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::peer_lost));
+    EXPECT_EQ(ranks.report(r).peer, 2);
     EXPECT_NE(std::strstr(ranks.report(r).text, "gang.all_reduce #1: rank 2 (host "), nullptr)
         << ranks.report(r).text;
     EXPECT_NE(std::strstr(ranks.report(r).text, "left without shutdown"), nullptr) << ranks.report(r).text;
@@ -91,18 +94,18 @@ TEST(HostKill, AComputingSurvivorHearsOfItAtItsNextCallWhichDoesNotStart) {
     if (r == 1)
       for (;;) pause();
     while (!other->error()) usleep(500);  // the loss is on the arena now; the other engine has not looked
-    report.number[3] = static_cast<int64_t>(joined.engine->traffic().calls);
+    report.values[kCallsBefore] = static_cast<int64_t>(joined.engine->traffic().calls);
     until_failure(report, [&] { sum(joined, x); });
-    report.number[4] = static_cast<int64_t>(joined.engine->traffic().calls);
+    report.values[kCallsAfter] = static_cast<int64_t>(joined.engine->traffic().calls);
   });
   for (const int r : {0, 1}) ranks.wait_for_stage(r, 1);
   ranks.kill(1, SIGKILL);
   ranks.join();
   Report& report = ranks.report(0);
-  EXPECT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
+  EXPECT_EQ(report.code, static_cast<int64_t>(Code::peer_lost)) << report.text;
   EXPECT_NE(std::strstr(report.text, "gang.all_reduce #1: rank 1 (host "), nullptr) << report.text;
   EXPECT_NE(std::strstr(report.text, "killed by signal 9; rank 0 is alive"), nullptr) << report.text;
-  EXPECT_EQ(report.number[4], report.number[3]);
+  EXPECT_EQ(report.values[kCallsAfter], report.values[kCallsBefore]);
 }
 
 TEST(HostKill, AStoppedRankIsLostByTheLivenessLimit) {
@@ -116,16 +119,15 @@ TEST(HostKill, AStoppedRankIsLostByTheLivenessLimit) {
       sum(joined, x);
       report.stage = ++i;
     });
-    stay(report);
+    stay_until_released(report);
   });
   ranks.wait_for_stage(1, 10);
   usleep(400'000);  // more than the limit: who lives is not lost
   ranks.kill(1, SIGSTOP);
-  let_go_when_told(ranks, {0, 2});
+  release_after_failures(ranks, {0, 2});
   for (const int r : {0, 2}) {
-    EXPECT_EQ(ranks.report(r).number[2], 1) << ranks.report(r).text;
-    EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::peer_lost))
-        << "not by the gang's deadline";
+    EXPECT_EQ(ranks.report(r).peer, 1) << ranks.report(r).text;
+    EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::peer_lost)) << "not by the gang's deadline";
     EXPECT_NE(std::strstr(ranks.report(r).text, "no heartbeat for 300 ms; ranks 0, 2 are alive"), nullptr)
         << ranks.report(r).text;
   }
@@ -138,7 +140,7 @@ TEST(HostKill, ARankThatWasStoppedPastItsDeadlineSeesThatAllCame) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 2, store);
     report.stage = 1;
-    if (r == 1) stay(report);
+    if (r == 1) stay_until_released(report);
     joined.engine->shutdown(Deadline::after_ms(r == 0 ? 1000 : 60'000));
     EXPECT_FALSE(joined.engine->error().has_value()) << joined.engine->error()->message();
     report.stage = 2;
@@ -146,7 +148,7 @@ TEST(HostKill, ARankThatWasStoppedPastItsDeadlineSeesThatAllCame) {
   ranks.wait_for_stage(0, 1);
   usleep(200'000);  // it sleeps in its shutdown
   ranks.kill(0, SIGSTOP);
-  ranks.report(1).number[14] = 1;
+  ranks.report(1).may_end = 1;
   ranks.wait_for_stage(1, 2);
   usleep(1'000'000);
   ranks.kill(0, SIGCONT);
@@ -172,15 +174,15 @@ TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
     if (r < 2) {  // the pair of the living works on
       x.assign(10, 1);
       sum(pair, x);
-      report.number[4] = x[0] == 2;
+      report.values[kPairWorks] = x[0] == 2;
       std::vector<int> rest{0, 1, 2};
       Joined less = joined;
       less.engine = joined.engine->shrink(rest);
       x.assign(10, 1);
       sum(less, x);
-      report.number[5] = static_cast<int64_t>(x[0]);
+      report.values[kSumAfterShrink] = static_cast<int64_t>(x[0]);
     } else {
-      report.number[6] = static_cast<int64_t>(mine->error()->code());
+      report.values[kCodeOfPair] = static_cast<int64_t>(mine->error()->code());
       // The root may have been whole for this rank so far.
       try {
         sum(joined, x);
@@ -191,7 +193,7 @@ TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
       less.engine = joined.engine->shrink(rest);
       x.assign(10, 1);
       sum(less, x);
-      report.number[5] = static_cast<int64_t>(x[0]);
+      report.values[kSumAfterShrink] = static_cast<int64_t>(x[0]);
     }
   });
   for (const int r : {2, 3}) ranks.wait_for_stage(r, 1);
@@ -199,11 +201,11 @@ TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
   ranks.join();
   for (const int r : {0, 1, 2}) {
     EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
-    EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(r).text;
-    EXPECT_EQ(ranks.report(r).number[5], 3) << r;
+    EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::peer_lost)) << ranks.report(r).text;
+    EXPECT_EQ(ranks.report(r).values[kSumAfterShrink], 3) << r;
   }
-  EXPECT_EQ(ranks.report(0).number[4], 1);
-  EXPECT_EQ(ranks.report(2).number[6], static_cast<int64_t>(Code::peer_lost));
+  EXPECT_EQ(ranks.report(0).values[kPairWorks], 1);
+  EXPECT_EQ(ranks.report(2).values[kCodeOfPair], static_cast<int64_t>(Code::peer_lost));
 }
 
 TEST(HostKill, ASharedRegionIsFreedWhenTheLivingHaveLetGoOfIt) {

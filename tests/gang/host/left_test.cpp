@@ -19,15 +19,15 @@ Collective broadcast_of_rank_1(float* x) {
 // Of a child: it has come to `stage`, and waits for its turn to go on.
 void come(Report& report, int stage) {
   report.stage = stage;
-  while (report.number[13] < stage) usleep(500);
+  while (report.turn < stage) usleep(500);
 }
-void let_go_on(Processes& ranks, int r) { ranks.report(r).number[13] = ranks.report(r).stage.load(); }
+void let_go_on(Processes& ranks, int r) { ranks.report(r).turn = ranks.report(r).stage.load(); }
 
 void expect_lost(Processes& ranks, int r, int lost, const std::string& begin, const std::string& end) {
   Report& report = ranks.report(r);
   EXPECT_TRUE(ranks.ended_well(r)) << report.text;
-  EXPECT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
-  EXPECT_EQ(report.number[2], lost) << report.text;
+  EXPECT_EQ(report.code, static_cast<int64_t>(Code::peer_lost)) << report.text;
+  EXPECT_EQ(report.peer, lost) << report.text;
   EXPECT_EQ(std::string(report.text).find(begin), 0u) << report.text;
   EXPECT_NE(std::string(report.text).find(end), std::string::npos) << report.text;
 }
@@ -51,7 +51,7 @@ TEST(HostLeft, AThirdRankHearsWhoWasLostNotWhoGaveUp) {
       }
       if (r == 1) until_failure(report, [&] { now(*joined.engine, c, joined.stream()); });
       if (r == 0) until_failure(report, [&] { begun->wait_input(Deadline::never()); });
-      stay(report);
+      stay_until_released(report);
     });
     for (const int r : {0, 1, 2}) ranks.wait_for_stage(r, 1);
     if (killed) {
@@ -62,9 +62,9 @@ TEST(HostLeft, AThirdRankHearsWhoWasLostNotWhoGaveUp) {
     }
     for (const int r : {1, 0}) {
       let_go_on(ranks, r);
-      wait_until_told(ranks, {r});
+      wait_for_failures(ranks, {r});
     }
-    for (const int r : {0, 1, 2}) ranks.report(r).number[14] = 1;
+    for (const int r : {0, 1, 2}) ranks.report(r).may_end = 1;
     for (const int r : {0, 1})
       expect_lost(ranks, r, 2, "gang.broadcast #1: rank 2 (host ",
                   killed ? "killed by signal 9; ranks 0, 1 are alive"
@@ -89,14 +89,14 @@ TEST(HostLeft, ARankThatWaitsForOneThatBrokeHearsWhy) {
     c.out = x.data();
     c.count = 1;
     if (r == 0) until_failure(report, [&] { now(*joined.engine, c, joined.stream()); });
-    stay(report);
+    stay_until_released(report);
   });
   for (const int r : {0, 1, 2}) ranks.wait_for_stage(r, 1);
   let_go_on(ranks, 2);
   ranks.wait_for_stage(2, 2);
   for (const int r : {0, 1}) let_go_on(ranks, r);
-  for (const int r : {0, 1}) wait_until_told(ranks, {r});
-  for (const int r : {0, 1, 2}) ranks.report(r).number[14] = 1;
+  for (const int r : {0, 1}) wait_for_failures(ranks, {r});
+  for (const int r : {0, 1, 2}) ranks.report(r).may_end = 1;
   expect_lost(ranks, 0, 2, "gang.recv #0: rank 2 (host ", "left without shutdown; ranks 0, 1 are alive");
   expect_lost(ranks, 1, 2, "gang.all_reduce #1: rank 2 (host ",
               "left without shutdown; ranks 0, 1 are alive");
@@ -117,14 +117,14 @@ TEST(HostLeft, ARankThatLetsGoInMidCallIsLost) {
     } else {
       until_failure(report, [&] { now(*joined.engine, c, joined.stream()); });
     }
-    stay(report);
+    stay_until_released(report);
   });
   for (const int r : {0, 1}) ranks.wait_for_stage(r, 1);
   let_go_on(ranks, 1);
   ranks.wait_for_stage(1, 2);
   let_go_on(ranks, 0);
-  wait_until_told(ranks, {0});
-  for (const int r : {0, 1}) ranks.report(r).number[14] = 1;
+  wait_for_failures(ranks, {0});
+  for (const int r : {0, 1}) ranks.report(r).may_end = 1;
   expect_lost(ranks, 0, 1, "gang.broadcast #1: rank 1 (host ", "left without shutdown; rank 0 is alive");
 }
 
@@ -136,13 +136,13 @@ TEST(HostLeft, ARankThatLeavesAsSoonAsTheGangIsMadeSpoilsNoStart) {
       if (r == 2) return;
       std::vector<float> x(1, 1);
       until_failure(report, [&] { sum(joined, x); });
-      stay(report);
+      stay_until_released(report);
     });
-    let_go_when_told(ranks, {0, 1});
+    release_after_failures(ranks, {0, 1});
     ranks.expect_all_well();
     for (const int r : {0, 1}) {
-      EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(r).text;
-      EXPECT_EQ(ranks.report(r).number[2], 2) << ranks.report(r).text;
+      EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::peer_lost)) << ranks.report(r).text;
+      EXPECT_EQ(ranks.report(r).peer, 2) << ranks.report(r).text;
     }
   }
 }

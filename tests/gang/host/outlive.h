@@ -21,7 +21,7 @@ inline std::vector<int> outlive(Joined& joined, size_t last, Report& report) {
       sum(joined, x);
       if (x[0] != static_cast<float>(members.size()))
         fail(Code::internal, "a sum of ", members.size(), " is ", x[0]);
-      report.number[0] = now_ns();
+      report.at_ns = now_ns();
       ++report.stage;
       if (members.size() == last) return members;
       continue;

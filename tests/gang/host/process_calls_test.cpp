@@ -47,12 +47,12 @@ TEST(HostProcesses, DifferentCallsAreAMismatchOnEveryRankWithOneText) {
       now(*joined.engine, barrier, joined.stream());  // the gang is made on all
       // A rank that needed nobody may be through with its call; it hears of the difference in the next one.
       until_failure(report, [&] { now(*joined.engine, std::exchange(c, barrier), joined.stream()); });
-      stay(report);
+      stay_until_released(report);
     });
-    let_go_when_told(ranks, {0, 1, 2});
+    release_after_failures(ranks, {0, 1, 2});
     ranks.expect_all_well();
     for (int r = 0; r < 3; ++r) {
-      EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::mismatch)) << difference.what;
+      EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::mismatch)) << difference.what;
       EXPECT_STREQ(ranks.report(r).text, ranks.report(0).text) << difference.what;
       EXPECT_NE(std::string(ranks.report(r).text).find("different collectives"), std::string::npos)
           << difference.what << ": " << ranks.report(r).text;

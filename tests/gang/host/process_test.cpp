@@ -108,13 +108,13 @@ TEST(HostFork, EveryCallInAForkedChildIsRefused) {
     }
     int status = 0;
     waitpid(child, &status, 0);
-    report.number[0] = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    report.values[0] = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     sum(joined, x);
     joined.engine->shutdown(Deadline::never());
   });
   ranks.expect_all_well();
-  EXPECT_EQ(ranks.report(0).number[0], 42);
-  EXPECT_EQ(ranks.report(1).number[0], 42);
+  EXPECT_EQ(ranks.report(0).values[0], 42);
+  EXPECT_EQ(ranks.report(1).values[0], 42);
 }
 
 }  // namespace

@@ -170,12 +170,12 @@ std::pair<Code, std::string> alone_after(bool with_failure, int tries = 1) {
   Processes ranks(1, [&](int, const std::shared_ptr<Store>&, Report& report) {
     for (int i = 0; i < tries; ++i) {
       const Error error = error_of([&] { engine_of(new_rank(), 1, make_file_store(folder), 300); });
-      report.number[0] = static_cast<int64_t>(error.code());
+      report.code = static_cast<int64_t>(error.code());
       report.say(error.message());
     }
   });
   ranks.expect_all_well();
-  return {static_cast<Code>(ranks.report(0).number[0].load()), ranks.report(0).text};
+  return {static_cast<Code>(ranks.report(0).code.load()), ranks.report(0).text};
 }
 
 TEST(Restart, WithoutANewRankZeroTheTextNamesTheDeadProcessAndSaysWhatToDo) {

@@ -31,6 +31,7 @@ void set_trap(void* at, Report& report) {
 }
 
 constexpr size_t kCount = 300'000;
+enum { kIntact, kMembers, kPassedOver, kSum };  // places in Report::values
 
 struct Stopped {
   Joined joined;
@@ -70,21 +71,21 @@ TEST(HostShrink, AStoppedRankWritesNothingIntoSurvivorsMemoryAfterIt) {
       const auto less = rank.joined.engine->shrink(rest);
       std::fill_n(rank.data(), kCount, 7.0f);
       report.stage = 3;  // its memory is its own
-      stay(report);
-      report.number[4] = std::count(rank.data(), rank.data() + kCount, 7.0f);
+      stay_until_released(report);
+      report.values[kIntact] = std::count(rank.data(), rank.data() + kCount, 7.0f);
     }
   });
   ranks.wait_for_stage(1, 2);
-  wait_until_told(ranks, {0, 2});
+  wait_for_failures(ranks, {0, 2});
   // Whether they wait for it in shrink or have gone on: now it goes on.
   for (int i = 0; i < 200 && (ranks.report(0).stage != 3 || ranks.report(2).stage != 3); ++i) usleep(1000);
   ranks.kill(1, SIGCONT);
-  wait_until_told(ranks, {1});
+  wait_for_failures(ranks, {1});
   for (const int r : {0, 2}) ranks.wait_for_stage(r, 3);
-  for (const int r : {0, 2}) ranks.report(r).number[14] = 1;
+  for (const int r : {0, 2}) ranks.report(r).may_end = 1;
   ranks.expect_all_well();
-  EXPECT_EQ(ranks.report(1).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(1).text;
-  for (const int r : {0, 2}) EXPECT_EQ(ranks.report(r).number[4], int64_t{kCount}) << "rank " << r;
+  EXPECT_EQ(ranks.report(1).code, static_cast<int64_t>(Code::peer_lost)) << ranks.report(1).text;
+  for (const int r : {0, 2}) EXPECT_EQ(ranks.report(r).values[kIntact], int64_t{kCount}) << "rank " << r;
 }
 
 TEST(HostShrink, ARankThatStaysStoppedInAMoveIsNamedByTheDeadlineUntilItDies) {
@@ -94,20 +95,20 @@ TEST(HostShrink, ARankThatStaysStoppedInAMoveIsNamedByTheDeadlineUntilItDies) {
     Stopped rank(r, store, options);
     if (r == 1) set_trap(rank.data() + kCount / 2, report);
     until_failure(report, [&] { rank.sum(); });
-    report.number[15] = 0;
+    report.has_failed = 0;
     std::vector<int> rest{0, 2};
     until_failure(report, [&] { rank.joined.engine->shrink(rest); });
-    stay(report);
+    stay_until_released(report);
     rank.joined.engine->shrink(rest);
   });
   ranks.wait_for_stage(1, 2);
-  wait_until_told(ranks, {0, 2});
+  wait_for_failures(ranks, {0, 2});
   ranks.kill(1, SIGKILL);
-  for (const int r : {0, 2}) ranks.report(r).number[14] = 1;
+  for (const int r : {0, 2}) ranks.report(r).may_end = 1;
   ranks.join();
   for (const int r : {0, 2}) {
     EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
-    EXPECT_EQ(ranks.report(r).number[1], static_cast<int64_t>(Code::timeout)) << ranks.report(r).text;
+    EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::timeout)) << ranks.report(r).text;
     EXPECT_NE(std::strstr(ranks.report(r).text,
                           text(", pid ", ranks.pid(1), ") is left out, but it lives").c_str()),
               nullptr)
@@ -132,7 +133,7 @@ TEST(HostShrink, DeathsWhileItRunsLeaveTheSurvivorsAgreed) {
     Processes ranks(kSize, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
       Joined joined(r, kSize, store, options);
       const std::vector<int> left = outlive(joined, kSize - victims.size(), report);
-      for (const int member : left) report.number[1] |= 1 << member;
+      for (const int member : left) report.values[kMembers] |= 1 << member;
       joined.engine->shutdown(Deadline::after_ms(20'000));
     });
     for (int r = 0; r < kSize; ++r) ranks.wait_for_stage(r, 1);
@@ -148,8 +149,8 @@ TEST(HostShrink, DeathsWhileItRunsLeaveTheSurvivorsAgreed) {
     for (int r = 0; r < kSize; ++r) {
       if (std::find(victims.begin(), victims.end(), r) != victims.end()) continue;
       ASSERT_TRUE(ranks.ended_well(r)) << "round " << round << " rank " << r << ": " << ranks.report(r).text;
-      ASSERT_EQ(ranks.report(r).number[1], left) << "round " << round << " rank " << r;
-      took.push_back(static_cast<double>(ranks.report(r).number[0] - killed) / 1e6);
+      ASSERT_EQ(ranks.report(r).values[kMembers], left) << "round " << round << " rank " << r;
+      took.push_back(static_cast<double>(ranks.report(r).at_ns - killed) / 1e6);
     }
   }
   std::sort(took.begin(), took.end());
@@ -167,24 +168,24 @@ TEST(HostShrink, ARankThatIsLostIsPassedOverInEachOnesList) {
     if (r == 1 || r == 3)
       for (;;) pause();
     until_failure(report, [&] { sum(joined, x); });
-    while (report.number[13] == 0) usleep(500);  // both are dead by then
+    while (report.turn == 0) usleep(500);  // both are dead by then
     // One knows of one death, the other of both.
     std::vector<int> rest = r == 0 ? std::vector<int>{3, 2, 0} : std::vector<int>{2, 0};
     joined.engine = joined.engine->shrink(rest);
-    report.number[3] = rest == std::vector<int>{2, 0};
+    report.values[kPassedOver] = rest == std::vector<int>{2, 0};
     x.assign(10, 1);
     sum(joined, x);
-    report.number[4] = static_cast<int64_t>(x[0]);
+    report.values[kSum] = static_cast<int64_t>(x[0]);
   });
   for (int r = 0; r < 4; ++r) ranks.wait_for_stage(r, 1);
   ranks.kill(1, SIGKILL);
-  wait_until_told(ranks, {0, 2});
+  wait_for_failures(ranks, {0, 2});
   ranks.kill(3, SIGKILL);
-  for (const int r : {0, 2}) ranks.report(r).number[13] = 1;
+  for (const int r : {0, 2}) ranks.report(r).turn = 1;
   for (const int r : {0, 2}) {
     EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
-    EXPECT_EQ(ranks.report(r).number[3], 1) << r;
-    EXPECT_EQ(ranks.report(r).number[4], 2) << r;
+    EXPECT_EQ(ranks.report(r).values[kPassedOver], 1) << r;
+    EXPECT_EQ(ranks.report(r).values[kSum], 2) << r;
   }
 }
 
