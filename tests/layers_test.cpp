@@ -57,7 +57,7 @@ const std::map<std::string, Names>& leaves() {
 const std::map<std::string, std::vector<Names>>& floors() {
   static const std::map<std::string, std::vector<Names>> table = {
       {"gang",
-       {{"call_log", "collective", "descriptor", "engine", "engine_options", "mpi_module", "naps", "rank",
+       {{"call_log", "collective", "descriptor", "engine", "engine_options", "mpi_module", "backoff", "rank",
          "read_only", "work"},
         {"local", "planes", "rendezvous"},
         {"host", "mpi", "nccl"},

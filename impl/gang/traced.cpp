@@ -44,7 +44,7 @@ class TracedWork final : public Work {
     return over;
   }
   void ended() {
-    if (!told_.exchange(true))
+    if (!recorded_.exchange(true))
       owner_->tracer().add(TraceRow::collective, "collective", name_, start_ns_, Tracer::now_ns(), detail_);
   }
 
@@ -52,7 +52,7 @@ class TracedWork final : public Work {
   const std::shared_ptr<Works> owner_;
   const std::string name_, detail_;
   const int64_t start_ns_;
-  std::atomic<bool> told_ = false;
+  std::atomic<bool> recorded_ = false;
 };
 
 void move_time(Gang& gang, CollectiveOp op, int peer, int64_t& time) {

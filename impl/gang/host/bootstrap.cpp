@@ -29,7 +29,7 @@ std::vector<int> all_ranks(int size) {
 void meet(Member& member, host::Handover& handover, Deadline deadline) {
   for (int r = 0; r < member.size(); ++r) {
     for (;;) {
-      const uint32_t bell = member.own().bell.load(std::memory_order_seq_cst);
+      const uint32_t doorbell = member.own().doorbell.load(std::memory_order_seq_cst);
       const host::RankSlot& slot = member.arena().rank(r);
       const auto state = static_cast<RankState>(slot.state.load(std::memory_order_acquire));
       if (state == RankState::alive || slot.has_met.load(std::memory_order_acquire) != 0) break;
@@ -40,7 +40,7 @@ void meet(Member& member, host::Handover& handover, Deadline deadline) {
         fail(Code::timeout, "host engine: rank ", r, " did not come while the gang was made");
       poll_interrupt();
       member.own().sleeping.fetch_add(1, std::memory_order_seq_cst);
-      member.nap(bell, 2'000'000);
+      member.sleep(doorbell, 2'000'000);
       member.own().sleeping.fetch_sub(1, std::memory_order_seq_cst);
     }
   }

@@ -15,14 +15,14 @@ namespace {
 constexpr int64_t kYieldNs = 20'000;
 
 // Gives the core away a few times under the mutex; the time counts as waited.
-class Yields {
+class BoundedYield {
  public:
-  explicit Yields(Works& owner) : owner_(owner) {}
-  ~Yields() {
+  explicit BoundedYield(Works& owner) : owner_(owner) {}
+  ~BoundedYield() {
     if (start_ != 0) owner_.add_wait(now_ns() - start_);
   }
-  Yields(const Yields&) = delete;
-  Yields& operator=(const Yields&) = delete;
+  BoundedYield(const BoundedYield&) = delete;
+  BoundedYield& operator=(const BoundedYield&) = delete;
 
   // False: for so long that an abort or a deadline must not wait any more.
   bool yield() {
@@ -55,7 +55,7 @@ Op* Calls::begin(Channel channel, const Collective& c) {
 
 void Calls::note_start(Op& op) {
   op.noted = true;
-  flights_.begin(op, std::max(op.in_bytes, out_count(op.c, team_.rank(), team_.size()) * op.item));
+  flight_recorder_.begin(op, std::max(op.in_bytes, out_count(op.c, team_.rank(), team_.size()) * op.item));
 }
 
 bool Calls::publish(Op& op) {
@@ -69,7 +69,7 @@ bool Calls::meet(Op* op, Works& owner) {
   note_start(*op);  // in the shadow of the peers' arrival
   if (!published || op->source == Source::direct || op->source == Source::staged) return false;
   team_.wake_announced();
-  Yields yields(owner);
+  BoundedYield yields(owner);
   const bool crowded = team_.member().crowded();
   Call one = call(*op);
   for (int i = 0; i < kTurns; ++i) {
@@ -83,7 +83,7 @@ bool Calls::meet(Op* op, Works& owner) {
     if (moves == kMoves) break;  // too long for one hold of the mutex
     if (!op->done || op->in_place_on_peers) continue;
     team_.wake_announced();
-    flights_.end_met(*op, i < kEager);
+    flight_recorder_.end_met(*op, i < kEager);
     lanes_.recycle(op);
     return true;
   }
@@ -151,7 +151,7 @@ bool Calls::end_what_has(Op& op) {
   const bool output_is_apart = op.c.async_input && !op.in_place_on_peers;
   if (!op.output_ready && (output_is_apart || !used || peers_done(one))) {
     op.output_ready = true;
-    flights_.end(op);
+    flight_recorder_.end(op);
     op.work->output_ended();
   }
   if (op.output_ready && !op.input_free && (!used || peers_done(one))) {
@@ -173,10 +173,10 @@ void Calls::fail(const Error& error) noexcept {
 }
 
 std::vector<FlightEntry> Calls::flight_record(const std::optional<Error>& error) const {
-  const double scale = flights_.ns_per_tick();
+  const double scale = flight_recorder_.ns_per_tick();
   std::vector<FlightEntry> entries;
-  for (uint64_t i = flights_.first(); i < flights_.count(); ++i) {
-    entries.push_back(flights_.entry(i, scale));
+  for (uint64_t i = flight_recorder_.first(); i < flight_recorder_.count(); ++i) {
+    entries.push_back(flight_recorder_.entry(i, scale));
     std::string& state = entries.back().state;
     if (!state.empty()) continue;
     state = error ? "failed: " + error->message() : "started";

@@ -7,7 +7,7 @@
 #include <atomic>
 
 #include "gang/host/call/algorithm.h"
-#include "gang/host/call/flights.h"
+#include "gang/host/call/flight_recorder.h"
 #include "gang/host/call/lanes.h"
 #include "gang/host/call/work.h"
 
@@ -44,7 +44,7 @@ class Calls {
 
   const Lanes& lanes() const { return lanes_; }
   Lanes& lanes() { return lanes_; }
-  const Flights& flights() const { return flights_; }
+  const FlightRecorder& flight_recorder() const { return flight_recorder_; }
   uint64_t sequence(Channel channel, const Collective& c) { return lanes_.of(channel, c).sequence; }
   uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }  // steps taken so far
   Traffic traffic() const { return traffic_; }
@@ -61,7 +61,7 @@ class Calls {
 
   Team& team_;
   Lanes lanes_;
-  Flights flights_;
+  FlightRecorder flight_recorder_;
   Traffic traffic_;
   std::atomic<uint64_t> moves_{0};
   int moves_left_ = 0;  // under this hold of the mutex

@@ -18,7 +18,7 @@ void Core::enter(Channel channel, const Collective* c, const char* call) {
   if (team_.member().forked())
     fail(Code::forked, team_.label(), ": rank ", team_.rank(),
          " was made before fork; a child of it has no gang");
-  team_.member().attend();
+  team_.member().register_thread();
   if (failure_.quiet()) {
     if (shut_down_) fail(Code::invalid_state, team_.label(), ": was shut down");
     return;
@@ -113,7 +113,7 @@ std::optional<Message> Core::probe(Channel channel, int peer) {
 
 bool Core::poll(HostWork& work, uint32_t states) {
   if (team_.member().forked()) return true;
-  team_.member().attend();
+  team_.member().register_thread();
   drive(work, states, 1);
   if (work.is_in(states) || failure_.check(&work, "")) return true;
   owner_->progress();
@@ -171,7 +171,7 @@ void Core::release() noexcept {
   {
     const std::lock_guard lock(mutex_);
     const bool busy = calls_.lanes().outstanding() > 0;
-    if (!shut_down_) failure_.leave(busy && works_.has_unended() ? Mark::fading : Mark::gone);
+    if (!shut_down_) failure_.leave(busy && works_.has_unended() ? Mark::draining : Mark::gone);
     if (calls_.lanes().outstanding() > 0 || !listed_) return;
     listed_ = false;
   }

@@ -86,7 +86,7 @@ bool still_absent(const std::shared_ptr<Arena>& arena, const Wait& wait, int wai
 std::string describe(const Arena& arena, const Wait& wait, int rank) {
   const char* const held = arena.at<BoardHeader>(wait.board)->label;
   const std::string label(held, strnlen(held, sizeof BoardHeader::label));
-  if (wait.counter != 0) return text(label, ".fence of rank ", rank);
+  if (wait.counter != 0) return text(label, ".counter of rank ", rank);
   return text(label, ".", name(wait.op), " #", wait.sequence, " of rank ", rank, " (", wait.count, " ",
               name(wait.dtype), ")");
 }
@@ -242,7 +242,7 @@ bool WaitNotice::break_ring() const {
     const std::unique_ptr<Board> board = Board::find(member.arena_ptr(), link.wait->board);
     if (board == nullptr) continue;
     Error error(Code::mismatch, what);
-    error.op = link.wait->counter != 0 ? "fence" : name(link.wait->op);
+    error.op = link.wait->counter != 0 ? "counter" : name(link.wait->op);
     board->break_with(error, std::max(0, member_of(*board, member.rank())));
     for (int r = 0; r < board->size(); ++r) member.wake(board->member(r).domain_rank);
   }

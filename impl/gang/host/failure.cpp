@@ -85,10 +85,10 @@ bool Failure::check_absent(const Op& op) {
     const int64_t marked_ns = team_.board().member(r).marked_ns.load(std::memory_order_relaxed);
     const bool absent_yet = std::find(absent.begin(), absent.end(), r) != absent.end();
     const bool gone =
-        mark == Mark::gone || (mark == Mark::fading && absent_yet && !will_begin(team_, *first, r));
+        mark == Mark::gone || (mark == Mark::draining && absent_yet && !will_begin(team_, *first, r));
     if (gone && marked_ns < left_ns) left = r, left_ns = marked_ns;
     if (absent_yet && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
-    notice_thread_exit(team_, r, ended_ns[static_cast<size_t>(r)], calls_.flights().begun_ns(op),
+    notice_thread_exit(team_, r, ended_ns[static_cast<size_t>(r)], calls_.flight_recorder().begun_ns(op),
                        timeout_ms_);
   }
   if (left >= 0) {
@@ -110,7 +110,7 @@ void Failure::break_with(const Error& error, bool tell_peers) noexcept {
     }
   }
   give_up();
-  log_flights();  // before the calls forget whom they wait for
+  log_flight_record();  // before the calls forget whom they wait for
   calls_.fail(*error_);
   team_.wake_all();
 }
@@ -125,7 +125,7 @@ void Failure::give_up() noexcept {
   failed_.store(true, std::memory_order_release);
 }
 
-void Failure::log_flights() const noexcept {
+void Failure::log_flight_record() const noexcept {
   constexpr size_t kLogged = 16;
   const int rank = team_.rank();
   try {
@@ -142,7 +142,7 @@ void Failure::log_flights() const noexcept {
 }
 
 void Failure::leave(Mark mark) noexcept {
-  if (mark == Mark::fading) tell_calls(team_, calls_.lanes());
+  if (mark == Mark::draining) tell_calls(team_, calls_.lanes());
   team_.board().mark(mark);
   if (mark == Mark::gone && !error_) {
     try {

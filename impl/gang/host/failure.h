@@ -32,14 +32,14 @@ class Failure {
   // --- under the core's mutex ---
   const std::optional<Error>& first_error() const { return error_; }
   void break_with(const Error& error, bool tell_peers) noexcept;
-  // This rank lets go of the engine without shutdown. Mark::gone: no call goes on; Mark::fading: they do.
+  // This rank lets go of the engine without shutdown. Mark::gone: no call goes on; Mark::draining: they do.
   void leave(Mark mark) noexcept;
 
  private:
   bool check_absent(const Op& op);
   bool moves_on();
   void give_up() noexcept;
-  void log_flights() const noexcept;
+  void log_flight_record() const noexcept;
 
   Team& team_;
   Calls& calls_;

@@ -1,6 +1,6 @@
 // The host engine: ranks on one machine, as processes over one sealed shared memory or as threads over plain memory.
 //
-// Belongs here: the arena, the board (flags, sequences, errors), the algorithms on them, life threads and waiting. Does
+// Belongs here: the arena, the board (flags, sequences, errors), the algorithms on them, watchdog threads and waiting. Does
 // not: checks of what a caller passed (gang_check.cpp), rendezvous (rendezvous/), the choice of an engine (registry.cpp, the
 // only includer of this header).
 //

@@ -132,7 +132,7 @@ SharedRegion HostEngine::allocate(size_t bytes) {
 Survivors::Agreed HostEngine::meet_survivors(std::span<const int> survivors) {
   if (member().forked()) fail(Code::forked, label(), ".shrink: after fork");
   if (!error()) fail(Code::invalid_state, label(), ".shrink: the gang is not broken");
-  member().attend();
+  member().register_thread();
   { const std::lock_guard quiet(core_->mutex()); }  // no thread moves bytes any more
   return survivors_.meet(survivors, core_->timeout_ms());
 }

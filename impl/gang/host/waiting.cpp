@@ -93,7 +93,7 @@ class LeaveWait final : public Waitable {
     for (int r = 0; r < core_.team().size(); ++r) {
       if (r == core_.team().rank()) continue;
       const Mark mark = core_.team().board().mark_of(r);
-      if (mark == Mark::here || mark == Mark::gone || mark == Mark::fading) ranks.push_back(r);
+      if (mark == Mark::here || mark == Mark::gone || mark == Mark::draining) ranks.push_back(r);
     }
     return ranks;
   }
@@ -125,9 +125,9 @@ bool departed(Core& core, Waitable& what) {
 }
 
 // The later phases of a wait: how long it has lasted, whether anything moves.
-class Patience {
+class LongWait {
  public:
-  Patience(Core& core, Waitable& what, Deadline deadline)
+  LongWait(Core& core, Waitable& what, Deadline deadline)
       : core_(core),
         what_(what),
         deadline_(deadline),
@@ -135,14 +135,14 @@ class Patience {
         asked_(start_),
         moves_(core.calls().moves()),
         notice_(core) {}
-  ~Patience() {
+  ~LongWait() {
     core_.owner().add_wait(now_ns() - start_);  // the spins before are too short to count
   }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
 
   // Gives the core away turn by turn until nothing has moved for a while. True: over.
-  bool yields() {
+  bool yield_phase() {
     const int turns = core_.team().member().crowded() ? 1 : kTurns;
     for (int64_t moved_at = now_ns(), now = moved_at; now - moved_at < kYieldNs; now = now_ns()) {
       if (over(turns, false)) return true;
@@ -157,21 +157,21 @@ class Patience {
     return false;
   }
 
-  // Sleeps until the bell rings. True: over.
-  bool nap() {
+  // Sleeps until the doorbell rings. True: over.
+  bool sleep_phase() {
     Member& member = core_.team().member();
     if (what_.work() == nullptr && core_.team().arena().threads()) notice_thread_exits();
-    const uint32_t bell = member.lie_down();
+    const uint32_t doorbell = member.prepare_sleep();
     const uint64_t before = core_.calls().moves();
     bool ended = over(1, true);
     if (!ended) {
       core_.owner().progress();
       ended = what_.ready(1);
     }
-    // What has moved may move on, and no bell rings for that.
+    // What has moved may move on, and no doorbell rings for that.
     if (!ended && core_.calls().moves() == before)
-      member.nap(bell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
-    member.get_up();
+      member.sleep(doorbell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
+    member.end_sleep();
     if (ended) return true;
     const int64_t now = now_ns();
     ask(now);
@@ -230,8 +230,8 @@ void block(Core& core, Waitable& what, Deadline deadline) {
   const uint64_t few = core.calls().moves() + kMoves;  // more take time, which is counted
   for (int i = 0; i < rounds && core.calls().moves() < few; ++i)
     if (what.ready(turns) || core.failure().check(what.work(), what.op())) return;
-  Patience patience(core, what, deadline);
-  while (!patience.yields() && !patience.nap()) {
+  LongWait wait(core, what, deadline);
+  while (!wait.yield_phase() && !wait.sleep_phase()) {
   }
 }
 
@@ -240,7 +240,7 @@ void block(Core& core, Waitable& what, Deadline deadline) {
 void BlockingCore::wait(HostWork& work, uint32_t states, Deadline deadline) {
   if (team().member().forked())
     fail(Code::forked, team().label(), ": a work cannot be waited for after fork");
-  team().member().attend();
+  team().member().register_thread();
   WorkWait wait(*this, work, states);
   block(*this, wait, deadline);
   if (!work.is_in(states)) failure().raise();  // broken a moment ago: its calls are being ended

@@ -1,5 +1,5 @@
 // A core that can block a thread of its rank: the thread pauses a little, then gives the core away, then sleeps on the
-// rank's bell. Every turn drives all outstanding calls of the rank; a clock is read only after the first phase.
+// rank's doorbell. Every turn drives all outstanding calls of the rank; a clock is read only after the first phase.
 //
 // All waits throw the engine's error when it is broken, NOT_READY when their own deadline passes (harmless), and what the
 // interrupt hook says; the gang's deadline is TIMEOUT and breaks the engine.

@@ -102,7 +102,7 @@ Announcement::Announcement(CallCounter& counter, std::span<const Collective> spa
   size_t lists = 0;
   for (const Collective& c : span) lists += c.op == CollectiveOp::all_to_all && c.counts != nullptr ? 1 : 0;
   sent_.reserve(lists * static_cast<size_t>(size));
-  told_.resize(lists * static_cast<size_t>(size));
+  received_.resize(lists * static_cast<size_t>(size));
   for (const Collective& c : span) {
     if (c.op == CollectiveOp::all_to_all && c.counts != nullptr) add_counts(c);
     if (!is_pair(c)) continue;
@@ -119,7 +119,7 @@ void Announcement::add_counts(const Collective& c) {
   sent_.insert(sent_.end(), c.counts, c.counts + size_);
   expected_.insert(expected_.end(), c.counts + size_, c.counts + 2 * size_);
   records_.push_back(
-      bytes(CollectiveOp::all_to_all, sent_.data() + first, told_.data() + first, sizeof(uint64_t)));
+      bytes(CollectiveOp::all_to_all, sent_.data() + first, received_.data() + first, sizeof(uint64_t)));
 }
 
 void Announcement::check(const std::string& label) const {
@@ -130,11 +130,11 @@ void Announcement::check(const std::string& label) const {
     if (mine_.hash != other.hash)
       refuse(label, mine_, rank_, other, r, "their counts per rank, or the calls before, differ");
   }
-  for (size_t i = 0; i < told_.size(); ++i) {
+  for (size_t i = 0; i < received_.size(); ++i) {
     const int peer = static_cast<int>(i) % size_;
-    if (told_[i] == expected_[i]) continue;
+    if (received_[i] == expected_[i]) continue;
     CallNote theirs = mine_;
-    theirs.count = told_[i];
+    theirs.count = received_[i];
     CallNote own = mine_;
     own.count = expected_[i];
     refuse(label, own, rank_, theirs, peer, "the one expects another count than the other sends");

@@ -62,7 +62,7 @@ class Announcement {
   CallNote mine_;
   std::vector<CallNote> others_;  // by rank
   std::vector<Pair> pairs_;
-  std::vector<uint64_t> sent_, expected_, told_;  // of all_to_all with counts: each peer's part
+  std::vector<uint64_t> sent_, expected_, received_;  // of all_to_all with counts: each peer's part
   std::vector<Collective> records_;
 };
 

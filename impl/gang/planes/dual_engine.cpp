@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/interrupt.h"
+#include "gang/backoff.h"
 #include "gang/call_log.h"
-#include "gang/naps.h"
 #include "gang/planes/announcement.h"
 
 namespace gangway {
@@ -46,7 +46,7 @@ class Call final : public Work {
   const Channel channel;
   std::vector<Collective> records;
   Stream& stream;
-  WorkPtr told, data;
+  WorkPtr announced, data;
   std::atomic<bool> checked = false;  // the notes say the same
   uint64_t number = 0;                // in the log
   std::atomic<int> state{announced};
@@ -87,7 +87,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     try {
       open(channel, span);
       call = std::make_shared<Call>(shared_from_this(), counter(channel), channel, span, stream, size, rank);
-      call->told = control->run(channel, call->notes.records(), owner->host_stream());
+      call->announced = control->run(channel, call->notes.records(), owner->host_stream());
       call->number = log_begin(channel, span);
       if (data->facts().aborts_in_flight) launch(*call);
       add(call);
@@ -111,8 +111,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     try {
       open(channel, span);
       const Announcement notes(counter(channel), span, control->rank(), control->size());
-      if (const WorkPtr told = control->run_now(channel, notes.records(), owner->host_stream()))
-        told->wait_input(Deadline::never());
+      if (const WorkPtr announced = control->run_now(channel, notes.records(), owner->host_stream()))
+        announced->wait_input(Deadline::never());
       notes.check(options.label);
       const uint64_t number = log_begin(channel, span);
       WorkPtr rest = data->run_now(channel, span, stream);
@@ -123,7 +123,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       auto call = std::make_shared<Call>(shared_from_this(), unused_, channel, std::span<const Collective>(),
                                          stream, control->size(), control->rank());
       call->records.assign(span.begin(), span.end());
-      call->told = finished_work();
+      call->announced = finished_work();
       call->checked = true;
       call->number = number;
       call->data = std::move(rest);
@@ -201,10 +201,10 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
   // get a while to end. What is outstanding after that goes on.
   void leave() noexcept {
     const Deadline patience = Deadline::after_ms(kPatienceMs);
-    for (Naps naps; outstanding() && !patience.passed();) {
+    for (Backoff backoff; outstanding() && !patience.passed();) {
       end_what_is_lost();
       advance();
-      if (!naps.yielded()) naps.sleep();
+      if (!backoff.yields()) backoff.sleep();
     }
     try {
       owner->works()->progress();
@@ -297,8 +297,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
 
   // `before`: calls that came earlier and are not over.
   void step(Call& call, std::span<const std::shared_ptr<Call>> before) {
-    if (!call.checked && call.told->poll()) {
-      if (const auto error = call.told->error()) throw *error;
+    if (!call.checked && call.announced->poll()) {
+      if (const auto error = call.announced->error()) throw *error;
       call.notes.check(options.label);
       call.checked = true;
     }
@@ -314,7 +314,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       log.end(call.number, "done");
       call.state = Call::output;
     }
-    if (call.state == Call::output && call.data->poll_input() && call.told->poll_input())
+    if (call.state == Call::output && call.data->poll_input() && call.announced->poll_input())
       call.state = Call::over;
   }
 
@@ -344,7 +344,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       const std::shared_ptr<Call> first = awaited(call);
       if (first != nullptr) {
         try {
-          first->told->wait(deadline);
+          first->announced->wait(deadline);
         } catch (const Error& error) {
           if (error.code() != Code::not_ready && error.code() != Code::caller) fail_with(error);
           throw;
@@ -362,8 +362,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     throw_if_broken();
     struct Waited {
       Works& works;
-      Naps naps{};
-      ~Waited() { works.add_wait(naps.since_start_ns()); }
+      Backoff backoff{};
+      ~Waited() { works.add_wait(backoff.since_start_ns()); }
     } waited{*owner->works()};
     const Deadline own = Deadline::after_ms(options.timeout_ms);
     while (call.state < want) {
@@ -371,7 +371,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       advance();
       throw_if_broken();
       if (call.state >= want) return;
-      if (waited.naps.yielded()) continue;
+      if (waited.backoff.yields()) continue;
       if (const auto error = control->error()) {
         fail_with(*error);
         throw *error;
@@ -384,7 +384,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       }
       if (deadline.passed()) fail(Code::not_ready, options.label, ".", call.what(), " is not done yet");
       poll_interrupt();
-      waited.naps.sleep();
+      waited.backoff.sleep();
     }
   }
 

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "base/interrupt.h"
-#include "gang/naps.h"
+#include "gang/backoff.h"
 
 namespace gangway {
 namespace {
@@ -62,13 +62,13 @@ class LoweredWork final : public Work, public Progressive {
   void wait(Deadline deadline) override {
     for (const WorkPtr& work : works_) work->wait(deadline);
     end_output(*side_);
-    for (Naps naps; !done();) {
+    for (Backoff backoff; !done();) {
       list_->progress();
-      if (naps.yielded()) continue;
+      if (backoff.yields()) continue;
       if (const auto failure = error()) throw *failure;
       if (deadline.passed()) fail(Code::not_ready, "the collective is not done yet");
       poll_interrupt();
-      naps.sleep();
+      backoff.sleep();
     }
   }
   void wait_input(Deadline deadline) override {

@@ -168,14 +168,14 @@ void fail_store_wait(const std::string& key) {
 }
 
 std::string poll_store(Store& store, const std::string& key, Deadline deadline) {
-  Backoff backoff(deadline);
+  StoreBackoff backoff(deadline);
   while (true) {
     if (auto value = store.get(key)) return *std::move(value);
-    if (!backoff.nap()) fail_store_wait(key);
+    if (!backoff.pause()) fail_store_wait(key);
   }
 }
 
-bool Backoff::nap() {
+bool StoreBackoff::pause() {
   poll_interrupt();
   if (deadline_.passed()) return false;
   std::this_thread::sleep_for(std::chrono::milliseconds(deadline_.left_ms(ms_)));

@@ -215,7 +215,7 @@ Secret shared_secret(const std::string& folder, const std::string& job, Deadline
   const std::lock_guard lock(held.mutex);
   const auto known = held.locks.find(path);
   if (known != held.locks.end()) return known->second.second;
-  Backoff backoff(deadline);
+  StoreBackoff backoff(deadline);
   while (true) {
     Descriptor file = open_or_make(path);
     check_private(file.get(), "the secret " + path);
@@ -224,7 +224,7 @@ Secret shared_secret(const std::string& folder, const std::string& job, Deadline
       return *secret;
     }
     file.reset();  // gives up a lock on a file that was removed or is half written
-    if (!backoff.nap()) fail(Code::timeout, "the secret ", path, " was being written when the time was up");
+    if (!backoff.pause()) fail(Code::timeout, "the secret ", path, " was being written when the time was up");
   }
 }
 

@@ -1,4 +1,4 @@
-// What every store does alike: limits, the text of a wait that ran out, polling with a growing nap.
+// What every store does alike: limits, the text of a wait that ran out, polling with growing pauses.
 // Thread rule: values of one thread.
 #pragma once
 
@@ -17,12 +17,12 @@ void check_store_value(const std::string& key, const std::string& value);
 // Store::wait() of a store without a wake-up: asks again and again.
 std::string poll_store(Store& store, const std::string& key, Deadline deadline);
 
-// Naps that grow from 1 to 50 ms and ask the interrupt hook each time.
-class Backoff {
+// Pauses that grow from 1 to 50 ms and ask the interrupt hook each time.
+class StoreBackoff {
  public:
-  explicit Backoff(Deadline deadline) : deadline_(deadline) {}
-  // False, and no nap, once the deadline has passed. Throws Error{caller} from the hook.
-  bool nap();
+  explicit StoreBackoff(Deadline deadline) : deadline_(deadline) {}
+  // False, and no pause, once the deadline has passed. Throws Error{caller} from the hook.
+  bool pause();
 
  private:
   Deadline deadline_;

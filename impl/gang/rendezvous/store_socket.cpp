@@ -92,7 +92,7 @@ Descriptor store_listen(const TcpStoreOptions& options) {
   if (!options.any_interface && std::any_of(all.begin(), all.end(), is_any_interface))
     fail(Code::invalid_argument, "store: rank 0 would listen on every interface of its host (", options.host,
          ", port ", options.port, "); name one address in GANGWAY_INTERFACE");
-  Backoff backoff(Deadline::after_ms(std::min(kBindMs, options.timeout_ms)));
+  StoreBackoff backoff(Deadline::after_ms(std::min(kBindMs, options.timeout_ms)));
   while (true) {
     int reason = EADDRNOTAVAIL;
     for (const Address& address : all) {
@@ -103,7 +103,7 @@ Descriptor store_listen(const TcpStoreOptions& options) {
       if (bind(fd.get(), address.get(), address.size) == 0 && listen(fd.get(), SOMAXCONN) == 0) return fd;
       reason = errno;
     }
-    if (reason != EADDRINUSE || !backoff.nap())
+    if (reason != EADDRINUSE || !backoff.pause())
       fail_system(Code::io,
                   text("store: rank 0 cannot listen on ", store_place(options),
                        reason == EADDRINUSE

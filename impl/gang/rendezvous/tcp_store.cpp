@@ -98,7 +98,7 @@ Link shake_hands(Descriptor socket, const TcpStoreOptions& options, Deadline dea
 
 Link join(const TcpStoreOptions& options) {
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
-  Backoff backoff(deadline);
+  StoreBackoff backoff(deadline);
   do {
     try {
       const Deadline attempt = Deadline::after_ms(deadline.left_ms(kAttemptMs));
@@ -106,7 +106,7 @@ Link join(const TcpStoreOptions& options) {
       if (socket) return shake_hands(std::move(socket), options, attempt);
     } catch (const Dropped&) {  // the server is ending, or had too many strangers
     }
-  } while (backoff.nap());
+  } while (backoff.pause());
   fail(Code::timeout, "store: rank ", options.rank, " could not reach rank 0 on ", store_place(options),
        " within ", options.timeout_ms, " ms");
 }

@@ -164,7 +164,7 @@ TEST(FakeEngine, PeersHaveWhatThisRankHas) {
   EXPECT_EQ(all->size(), 3);
   EXPECT_EQ(all->rank(), 1);
   std::atomic<uint64_t> counter{0};
-  gang->engine().shared_memory()->wait(counter, 9, 2, "fence");
+  gang->engine().shared_memory()->wait(counter, 9, 2, "gate");
 }
 
 }  // namespace

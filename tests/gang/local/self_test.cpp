@@ -147,10 +147,10 @@ TEST(SelfEngine, CountersPassWhenTheyArePublished) {
   const GangPtr gang = self(/*timeout_ms=*/30);
   std::atomic<uint64_t> counter{0};
   gang->engine().shared_memory()->publish(counter, 3);
-  gang->engine().shared_memory()->wait(counter, 3, 0, "fence");
-  const Error error = error_of([&] { gang->engine().shared_memory()->wait(counter, 4, 0, "fence"); });
+  gang->engine().shared_memory()->wait(counter, 3, 0, "gate");
+  const Error error = error_of([&] { gang->engine().shared_memory()->wait(counter, 4, 0, "gate"); });
   EXPECT_EQ(error.code(), Code::timeout);
-  EXPECT_EQ(error.message(), "fence: counter is 3, not 4, after 30 ms");
+  EXPECT_EQ(error.message(), "gate: counter is 3, not 4, after 30 ms");
 }
 
 TEST(SelfEngine, NothingIsMovedAndEveryCallIsRecorded) {

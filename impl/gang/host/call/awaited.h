@@ -16,7 +16,7 @@ std::vector<int> missing(const Team& team, const Lanes& lanes, const Op& op);
 // The call that holds the work up; null: none.
 const Op* blocker(const Lanes& lanes, const HostWork& work);
 
-// A rank that leaves with calls on their way (Mark::fading) tells how many it has begun, or will yet begin.
+// A rank that leaves with calls on their way (Mark::draining) tells how many it has begun, or will yet begin.
 void tell_calls(const Team& team, const Lanes& lanes) noexcept;
 bool will_begin(const Team& team, const Op& op, int r);  // of such a rank
 

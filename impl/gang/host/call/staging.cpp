@@ -38,9 +38,9 @@ void check_readers(const Call& call) {
 
 }  // namespace
 
-void take_chunks(Call& call, std::atomic<uint64_t>& told) {
+void take_chunks(Call& call, std::atomic<uint64_t>& place) {
   const size_t chunks = call.op.lane->pair() ? kStages : 2 * kStages;
-  told.store(call.team.block(call.op.lane->staging.chunks, chunks * kChunk), std::memory_order_release);
+  place.store(call.team.block(call.op.lane->staging.chunks, chunks * kChunk), std::memory_order_release);
 }
 
 void plan_fill(Call& call) {

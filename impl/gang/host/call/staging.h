@@ -13,7 +13,7 @@
 namespace gangway::host {
 
 // Takes the area when the lane has none yet, and tells the peers where it is.
-void take_chunks(Call& call, std::atomic<uint64_t>& told);
+void take_chunks(Call& call, std::atomic<uint64_t>& place);
 void plan_fill(Call& call);  // how many rounds the input takes
 // From the start of a ring to the chunk of a round.
 inline size_t stage_at(uint64_t first_stage, uint64_t round) {

@@ -157,7 +157,7 @@ bool Arena::died(int r) const noexcept {
   if (threads_ || slot.state.load(std::memory_order_acquire) != static_cast<int32_t>(RankState::lost))
     return false;
   return slot.loss_cause.load(std::memory_order_relaxed) != static_cast<int32_t>(LossCause::silent) ||
-         (slot.life.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
+         (slot.alive_lock.load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0;
 }
 
 void Arena::take(uint64_t offset, size_t bytes, bool lazy) {

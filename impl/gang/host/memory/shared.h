@@ -47,9 +47,9 @@ struct WaitRecord {
 
 struct alignas(kLine) RankSlot {
   // Written by those who wake this rank.
-  alignas(kLine) std::atomic<uint32_t> bell;
-  std::atomic<uint32_t> sleeping;  // threads of this rank that sleep on the bell
-  std::atomic<uint32_t> fenced;    // this rank's process takes part in membarrier
+  alignas(kLine) std::atomic<uint32_t> doorbell;
+  std::atomic<uint32_t> sleeping;         // threads of this rank that sleep on the doorbell
+  std::atomic<uint32_t> uses_membarrier;  // this rank's process takes part in membarrier
   // Written by this rank rarely.
   alignas(kLine) std::atomic<int32_t> state;  // RankState
   std::atomic<int32_t> pid;
@@ -57,12 +57,11 @@ struct alignas(kLine) RankSlot {
   std::atomic<uint64_t> pid_space;
   std::atomic<int32_t> loss_cause, loss_value;
   std::atomic<int64_t> lost_at_ns;
-  std::atomic<int64_t>
-      unattended_since_ns;  // thread ranks: the last thread that used it is gone; 0: attended
+  std::atomic<int64_t> threads_ended_ns;  // thread ranks: the last thread that used it is gone; 0: attended
   alignas(kLine) std::atomic<uint64_t> heartbeat;
   std::atomic<uint32_t> writing;  // this rank's moves into other ranks' memory that go on now
-  // The robust lock word that the kernel marks when this rank's life thread dies.
-  alignas(kLine) std::atomic<uint32_t> life;
+  // The robust lock word that the kernel marks when this rank's watchdog thread dies.
+  alignas(kLine) std::atomic<uint32_t> alive_lock;
   alignas(
       kLine) std::atomic<uint64_t> freed;  // head of the list of blocks of this slice freed by other ranks
   // For the search of cycles.
@@ -123,7 +122,7 @@ struct alignas(kLine) ChannelLine {
   alignas(kLine) std::atomic<uint64_t> collected;
   std::atomic<uint64_t>
       staging;  // offset of kStages chunks and as many of folded results; set before the first use
-  std::atomic<uint64_t> calls;  // of a rank that is fading: begun, or to begin yet
+  std::atomic<uint64_t> calls;  // of a rank that is draining: begun, or to begin yet
 };
 
 // One ordered pair of ranks on one channel. The sender writes slots and filled, the receiver drained and
@@ -132,15 +131,15 @@ struct alignas(kLine) PairLine {
   Slot slots[kPairSlots];
   alignas(kLine) std::atomic<uint64_t> filled;
   std::atomic<uint64_t> staging;  // offset of kStages chunks
-  std::atomic<uint64_t> sends;    // of a sender that is fading: begun, or to begin yet
+  std::atomic<uint64_t> sends;    // of a sender that is draining: begun, or to begin yet
   alignas(kLine) std::atomic<uint64_t> drained;
   std::atomic<uint64_t> wanted;    // receives begun
   std::atomic<uint64_t> receives;  // as `sends`, of the receiver
 };
 
-// leaving: in shutdown; left: after it; gone: released without it; fading: the same with calls still on their
+// leaving: in shutdown; left: after it; gone: released without it; draining: the same with calls still on their
 // way.
-enum class Mark : uint32_t { here = 0, leaving = 1, left = 2, gone = 3, fading = 4 };
+enum class Mark : uint32_t { here = 0, leaving = 1, left = 2, gone = 3, draining = 4 };
 
 // A rank in shrink: waits in the call; or its last call ended because others asked for other ranks.
 enum class Asking : uint32_t { no = 0, waits = 1, differed = 2 };

@@ -134,7 +134,7 @@ int64_t Board::broken_ns() const {
 bool Board::has_left(int r) const {
   if (r < 0 || r >= size_) return false;
   const Mark mark = mark_of(r);
-  return mark == Mark::gone || mark == Mark::fading;
+  return mark == Mark::gone || mark == Mark::draining;
 }
 
 void Board::mark(Mark mark) noexcept {

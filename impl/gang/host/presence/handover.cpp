@@ -112,7 +112,7 @@ void Handover::check() {
 }
 
 void Handover::throw_failure(const std::string& entry, const char* advice) {
-  told_ = true;
+  failure_is_stored_ = true;
   int code = 0, rank = 0, peer = -1, text_at = 0;
   const char* const words = entry.c_str() + name_.size();
   if (std::sscanf(words, " %d %d %d %n", &code, &rank, &peer, &text_at) != 3)
@@ -134,7 +134,7 @@ void Handover::give_up(const Error& why) {
   const InterruptShield shield;  // an interrupt would be lost here; the next wait asks again
   try {
     given_up().add(name_, rank_);
-    if (std::exchange(told_, true)) return;
+    if (std::exchange(failure_is_stored_, true)) return;
     store_.put(kFailed,
                text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
     if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);

@@ -61,7 +61,7 @@ class Handover {
   // What the store said before this rank came: of an earlier gang, or of this one when rank 0 was quicker. It
   // counts when the deadline has passed.
   std::optional<std::string> old_failure_;
-  bool told_ = false;  // a rank has given up, and the store says so
+  bool failure_is_stored_ = false;  // a rank has given up, and the store says so
 };
 
 }  // namespace gangway::host

@@ -14,21 +14,21 @@
 #include <utility>
 
 #include "gang/host/memory/futex.h"
-#include "gang/host/presence/life.h"
+#include "gang/host/presence/watchdog.h"
 
 namespace gangway::host {
 
 // The members that the calling thread acts for.
-struct Attendance {
-  struct Attended {
+struct ThreadRegistrations {
+  struct Registration {
     std::weak_ptr<Member> member;
     int64_t since_ns;
   };
-  std::vector<Attended> members;
+  std::vector<Registration> list;
 
-  ~Attendance() {
-    for (const Attended& one : members)
-      if (const auto member = one.member.lock()) member->leave_thread();
+  ~ThreadRegistrations() {
+    for (const Registration& one : list)
+      if (const auto member = one.member.lock()) member->unregister_thread();
   }
 };
 
@@ -36,8 +36,8 @@ namespace {
 
 std::atomic<uint64_t> member_ids{0};
 
-thread_local Attendance attendance;
-thread_local uint64_t attended =
+thread_local ThreadRegistrations registrations;
+thread_local uint64_t last_registered =
     0;  // the last of them; apart, as a look at the list asks first whether it was made
 
 std::string host_name() {
@@ -77,43 +77,43 @@ void Member::begin(const std::shared_ptr<Member>& self) {
   RankSlot& slot = own();
   slot.pid.store(static_cast<int32_t>(getpid()), std::memory_order_relaxed);
   slot.pid_space.store(pid_space(), std::memory_order_relaxed);
-  slot.fenced.store(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
-                    std::memory_order_relaxed);
-  if (!arena_->threads()) life_ = std::make_unique<Life>(*this);
+  slot.uses_membarrier.store(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
+                             std::memory_order_relaxed);
+  if (!arena_->threads()) watchdog_ = std::make_unique<Watchdog>(*this);
   slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
   wake_all();
-  if (life_ != nullptr)  // the ring has a new link
-    for (int r = 0; r < size(); ++r) futex_wake(arena_->rank(r).life, INT_MAX);
+  if (watchdog_ != nullptr)  // the ring has a new link
+    for (int r = 0; r < size(); ++r) futex_wake(arena_->rank(r).alive_lock, INT_MAX);
 }
 
 Member::~Member() {
   if (forked()) {
-    if (life_ != nullptr) life_.release()->forget();
+    if (watchdog_ != nullptr) watchdog_.release()->forget();
     return;
   }
   int32_t alive = static_cast<int32_t>(RankState::alive);
   own().state.compare_exchange_strong(alive, static_cast<int32_t>(RankState::left),
                                       std::memory_order_seq_cst);
-  life_.reset();
+  watchdog_.reset();
   wake_all();
 }
 
 void Member::ring(RankSlot& slot) noexcept {
-  slot.bell.fetch_add(1, std::memory_order_seq_cst);
-  futex_wake(slot.bell, INT_MAX);
+  slot.doorbell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(slot.doorbell, INT_MAX);
 }
 
-uint32_t Member::lie_down() const noexcept {
+uint32_t Member::prepare_sleep() const noexcept {
   own().sleeping.fetch_add(1, std::memory_order_seq_cst);
-  if (fenced(rank_)) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-  return own().bell.load(std::memory_order_seq_cst);
+  if (uses_membarrier(rank_)) syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+  return own().doorbell.load(std::memory_order_seq_cst);
 }
 
 void Member::wake_all() const noexcept {
   for (int r = 0; r < size(); ++r) wake(r);
 }
 
-void Member::nap(uint32_t seen, int64_t ns) const noexcept { futex_wait(own().bell, seen, ns); }
+void Member::sleep(uint32_t seen, int64_t ns) const noexcept { futex_wait(own().doorbell, seen, ns); }
 
 std::optional<Loss> Member::loss(int r) const {
   const RankSlot& slot = arena_->rank(r);
@@ -152,33 +152,33 @@ void Member::count_losses() noexcept {
     }
 }
 
-void Member::attend() {
-  if (attended == id_) return;
-  attended = id_;
-  for (const Attendance::Attended& one : attendance.members)
+void Member::register_thread() {
+  if (last_registered == id_) return;
+  last_registered = id_;
+  for (const ThreadRegistrations::Registration& one : registrations.list)
     if (one.member.lock().get() == this) return;
-  std::erase_if(attendance.members, [](const auto& one) { return one.member.expired(); });
-  attendance.members.push_back({self_, now_ns()});
-  const std::lock_guard lock(attendance_mutex_);
+  std::erase_if(registrations.list, [](const auto& one) { return one.member.expired(); });
+  registrations.list.push_back({self_, now_ns()});
+  const std::lock_guard lock(threads_mutex_);
   own().threads.fetch_add(1, std::memory_order_seq_cst);
-  own().unattended_since_ns.store(0, std::memory_order_relaxed);
+  own().threads_ended_ns.store(0, std::memory_order_relaxed);
 }
 
-int64_t Member::attended_since() const {
-  for (const Attendance::Attended& one : attendance.members)
+int64_t Member::registered_since() const {
+  for (const ThreadRegistrations::Registration& one : registrations.list)
     if (one.member.lock().get() == this) return one.since_ns;
   return INT64_MAX;
 }
 
-void Member::leave_thread() noexcept {
+void Member::unregister_thread() noexcept {
   if (forked()) return;
-  const std::lock_guard lock(attendance_mutex_);
+  const std::lock_guard lock(threads_mutex_);
   if (own().threads.fetch_sub(1, std::memory_order_seq_cst) == 1 && arena_->threads())
-    own().unattended_since_ns.store(now_ns(), std::memory_order_release);
+    own().threads_ended_ns.store(now_ns(), std::memory_order_release);
 }
 
 int Member::take_notice() {
-  const std::lock_guard lock(attendance_mutex_);
+  const std::lock_guard lock(threads_mutex_);
   for (int place = 0; place < kNotices; ++place)
     if (!std::exchange(notices_taken_[static_cast<size_t>(place)], true)) return place;
   return -1;
@@ -188,7 +188,7 @@ void Member::give_back_notice(int place) noexcept {
   std::atomic<uint64_t>& version = own().waits[place].version;
   const uint64_t seen = version.load(std::memory_order_relaxed);
   if ((seen & 1) != 0) version.store(seen + 1, std::memory_order_seq_cst);
-  const std::lock_guard lock(attendance_mutex_);
+  const std::lock_guard lock(threads_mutex_);
   notices_taken_[static_cast<size_t>(place)] = false;
 }
 

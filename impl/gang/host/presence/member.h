@@ -1,4 +1,4 @@
-// A rank's presence on its host: its slot on the arena, its life thread, waking and sleeping, who was lost.
+// A rank's presence on its host: its slot on the arena, its watchdog thread, waking and sleeping, who was lost.
 // One per rank; all its engines on this host share it.
 //
 // Thread rule: any thread of the rank.
@@ -23,7 +23,7 @@ struct Loss {
   int64_t at_ns = 0;
 };
 
-class Life;
+class Watchdog;
 
 class Member {
  public:
@@ -32,7 +32,7 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  // Marks this rank as alive; processes get their life thread.
+  // Marks this rank as alive; processes get their watchdog thread.
   void begin(const std::shared_ptr<Member>& self);
 
   int rank() const { return rank_; }
@@ -52,19 +52,21 @@ class Member {
   // Says that this thread is about to sleep; what it looks at after this cannot have been missed by those
   // that wake. membarrier here lets wakers do without a fence between their store and their look at
   // `sleeping`.
-  uint32_t lie_down() const noexcept;
-  void get_up() const noexcept { own().sleeping.fetch_sub(1, std::memory_order_seq_cst); }
+  uint32_t prepare_sleep() const noexcept;
+  void end_sleep() const noexcept { own().sleeping.fetch_sub(1, std::memory_order_seq_cst); }
   // Do process ids of `r` mean the same here?
   bool shares_pids(int r) const {
     return arena_->rank(r).pid_space.load(std::memory_order_relaxed) ==
            own().pid_space.load(std::memory_order_relaxed);
   }
-  bool fenced(int r) const { return arena_->rank(r).fenced.load(std::memory_order_acquire) != 0; }
+  bool uses_membarrier(int r) const {
+    return arena_->rank(r).uses_membarrier.load(std::memory_order_acquire) != 0;
+  }
   void wake_all() const noexcept;
-  // Sleeps until the bell rings again or `ns` have passed; the caller read `seen` and looked once more in
+  // Sleeps until the doorbell rings again or `ns` have passed; the caller read `seen` and looked once more in
   // between.
   RankSlot& own() const { return arena_->rank(rank_); }
-  void nap(uint32_t seen, int64_t ns) const noexcept;
+  void sleep(uint32_t seen, int64_t ns) const noexcept;
 
   uint32_t losses() const noexcept { return arena_->header().losses.load(std::memory_order_acquire); }
   std::optional<Loss> loss(int r) const;
@@ -74,17 +76,17 @@ class Member {
   void count_losses() noexcept;
 
   // Says that the calling thread acts for this rank until it ends.
-  void attend();
-  int64_t attended_since() const;  // by the calling thread
+  void register_thread();
+  int64_t registered_since() const;  // by the calling thread
 
   // A place of own().waits for the calling thread; -1: none is free. give_back_notice() clears it.
   int take_notice();
   void give_back_notice(int place) noexcept;
 
  private:
-  friend struct Attendance;
+  friend struct ThreadRegistrations;
   static void ring(RankSlot& slot) noexcept;
-  void leave_thread() noexcept;
+  void unregister_thread() noexcept;
 
   std::shared_ptr<Arena> arena_;
   std::shared_ptr<Slice> slice_;
@@ -92,10 +94,10 @@ class Member {
   const uint64_t id_;
   std::string host_;
   bool crowded_ = false;
-  std::mutex attendance_mutex_;  // own().threads and the mark that follows from it change together
+  std::mutex threads_mutex_;  // own().threads and the mark that follows from it change together
   std::array<bool, kNotices> notices_taken_{};
   std::weak_ptr<Member> self_;
-  std::unique_ptr<Life> life_;
+  std::unique_ptr<Watchdog> watchdog_;
 };
 
 }  // namespace gangway::host

@@ -73,13 +73,13 @@ Survivors::Agreed Survivors::meet(std::span<const int> asked, int64_t timeout_ms
   Look look;
   look.asked = asked;
   for (;;) {
-    const uint32_t bell = member_.own().bell.load(std::memory_order_seq_cst);
+    const uint32_t doorbell = member_.own().doorbell.load(std::memory_order_seq_cst);
     if (over(look)) break;
     if (deadline.passed()) throw_late(look, timeout_ms);
     poll_interrupt();
     member_.own().sleeping.fetch_add(1, std::memory_order_seq_cst);
-    member_.nap(bell, kNapNs);
-    member_.get_up();
+    member_.sleep(doorbell, kNapNs);
+    member_.end_sleep();
   }
   const Shrunk& made = shrunk(look.place);
   Agreed agreed{look.place, made.board, read(made.members)};

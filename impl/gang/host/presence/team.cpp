@@ -11,7 +11,7 @@ Team::Team(std::shared_ptr<Member> member, std::unique_ptr<Board> board, int ran
       label_(std::move(label)) {
   for (int r = 0; r < size_; ++r) {
     if (r != rank_) others_.push_back(domain_rank(r));
-    fenced_ = fenced_ && member_->fenced(domain_rank(r));
+    all_use_membarrier_ = all_use_membarrier_ && member_->uses_membarrier(domain_rank(r));
   }
   board_->attach(rank_);
 }

@@ -34,7 +34,7 @@ class Team {
   // Stores with release order what peers may wait for; wake_announced() follows.
   // Without a fence where sleepers call membarrier: an exchange would wait for the line before it looks at the peer's.
   void announce(std::atomic<uint64_t>& flag, uint64_t value) {
-    if (fenced_) {
+    if (all_use_membarrier_) {
       flag.store(value, std::memory_order_release);
     } else {
       flag.exchange(value, std::memory_order_seq_cst);
@@ -66,8 +66,8 @@ class Team {
   const int rank_;
   const int size_;
   const std::string label_;
-  std::vector<int> others_;  // domain ranks of the other members
-  bool fenced_ = true;       // all members take part in membarrier
+  std::vector<int> others_;         // domain ranks of the other members
+  bool all_use_membarrier_ = true;  // all members take part in membarrier
   bool announced_ = false;
 };
 

@@ -18,14 +18,14 @@ std::vector<int64_t> thread_ends_ns(const Team& team) {
   if (!team.arena().threads()) return ends;
   for (int r = 0; r < team.size(); ++r)
     ends[static_cast<size_t>(r)] =
-        team.arena().rank(team.domain_rank(r)).unattended_since_ns.load(std::memory_order_acquire);
+        team.arena().rank(team.domain_rank(r)).threads_ended_ns.load(std::memory_order_acquire);
   return ends;
 }
 
 void notice_thread_exit(const Team& team, int r, int64_t ended_ns, int64_t waiting_since_ns,
                         int64_t timeout_ms) {
   if (ended_ns == 0) return;
-  const int64_t longest = team.member().attended_since() < ended_ns ? kUnattendedMs : kNextPhaseMs;
+  const int64_t longest = team.member().registered_since() < ended_ns ? kUnattendedMs : kNextPhaseMs;
   const int64_t patience = timeout_ms < 0 ? longest : std::min(longest, timeout_ms / 2);
   if (now_ns() - std::max(ended_ns, waiting_since_ns) > patience * 1'000'000)
     team.member().declare_lost(team.domain_rank(r), Loss{LossCause::thread_exit, 0, ended_ns});

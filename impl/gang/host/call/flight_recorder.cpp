@@ -1,4 +1,4 @@
-#include "gang/host/call/flights.h"
+#include "gang/host/call/flight_recorder.h"
 
 #include "gang/host/call/ticks.h"
 
@@ -9,36 +9,36 @@ constexpr size_t kFlights = 64;
 
 }  // namespace
 
-Flights::Flights() : ring_(kFlights), born_ns_(now_ns()), born_ticks_(ticks()) {}
+FlightRecorder::FlightRecorder() : ring_(kFlights), born_ns_(now_ns()), born_ticks_(ticks()) {}
 
-void Flights::begin(Op& op, size_t bytes) {
+void FlightRecorder::begin(Op& op, size_t bytes) {
   op.flight = count_++;
   ring_[op.flight % kFlights] = {op.sequence, bytes, ticks(), 0, op.channel, op.c.op};
 }
 
-void Flights::end(const Op& op) noexcept {
+void FlightRecorder::end(const Op& op) noexcept {
   if (op.flight + kFlights >= count_) ring_[op.flight % kFlights].end = ticks();  // else it is another's
 }
 
-void Flights::end_met(const Op& op, bool at_once) noexcept {
+void FlightRecorder::end_met(const Op& op, bool at_once) noexcept {
   Flight& flight = ring_[op.flight % kFlights];
   flight.end = at_once && flight.bytes <= kSmall ? flight.start : ticks();
 }
 
-double Flights::ns_per_tick() const {
+double FlightRecorder::ns_per_tick() const {
   return static_cast<double>(now_ns() - born_ns_) /
          static_cast<double>(std::max<uint64_t>(1, ticks() - born_ticks_));
 }
 
-int64_t Flights::begun_ns(const Op& op) const {
+int64_t FlightRecorder::begun_ns(const Op& op) const {
   if (op.flight + kFlights < count_) return born_ns_;  // long ago
   const uint64_t start = ring_[op.flight % kFlights].start;
   return born_ns_ + static_cast<int64_t>(static_cast<double>(start - born_ticks_) * ns_per_tick());
 }
 
-uint64_t Flights::first() const { return count_ > kFlights ? count_ - kFlights : 0; }
+uint64_t FlightRecorder::first() const { return count_ > kFlights ? count_ - kFlights : 0; }
 
-FlightEntry Flights::entry(uint64_t number, double ns_per_tick) const {
+FlightEntry FlightRecorder::entry(uint64_t number, double ns_per_tick) const {
   const Flight& f = ring_[number % kFlights];
   const auto ns = [&](uint64_t t) {
     return static_cast<int64_t>(static_cast<double>(t - born_ticks_) * ns_per_tick);

@@ -11,9 +11,9 @@
 
 namespace gangway::host {
 
-class Flights {
+class FlightRecorder {
  public:
-  Flights();
+  FlightRecorder();
   void begin(Op& op, size_t bytes);
   void end(const Op& op) noexcept;
   // The same for a call that ended `at_once`: where it is small, its one stamp says enough.

@@ -1,4 +1,4 @@
-// Reports of lost ranks that their writer did not finish; two ranks' life threads in this process.
+// Reports of lost ranks that their writer did not finish; two ranks' watchdog threads in this process.
 #include <chrono>
 #include <thread>
 

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "gang/rank_want.h"
+#include "gang/rank_out_of_memory.h"
 #include "gang/thread_ranks.h"
 #include "mesh/gangs.h"
 
@@ -53,7 +53,7 @@ bool calls_succeed(long allocations, Meeting& both, ThreadRanks& ranks) {
   return enough;
 }
 
-TEST(HostWant, EveryAllocationOfACallMayFail) {
+TEST(HostOutOfMemory, EveryAllocationOfACallMayFail) {
   long allocations = 0;
   for (; allocations < 3000; ++allocations) {
     ThreadRanks ranks(2);
@@ -76,7 +76,7 @@ bool gangs_are_made(long allocations, bool once) {
   return enough;
 }
 
-TEST(HostWant, EveryAllocationOfOneRankMayFailWhileParallelGangsAreMade) {
+TEST(HostOutOfMemory, EveryAllocationOfOneRankMayFailWhileParallelGangsAreMade) {
   constexpr long kMost = 5000;
   for (const bool once : {false, true}) {
     long allocations = 0;

@@ -1,4 +1,4 @@
-// The life thread of a process rank. It registers a robust lock word for as long as the rank lives, so that
+// The watchdog thread of a process rank. It registers a robust lock word for as long as the rank lives, so that
 // the kernel marks the word when the process dies, before it frees any memory. The threads form a ring: each
 // sleeps on the word of the next live rank, reports its death, wakes everyone and moves on. Beside that it
 // looks at the others' processes (pidfd; a process that crashed keeps its word until its core file is written) and, with a
@@ -15,11 +15,11 @@
 
 namespace gangway::host {
 
-class Life {
+class Watchdog {
  public:
-  explicit Life(Member& member);  // returns when the word is held
-  ~Life();                        // marks the word as left, joins
-  void forget() noexcept;         // in a forked child, where the thread does not exist; leaks *this
+  explicit Watchdog(Member& member);  // returns when the word is held
+  ~Watchdog();                        // marks the word as left, joins
+  void forget() noexcept;             // in a forked child, where the thread does not exist; leaks *this
 
  private:
   struct Peer {

@@ -1,4 +1,4 @@
-#include "gang/host/presence/life.h"
+#include "gang/host/presence/watchdog.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -43,29 +43,29 @@ Loss cause_of_death(int pid, bool same_space) {
 
 }  // namespace
 
-Life::Life(Member& member)
+Watchdog::Watchdog(Member& member)
     : member_(member),
       liveness_ms_(member.arena().header().liveness_ms),
       tick_ns_((liveness_ms_ > 0 ? std::clamp<int64_t>(liveness_ms_ / 4, 5, 100) : 100) * 1'000'000),
       peers_(static_cast<size_t>(member.size())) {
   sigset_t all, old;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);  // a caller's handlers never run on the life thread
+  pthread_sigmask(SIG_SETMASK, &all, &old);  // a caller's handlers never run on the watchdog thread
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::exception& error) {
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    fail(Code::gang, "host engine: no life thread: ", error.what());
+    fail(Code::gang, "host engine: no watchdog thread: ", error.what());
   }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   while (!ready_.load(std::memory_order_acquire)) sched_yield();
 }
 
-Life::~Life() {
+Watchdog::~Watchdog() {
   stop_.store(true, std::memory_order_seq_cst);
   // The thread sleeps on some rank's word and may be about to; ring all until it is out.
   while (!ended_.load(std::memory_order_acquire)) {
-    for (int r = 0; r < member_.size(); ++r) futex_wake(member_.arena().rank(r).life, INT_MAX);
+    for (int r = 0; r < member_.size(); ++r) futex_wake(member_.arena().rank(r).alive_lock, INT_MAX);
     sched_yield();
   }
   thread_.join();
@@ -73,10 +73,10 @@ Life::~Life() {
     if (peer.pidfd >= 0) close(peer.pidfd);
 }
 
-void Life::forget() noexcept {}
+void Watchdog::forget() noexcept {}
 
-void Life::run() {
-  std::atomic<uint32_t>& word = member_.own().life;
+void Watchdog::run() {
+  std::atomic<uint32_t>& word = member_.own().alive_lock;
   // The kernel's own robust list, with this thread's single entry; the offset leads from the entry to the
   // word.
   struct Entry {
@@ -113,7 +113,7 @@ void Life::run() {
   ended_.store(true, std::memory_order_release);
 }
 
-int Life::next_alive() const {
+int Watchdog::next_alive() const {
   for (int i = 1; i < member_.size(); ++i) {
     const int r = (member_.rank() + i) % member_.size();
     if (member_.arena().rank(r).state.load(std::memory_order_acquire) ==
@@ -123,8 +123,8 @@ int Life::next_alive() const {
   return -1;
 }
 
-void Life::watch(int next) {
-  std::atomic<uint32_t>& word = next < 0 ? member_.own().life : member_.arena().rank(next).life;
+void Watchdog::watch(int next) {
+  std::atomic<uint32_t>& word = next < 0 ? member_.own().alive_lock : member_.arena().rank(next).alive_lock;
   const uint32_t seen = word.load(std::memory_order_seq_cst);
   if (next >= 0 && (seen & FUTEX_OWNER_DIED) != 0) {
     member_.declare_lost(next, loss_of(next, /*dead=*/true));
@@ -135,13 +135,13 @@ void Life::watch(int next) {
   futex_wait(word, seen, tick_ns_);
 }
 
-Loss Life::loss_of(int r, bool dead) const {
+Loss Watchdog::loss_of(int r, bool dead) const {
   const RankSlot& slot = member_.arena().rank(r);
   if (!dead) return Loss{LossCause::silent, static_cast<int>(liveness_ms_), now_ns()};
   return cause_of_death(slot.pid.load(std::memory_order_relaxed), member_.shares_pids(r));
 }
 
-void Life::look_around() {
+void Watchdog::look_around() {
   const int64_t now = now_ns();
   // After a stop of this very process, silence of the others proves nothing.
   if (looked_ns_ != 0 && now - looked_ns_ > 2 * tick_ns_ + liveness_ms_ * 500'000)
@@ -171,7 +171,7 @@ void Life::look_around() {
   }
 }
 
-bool Life::look_at(int r) {
+bool Watchdog::look_at(int r) {
   const RankSlot& slot = member_.arena().rank(r);
   Peer& peer = peers_[static_cast<size_t>(r)];
   if (!peer.opened) {
@@ -180,7 +180,7 @@ bool Life::look_at(int r) {
     if (member_.shares_pids(r))
       peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, slot.pid.load(std::memory_order_relaxed), 0));
   }
-  if ((slot.life.load(std::memory_order_seq_cst) & FUTEX_OWNER_DIED) != 0) return true;
+  if ((slot.alive_lock.load(std::memory_order_seq_cst) & FUTEX_OWNER_DIED) != 0) return true;
   pollfd p{peer.pidfd, POLLIN, 0};
   if (peer.pidfd < 0) return false;
   if (poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0) return true;

@@ -1,11 +1,11 @@
-// A collective call while one of the ranks has little memory. For programs that include base/want.h.
+// A collective call while one of the ranks has little memory. For programs that include base/out_of_memory.h.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "base/want.h"
+#include "base/out_of_memory.h"
 #include "gang/gang.h"
 
 namespace gangway::test {

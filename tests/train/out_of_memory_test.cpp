@@ -3,7 +3,7 @@
 #include <set>
 
 #include "gang/host/threads.h"
-#include "gang/rank_want.h"
+#include "gang/rank_out_of_memory.h"
 #include "train/rig.h"
 
 namespace gangway::test {

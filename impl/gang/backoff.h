@@ -12,10 +12,10 @@
 
 namespace gangway {
 
-class Naps {
+class Backoff {
  public:
   // True: it yielded, and it is too early to look at deadlines.
-  bool yielded() {
+  bool yields() {
     if (Deadline::Clock::now() - start_ >= kYield) return false;
     sched_yield();
     return true;
