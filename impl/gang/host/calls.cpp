@@ -101,13 +101,13 @@ void Calls::turn() {
   sweep();
 }
 
-bool Calls::look(const HostWork& work, uint32_t want, int turns) {
+bool Calls::look(const HostWork& work, uint32_t states, int turns) {
   moves_left_ = kMoves;
-  for (int i = 0; i < turns && moves_left_ > 0 && !work.is_in(want); ++i) {
+  for (int i = 0; i < turns && moves_left_ > 0 && !work.is_in(states); ++i) {
     if (i >= kEager) pause_cpu();
     sweep();
   }
-  return work.is_in(want);
+  return work.is_in(states);
 }
 
 void Calls::sweep() {

@@ -37,8 +37,8 @@ class Calls {
 
   // Drives every call once.
   void turn();
-  // The same, up to `turns` times. True: the work is in one of the states `want`.
-  bool look(const HostWork& work, uint32_t want, int turns);
+  // The same, up to `turns` times. True: the work is in one of the states `states`.
+  bool look(const HostWork& work, uint32_t states, int turns);
   // Ends all calls with `error`.
   void fail(const Error& error) noexcept;
 

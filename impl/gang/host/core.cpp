@@ -134,11 +134,11 @@ void Core::turn() {
   or_break([&] { calls_.turn(); });
 }
 
-bool Core::drive(HostWork& work, uint32_t want, int turns) {
+bool Core::drive(HostWork& work, uint32_t states, int turns) {
   while (aborts_.load(std::memory_order_relaxed) != 0) sched_yield();  // else it is taken again at once
   const std::lock_guard lock(mutex_);
-  or_break([&] { calls_.look(work, want, turns); });
-  return work.is_in(want);
+  or_break([&] { calls_.look(work, states, turns); });
+  return work.is_in(states);
 }
 
 void Core::abort(const Error& error) noexcept {

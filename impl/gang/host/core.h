@@ -45,8 +45,8 @@ class Core : public Progressive, public Driver {
   // For works and waits, which are above.
   // Refuses forked, broken, shut down; attends. `call`: what is entered when it is no collective.
   void enter(Channel channel, const Collective* c, const char* call = "");
-  // Looks `turns` times. True: the work is in one of the states `want`.
-  bool drive(HostWork& work, uint32_t want, int turns);
+  // Looks `turns` times. True: the work is in one of the states `states`.
+  bool drive(HostWork& work, uint32_t states, int turns);
   void turn();  // drives every call once; breaks the engine on an error. Under the mutex
   void set_shut_down();
 

@@ -24,9 +24,9 @@ constexpr int64_t kCycleNs = 50 * kMillisecond;
 
 class WorkWait final : public Waitable {
  public:
-  WorkWait(Core& core, HostWork& work, uint32_t want) : core_(core), work_(work), want_(want) {}
+  WorkWait(Core& core, HostWork& work, uint32_t states) : core_(core), work_(work), states_(states) {}
 
-  bool ready(int turns) override { return work_.is_in(want_) || core_.drive(work_, want_, turns); }
+  bool ready(int turns) override { return work_.is_in(states_) || core_.drive(work_, states_, turns); }
   const HostWork* work() const override { return &work_; }
   std::vector<int> missing() override {
     const std::lock_guard lock(core_.mutex());
@@ -43,7 +43,7 @@ class WorkWait final : public Waitable {
  private:
   Core& core_;
   HostWork& work_;
-  const uint32_t want_;
+  const uint32_t states_;
 };
 
 class CounterWait final : public Waitable {

@@ -35,8 +35,9 @@ unsigned char* map_bytes(size_t bytes, int protection, int fd, bool threads) {
   return p == MAP_FAILED ? nullptr : static_cast<unsigned char*>(p);
 }
 
-// A child of fork has no part in the arena, and a core dump leaves it out: the kernel would read, and so take, every page
-// of the reserve, and peers would hear of the crash when it is done. Both stay with a range that is split or emptied.
+// Keeps the range out of children of fork, which take no part in the arena, and out of core dumps: for a dump
+// the kernel would read, and so take, every page of the reserve, and peers would hear of the crash only
+// afterwards. Both settings stay with a range that is split or emptied later.
 void keep_out(unsigned char* first, size_t bytes, bool threads) {
   if (!threads) madvise(first, bytes, MADV_DONTFORK);
   madvise(first, bytes, MADV_DONTDUMP);
@@ -56,7 +57,7 @@ std::shared_ptr<Arena> Arena::create(int size, bool threads, const ArenaOptions&
   uint64_t bytes = round_up(options.reserve != 0 ? options.reserve : default_reserve(), 2 << 20);
   const uint64_t least = uint64_t{64 << 20} + static_cast<uint64_t>(size) * (16 << 20);
   bytes = std::max(bytes, least);
-  // An address-space or file-size limit may be tighter than the reserve: take what there is.
+  // A limit on address space or file size may be tighter than the reserve, so take what is available.
   for (;; bytes = round_up(bytes / 2, 2 << 20)) {
     if (!threads) {
       rlimit file{};
@@ -130,8 +131,8 @@ void Arena::map_read_only() {
 
 Arena::~Arena() {
   close_fd();
-  if (forked() && !threads_) {            // not mapped in a child
-    static_cast<void>(known_.release());  // its lock may be held by a thread that the child has not
+  if (forked() && !threads_) {            // a child of fork has no mapping
+    static_cast<void>(known_.release());  // a thread that the child lacks may hold its lock
     return;
   }
   known_.reset();
@@ -177,7 +178,7 @@ void Arena::take(uint64_t offset, size_t bytes, bool lazy) {
       refuse(before, h.limit, "that the ranks of this host may take are taken");
     }
     if (!lazy) {
-      // The count is ours alone; other programs take memory too.
+      // The count covers the ranks of this gang only; other programs take memory as well.
       if (piece >= (1 << 20)) {
         const uint64_t available = available_memory();
         if (piece > available) {

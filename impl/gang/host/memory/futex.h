@@ -1,4 +1,4 @@
-// The futex calls, on words that processes may share.
+// The futex system calls, on words that processes may share.
 #pragma once
 
 #include <linux/futex.h>
@@ -11,7 +11,7 @@
 
 namespace gangway::host {
 
-// Sleeps while `word` is `seen`, at most `ns`.
+// Sleeps while `word` has the value `seen`, for at most `ns`.
 inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen, int64_t ns) noexcept {
   timespec t{};
   t.tv_sec = ns / 1'000'000'000;

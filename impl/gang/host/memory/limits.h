@@ -1,4 +1,4 @@
-// How much memory a host has to give.
+// How much memory a host can give.
 #pragma once
 
 #include <cstddef>

@@ -8,11 +8,11 @@ namespace gangway::host {
 namespace {
 
 constexpr size_t kLarge = 64 << 10;        // blocks from here up are whole pages
-constexpr size_t kSmallPiece = 256 << 10;  // what the small blocks are cut from
+constexpr size_t kSmallPiece = 256 << 10;  // small blocks are cut from pieces of this size
 constexpr size_t kHuge = 2 << 20;
-constexpr uint64_t kSmallMark = 1;  // in the size of a live block: cut from a piece
+constexpr uint64_t kSmallMark = 1;  // set in the size of a live block that was cut from a piece
 
-// A block of another rank's slice on its way back: lies in the block itself.
+// A block that another rank has freed. The link of the list lies in the block itself.
 struct Returned {
   uint64_t next;
 };
@@ -87,8 +87,8 @@ uint64_t Slice::allocate(size_t bytes, bool zeroed, bool lazy) {
   drain_freed();
   const bool large = zeroed || lazy || bytes >= kLarge;
   if (!large) {
-    const uint64_t want = round_up(std::max<size_t>(bytes, 1), kLine);
-    uint64_t at = small_.take(want, kLine);
+    const uint64_t size = round_up(std::max<size_t>(bytes, 1), kLine);
+    uint64_t at = small_.take(size, kLine);
     if (at == 0) {
       const uint64_t piece = pages_.take(kSmallPiece, kPage);
       if (piece != 0) {
@@ -99,29 +99,29 @@ uint64_t Slice::allocate(size_t bytes, bool zeroed, bool lazy) {
           throw;
         }
         small_.add(piece, kSmallPiece);
-        at = small_.take(want, kLine);
+        at = small_.take(size, kLine);
       }
     }
     if (at != 0) {
-      blocks_[at] = want | kSmallMark;
+      blocks_[at] = size | kSmallMark;
       return at;
     }
   }
-  // More than there is in all may not be rounded up: it could wrap to nothing.
+  // A size beyond the whole slice is not rounded up, because the sum could wrap around to 0.
   const bool too_large = bytes > arena_->header().slice_bytes;
-  const uint64_t want = too_large ? 0 : round_up(std::max<size_t>(bytes, 1), kPage);
-  const uint64_t at = too_large ? 0 : pages_.take(want, want >= kHuge ? kHuge : kPage);
+  const uint64_t size = too_large ? 0 : round_up(std::max<size_t>(bytes, 1), kPage);
+  const uint64_t at = too_large ? 0 : pages_.take(size, size >= kHuge ? kHuge : kPage);
   if (at == 0)
     fail(Code::out_of_memory, "host engine: ", bytes, " bytes do not fit the slice of ",
          arena_->header().slice_bytes, " bytes that each of ", arena_->header().size,
          " ranks has of the arena");
   try {
-    arena_->take(at, want, lazy);
+    arena_->take(at, size, lazy);
   } catch (...) {
-    pages_.add(at, want);
+    pages_.add(at, size);
     throw;
   }
-  blocks_[at] = want;
+  blocks_[at] = size;
   return at;
 }
 
@@ -140,7 +140,7 @@ void Slice::free(uint64_t offset) noexcept {
 }
 
 void Slice::free_remote(Arena& arena, int owner, uint64_t offset, size_t bytes) noexcept {
-  // All pages but the first go now; the first carries the list until its owner takes it.
+  // All pages but the first are given back now. The first page holds the list link until the owner takes it.
   if (bytes > kPage)
     madvise(arena.at(offset) + kPage, bytes - kPage, arena.threads() ? MADV_DONTNEED : MADV_REMOVE);
   auto* const returned = arena.at<Returned>(offset);
@@ -159,7 +159,7 @@ void Slice::drain_freed() {
     const uint64_t next = arena_->at<Returned>(at)->next;
     const auto found = blocks_.find(at);
     if (found != blocks_.end()) {
-      const uint64_t bytes = found->second;  // whole pages, whatever size it came back with
+      const uint64_t bytes = found->second;  // whole pages, whatever size the caller passed
       blocks_.erase(found);
       arena_->give_back(at, bytes);
       pages_.add(at, bytes);

@@ -1,6 +1,6 @@
-// An engine's shared control memory: who is a member, what each has published on each channel, why the engine
-// broke. It lies in the slice of the rank that made it and is freed, with the members' staging blocks, when the last member
-// releases it.
+// An engine's shared control memory: who is a member, what each member has published on each channel, and why
+// the engine broke. A board lies in the slice of the rank that made it. It is freed, with the members'
+// staging blocks, when the last member releases it.
 //
 // Thread rule: any thread; the fields are atomics.
 #pragma once
@@ -17,24 +17,26 @@ namespace gangway::host {
 
 class Board {
  public:
-  // Made by one of its members, in its slice. `members`: ranks of the domain.
+  // Makes a board in the slice of `member`, who is one of its members. `members` are ranks of the domain.
   static uint64_t create(Member& member, std::span<const int> members, const std::string& label);
 
   Board(std::shared_ptr<Arena> arena, uint64_t offset);
-  // A board that another rank named and may have freed since: null when what lies there cannot be one.
+  // A board whose offset another rank published, and which may have been freed since. Returns null when what
+  // lies there cannot be a board.
   static std::unique_ptr<Board> find(const std::shared_ptr<Arena>& arena, uint64_t offset);
-  ~Board();  // releases it
+  ~Board();  // releases the board
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
-  void attach(int rank);  // this object now speaks for that member
+  void attach(int rank);  // from here on this object acts for that member
 
-  // What a break leaves half made goes with the board that it was made on: this one holds the board at `offset`, which
-  // this member makes, until all its members have taken it. One of each member at a time.
+  // Keeps the child board at `offset`, which this member makes, until all members of the child have taken it.
+  // If the engine breaks before, the half-made child is freed with this board. Each member can keep one child
+  // at a time.
   void hold_child(uint64_t offset) noexcept;
-  // `child`, which `maker` made, is attached to its member here.
+  // Tells this board that its member has attached itself to `child`, which `maker` made.
   void child_taken(int maker, const Board& child) noexcept;
-  void drop_child(uint64_t offset) noexcept;  // no member will take it: its maker frees it
+  void drop_child(uint64_t offset) noexcept;  // for a child that no member will take; its maker frees it
   uint64_t offset() const { return offset_; }
   int size() const { return size_; }
   BoardHeader& header() const { return *header_; }
@@ -48,16 +50,16 @@ class Board {
   }
 
   bool broken() const { return header_->broken.load(std::memory_order_acquire) != 0; }
-  // The first error wins; false when there was one.
+  // Returns false when the board was broken already: the first error counts.
   bool break_with(const Error& error, int by) noexcept;
   std::optional<Error> error(int own_rank) const;
 
-  int64_t broken_ns() const;   // when; after error()
-  bool has_left(int r) const;  // without shutdown
+  int64_t broken_ns() const;   // when the board broke; call it after error()
+  bool has_left(int r) const;  // whether the rank left without a shutdown
   Mark mark_of(int r) const { return static_cast<Mark>(members_[r].mark.load(std::memory_order_acquire)); }
-  void mark(Mark mark) noexcept;  // of the member this object speaks for
+  void mark(Mark mark) noexcept;  // marks the member that this object acts for
 
-  // A block of `domain_rank`'s slice that peers read: freed with the board.
+  // Links a block of `domain_rank`'s slice that peers read, so that it is freed with the board.
   void keep_block(int domain_rank, uint64_t offset, size_t bytes);
 
  private:

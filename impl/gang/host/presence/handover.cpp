@@ -23,16 +23,18 @@ constexpr char kNameStart[] = "gangway-";
 constexpr size_t kNameBytes = 16;
 constexpr size_t kName = sizeof kNameStart - 1 + 2 * kNameBytes;
 constexpr char kPlace[] = "host/arena";
-constexpr char kRefused[] = "host/refused";  // the name that a rank could not reach
-constexpr char kFailed[] = "host/failed";    // a name, then why a rank gave up: code, rank, peer, text
-// And a rank: a name, then its process: id, where that counts, its start, and when it said so.
+constexpr char kRefused[] = "host/refused";  // the name of a socket that a rank could not reach
+constexpr char kFailed[] = "host/failed";    // the socket's name, then the error: code, rank, peer, text
+// Followed by a rank. The value is the socket's name, then the process: its id, its PID namespace, when it
+// started, the boot, and the time of this entry.
 constexpr char kProcess[] = "host/process/";
 constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces), which share no memory; choose the "
     "engine mpi";
 
-// Sockets of starts that ranks of this process gave up: what a store still says of them is of no start to come. Each
-// rank has its own, as another one, a thread, may still be in a start that its peer gave up.
+// Sockets of the start-ups that ranks of this process gave up. Whatever a store still holds about them
+// concerns no later start-up. Each rank has its own list, because another rank of this process, a thread, may
+// still take part in a start-up that its peer gave up.
 class GivenUp {
  public:
   void add(const std::string& name, int rank) {
@@ -62,7 +64,7 @@ Handover::Handover(Store& store, int rank, Deadline deadline)
   token_ = random_bytes(kToken);
 }
 
-// Rank 0 watches all, all watch rank 0, which tells them of the others.
+// Rank 0 watches all ranks. The others watch rank 0, which tells them about the rest.
 void Handover::announce() {
   const BootTime now = boot_time();
   store_.put(text(kProcess, rank_), text(name_, " ", getpid(), " ", pid_space(), " ", process_start(getpid()),
@@ -85,8 +87,8 @@ int Handover::dead_rank() {
       if (space != pid_space()) continue;  // its death shows later, in the arena
       process.of_this_run = rank_ == 0 || (boot == began_.boot && put_ns >= began_.ns);
       process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-      process.ended = (!process.fd && errno == ESRCH) ||
-                      (start != 0 && process_start(process.pid) != start);  // its number is another's
+      // The number belongs to another process now.
+      process.ended = (!process.fd && errno == ESRCH) || (start != 0 && process_start(process.pid) != start);
     }
     pollfd p{process.fd.get(), POLLIN, 0};
     process.ended = process.ended || (process.fd && poll(&p, 1, 0) > 0);
@@ -97,11 +99,11 @@ int Handover::dead_rank() {
 
 void Handover::check() {
   if (name_.empty()) return;
-  const int dead = dead_rank();  // first: a rank that gave up has said why before it ended
+  const int dead = dead_rank();  // first, because a rank that gives up publishes its reason before it ends
   if (rank_ == 0)
     if (const auto refused = store_.get(kRefused); refused == name_) fail(Code::not_supported, kOtherHosts);
   const auto failed = store_.get(kFailed);
-  // An old word counts, too, when the process that it is about is gone: it says why.
+  // An old failure counts as well when the process that it is about is gone, because it says why.
   if (failed && failed->starts_with(name_) && (failed != old_failure_ || dead >= 0)) throw_failure(*failed);
   if (dead < 0) return;
   Error error(Code::peer_lost,
@@ -119,7 +121,7 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
     fail(Code::gang, "host engine: a bad entry in the store");
   const std::string why = std::string(words + text_at) + advice;
   if (code == static_cast<int>(Code::not_supported) || code == static_cast<int>(Code::peer_lost)) {
-    Error error(static_cast<Code>(code), why);  // as true here
+    Error error(static_cast<Code>(code), why);  // it is as true on this rank
     error.peer = peer;
     throw error;
   }
@@ -138,7 +140,7 @@ void Handover::give_up(const Error& why) {
     store_.put(kFailed,
                text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
     if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);
-  } catch (const std::exception&) {  // without the store they hear of it by their deadline
+  } catch (const std::exception&) {  // without the store the others see it at their deadline
   }
 }
 
@@ -148,7 +150,7 @@ void Handover::end() {
     store_.remove(text(kProcess, rank_));
     if (rank_ != 0) return;
     for (const char* const key : {kPlace, kRefused, kFailed}) store_.remove(key);
-  } catch (const std::exception&) {  // the gang is made; what is left is ignored
+  } catch (const std::exception&) {  // the gang is made, and leftover entries are ignored
   }
 }
 
@@ -192,18 +194,18 @@ std::shared_ptr<Arena> Handover::fetch() {
       if (sent == static_cast<ssize_t>(kToken) && readable(to.get(), deadline_))
         if (const int fd = receive_fd(to.get()); fd >= 0) {
           met_ = true;
-          old_failure_.reset();  // the name is of this gang, and so is what is said of it
+          old_failure_.reset();  // the name is of this gang, and so is any failure stored under it
           return Arena::map(fd);
         }
-      // Rank 0 had too many strangers, or this rank was too slow: once more.
+      // Rank 0 had too many connections, or this rank was too slow, so it tries again.
       if (deadline_.passed())
         fail(Code::timeout, "host engine: rank 0 did not hand over the shared memory in time");
     }
   }
 }
 
-// No process listens at the entry `dead`, or it hands this rank nothing. Its rank 0 may be on another host,
-// and then says so to all; or it was of an earlier start, and another entry will come.
+// Nobody listens at the entry `dead`, or its listener does not answer this rank. Either rank 0 is on another
+// host, and then tells all ranks so, or the entry is of an earlier start-up and another one will follow.
 std::string Handover::next_place(const std::string& dead) {
   if (!name_.empty()) store_.put(kRefused, name_);
   for (;;) {

@@ -18,21 +18,21 @@
 namespace gangway::host {
 namespace {
 
-constexpr size_t kPending = 64;     // connections that have not shown their token yet
-constexpr int64_t kTokenMs = 2000;  // and how long they may take
-constexpr int kAtOnce = 16;         // connections taken before those that are there are looked at again
+constexpr size_t kPending = 64;     // how many connections may be waiting for their token
+constexpr int64_t kTokenMs = 2000;  // how long such a connection may take
+constexpr int kAtOnce = 16;         // how many connections one call accepts
 
 struct Address {
   sockaddr_un un{};
   socklen_t length = 0;
   explicit Address(const std::string& name) {
     un.sun_family = AF_UNIX;
-    std::memcpy(un.sun_path + 1, name.data(), name.size());  // a leading zero byte: abstract
+    std::memcpy(un.sun_path + 1, name.data(), name.size());  // a leading zero byte makes the name abstract
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   }
 };
 
-// One byte with a descriptor beside it.
+// One byte of data, with a descriptor attached.
 struct DescriptorMessage {
   char byte = 1;
   iovec io{&byte, 1};
@@ -56,7 +56,7 @@ void send_fd(int to, int fd) {
   c->cmsg_type = SCM_RIGHTS;
   c->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  sendmsg(to, &message.header, MSG_NOSIGNAL);  // a peer that is gone again is missed later
+  sendmsg(to, &message.header, MSG_NOSIGNAL);  // if the peer has gone, its absence is noticed later
 }
 
 }  // namespace
@@ -124,7 +124,8 @@ void take_in(const Descriptor& listener, std::vector<Pending>& pending) {
     Descriptor next(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (next.get() < 0) return;
     if (!same_user(next.get())) continue;
-    if (pending.size() == kPending) pending.erase(pending.begin());  // a rank shows its token at once
+    // A rank shows its token at once, so the oldest is no rank.
+    if (pending.size() == kPending) pending.erase(pending.begin());
     pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
   }
 }

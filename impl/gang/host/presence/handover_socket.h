@@ -1,5 +1,7 @@
-// The socket of a handover: an abstract Unix socket at which one process hands a descriptor to each process of the same
-// user that shows a token.
+// The socket of the handover: an abstract Unix socket at which one process sends a descriptor to every
+// process of the same user that shows a token.
+//
+// Thread rule: values of one thread.
 #pragma once
 
 #include <array>
@@ -16,7 +18,7 @@ constexpr size_t kToken = 32;
 std::string random_bytes(size_t n);
 std::string hex(const std::string& bytes);
 
-// --- the one that hands over ---
+// --- for the process that sends the descriptor ---
 Descriptor listen_at(const std::string& name);
 
 // A connection that has not shown its token yet.
@@ -26,16 +28,18 @@ struct Pending {
   std::array<char, kToken> token{};
   size_t have = 0;
 };
-// Takes connections that wait at the listener, up to a turn's worth.
+// Accepts waiting connections, a limited number in each call.
 void take_in(const Descriptor& listener, std::vector<Pending>& pending);
-// Reads what has come. True: the connection is over, one way or the other; `served` counts those that got `fd`.
+// Reads what has arrived. Returns whether the connection has ended, for whatever reason; `served` counts the
+// connections that got `fd`.
 bool serve(Pending& p, const std::string& token, int fd, int& served);
 
-// --- the others ---
-// A connection to the listener; none if this host has no such name. With a full queue there: until the deadline.
+// --- for the processes that receive it ---
+// Connects to the listener; the result is empty if this host has no socket of that name. If the listener's
+// queue is full, it tries until the deadline.
 Descriptor reach(const std::string& name, Deadline deadline);
 bool same_user(int fd);
 bool readable(int fd, Deadline deadline);
-int receive_fd(int from);  // -1: none came
+int receive_fd(int from);  // -1: no descriptor came
 
 }  // namespace gangway::host

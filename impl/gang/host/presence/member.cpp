@@ -18,7 +18,7 @@
 
 namespace gangway::host {
 
-// The members that the calling thread acts for.
+// The members that the calling thread acts for. They are unregistered when the thread ends.
 struct ThreadRegistrations {
   struct Registration {
     std::weak_ptr<Member> member;
@@ -37,8 +37,9 @@ namespace {
 std::atomic<uint64_t> member_ids{0};
 
 thread_local ThreadRegistrations registrations;
-thread_local uint64_t last_registered =
-    0;  // the last of them; apart, as a look at the list asks first whether it was made
+// The id of the member that was registered last. It is a variable of its own because a trivial thread_local
+// is read without a check of its initialisation.
+thread_local uint64_t last_registered = 0;
 
 std::string host_name() {
   char name[256] = {};
@@ -82,7 +83,7 @@ void Member::begin(const std::shared_ptr<Member>& self) {
   if (!arena_->threads()) watchdog_ = std::make_unique<Watchdog>(*this);
   slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
   wake_all();
-  if (watchdog_ != nullptr)  // the ring has a new link
+  if (watchdog_ != nullptr)  // the watchdogs have a new neighbour
     for (int r = 0; r < size(); ++r) futex_wake(arena_->rank(r).alive_lock, INT_MAX);
 }
 

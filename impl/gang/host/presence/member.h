@@ -1,5 +1,5 @@
-// A rank's presence on its host: its slot on the arena, its watchdog thread, waking and sleeping, who was lost.
-// One per rank; all its engines on this host share it.
+// A rank's presence on its host: its slot in the arena, its watchdog thread, how it sleeps and is woken, and
+// which ranks were lost. Each rank has one; all its engines on this host share it.
 //
 // Thread rule: any thread of the rank.
 #pragma once
@@ -14,12 +14,12 @@
 
 namespace gangway::host {
 
-int64_t now_ns() noexcept;  // of the clock that all processes of a host share
-uint64_t pid_space();       // where this process's id means something
+int64_t now_ns() noexcept;  // by the clock that all processes of a host share
+uint64_t pid_space();       // the PID namespace of this process, as a number
 
 struct Loss {
   LossCause cause = LossCause::unknown;
-  int value = 0;  // signal, or exit code
+  int value = 0;  // the signal, or the exit code
   int64_t at_ns = 0;
 };
 
@@ -32,7 +32,7 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  // Marks this rank as alive; processes get their watchdog thread.
+  // Marks this rank as alive. A process also starts its watchdog thread.
   void begin(const std::shared_ptr<Member>& self);
 
   int rank() const { return rank_; }
@@ -41,20 +41,20 @@ class Member {
   const std::shared_ptr<Arena>& arena_ptr() const { return arena_; }
   const std::shared_ptr<Slice>& slice() const { return slice_; }
   const std::string& host() const { return host_; }
-  bool crowded() const { return crowded_; }  // more ranks than cores
+  bool crowded() const { return crowded_; }  // there are more ranks than cores
   bool forked() const { return arena_->forked(); }
 
-  // After a store that `r` may wait for. Cheap when it does not sleep.
+  // Call it after a store that `r` may wait for. It is cheap when `r` does not sleep.
   void wake(int r) const noexcept {
     RankSlot& slot = arena_->rank(r);
     if (slot.sleeping.load(std::memory_order_seq_cst) != 0) ring(slot);
   }
-  // Says that this thread is about to sleep; what it looks at after this cannot have been missed by those
-  // that wake. membarrier here lets wakers do without a fence between their store and their look at
-  // `sleeping`.
+  // Announces that this thread is about to sleep. A change that the thread does not see when it looks after
+  // this call will ring the doorbell. The membarrier in here lets wakers do without a memory fence between
+  // their store and their look at `sleeping`.
   uint32_t prepare_sleep() const noexcept;
   void end_sleep() const noexcept { own().sleeping.fetch_sub(1, std::memory_order_seq_cst); }
-  // Do process ids of `r` mean the same here?
+  // Returns whether a process id of `r` names the same process here.
   bool shares_pids(int r) const {
     return arena_->rank(r).pid_space.load(std::memory_order_relaxed) ==
            own().pid_space.load(std::memory_order_relaxed);
@@ -63,23 +63,25 @@ class Member {
     return arena_->rank(r).uses_membarrier.load(std::memory_order_acquire) != 0;
   }
   void wake_all() const noexcept;
-  // Sleeps until the doorbell rings again or `ns` have passed; the caller read `seen` and looked once more in
-  // between.
+  // Sleeps until the doorbell rings again or `ns` nanoseconds have passed. The caller has got `seen` from
+  // prepare_sleep() and has looked once more since.
   RankSlot& own() const { return arena_->rank(rank_); }
   void sleep(uint32_t seen, int64_t ns) const noexcept;
 
   uint32_t losses() const noexcept { return arena_->header().losses.load(std::memory_order_acquire); }
   std::optional<Loss> loss(int r) const;
   void declare_lost(int r, const Loss& loss) noexcept;
-  // The writer of a report may end at it: another one ends `r`'s, or counts what stands there.
+  // Completes the report of r's loss. A rank that writes a report may die while doing so; another one then
+  // completes it, or counts it if it is complete.
   void finish_report(int r, const Loss& loss) noexcept;
   void count_losses() noexcept;
 
-  // Says that the calling thread acts for this rank until it ends.
+  // Registers the calling thread as one that acts for this rank until it ends.
   void register_thread();
-  int64_t registered_since() const;  // by the calling thread
+  int64_t registered_since() const;  // of the calling thread
 
-  // A place of own().waits for the calling thread; -1: none is free. give_back_notice() clears it.
+  // Reserves an entry of own().waits for the calling thread. -1: all are in use. give_back_notice() clears
+  // the entry.
   int take_notice();
   void give_back_notice(int place) noexcept;
 
@@ -94,7 +96,8 @@ class Member {
   const uint64_t id_;
   std::string host_;
   bool crowded_ = false;
-  std::mutex threads_mutex_;  // own().threads and the mark that follows from it change together
+  // Guards own().threads together with threads_ended_ns, which follows from it, and the list of notices.
+  std::mutex threads_mutex_;
   std::array<bool, kNotices> notices_taken_{};
   std::weak_ptr<Member> self_;
   std::unique_ptr<Watchdog> watchdog_;

@@ -8,7 +8,7 @@ class RankBits {
  public:
   void set(int r) { word(r).fetch_or(bit(r)); }
   bool test(int r) const { return (words_[static_cast<size_t>(r) / 64].load() & bit(r)) != 0; }
-  // True to one of those who clear it.
+  // Returns true to exactly one caller.
   bool clear(int r) { return (word(r).fetch_and(~bit(r)) & bit(r)) != 0; }
   bool empty() const {
     for (const std::atomic<uint64_t>& w : words_)
@@ -22,11 +22,13 @@ class RankBits {
   std::atomic<uint64_t> words_[kMaxRanks / 64];
 };
 
-// Stands behind the region, in memory that came zeroed.
+// Lies behind the region's bytes, in memory that was zeroed.
 struct alignas(kLine) Holders {
   uint64_t offset, bytes;  // of the whole block
   int32_t owner;
-  std::atomic<uint32_t> count;  // holds: the members' and the board's; the end of the last frees the region
+  // How many holds there are: one of each member and one of the board. The end of the last one frees the
+  // region.
+  std::atomic<uint32_t> count;
   RankBits held, untaken;
 };
 
@@ -41,7 +43,7 @@ void end_holds(Arena& arena, Holders& all, uint32_t ended) {
 
 uint64_t RegionHold::make(const Member& member, const Board& board, size_t bytes) {
   Arena& arena = member.arena();
-  const bool may_fit = bytes <= arena.header().slice_bytes;  // else the sum below could wrap
+  const bool may_fit = bytes <= arena.header().slice_bytes;  // otherwise the sum below could wrap around
   const size_t behind = round_up(bytes, kLine);
   const size_t block = may_fit ? round_up(behind + sizeof(Holders), kPage) : bytes;
   const uint64_t offset = member.slice()->allocate(block, true);
@@ -68,7 +70,7 @@ RegionHold::RegionHold(const Member& member, const Board& board, uint64_t made)
 RegionHold::~RegionHold() {
   if (arena_->forked()) return;
   Holders& all = holders(*arena_, made_);
-  uint32_t ended = 0;  // as for a board: each hold once, by its holder or for a dead one
+  uint32_t ended = 0;  // each hold ends once, by its holder or for a dead one
   for (int r = 0; r < static_cast<int>(arena_->header().size); ++r)
     if ((r == rank_ || arena_->died(r)) && all.held.clear(r)) ++ended;
   end_holds(*arena_, all, ended);
@@ -80,7 +82,7 @@ void RegionHold::end_with_board(Arena& arena, BoardHeader& board) noexcept {
   const uint64_t made = board.region.exchange(0);
   if (made == 0) return;
   Holders& all = holders(arena, made);
-  uint32_t ended = 1;  // the board's
+  uint32_t ended = 1;  // the hold of the board
   for (int r = 0; r < static_cast<int>(arena.header().size); ++r)
     if (all.untaken.test(r) && all.held.clear(r)) ++ended;
   end_holds(arena, all, ended);

@@ -1,8 +1,8 @@
-// A shared region: memory that every member of a board holds. The last hold that ends frees it; the dead
-// never end theirs, so the living do. Until all members have taken theirs the board has one too, so
-// that what a break leaves half made goes with the board.
+// A shared region: memory that every member of a board holds. The last hold to end frees it. Dead ranks
+// cannot end their holds, so the living do it for them. Until all members have taken their holds the board
+// has one too, so that a break frees a half-made region with the board.
 //
-// Thread rule: a hold is its owner's; holds end on any thread.
+// Thread rule: each hold belongs to its owner; it may end on any thread.
 #pragma once
 
 #include <memory>
@@ -13,17 +13,17 @@ namespace gangway::host {
 
 class RegionHold {
  public:
-  // By rank 0 of the board, which has no other region in the making. What the members take;
-  // Error{out_of_memory}.
+  // Rank 0 of the board calls this while no other region is being made. Returns the offset from which the
+  // members take their holds. Error{out_of_memory}.
   static uint64_t make(const Member& member, const Board& board, size_t bytes);
-  // Of the calling member: one, taken once.
+  // The hold of the calling member. Each member takes its hold once.
   RegionHold(const Member& member, const Board& board, uint64_t made);
   ~RegionHold();
   RegionHold(const RegionHold&) = delete;
   RegionHold& operator=(const RegionHold&) = delete;
 
   uint64_t offset() const;
-  // When no member holds the board any more.
+  // The board calls this when no member holds it any more.
   static void end_with_board(Arena& arena, BoardHeader& board) noexcept;
 
  private:

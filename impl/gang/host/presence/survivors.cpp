@@ -9,10 +9,10 @@
 namespace gangway::host {
 namespace {
 
-// How long lists may differ: a rank's death is not known everywhere at once, and a rank that was told of a difference
-// may ask again.
+// How long two lists may differ before the call fails. A rank's death is not known everywhere at once, and a
+// rank whose call has just failed because of a difference may ask again.
 constexpr int64_t kDifferMs = 20, kDifferedMs = 80;
-constexpr int64_t kTurnMs = 5;  // how long the first of the list has to make the board
+constexpr int64_t kTurnMs = 5;  // how long the first rank of the list has to make the board
 constexpr int64_t kNapNs = 2'000'000;
 
 std::vector<int> read(const RankList& list) {
@@ -33,7 +33,7 @@ bool holds(std::span<const int> list, int rank) {
 
 }  // namespace
 
-// Peers that hear of a list that differs tell those who wait.
+// Marks this member as waiting in shrink, so that a peer with another list knows whom to notify.
 class Survivors::Waiting {
  public:
   explicit Waiting(MemberLine& line) : line_(line) {
@@ -58,11 +58,11 @@ class Survivors::Waiting {
 // What one wait has seen.
 struct Survivors::Look {
   std::span<const int> asked;
-  std::vector<int> list;    // those of them that live
-  int missing = -1;         // who has not come
-  int writing = -1;         // who is left out and has not ended its write
+  std::vector<int> list;    // the asked ranks that live
+  int missing = -1;         // a rank that has not come
+  int writing = -1;         // a rank that is left out and has not finished its write
   int64_t differs_ns = 0;   // since when a list differs; 0: none does
-  int64_t all_here_ns = 0;  // since when the board may be made
+  int64_t all_here_ns = 0;  // since when the board could be made
   uint64_t place = 0;       // the result
 };
 
@@ -94,8 +94,8 @@ Survivors::Agreed Survivors::meet(std::span<const int> asked, int64_t timeout_ms
 
 void Survivors::took(const Agreed& agreed) noexcept {
   MemberLine& mine = board_.member(rank_);
-  mine.asked_version.store(
-      0, std::memory_order_seq_cst);  // the next board has to wait for this rank's next call
+  // The next board has to wait for this rank's next call.
+  mine.asked_version.store(0, std::memory_order_seq_cst);
   mine.shrunk.store(agreed.place, std::memory_order_seq_cst);
   wake_all();
 }
@@ -117,7 +117,7 @@ bool Survivors::over(Look& look) {
   if (!all_here(look) || !left_alone(look)) return false;
   const int64_t now = now_ns();
   if (look.all_here_ns == 0) look.all_here_ns = now;
-  // Each may make the board, but one at a time saves the others the memory.
+  // Any rank may make the board, but taking turns saves the others the memory.
   if (look.list[0] != rank_ && now - look.all_here_ns < kTurnMs * 1'000'000) return false;
   offer(look.list);
   look.place = untaken(rank_);
@@ -125,10 +125,10 @@ bool Survivors::over(Look& look) {
 }
 
 bool Survivors::all_here(Look& look) {
-  // A board without this rank: its members take this rank for lost.
+  // A board without this rank means that its members consider this rank lost.
   for (uint64_t at = chain_after(rank_).load(); at != 0; at = shrunk(at).next.load()) {
     const std::vector<int> theirs = read(shrunk(at).members);
-    if (holds(theirs, rank_)) return false;  // it came a moment ago
+    if (holds(theirs, rank_)) return false;  // the board has appeared since untaken() looked
     for (const int r : theirs)
       if (holds(look.list, r))
         fail(Code::aborted, label_, ".shrink: the other ranks went on without rank ", rank_);
@@ -179,9 +179,9 @@ void Survivors::throw_mismatch(int asking, int other) {
   throw error;
 }
 
-// A rank that was left out may live: stopped in the middle of a move, or not yet aware of the break. It
-// begins no write into peers' memory any more (refuse_when_closed); what it has begun ends, or ends with its
-// process.
+// A rank that was left out may still live: it was stopped in the middle of a move, or does not know of the
+// break yet. It begins no new write into peers' memory (refuse_when_closed), and a write under way ends, at
+// the latest with its process.
 bool Survivors::left_alone(Look& look) {
   board_.header().closed.exchange(1, std::memory_order_seq_cst);
   Arena& arena = member_.arena();
@@ -203,8 +203,8 @@ void Survivors::offer(const std::vector<int>& list) {
   const uint64_t board = Board::create(member_, members, label_);
   uint64_t block = 0;
   try {
-    block =
-        slice.allocate(kLine + sizeof(Shrunk), true);  // the first line is the old board's, which keeps it
+    // The old board keeps the block; it uses the first line.
+    block = slice.allocate(kLine + sizeof(Shrunk), true);
   } catch (...) {
     slice.free(board);
     throw;
@@ -251,7 +251,7 @@ std::vector<int> Survivors::asked_by(int r) const {
   const MemberLine& line = board_.member(r);
   for (;;) {
     const uint64_t version = line.asked_version.load(std::memory_order_seq_cst);
-    if (version % 2 != 0 || version == 0) return {};  // it may have died at it
+    if (version % 2 != 0 || version == 0) return {};  // its writer may have died while writing
     std::vector<int> ranks = read(line.asked);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (line.asked_version.load(std::memory_order_seq_cst) == version) return ranks;

@@ -1,10 +1,11 @@
 // How the ranks that survive a break agree on who they are, and meet on a new board.
 //
-// Each says which ranks it counts on. A rank that dies or leaves meanwhile is left out, so lists that differ only by such
-// ranks agree. When all that live have said so, and what others were writing into their memory has ended, one of them
-// makes a board and puts it at the end of a chain on the broken one, which decides: every rank takes the first board of
-// the chain that it is in and has not taken. A rank that dies at any point leaves nothing half done: until its
-// board is in the chain another rank may put one there; from then on it belongs to all.
+// Each rank publishes which ranks it counts on. A rank that dies or leaves meanwhile is left out, so lists
+// that differ only by such ranks agree. When all living ranks have published the same list, and no other rank
+// still writes into their memory, one of them makes a board. It appends the board to a chain that begins on
+// the broken board, and the chain decides: every rank takes the first board of the chain that lists it and
+// that it has not taken. A rank may die at any point without leaving the work half done: until its board is
+// in the chain another rank may append one, and from then on the board belongs to all.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -21,20 +22,22 @@ namespace gangway::host {
 
 class Survivors {
  public:
-  // `rank`: of the board, which is broken.
+  // `rank` is the rank on `board`, which is broken.
   Survivors(Member& member, Board& board, int rank, std::string label)
       : member_(member), board_(board), rank_(rank), label_(std::move(label)) {}
 
   struct Agreed {
     uint64_t place;          // in the chain
-    uint64_t board;          // the new one
-    std::vector<int> ranks;  // of the old one, in the new order
+    uint64_t board;          // offset of the new board
+    std::vector<int> ranks;  // ranks of the old board, in the new order
   };
-  // The caller moves no bytes of this board any more. `asked`: ranks that include this one. Errors: TIMEOUT (a rank that
-  // lives did not come, or did not end its write), MISMATCH (live ranks ask for others; told to all of them), ABORTED
-  // (the others went on without this rank), the interrupt hook's. The call may be made again.
+  // The caller moves no bytes over this board any more. `asked` lists ranks, this one among them. Errors:
+  // TIMEOUT when a living rank did not come or did not finish a write; MISMATCH, on all of them, when living
+  // ranks ask for different ranks; ABORTED when the others went on without this rank; what the interrupt hook
+  // throws. The call may be repeated.
   Agreed meet(std::span<const int> asked, int64_t timeout_ms);
-  // A board that its rank did not say it took is what the next call gives.
+  // Confirms that the caller uses the agreed board. Without that, the next meet() returns the same board
+  // again.
   void took(const Agreed& agreed) noexcept;
 
  private:
@@ -51,12 +54,12 @@ class Survivors {
   void offer(const std::vector<int>& list);
   [[noreturn]] void throw_late(const Look& look, int64_t timeout_ms) const;
 
-  bool absent(int r) const;  // for good
+  bool absent(int r) const;  // the rank will not come any more
   std::vector<int> living(std::span<const int> list) const;
-  std::vector<int> asked_by(int r) const;  // empty: it has not said
+  std::vector<int> asked_by(int r) const;  // empty: the rank has not asked
   Shrunk& shrunk(uint64_t place) const;
-  std::atomic<uint64_t>& chain_after(int r) const;  // what r has taken
-  uint64_t untaken(int r) const;                    // the first board of the chain for r; 0: none
+  std::atomic<uint64_t>& chain_after(int r) const;  // the link after the last board that r took
+  uint64_t untaken(int r) const;                    // the first board in the chain for r; 0: none
   void wake_all() const noexcept;
   std::string name_of(int r) const;
 

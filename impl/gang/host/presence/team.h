@@ -1,7 +1,7 @@
-// One rank's place among the members of an engine: who it is, where each member's lines on the board lie, and how it
-// tells the others that something is there. The parts of a Core share it; it does not know them.
+// One rank's place among the members of an engine: which rank it is, where each member's lines on the board
+// lie, and how it notifies the others. The parts of a Core share it; it does not know them.
 //
-// Thread rule: facts from any thread; announce() and wake_announced() under the core's mutex.
+// Thread rule: getters from any thread; announce() and wake_announced() under the core's mutex.
 #pragma once
 
 #include <memory>
@@ -31,8 +31,9 @@ class Team {
   int domain_rank(int r) const { return board_->member(r).domain_rank; }
   std::optional<Loss> loss(int r) const { return member_->loss(domain_rank(r)); }
 
-  // Stores with release order what peers may wait for; wake_announced() follows.
-  // Without a fence where sleepers call membarrier: an exchange would wait for the line before it looks at the peer's.
+  // Stores with release order a value that peers may wait for. wake_announced() must follow. No memory fence
+  // is needed where all sleepers call membarrier. Otherwise the exchange acts as a fence: the store must be
+  // visible before this rank looks whether the peer sleeps.
   void announce(std::atomic<uint64_t>& flag, uint64_t value) {
     if (all_use_membarrier_) {
       flag.store(value, std::memory_order_release);
@@ -50,14 +51,15 @@ class Team {
   void wake_peers() const noexcept {
     for (const int r : others_) member_->wake(r);
   }
-  void wake_all() noexcept;  // the peers, and sleeping threads of this rank
+  void wake_all() noexcept;  // wakes the peers and the sleeping threads of this rank
 
-  // A block of this rank's slice that peers read, taken when `offset` is 0; it goes with the board.
+  // A block of this rank's slice that peers read. It is allocated when `offset` is 0, and freed with the
+  // board.
   uint64_t block(uint64_t& offset, size_t bytes) const;
 
   std::string name_of(int r) const;  // "rank 2 (host node-b, pid 4711)"
   std::string alive_text(int departed) const;
-  Error shaped(Error error, const char* op, int peer) const;  // with gang, op, rank and peer
+  Error shaped(Error error, const char* op, int peer) const;  // fills in the gang, op, rank and peer
 
  private:
   const std::shared_ptr<Member> member_;
@@ -66,7 +68,7 @@ class Team {
   const int rank_;
   const int size_;
   const std::string label_;
-  std::vector<int> others_;         // domain ranks of the other members
+  std::vector<int> others_;         // the other members, as ranks of the domain
   bool all_use_membarrier_ = true;  // all members take part in membarrier
   bool announced_ = false;
 };

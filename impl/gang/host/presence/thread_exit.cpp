@@ -5,9 +5,10 @@
 namespace gangway::host {
 namespace {
 
-// A thread rank whose thread ended is lost when no other thread has taken it over for so long. A program may well use
-// new threads for each phase, and their first call may come late: a thread that began after the rank's last one ended
-// is of such a phase, and waits for long. A thread that was there before waits for a moment only.
+// How long another thread has to take over a rank whose thread has ended, before the rank is lost. A program
+// may use new threads for each of its phases, and their first calls may come late. If the waiting thread
+// began after the ended one, the program does so, and the wait is long. If it was there before, the wait is
+// short.
 constexpr int64_t kUnattendedMs = 50;
 constexpr int64_t kNextPhaseMs = 10'000;
 

@@ -20,9 +20,10 @@
 namespace gangway::host {
 namespace {
 
-constexpr uint32_t kLeft = 0;  // the word before birth and after a clean end
+constexpr uint32_t kLeft = 0;  // the lock before the thread starts and after its clean end
 
-// How process `pid` is ending: its exit status is in /proc as soon as it began to exit, until it is reaped.
+// How process `pid` is ending. Its exit status stands in /proc from the moment it begins to exit until it is
+// reaped.
 Loss cause_of_death(int pid, bool same_space) {
   Loss loss;
   loss.at_ns = now_ns();
@@ -50,7 +51,7 @@ Watchdog::Watchdog(Member& member)
       peers_(static_cast<size_t>(member.size())) {
   sigset_t all, old;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);  // a caller's handlers never run on the watchdog thread
+  pthread_sigmask(SIG_SETMASK, &all, &old);  // a caller's signal handlers never run on the watchdog
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::exception& error) {
@@ -63,7 +64,8 @@ Watchdog::Watchdog(Member& member)
 
 Watchdog::~Watchdog() {
   stop_.store(true, std::memory_order_seq_cst);
-  // The thread sleeps on some rank's word and may be about to; ring all until it is out.
+  // The thread sleeps on some rank's lock, or is about to. Wake the sleepers of every lock until the thread
+  // has ended.
   while (!ended_.load(std::memory_order_acquire)) {
     for (int r = 0; r < member_.size(); ++r) futex_wake(member_.arena().rank(r).alive_lock, INT_MAX);
     sched_yield();
@@ -77,8 +79,8 @@ void Watchdog::forget() noexcept {}
 
 void Watchdog::run() {
   std::atomic<uint32_t>& word = member_.own().alive_lock;
-  // The kernel's own robust list, with this thread's single entry; the offset leads from the entry to the
-  // word.
+  // The kernel's robust list of this thread, with a single entry. The offset leads from the entry to the
+  // lock.
   struct Entry {
     Entry* next;
   };
@@ -128,7 +130,7 @@ void Watchdog::watch(int next) {
   const uint32_t seen = word.load(std::memory_order_seq_cst);
   if (next >= 0 && (seen & FUTEX_OWNER_DIED) != 0) {
     member_.declare_lost(next, loss_of(next, /*dead=*/true));
-    futex_wake(word, INT_MAX);  // the kernel wakes one watcher only
+    futex_wake(word, INT_MAX);  // the kernel wakes only one sleeper
     return;
   }
   if (stop_.load(std::memory_order_seq_cst)) return;
@@ -143,7 +145,7 @@ Loss Watchdog::loss_of(int r, bool dead) const {
 
 void Watchdog::look_around() {
   const int64_t now = now_ns();
-  // After a stop of this very process, silence of the others proves nothing.
+  // If this process itself was stopped, the others' silence proves nothing.
   if (looked_ns_ != 0 && now - looked_ns_ > 2 * tick_ns_ + liveness_ms_ * 500'000)
     for (Peer& peer : peers_) peer.seen_ns = now;
   looked_ns_ = now;
@@ -156,7 +158,7 @@ void Watchdog::look_around() {
     if (state != RankState::alive && state != RankState::reporting) continue;
     const bool dead = look_at(r);
     if (state == RankState::reporting) {
-      // Without a limit only the dead are reported.
+      // Without a liveness limit only dead ranks are reported.
       if (peer.half_lost) member_.finish_report(r, loss_of(r, dead || liveness_ms_ == 0));
       peer.half_lost = true;
       continue;
@@ -184,7 +186,7 @@ bool Watchdog::look_at(int r) {
   pollfd p{peer.pidfd, POLLIN, 0};
   if (peer.pidfd < 0) return false;
   if (poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0) return true;
-  // The ring divides the work.
+  // The ring divides the work: each watchdog checks its next neighbour for a core dump.
   return r == next_alive() && dumps_core(slot.pid.load(std::memory_order_relaxed));
 }
 

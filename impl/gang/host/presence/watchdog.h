@@ -1,8 +1,12 @@
-// The watchdog thread of a process rank. It registers a robust lock word for as long as the rank lives, so that
-// the kernel marks the word when the process dies, before it frees any memory. The threads form a ring: each
-// sleeps on the word of the next live rank, reports its death, wakes everyone and moves on. Beside that it
-// looks at the others' processes (pidfd; a process that crashed keeps its word until its core file is written) and, with a
-// liveness limit, at their heartbeats.
+// The watchdog thread of a rank that is a process. It holds a robust lock as long as the rank lives; the
+// kernel marks the lock when the process dies, before it frees any memory. The watchdogs form a ring: each
+// sleeps on the lock of the next live rank, reports that rank's death, wakes everyone and moves on to the
+// next.
+//
+// Besides that, a watchdog looks at the other processes through their pidfds, because a crashing process
+// keeps its lock until its core file is written. With a liveness limit it also checks their heartbeats.
+//
+// Thread rule: made and destroyed by one thread.
 #pragma once
 
 #include <atomic>
@@ -17,9 +21,9 @@ namespace gangway::host {
 
 class Watchdog {
  public:
-  explicit Watchdog(Member& member);  // returns when the word is held
-  ~Watchdog();                        // marks the word as left, joins
-  void forget() noexcept;             // in a forked child, where the thread does not exist; leaks *this
+  explicit Watchdog(Member& member);  // returns when the thread holds its lock
+  ~Watchdog();                        // marks a clean end, and joins the thread
+  void forget() noexcept;             // for a forked child, which has no such thread
 
  private:
   struct Peer {
@@ -27,14 +31,14 @@ class Watchdog {
     bool opened = false;
     uint64_t heartbeat = 0;
     int64_t seen_ns = 0;
-    bool half_lost = false;  // another rank was reporting it at the last look
+    bool half_lost = false;  // at the last look another rank was about to report it
   };
 
   void run();
   int next_alive() const;
   void watch(int next);
   void look_around();
-  bool look_at(int r);  // true: its process has ended, or crashed
+  bool look_at(int r);  // whether r's process has ended or crashed
   Loss loss_of(int r, bool dead) const;
 
   Member& member_;
