@@ -1,4 +1,4 @@
-// all_gather, gather: a receiver copies the whole input of each rank to that rank's place in its output.
+// all_gather, gather: each receiver copies the whole input of every rank to that rank's place in its output.
 #include "gang/host/algorithms/moves.h"
 #include "gang/host/algorithms/table.h"
 

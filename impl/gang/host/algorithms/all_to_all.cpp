@@ -1,5 +1,5 @@
-// all_to_all: each rank copies its part of every input. With counts per rank only the sender knows where its parts
-// begin, so a table of their offsets goes with the call.
+// all_to_all: each rank copies its part of every input. With counts per rank only the sender knows where its
+// parts begin, so it publishes a table of their offsets with the call.
 #include "gang/host/algorithms/moves.h"
 #include "gang/host/algorithms/table.h"
 #include "gang/host/call/reasons.h"
@@ -7,7 +7,7 @@
 namespace gangway::host {
 namespace {
 
-// size + 1 offsets in elements.
+// The table of a peer: size + 1 offsets in elements. Null: it has none.
 const uint64_t* table_of(const Call& call, int peer) {
   const uint64_t table = call.slot(peer).table;
   return table == 0 ? nullptr : call.team.arena().at<uint64_t>(table);

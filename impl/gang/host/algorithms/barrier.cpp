@@ -1,4 +1,4 @@
-// barrier: over when all have arrived.
+// barrier: the call is over when all ranks have arrived.
 #include "gang/host/algorithms/table.h"
 
 namespace gangway::host {

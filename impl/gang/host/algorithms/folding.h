@@ -1,6 +1,6 @@
-// What reductions are made of: inputs in rank order folded block by block, and the ways in which a result is written.
-// Whatever the path, every element is a left fold in rank order, rounded once to its type, so that all paths and all
-// ranks have the same bits.
+// What reductions are made of: folding inputs in rank order, block by block, and the ways to write a result.
+// On every path each element is a left fold in rank order that is rounded once to its type, so all paths and
+// all ranks produce the same bits.
 #pragma once
 
 #include <array>
@@ -10,12 +10,14 @@
 
 namespace gangway::host {
 
-constexpr size_t kFoldBlock = 16 << 10;  // bytes folded at a time when the result goes to more than one place
-constexpr size_t kStreamBlock = 2 << 10;  // past the caches: reads go on while the last block's writes drain
+constexpr size_t kFoldBlock = 16 << 10;  // bytes folded at a time when the result goes to several places
+// Bytes folded at a time when the result goes past the caches: the next block is read while the writes of the
+// last one drain.
+constexpr size_t kStreamBlock = 2 << 10;
 
 using Inputs = std::array<const void*, kMaxRanks>;
 
-// How a result is written: added, past the caches, or neither.
+// How a result is written: added to the output, past the caches, or neither.
 struct Delivery {
   bool accumulate = false, streams = false;
 };
@@ -23,7 +25,7 @@ struct Delivery {
 // out (+)= result, `count` elements.
 void deliver(void* out, const void* result, size_t count, DType dtype, Delivery how);
 FoldArgs fold_of(const Op& op, const Inputs& inputs, int ranks);
-// Folds `count` elements into `out`, which may overlap an input, block by block.
+// Folds `count` elements into `out`, block by block. `out` may overlap an input.
 void fold_to(FoldArgs args, size_t count, unsigned char* out, bool overlaps, Delivery how);
 
 }  // namespace gangway::host

@@ -5,7 +5,7 @@
 namespace gangway::host {
 namespace {
 
-// Every rank copies a piece of its own input, except a rank that only gives to a root or gets from it.
+// Every rank copies a piece of its own input, except a rank that only sends to a root or receives from it.
 size_t own_bytes(const Call& call, const Piece& own) {
   if (call.op.from != Peers::all && call.op.to != Peers::all) return 0;
   const bool there = static_cast<const unsigned char*>(call.op.c.in) + own.in_first ==
@@ -27,7 +27,7 @@ void move_from(Call& call, int peer, const Piece& from) {
   call.traffic.bytes_moved += n;
 }
 
-// Chunk by chunk, because a chunk that was staged a moment ago is still in the cache.
+// A chunk is copied soon after it was staged, because it is still in the cache then.
 void move_own(const Call& call, const Piece& own) {
   const Op& op = call.op;
   const size_t bytes = own_bytes(call, own), first = op.drain.done * op.drain_chunk;

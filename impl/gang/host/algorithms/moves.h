@@ -7,12 +7,13 @@
 
 namespace gangway::host {
 
-// Bytes that `peer` has for this rank, where they begin in its input and in this rank's output.
+// The bytes that `peer` has for this rank: how many, where they begin in its input, and where in this rank's
+// output.
 struct Piece {
   size_t bytes = 0, in_first = 0, out_first = 0;
 };
 using PieceFrom = Piece (*)(const Call& call, int peer);
-Piece piece(const Op& op, size_t in_first, size_t out_first, size_t count);  // of elements
+Piece piece(const Op& op, size_t in_first, size_t out_first, size_t count);  // in elements
 void plan_moves(Call& call, PieceFrom piece_from);
 bool step_moves(Call& call, PieceFrom piece_from);
 

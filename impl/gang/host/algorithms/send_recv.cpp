@@ -1,4 +1,4 @@
-// send, recv: who gives and who gets. The bytes move in call/pair.cpp.
+// send, recv: which of the two ranks gives and which one gets. The bytes move in call/pair.cpp.
 #include "gang/host/algorithms/table.h"
 
 namespace gangway::host {

@@ -1,4 +1,6 @@
-// The table of collectives: the algorithm of each.
+// The table of collectives: which algorithm each one has.
+//
+// Thread rule: constants.
 #pragma once
 
 #include "gang/host/call/algorithm.h"
@@ -7,7 +9,7 @@ namespace gangway::host {
 
 const Algorithm& algorithm_of(CollectiveOp op);
 
-// Each is defined in the file of its name.
+// Each of these is defined in the file of its name.
 extern const Algorithm kBarrier, kAllReduce, kReduce, kReduceScatter, kAllGather, kGather, kBroadcast,
     kScatter, kAllToAll, kSend, kRecv;
 

@@ -1,8 +1,8 @@
-// What one collective does on shared memory. Each is one file of algorithms/ and reads there from top to bottom; what
-// all have in common is done around it (exchange.h): the call is published, a staged input is filled round by round, the
-// members whose input is needed arrive and are compared, the end is announced.
+// What one collective does on shared memory. Each collective is one file of algorithms/ that fills in an
+// Algorithm. What all have in common is done around it (exchange.h): the call is published, a staged input is
+// filled round by round, the needed members arrive and their calls are compared, and the end is announced.
 //
-// Thread rule: constants; their functions run under the core's mutex and never wait.
+// Thread rule: constants. Their functions run under the core's mutex and never wait.
 #pragma once
 
 #include "gang/engine.h"
@@ -10,10 +10,10 @@
 
 namespace gangway::host {
 
-constexpr size_t kStreamed = 16 << 20;  // bytes of an output from which on the caches would not keep it
-constexpr size_t kMove = 1 << 20;       // bytes that one step moves, about
+constexpr size_t kStreamed = 16 << 20;  // outputs from this many bytes on are too large to stay in the caches
+constexpr size_t kMove = 1 << 20;       // about how many bytes one step moves
 
-// One call and what it reaches.
+// One call, with what its functions need to reach.
 struct Call {
   Team& team;
   Op& op;
@@ -23,36 +23,36 @@ struct Call {
   int size() const { return team.size(); }
   Slot& slot(int r) const { return team.slot(op.channel, op.sequence, r); }
   ChannelLine& line(int r) const { return team.line(op.channel, r); }
-  PairLine& pair_line() const { return *op.lane->line; }  // of a send or a receive
+  PairLine& pair_line() const { return *op.lane->line; }  // for a send or a receive
 };
 
-// Does this rank need the input of `peer`?
+// Returns whether this rank needs the input of `peer`.
 inline bool needs(const Call& call, int peer) {
   return peer != call.rank() &&
          (call.op.from == Peers::all || (call.op.from == Peers::root && call.op.c.peer == peer));
 }
 
-// Whose input goes to whom.
+// Which members give their input to which.
 enum class Flow : uint8_t { everyone, to_root, from_root, to_peer, from_peer };
 
 // How a staged input is cut into rounds.
 enum class Cut : uint8_t {
   whole,      // chunk by chunk
   by_reader,  // each chunk holds a part for each reader
-  but_own,    // chunk by chunk, without the part that this rank folds from the input itself
+  but_own,    // chunk by chunk, without the part that this rank folds straight from its input
 };
 
 struct Algorithm {
   Flow flow = Flow::everyone;
-  // The same where inputs ride in the flags: a rank that needs no input then waits for no peer.
+  // The same for inputs that travel in the flags: a rank that needs no input then waits for no peer.
   Flow flow_of_inlined = Flow::everyone;
-  Cut cut = Cut::whole;  // of an input outside of the arena
-  // What peers must know besides where the input lies; null: nothing.
+  Cut cut = Cut::whole;  // applies to an input outside of the arena
+  // Publishes what peers must know besides the place of the input. Null: nothing.
   void (*publish)(Call& call, Slot& slot) = nullptr;
-  // Once, when all needed inputs have arrived: chooses the path, sets the rounds of drain and collect. Null: there is
-  // nothing to read.
+  // Runs once, when all needed inputs have arrived. It chooses the path, and sets the rounds of drain and
+  // collect. Null: there is nothing to read.
   void (*plan)(Call& call) = nullptr;
-  // One round, while some are left. False: a peer is not that far yet.
+  // Does one round, as long as there are any. Returns false if a peer has not come that far yet.
   bool (*step)(Call& call) = nullptr;
 };
 

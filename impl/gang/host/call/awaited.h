@@ -1,4 +1,4 @@
-// Whom a call waits for, read from the board.
+// Which ranks a call waits for, read from the board.
 //
 // Thread rule: under the core's mutex.
 #pragma once
@@ -9,15 +9,16 @@
 
 namespace gangway::host {
 
-// Ranks that keep `op` from ending. `only_absent`: those of them that have not begun it.
+// The ranks that keep `op` from ending. `only_absent`: only those that have not begun it.
 std::vector<int> waiting_for(const Team& team, const Lanes& lanes, const Op& op, bool only_absent);
-// Those that have not begun it; if all have: those that have not done their part.
+// The ranks that have not begun `op`; if all have, those that have not done their part.
 std::vector<int> missing(const Team& team, const Lanes& lanes, const Op& op);
 // The call that holds the work up; null: none.
 const Op* blocker(const Lanes& lanes, const HostWork& work);
 
-// A rank that leaves with calls on their way (Mark::draining) tells how many it has begun, or will yet begin.
+// Publishes how many calls this rank has begun or will begin. A rank does that when it leaves with calls
+// under way (Mark::draining).
 void tell_calls(const Team& team, const Lanes& lanes) noexcept;
-bool will_begin(const Team& team, const Op& op, int r);  // of such a rank
+bool will_begin(const Team& team, const Op& op, int r);  // for a rank that is draining
 
 }  // namespace gangway::host

@@ -5,8 +5,8 @@
 
 namespace gangway::host {
 
-// Fills in what the slots of channels and of pairs have in common, and decides how the input travels. `slots`: how many
-// slots the call's lane has.
+// Fills in what slots of channels and slots of pairs have in common, and decides how the input travels.
+// `slots` is how many slots the call's lane has.
 void describe(Call& call, Slot& slot, int slots);
 
 }  // namespace gangway::host

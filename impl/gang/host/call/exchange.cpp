@@ -27,8 +27,8 @@ void plan(Call& call) {
   if (op.algorithm->plan != nullptr) op.algorithm->plan(call);
 }
 
-// All members have arrived and said how many calls they had not ended: slots of calls before those may be written
-// again, which saves a look at each member's line.
+// Every member has arrived and has published how many calls it had not ended. Slots of calls before those may
+// be written again. Noting that here saves a look at each member's line later.
 void note_behind(const Call& call) {
   const Op& op = call.op;
   uint64_t behind = call.line(call.rank()).behind(op.sequence);
@@ -39,7 +39,8 @@ void note_behind(const Call& call) {
 
 void mark_done(Call& call) {
   Op& op = call.op;
-  // A member that this call did not need may have come with another one; the second of the two finds out.
+  // A member whose input this call does not need may have come with a different call. Whichever of the two
+  // ranks looks second finds the difference.
   if (op.from != Peers::all) {
     for (int r = 0; r < call.size(); ++r) {
       const Slot& slot = call.slot(r);
@@ -54,13 +55,13 @@ void mark_done(Call& call) {
   call.team.announce(call.line(call.rank()).drained, progress_of(op.sequence + 1, 0));
 }
 
-// Slots of a channel are written again when all members have ended the call in them.
+// A slot of a channel may be written again when all members have ended the call in it.
 bool slot_is_free(Call& call) {
   Lane& lane = *call.op.lane;
   const uint64_t sequence = call.op.sequence;
   if (sequence < lane.reusable + kSlots) return true;
   uint64_t least = sequence;
-  for (int r = 0; r < call.size(); ++r)  // this rank too: see peers_done
+  for (int r = 0; r < call.size(); ++r)  // including this rank, whose peers may still read: see peers_done
     least = std::min(least, call.line(r).drained.load(std::memory_order_acquire) >> kRoundBits);
   lane.reusable = least;
   return sequence < lane.reusable + kSlots;
@@ -84,8 +85,8 @@ bool publish(Call& call) {
   slot.fingerprint.store(op.fingerprint, std::memory_order_release);
   op.published = true;
   call.team.announce(slot.arrived, op.sequence + 1);
-  __builtin_prefetch(&mine.slots[(op.sequence + 1) % kSlots],
-                     1);  // off the peers' caches before the next call needs it
+  // Takes the next slot's line out of the peers' caches before the next call needs it.
+  __builtin_prefetch(&mine.slots[(op.sequence + 1) % kSlots], 1);
   return true;
 }
 
@@ -111,15 +112,16 @@ bool peers_done(Call& call) {
   Op& op = call.op;
   if (op.lane->pair()) return pair_is_done(call);
   const uint64_t over = progress_of(op.sequence + 1, 0);
-  // A fold into peers' outputs is over when all have folded, no matter who gets the result.
+  // A call that folds into peers' outputs is over when all have folded, no matter which of them get the
+  // result.
   const Peers by = op.in_place_on_peers ? Peers::all : op.to;
   for (; op.finished < call.size(); ++op.finished) {
     const int r = op.finished;
     if (r == call.rank() || by == Peers::none || (by == Peers::root && r != op.c.peer)) continue;
     const std::atomic<uint64_t>& drained = call.line(r).drained;
     if (drained.load(std::memory_order_acquire) >= over) continue;
-    // A peer that came with another call never ends this one. Once it has ended its call it may write a later
-    // one into the slot, so a difference counts only while it has not.
+    // A peer that came with a different call never ends this one. A peer that has ended this call may write a
+    // later one into the slot. So a difference counts only while the peer has not ended the call.
     const Slot& slot = call.slot(r);
     if (slot.arrived.load(std::memory_order_acquire) == op.sequence + 1 &&
         slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint &&

@@ -17,7 +17,8 @@ void FlightRecorder::begin(Op& op, size_t bytes) {
 }
 
 void FlightRecorder::end(const Op& op) noexcept {
-  if (op.flight + kFlights >= count_) ring_[op.flight % kFlights].end = ticks();  // else it is another's
+  // Otherwise the entry belongs to a later call by now.
+  if (op.flight + kFlights >= count_) ring_[op.flight % kFlights].end = ticks();
 }
 
 void FlightRecorder::end_met(const Op& op, bool at_once) noexcept {
@@ -31,7 +32,7 @@ double FlightRecorder::ns_per_tick() const {
 }
 
 int64_t FlightRecorder::begun_ns(const Op& op) const {
-  if (op.flight + kFlights < count_) return born_ns_;  // long ago
+  if (op.flight + kFlights < count_) return born_ns_;  // the entry is overwritten, so the call began long ago
   const uint64_t start = ring_[op.flight % kFlights].start;
   return born_ns_ + static_cast<int64_t>(static_cast<double>(start - born_ticks_) * ns_per_tick());
 }

@@ -1,5 +1,5 @@
-// The ring of an engine's last calls: what began when, and whether it has ended. Stamps are of the cycle counter, one or
-// two for each call.
+// A ring of an engine's last calls: which began when, and whether it has ended. Its time stamps come from the
+// cycle counter, one or two for each call.
 //
 // Thread rule: under the core's mutex.
 #pragma once
@@ -16,15 +16,15 @@ class FlightRecorder {
   FlightRecorder();
   void begin(Op& op, size_t bytes);
   void end(const Op& op) noexcept;
-  // The same for a call that ended `at_once`: where it is small, its one stamp says enough.
+  // The same for a call that was met at once. If `at_once` and the call is small, one time stamp is enough.
   void end_met(const Op& op, bool at_once) noexcept;
-  int64_t begun_ns(const Op& op) const;  // of the clock that the ranks of a host share
+  int64_t begun_ns(const Op& op) const;  // by the clock that the ranks of a host share
 
-  // Numbers of the calls that are kept: [first, count).
+  // The numbers of the calls that the ring holds are [first, count).
   uint64_t first() const;
   uint64_t count() const { return count_; }
-  // `state` is "done", or empty if the call has not ended. All entries of a report share a scale, or an end could lie
-  // before its start.
+  // `state` is "done", or empty if the call has not ended. All entries of a report must use one scale,
+  // because an end could otherwise lie before its start.
   FlightEntry entry(uint64_t number, double ns_per_tick) const;
   double ns_per_tick() const;
 

@@ -47,10 +47,11 @@ void Lanes::drop_empty() {
 }
 
 const Op* Lanes::holder(const Op& op) const {
-  if (op.published || op.lane->pair()) return nullptr;  // the steps keep the order of a pair
+  if (op.published || op.lane->pair()) return nullptr;  // the steps of a pair keep the order themselves
   const Range in = input(op), out = output(op, team_.rank(), team_.size());
   for (const Op* before = op.lane->head; before != nullptr && before != &op; before = before->next) {
-    // What is done on this rank may still be read by peers, and written where they fold into its output.
+    // Peers may still read the input of a call that is done here, and write its output where they fold into
+    // it.
     const Range written = output(*before, team_.rank(), team_.size());
     const bool writing = !before->done || before->in_place_on_peers;
     if (overlap(input(*before), out) || (writing && (overlap(written, in) || overlap(written, out))))

@@ -1,5 +1,5 @@
-// The queues of one rank's calls, and the calls in them. On one channel calls run in order; sends and receives run in
-// order per ordered pair of ranks.
+// The queues (lanes) of one rank's calls, and the calls in them. The calls of one channel run in order. Sends
+// and receives run in order for each ordered pair of ranks.
 //
 // Thread rule: under the core's mutex.
 #pragma once
@@ -21,7 +21,7 @@ class Lanes {
     const bool pair = is_pair(c);
     return pair ? pair_of(channel, c) : channels_[static_cast<size_t>(channel)];
   }
-  // A call that is in no lane yet.
+  // Returns a fresh call that stands in no lane yet.
   Op* make() {
     Op* op = free_ops_;
     if (op == nullptr)
@@ -31,19 +31,19 @@ class Lanes {
     ++outstanding_;
     return op;
   }
-  // It is in no lane any more.
+  // Takes back a call that stands in no lane any more.
   void recycle(Op* op) {
     --outstanding_;
     static_cast<OpProgress&>(*op) = OpProgress{};
     static_cast<OpRounds&>(*op) = OpRounds{};
-    op->counts.clear();  // keeps its capacity
+    op->counts.clear();  // it keeps its capacity
     op->next = free_ops_;
     free_ops_ = op;
   }
-  // To op->lane; without memory: bad_alloc, nothing changed.
+  // Appends the call to op->lane. Throws bad_alloc without having changed anything.
   void append(Op* op) {
     Lane& lane = *op->lane;
-    if (!lane.active) {  // first, as it may want memory
+    if (!lane.active) {  // first, because it may allocate
       active_.push_back(&lane);
       lane.active = true;
     }
@@ -51,7 +51,8 @@ class Lanes {
     (lane.head == nullptr ? lane.head : lane.tail->next) = op;
     lane.tail = op;
   }
-  // Takes `op` out of its lane; `before` precedes it, null: it is the head. What follows it.
+  // Takes `op` out of its lane and returns the call that follows it. `before` precedes it; null: `op` is the
+  // head.
   Op* remove(Op* before, Op* op) {
     Lane& lane = *op->lane;
     Op* const next = op->next;
@@ -60,14 +61,14 @@ class Lanes {
     return next;
   }
 
-  // Lanes with calls. An empty one leaves the list by drop_empty().
+  // The lanes that have calls. drop_empty() removes the empty ones.
   const std::vector<Lane*>& active() const { return active_; }
   void drop_empty();
   int outstanding() const { return outstanding_; }  // calls that were made and not recycled
 
-  // Calls in flight on one channel may share memory. A call's input is open to peers from the moment it is published,
-  // and its output may be written by them; so it is published when every earlier call that it shares memory with has
-  // ended. The first such call; null: none.
+  // Returns the first earlier call that keeps `op` from being published; null: none. Calls in flight on one
+  // channel may share memory. Peers may read a call's input, and write its output, from the moment it is
+  // published, so it is published only when every earlier call that shares memory with it has ended.
   const Op* holder(const Op& op) const;
 
   // Calls `visit(lane)` for every lane that has been used.

@@ -37,7 +37,8 @@ bool publish_send(Call& call) {
 
 void plan_receive(const Call& call, const Slot& slot) {
   Op& op = call.op;
-  // What stands in the slot's second line is a look more into the sender's cache.
+  // A look at the second line of the slot costs another access to the sender's cache, so the fingerprint is
+  // compared first.
   if (slot.fingerprint.load(std::memory_order_relaxed) != op.fingerprint &&
       (slot.count != op.c.count || slot.dtype != static_cast<int32_t>(op.c.dtype)))
     mismatch(call.team, op, op.c.peer, slot);
@@ -93,7 +94,8 @@ bool step_receive(Call& call) {
 
 bool publish_pair(Call& call) { return call.op.lane->sending ? publish_send(call) : publish_receive(call); }
 
-// A sender is done at once: its chunks are filled beside, and what is read where it lies ends with pair_is_done.
+// A sender is done at once. Its chunks are filled afterwards, and pair_is_done() tells when its input has
+// been read in place.
 bool step_pair(Call& call) {
   if (!call.op.lane->sending) return step_receive(call);
   call.op.done = true;

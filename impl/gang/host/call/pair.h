@@ -1,5 +1,5 @@
-// Sends and receives on the board: one sender, one receiver and their own sequence, on the line of the ordered pair. What
-// exchange.h does for the calls of all members, these do for calls of a pair.
+// Sends and receives on the board: one sender, one receiver and a sequence of their own, on the line of the
+// ordered pair. These functions do for calls of a pair what exchange.h does for calls of all members.
 //
 // Thread rule: under the core's mutex; nothing here waits.
 #pragma once

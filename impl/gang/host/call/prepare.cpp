@@ -38,17 +38,19 @@ void prepare(Op& op, Lane& lane, const Algorithm& algorithm, const Collective& c
   set_peers(op, op.in_bytes <= kInline ? op.algorithm->flow_of_inlined : op.algorithm->flow, rank);
 }
 
-// The sequence is not in it: it chose the slot, and the slot's own number says so.
+// The sequence is not part of the hash, because it chooses the slot, and the slot states its own number.
 uint64_t fingerprint(const Op& op, uint64_t history, int size) {
   static_assert(kMaxRanks < 0xffff);
   const uint64_t root = facts(op.c.op).has_root ? static_cast<uint64_t>(op.c.peer) + 1 : 0;
-  const CollectiveOp kind = op.c.op == CollectiveOp::recv ? CollectiveOp::send : op.c.op;  // two ends of one
+  // A send and its receive are one call.
+  const CollectiveOp kind = op.c.op == CollectiveOp::recv ? CollectiveOp::send : op.c.op;
   const uint64_t what = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op.c.reduce) << 8 | root << 16 |
                         static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;
   uint64_t h = mix(history, what);
   if (op.counts.empty()) {
     h = mix(h, op.c.count);
-  } else if (op.c.op != CollectiveOp::all_to_all) {  // there each pair compares its own count
+    // For all_to_all each pair of ranks compares its own count.
+  } else if (op.c.op != CollectiveOp::all_to_all) {
     for (int j = 0; j < size; ++j) h = mix(h, op.counts[static_cast<size_t>(j)]);
   }
   return h;

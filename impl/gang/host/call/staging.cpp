@@ -6,15 +6,16 @@
 namespace gangway::host {
 namespace {
 
-// Have the calls before this one put all their chunks there? One that needs no peer's input (a broadcast's root, a send)
-// may be over but for its chunks, which wait for the area.
+// Returns whether the earlier calls have filled all their chunks. A call that needs no peer's input (a
+// broadcast's root, a send) may be done while its chunks still wait for the rings.
 bool filled_before(const Op& op) {
   for (const Op* before = op.lane->head; before != nullptr && before != &op; before = before->next)
     if (!before->fill.over()) return false;
   return true;
 }
 
-// Have all readers come as far as `progress`? They are the peer of a pair, or members of the channel.
+// Returns whether all readers have come as far as `progress`. The readers are the peer of a pair, or members
+// of the channel.
 bool all_read(const Call& call, Peers readers, uint64_t progress) {
   if (call.op.lane->pair()) return call.pair_line().drained.load(std::memory_order_acquire) >= progress;
   for (int r = 0; r < call.size(); ++r) {
@@ -24,10 +25,10 @@ bool all_read(const Call& call, Peers readers, uint64_t progress) {
   return true;
 }
 
-// A reader with another call reads none of this one's chunks.
+// A reader that came with a different call reads none of this call's chunks, so look for one.
 void check_readers(const Call& call) {
   const Op& op = call.op;
-  if (op.lane->pair()) return;  // the receiver compares
+  if (op.lane->pair()) return;  // the receiver compares the two calls
   for (int r = 0; r < call.size(); ++r) {
     if (r == call.rank() || (op.to == Peers::root && r != op.c.peer)) continue;
     const Slot& slot = call.slot(r);
@@ -59,7 +60,7 @@ void plan_fill(Call& call) {
 
 bool own_chunks(Call& call) {
   uint64_t& taken_until = call.op.lane->staging.taken_until;
-  if (taken_until > call.op.sequence) return true;  // by this very call
+  if (taken_until > call.op.sequence) return true;  // this very call has taken the rings
   if (!filled_before(call.op)) return false;
   if (taken_until != 0 && !all_read(call, Peers::all, progress_of(taken_until, 0))) return false;
   taken_until = call.op.sequence + 1;

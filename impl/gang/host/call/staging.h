@@ -1,9 +1,9 @@
-// How an input that peers cannot reach travels: through a ring of kStages chunks in the arena, with as long a ring of folded
-// results. A call that stages its input goes on in the ring where the one before it ended.
+// How an input that peers cannot reach travels: through a ring of kStages chunks in the arena. A second ring
+// of the same length holds folded results. The calls of a lane use the rings one after another, each from
+// where the one before it ended.
 //
-// Progress through the chunks is counted in rounds, on the board: `filled` counts chunks that their owner put there,
-// `drained` those that a reader has read, `collected` those whose folded results a reader has fetched. The area goes
-// from call to call in their order.
+// Progress is counted in rounds on the board: `filled` counts the chunks that their owner has written,
+// `drained` those that a reader has read, and `collected` those whose folded results a reader has fetched.
 //
 // Thread rule: under the core's mutex.
 #pragma once
@@ -12,16 +12,17 @@
 
 namespace gangway::host {
 
-// Takes the area when the lane has none yet, and tells the peers where it is.
+// Allocates the rings when the lane has none yet, and publishes their offset in `place`.
 void take_chunks(Call& call, std::atomic<uint64_t>& place);
-void plan_fill(Call& call);  // how many rounds the input takes
-// From the start of a ring to the chunk of a round.
+void plan_fill(Call& call);  // computes how many rounds the input takes
+// The offset of a round's chunk in its ring.
 inline size_t stage_at(uint64_t first_stage, uint64_t round) {
   return (first_stage + round) % kStages * kChunk;
 }
-// Is the area this call's? It waits for the calls before it to fill theirs, and for the peers to read that.
+// Returns whether this call may use the rings. It has to wait until the calls before it have filled their
+// chunks and the peers have read those.
 bool own_chunks(Call& call);
 bool can_fill(Call& call);
-void fill(Call& call);  // one round
+void fill(Call& call);  // fills the chunk of one round
 
 }  // namespace gangway::host

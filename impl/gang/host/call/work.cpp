@@ -4,7 +4,7 @@ namespace gangway::host {
 namespace {
 
 constexpr size_t kWorks = 64;
-constexpr size_t kTries = 4;  // places of the pool that a new work looks at
+constexpr size_t kTries = 4;  // how many places of the pool a new work looks at
 
 }  // namespace
 
@@ -60,7 +60,8 @@ std::shared_ptr<HostWork>& WorkPool::take(Driver& driver) {
   }
   auto work = std::make_shared<HostWork>();
   work->driver_ = driver.weak_from_this();
-  // Calls in flight point to their work, which only this list may hold: only an ended one leaves it.
+  // A call in flight points to its work, and this pool may be the only holder of it. So only a work that has
+  // ended may leave the pool.
   std::shared_ptr<HostWork>* place = nullptr;
   if (works_.size() >= kWorks) place = &works_[next_++ % works_.size()];
   if (place == nullptr || !(*place)->ended()) place = &works_.emplace_back();

@@ -1,4 +1,6 @@
 // The host engine's Work: a span of calls that was started together.
+//
+// Thread rule: a Work's (gang/work.h); what is marked is under the core's mutex.
 #pragma once
 
 #include <atomic>
@@ -18,7 +20,7 @@ class Driver : public std::enable_shared_from_this<Driver> {
   virtual ~Driver() = default;
   // Drives progress once. True: the work is in one of `states`, or its engine is broken.
   virtual bool poll(HostWork& work, uint32_t states) = 0;
-  // Returns when the work is in one of `states`; throws what ends the wait before.
+  // Returns when the work is in one of `states`. Throws if the wait ends before.
   virtual void wait(HostWork& work, uint32_t states, Deadline deadline) = 0;
 };
 
@@ -33,12 +35,12 @@ class HostWork final : public WaitedWork {
   std::optional<Error> error() const override;
 
   bool is_in(uint32_t states) const { return (state_.load(std::memory_order_acquire) & states) != 0; }
-  // No call in a queue points to it any more.
+  // Returns whether no call in a lane points to the work any more.
   bool ended() const { return is_in(kInput | kFailed); }
 
-  // For the calls, under the core's mutex.
+  // Called by the calls, under the core's mutex.
   void begin(int calls);
-  void output_ended();  // of one of the calls
+  void output_ended();  // one of the calls has its output
   void input_ended();
   void fail(const Error& error) noexcept;
 
@@ -50,17 +52,17 @@ class HostWork final : public WaitedWork {
   bool poll_for(uint32_t states);
   void wait_for(State end, Deadline deadline);
 
-  std::weak_ptr<Driver> driver_;  // an outstanding call keeps it on its rank's list
+  std::weak_ptr<Driver> driver_;  // while a call is outstanding, the rank's list holds the driver
   std::atomic<uint32_t> state_{0};
-  int outputs_ = 0, inputs_ = 0;  // calls that have not ended
+  int outputs_ = 0, inputs_ = 0;  // how many calls have not ended
   std::optional<Error> error_;
 };
 
-// Works of one driver, which are used again when no caller holds them. Under the core's mutex.
+// The works of one driver. A work is used again when no caller holds it. Under the core's mutex.
 class WorkPool {
  public:
   std::shared_ptr<HostWork>& take(Driver& driver);
-  bool has_unended() const;  // a caller holds a work with calls that have not ended
+  bool has_unended() const;  // whether a caller holds a work that has not ended
 
  private:
   std::vector<std::shared_ptr<HostWork>> works_;

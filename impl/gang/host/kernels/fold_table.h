@@ -1,4 +1,4 @@
-// The tables of kernels, one per instruction set. Only fold*.cpp include this.
+// The tables of kernels, one for each instruction set. Only fold*.cpp include this header.
 #pragma once
 
 #include "gang/host/kernels/fold.h"
