@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kYieldNs = 20'000;
 
-// Gives the core away a few times under the mutex; the time counts as waited.
+// Gives the core away a few times while the mutex is held. The time counts as waited.
 class BoundedYield {
  public:
   explicit BoundedYield(Works& owner) : owner_(owner) {}
@@ -24,7 +24,7 @@ class BoundedYield {
   BoundedYield(const BoundedYield&) = delete;
   BoundedYield& operator=(const BoundedYield&) = delete;
 
-  // False: for so long that an abort or a deadline must not wait any more.
+  // Returns false when it has gone on for so long that an abort or a deadline must not wait any longer.
   bool yield() {
     const int64_t now = now_ns();
     if (start_ == 0) start_ = now;
@@ -66,7 +66,7 @@ bool Calls::publish(Op& op) {
 
 bool Calls::meet(Op* op, Works& owner) {
   const bool published = publish(*op);
-  note_start(*op);  // in the shadow of the peers' arrival
+  note_start(*op);  // done while the peers' arrivals are under way
   if (!published || op->source == Source::direct || op->source == Source::staged) return false;
   team_.wake_announced();
   BoundedYield yields(owner);
@@ -80,7 +80,7 @@ bool Calls::meet(Op* op, Works& owner) {
     }
     int moves = 0;
     while (moves < kMoves && step(one)) ++moves;
-    if (moves == kMoves) break;  // too long for one hold of the mutex
+    if (moves == kMoves) break;  // the rest would hold the mutex for too long
     if (!op->done || op->in_place_on_peers) continue;
     team_.wake_announced();
     flight_recorder_.end_met(*op, i < kEager);
@@ -133,7 +133,7 @@ void Calls::advance(Lane& lane) {
       lanes_.recycle(over);
       continue;
     }
-    if (!op->done) {  // calls run in order; the next ones may only say that they are here
+    if (!op->done) {  // calls run in order: later ones may only publish themselves
       for (Op* later = op->next; later != nullptr; later = later->next)
         if (!later->published && !publish(*later)) break;
       return;
@@ -143,7 +143,7 @@ void Calls::advance(Lane& lane) {
   }
 }
 
-// Tells the work which ends of the call have come. True: both.
+// Tells the work which ends of the call have been reached. Returns whether both have.
 bool Calls::end_what_has(Op& op) {
   if (!op.done || !op.fill.over()) return false;
   Call one = call(op);

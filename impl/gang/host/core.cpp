@@ -45,7 +45,8 @@ void Core::or_break(Step&& step) {
 WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
   enter(channel, span.empty() ? nullptr : span.data());
   const std::lock_guard lock(mutex_);
-  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  // Another thread may have broken the engine since enter().
+  if (failure_.first_error()) throw *failure_.first_error();
   std::shared_ptr<HostWork> work = works_.take(*this);
   start(work, channel, span, nullptr);
   return work;
@@ -54,7 +55,8 @@ WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
 WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
   enter(channel, span.empty() ? nullptr : span.data());
   std::unique_lock lock(mutex_);
-  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  // Another thread may have broken the engine since enter().
+  if (failure_.first_error()) throw *failure_.first_error();
   Op* begun = nullptr;
   bool met = false;
   std::shared_ptr<HostWork> work;
@@ -79,7 +81,7 @@ WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
   return work;
 }
 
-// `begun`: the one call of the span when it has begun, else null.
+// `begun` is the one call of the span if it has begun, else null.
 void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::span<const Collective> span,
                  Op* begun) {
   work->begin(static_cast<int>(span.size()));
@@ -92,7 +94,7 @@ void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::sp
       listed_ = true;
     }
   });
-  // Half of the span may be on its way: peers must not wait for the rest, nor the caller.
+  // Some calls of the span may be under way. Neither the peers nor the caller may wait for the rest.
   if (failure_.first_error() && !work->ended()) work->fail(*failure_.first_error());
 }
 
@@ -100,13 +102,14 @@ std::optional<Message> Core::probe(Channel channel, int peer) {
   enter(channel, nullptr, "probe");
   owner_->progress();
   const std::lock_guard lock(mutex_);
-  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  // Another thread may have broken the engine since enter().
+  if (failure_.first_error()) throw *failure_.first_error();
   Collective receive;
   receive.op = CollectiveOp::recv;
   receive.peer = peer;
   const Lane& lane = calls_.lanes().of(channel, receive);
   const Slot& slot = lane.line->slots[lane.sequence % kPairSlots];
-  // Later than this call's number is no message: this rank has not drained the one before it in the slot.
+  // A larger number is no message: this rank has not drained the earlier message in the slot yet.
   if (slot.arrived.load(std::memory_order_acquire) != lane.sequence + 1) return std::nullopt;
   return Message{static_cast<size_t>(slot.count), static_cast<DType>(slot.dtype)};
 }
@@ -124,7 +127,7 @@ bool Core::progress() {
   if (team_.member().forked()) return true;
   if (aborts_.load(std::memory_order_relaxed) != 0) return false;
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;  // another thread drives it
+  if (!lock.owns_lock()) return false;  // another thread drives the calls
   turn();
   if (calls_.lanes().outstanding() == 0) listed_ = false;
   return !listed_;
@@ -135,7 +138,8 @@ void Core::turn() {
 }
 
 bool Core::drive(HostWork& work, uint32_t states, int turns) {
-  while (aborts_.load(std::memory_order_relaxed) != 0) sched_yield();  // else it is taken again at once
+  // Otherwise this thread would take the mutex again before abort() gets it.
+  while (aborts_.load(std::memory_order_relaxed) != 0) sched_yield();
   const std::lock_guard lock(mutex_);
   or_break([&] { calls_.look(work, states, turns); });
   return work.is_in(states);
@@ -148,7 +152,7 @@ void Core::abort(const Error& error) noexcept {
   aborts_.fetch_sub(1, std::memory_order_relaxed);
   try {
     failure_.break_with(team_.shaped(error, error.op.c_str(), error.peer), true);
-  } catch (const std::bad_alloc&) {  // no memory to say where
+  } catch (const std::bad_alloc&) {  // without memory for the place, the error goes as it is
     failure_.break_with(error, true);
   }
 }
@@ -175,7 +179,7 @@ void Core::release() noexcept {
     if (calls_.lanes().outstanding() > 0 || !listed_) return;
     listed_ = false;
   }
-  owner_->remove(this);  // or it would stay until the next long wait
+  owner_->remove(this);  // otherwise it would stay on the list until the next long wait
 }
 
 void Core::end() noexcept {

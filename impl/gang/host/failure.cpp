@@ -48,13 +48,14 @@ bool Failure::check(const HostWork* work, const char* call, bool asleep) {
   }
   losses_seen_.store(losses, std::memory_order_relaxed);
   if (op == nullptr || (!gone && !threads)) return false;
-  // What a rank has left behind may still be taken: it is judged when nothing moves on.
+  // Something that a rank has left behind may still be taken, so a rank counts as absent only when nothing
+  // moves on.
   if (moves_on()) return failed();
   const Op* const left = blocker(calls_.lanes(), *work);
   return left != nullptr && check_absent(*left);
 }
 
-// Or it broke.
+// Returns true also if the engine broke.
 bool Failure::moves_on() {
   const uint64_t before = calls_.moves();
   try {
@@ -68,12 +69,13 @@ bool Failure::moves_on() {
   return true;
 }
 
-// Is the call waiting for a rank that has left the gang for good?
+// Breaks the engine if the call waits for a rank that has left for good. Returns whether it did.
 bool Failure::check_absent(const Op& op) {
   const Lanes& lanes = calls_.lanes();
-  const Op* first = &op;  // the call that waiting_for looks at
+  const Op* first = &op;  // the call that waiting_for() looks at
   while (const Op* const before = lanes.holder(*first)) first = before;
-  // Marks and ends first, then who is awaited: a rank that comes, finishes and leaves between the reads is not awaited.
+  // Reads the marks and the ends of threads first, and then which ranks are awaited. A rank that comes,
+  // finishes and leaves between the two reads is then not awaited.
   const std::vector<int64_t> ended_ns = thread_ends_ns(team_);
   std::vector<Mark> marks;
   for (int r = 0; r < team_.size(); ++r) marks.push_back(team_.board().mark_of(r));
@@ -102,25 +104,27 @@ bool Failure::check_absent(const Op& op) {
 void Failure::break_with(const Error& error, bool tell_peers) noexcept {
   if (error_) return;
   keep_first(error_, error);
-  // Where a rank was lost, this one's own error names the call.
+  // If a rank was lost, this rank's own error stays, because it names the call.
   if (tell_peers && !team_.board().break_with(error, team_.rank()) && error.code() != Code::peer_lost) {
     try {
       if (auto first = why_broken(team_, nullptr, "")) error_ = std::move(first);
-    } catch (const std::bad_alloc&) {  // this rank's own reason is true too
+    } catch (const std::bad_alloc&) {  // this rank's own reason is true as well
     }
   }
   give_up();
-  log_flight_record();  // before the calls forget whom they wait for
+  log_flight_record();  // before the calls forget which ranks they wait for
   calls_.fail(*error_);
   team_.wake_all();
 }
 
-// Said before any thread here can see the failure and take the memory of its calls back.
+// Publishes that this rank gives its calls up, before any thread here can see the failure and use the memory
+// of its calls again.
 void Failure::give_up() noexcept {
   if (calls_.lanes().outstanding() > 0) {
     team_.board().member(team_.rank()).given_up.store(1, std::memory_order_release);
     team_.board().header().given_up.store(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // before the caller writes what it took back
+    // Before the caller writes to memory that it took back.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   failed_.store(true, std::memory_order_release);
 }

@@ -44,13 +44,13 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
     c.count = sizeof mine;
     c.dtype = DType::u8;
     core_->run(Channel::control, {&c, 1})->wait_input(Deadline::never());
-  } catch (const Error& error) {  // an interrupt, say: the peers wait for this rank's part, which ends here
+  } catch (const Error& error) {  // the peers wait for this rank's part, which ends here
     core_->abort(error);
     throw;
   } catch (const std::bad_alloc&) {
     core_->abort(Error(Code::out_of_memory, "no memory"));
     throw;
-  } catch (...) {  // the thread ends in the interrupt hook
+  } catch (...) {  // the thread ends inside the interrupt hook
     core_->abort(Error(Code::aborted, "the thread ended in the call"));
     throw;
   }
@@ -80,8 +80,9 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   }
   const std::vector<Note> notes = exchange(mine);
   if (refusal) throw *refusal;
-  // All ranks that named the list decide alike, members or not: else some would go on to their next call.
-  for (const int r : ranks) {  // others may name another list
+  // All ranks that passed the list decide alike, whether they are members or not. Otherwise some would go on
+  // to their next call.
+  for (const int r : ranks) {  // other ranks may have passed another list
     if (notes[static_cast<size_t>(r)].check == mine.check) continue;
     if (mine.offset != 0) {
       board().drop_child(mine.offset);
@@ -100,7 +101,8 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
 }
 
 SharedRegion HostEngine::allocate(size_t bytes) {
-  // Sizes first: no rank takes memory for a region that is refused, and all have taken the one before.
+  // The sizes are compared first, so that no rank allocates a region that is refused, and all have taken the
+  // region before this one.
   const std::vector<Note> sizes = exchange({0, bytes});
   for (int r = 0; r < size(); ++r)
     if (sizes[static_cast<size_t>(r)].check != bytes)
@@ -133,7 +135,7 @@ Survivors::Agreed HostEngine::meet_survivors(std::span<const int> survivors) {
   if (member().forked()) fail(Code::forked, label(), ".shrink: after fork");
   if (!error()) fail(Code::invalid_state, label(), ".shrink: the gang is not broken");
   member().register_thread();
-  { const std::lock_guard quiet(core_->mutex()); }  // no thread moves bytes any more
+  { const std::lock_guard quiet(core_->mutex()); }  // from here on no thread moves bytes
   return survivors_.meet(survivors, core_->timeout_ms());
 }
 

@@ -1,5 +1,7 @@
-// The Engine that a gang holds: one rank's core, and what is made together with the other ranks: children, shared
-// regions, the engine of those that survive a break.
+// The Engine that a gang holds: one rank's core, and what ranks make together: child engines, shared regions,
+// and the engine of those that survive a break.
+//
+// Thread rule: an Engine's (gang/engine.h).
 #pragma once
 
 #include <memory>
@@ -45,7 +47,7 @@ class HostEngine final : public Engine, public SharedMemory {
   struct Note {
     uint64_t offset = 0, check = 0;
   };
-  std::vector<Note> exchange(Note mine);  // every rank's note, on the control channel
+  std::vector<Note> exchange(Note mine);  // every rank's note, over the control channel
   std::shared_ptr<HostEngine> child(uint64_t board, int rank) const;
   Survivors::Agreed meet_survivors(std::span<const int> survivors);
   const std::string& label() const { return core_->team().label(); }

@@ -1,4 +1,4 @@
-// Something that a thread of a rank blocks for. Thread rule: values of the waiting thread.
+// Something for which a thread of a rank blocks. Thread rule: values of the waiting thread.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@ namespace gangway::host {
 class Waitable {
  public:
   virtual ~Waitable() = default;
-  // Drives, looks up to `turns` times; true also when it has failed.
+  // Drives the calls and looks up to `turns` times. Returns true also when the wait has failed.
   virtual bool ready(int turns) = 0;
   virtual const HostWork* work() const { return nullptr; }
   virtual std::vector<int> missing() = 0;  // ranks of the engine that have not come
   virtual std::string what() = 0;          // "gang.all_reduce #3"
   virtual const char* op() const { return ""; }
-  // A fence's counter, for the search of cycles.
+  // Of a wait for a counter in a shared region: its place and the awaited value. The search for cycles reads
+  // them.
   virtual uint64_t counter_offset() const { return 0; }
   virtual uint64_t counter_value() const { return 0; }
 };

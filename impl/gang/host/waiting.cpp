@@ -19,7 +19,7 @@ constexpr int64_t kMillisecond = 1'000'000;
 constexpr int kSpins = 2000;
 constexpr int64_t kYieldNs = kMillisecond;
 constexpr int64_t kNapNs = 20 * kMillisecond;
-constexpr int64_t kAskNs = 50 * kMillisecond;  // between questions to the interrupt hook while data moves
+constexpr int64_t kAskNs = 50 * kMillisecond;  // how often the interrupt hook is asked while data moves
 constexpr int64_t kCycleNs = 50 * kMillisecond;
 
 class WorkWait final : public Waitable {
@@ -75,7 +75,7 @@ class LeaveWait final : public Waitable {
  public:
   explicit LeaveWait(Core& core) : core_(core) {}
 
-  // A peer takes a mark for "nothing more will come", so calls that still wait for a slot go first.
+  // A peer takes the mark as "nothing more will come", so calls that still wait for a slot must go first.
   bool ready(int) override {
     if (core_.failure().failed()) return true;
     const std::lock_guard lock(core_.mutex());
@@ -105,14 +105,14 @@ class LeaveWait final : public Waitable {
   bool marked_ = false;
 };
 
-// A wait that is no call: a rank that has left will not come.
+// Breaks the engine if a wait that is no call waits for a rank that has left. Returns whether it did.
 bool departed(Core& core, Waitable& what) {
   const Team& team = core.team();
   if (what.work() != nullptr || team.board().header().gone.load(std::memory_order_acquire) == 0) return false;
   for (const int r : what.missing()) {
     const Mark mark = team.board().mark_of(r);
     if (mark == Mark::here || what.ready(1)) continue;
-    // It came to the same shutdown since missing() looked.
+    // The rank may have come to the same shutdown since missing() looked.
     if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
     const bool lost = team.board().has_left(r);
     const std::string why = text(what.what(), ": ", team.name_of(r),
@@ -124,7 +124,7 @@ bool departed(Core& core, Waitable& what) {
   return false;
 }
 
-// The later phases of a wait: how long it has lasted, whether anything moves.
+// The later phases of a wait, and how long it has lasted.
 class LongWait {
  public:
   LongWait(Core& core, Waitable& what, Deadline deadline)
@@ -141,7 +141,7 @@ class LongWait {
   LongWait(const LongWait&) = delete;
   LongWait& operator=(const LongWait&) = delete;
 
-  // Gives the core away turn by turn until nothing has moved for a while. True: over.
+  // Gives the core away, turn by turn, until nothing has moved for a while. Returns whether the wait is over.
   bool yield_phase() {
     const int turns = core_.team().member().crowded() ? 1 : kTurns;
     for (int64_t moved_at = now_ns(), now = moved_at; now - moved_at < kYieldNs; now = now_ns()) {
@@ -157,7 +157,7 @@ class LongWait {
     return false;
   }
 
-  // Sleeps until the doorbell rings. True: over.
+  // Sleeps until the doorbell rings. Returns whether the wait is over.
   bool sleep_phase() {
     Member& member = core_.team().member();
     if (what_.work() == nullptr && core_.team().arena().threads()) notice_thread_exits();
@@ -168,7 +168,7 @@ class LongWait {
       core_.owner().progress();
       ended = what_.ready(1);
     }
-    // What has moved may move on, and no doorbell rings for that.
+    // A call that has moved may be able to move further, and nobody rings the doorbell for that.
     if (!ended && core_.calls().moves() == before)
       member.sleep(doorbell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
     member.end_sleep();
@@ -204,7 +204,7 @@ class LongWait {
     const int64_t timeout_ms = core_.timeout_ms();
     const bool too_long = timeout_ms >= 0 && now - start_ >= timeout_ms * kMillisecond;
     if (!too_long && !deadline_.passed()) return;
-    if (what_.ready(1)) return;  // a process that was stopped for so long finds what came meanwhile
+    if (what_.ready(1)) return;  // a process that was stopped for long finds what has come meanwhile
     if (deadline_.passed())
       fail(Code::not_ready, what_.what(), ": not ready; waiting for ", ranks_text(what_.missing()));
     const std::string message =
@@ -223,11 +223,11 @@ class LongWait {
 };
 
 void block(Core& core, Waitable& what, Deadline deadline) {
-  poll_interrupt_at_times();  // a call of many short waits may be a long one
+  poll_interrupt_at_times();  // a call with many short waits may last long
   const bool crowded = core.team().member().crowded();
   const int rounds = crowded ? 1 : kSpins / kTurns;
   const int turns = crowded ? kCrowdedTurns : kTurns;
-  const uint64_t few = core.calls().moves() + kMoves;  // more take time, which is counted
+  const uint64_t few = core.calls().moves() + kMoves;  // more moves take time, which LongWait counts
   for (int i = 0; i < rounds && core.calls().moves() < few; ++i)
     if (what.ready(turns) || core.failure().check(what.work(), what.op())) return;
   LongWait wait(core, what, deadline);
@@ -243,7 +243,7 @@ void BlockingCore::wait(HostWork& work, uint32_t states, Deadline deadline) {
   team().member().register_thread();
   WorkWait wait(*this, work, states);
   block(*this, wait, deadline);
-  if (!work.is_in(states)) failure().raise();  // broken a moment ago: its calls are being ended
+  if (!work.is_in(states)) failure().raise();  // the engine has just broken, and its calls are being ended
 }
 
 void BlockingCore::wait_for_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,

@@ -1,8 +1,10 @@
-// A core that can block a thread of its rank: the thread pauses a little, then gives the core away, then sleeps on the
-// rank's doorbell. Every turn drives all outstanding calls of the rank; a clock is read only after the first phase.
+// A core that can block a thread of its rank. The thread first spins, then gives the core away, then sleeps
+// on the rank's doorbell. In every turn it drives all outstanding calls of the rank. It reads a clock only
+// after the first phase.
 //
-// All waits throw the engine's error when it is broken, NOT_READY when their own deadline passes (harmless), and what the
-// interrupt hook says; the gang's deadline is TIMEOUT and breaks the engine.
+// All waits throw the engine's error when it is broken, NOT_READY when the caller's own deadline passes
+// (which is harmless), and what the interrupt hook throws. The gang's deadline is TIMEOUT and breaks the
+// engine.
 //
 // Thread rule: any thread of the rank.
 #pragma once
@@ -16,10 +18,11 @@ class BlockingCore final : public Core {
   using Core::Core;
 
   void wait(HostWork& work, uint32_t states, Deadline deadline) override;  // Driver
-  // Until counter >= at_least, which rank `owner` publishes; `what` names the wait.
+  // Waits until counter >= at_least. Rank `owner` publishes the counter; `what` names the wait.
   void wait_for_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what);
   void publish_counter(std::atomic<uint64_t>& counter, uint64_t value);
-  // Until all ranks are in it; marks the leave. After `deadline`: TIMEOUT, which breaks the engine.
+  // Waits until all ranks are in shutdown, and marks the leave. After `deadline`: TIMEOUT, which breaks the
+  // engine.
   void shut_down(Deadline deadline);
 };
 
