@@ -14,7 +14,7 @@ struct Records {
   std::vector<RecordedCollective> all;
 };
 
-// Done when it is made; notes who waits for it.
+// A work that is done when it is made. It records how its caller waits for it.
 class RecordedWork : public Work {
  public:
   RecordedWork(std::shared_ptr<Records> records, size_t first, size_t last)
@@ -38,8 +38,9 @@ class RecordedWork : public Work {
   size_t first_, last_;
 };
 
-// The host's copies of what records read and write in a device's memory. A record may read what one before it wrote, so each
-// is copied at its turn; a message, which its receive may ask for earlier, at once.
+// The host's copies of what records read and write in a device's memory. A record may read what an earlier
+// one wrote, so each is copied when its turn comes. A message is copied at the start, because its receive may
+// come before its send.
 class HostCopies {
  public:
   HostCopies(std::span<const Collective> span, int rank, int size, Stream& stream)
@@ -58,7 +59,7 @@ class HostCopies {
   void begin(size_t i) {
     if (on_device_ && records_[i].op != CollectiveOp::send) fetch(i);
   }
-  // What was written goes back.
+  // Copies the output back to the device.
   void end(size_t i) {
     const Collective& c = records_[i];
     if (!on_device_ || c.out == nullptr) return;
@@ -123,7 +124,7 @@ class FakeEngine : public LocalEngine {
   }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override { return create(survivors); }
 
-  // Peers hold what this rank holds, so they have published already.
+  // The peers hold what this rank holds, so they have published already.
   void wait(const std::atomic<uint64_t>&, uint64_t, int, const char*) override { throw_if_broken(); }
 
   std::vector<RecordedCollective> records() const {
@@ -133,7 +134,8 @@ class FakeEngine : public LocalEngine {
   }
 
  private:
-  // Data that lies on a peer alone, or that a peer would have more of than the caller, cannot be made up.
+  // Refuses a call whose result cannot be made up: the data lies on a peer only, or a peer would give more
+  // than the caller holds.
   void refuse_unknown_data(const Collective& c) const {
     const bool from_root = c.op == CollectiveOp::broadcast || c.op == CollectiveOp::scatter;
     if (from_root && c.peer != rank())
@@ -150,8 +152,8 @@ class FakeEngine : public LocalEngine {
              " elements like rank ", rank(), ", but rank ", i, " is to give ", slots[i]);
   }
 
-  // Every rank made the same span, so the n-th receive gets what the n-th send holds, whatever the peers are.
-  // Without such a send the output keeps the caller's data.
+  // Every rank makes the same span, so the n-th receive gets what the n-th send holds, whichever ranks the
+  // peers are. Without such a send the output keeps the caller's data.
   static void receive(std::span<const Collective> span, size_t i) {
     size_t earlier = 0;
     for (size_t k = 0; k < i; ++k) earlier += span[k].op == CollectiveOp::recv ? 1 : 0;

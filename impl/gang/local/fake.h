@@ -1,4 +1,6 @@
-// The fake engine's recording: each collective with its bytes, and how its caller went on after it.
+// The fake engine simulates a gang of any size in one rank. It can record each collective with its bytes, and
+// how the caller went on after it.
+//
 // Thread rule: an Engine's (gang/engine.h); recorded() from any thread.
 #pragma once
 
@@ -17,16 +19,18 @@ struct RecordedCollective {
   DType dtype;
   Reduce reduce;
   size_t count;
-  uint64_t bytes;  // payload that this rank would have received
-  // A stream was told to come after the output, after the last read of the input; the host itself waited.
+  uint64_t bytes;  // the payload that this rank would have received
+  // Whether a stream was ordered after the output, whether one was ordered after the last read of the input,
+  // and whether the host itself waited.
   bool ordered = false, input_ordered = false, host_waited = false;
 };
 
 // What a recording fake engine has seen so far; empty for any other engine.
 std::vector<RecordedCollective> recorded(const Engine& engine);
 
-// No communication: acts as if every rank held the caller's data. `record`: keeps every collective for
-// recorded(). Any rank and size, also on meta (the public factory refuses meta, not this one).
+// Makes an engine without communication, which acts as if every rank held the caller's data. With `record` it
+// keeps every collective for recorded(). Any rank and size, also on the meta device (which the public factory
+// refuses).
 std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                          bool record);
 

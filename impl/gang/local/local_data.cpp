@@ -19,7 +19,8 @@ const char* at(const void* base, size_t bytes) {
 }
 char* at(void* base, size_t bytes) { return base == nullptr ? nullptr : static_cast<char*>(base) + bytes; }
 
-// Accumulators: f32 for the 16-bit floats, u64 for integers (it wraps, and the low bits are the type's own).
+// The types of the accumulators: f32 for the 16-bit floats; u64 for integers, whose sum wraps around and is
+// right in the low bits.
 float load(float x) { return x; }
 double load(double x) { return x; }
 float load(bf16_t x) { return to_f32(x); }
@@ -87,7 +88,7 @@ size_t start(const Collective& c, int rank) {
   return std::accumulate(c.counts, c.counts + rank, size_t{0});
 }
 
-// The caller's input in every slot; a slot of another size takes what there is of it.
+// Puts the caller's input into every slot. A slot of another size takes as much as there is.
 void fill_slots(const Collective& c, const void* in, size_t in_elements, const size_t* slots, int size) {
   const size_t item = item_bytes(c.dtype);
   size_t offset = 0;

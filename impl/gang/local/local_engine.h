@@ -1,5 +1,7 @@
-// What the self and the fake engine share: a place in a gang, the first error, counters, memory of the rank's
-// device. Thread rule: an Engine's (gang/engine.h); LocalState under its mutex.
+// What the self engine and the fake engine have in common: a place in a gang, the first error, counters, and
+// memory of the rank's device.
+//
+// Thread rule: an Engine's (gang/engine.h); LocalState under its mutex.
 #pragma once
 
 #include <condition_variable>
@@ -12,12 +14,12 @@
 
 namespace gangway {
 
-// Outlives the engine in its works.
+// Works hold it, so it may outlive the engine.
 struct LocalState {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<Error> error;
-  void fail_with(const Error& first) noexcept;  // the first one stays; wakes all
+  void fail_with(const Error& first) noexcept;  // keeps the first error; wakes all waiters
 };
 
 class LocalEngine : public Engine, public SharedMemory {
@@ -41,7 +43,8 @@ class LocalEngine : public Engine, public SharedMemory {
 
  protected:
   void throw_if_broken() const;
-  void count(Channel channel, const Collective& c, uint64_t bytes_received);  // counters and flight record
+  // For the counters and the flight record.
+  void count(Channel channel, const Collective& c, uint64_t bytes_received);
 
   std::shared_ptr<Rank> rank_;
   EngineOptions options_;

@@ -1,5 +1,5 @@
-// The engine of one rank: results are copies of its own data. A send to itself meets a receive from itself in
-// call order per channel, in the same span or a later one.
+// The engine of one rank. Results are copies of the rank's own data. On each channel, sends to itself meet
+// receives from itself in call order, in the same span or in a later one.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -13,7 +13,7 @@
 namespace gangway {
 namespace {
 
-constexpr auto kNap = std::chrono::milliseconds(50);  // the interrupt hook wants a question every 100 ms
+constexpr auto kNap = std::chrono::milliseconds(50);  // the interrupt hook must be asked every 100 ms
 
 class SelfWork : public OneEndWork {
  public:
@@ -48,7 +48,7 @@ class SelfWork : public OneEndWork {
     return open == 0 ? std::nullopt : state_->error;
   }
 
-  int open = 0;  // sends and receives without a counterpart yet; under state_->mutex
+  int open = 0;  // sends and receives that have met no counterpart yet; under state_->mutex
 
  private:
   std::shared_ptr<LocalState> state_;
@@ -56,7 +56,7 @@ class SelfWork : public OneEndWork {
   int64_t timeout_ms_;
 };
 
-struct Half {  // one side of a transfer of this rank to itself
+struct Half {  // one side of a transfer from the rank to itself
   Collective record;
   std::shared_ptr<SelfWork> work;
 };
@@ -82,7 +82,7 @@ class SelfEngine : public LocalEngine {
     return work ? WorkPtr(work) : finished_work();
   }
 
-  // A call that would wait for a counterpart which this rank, busy here, cannot make.
+  // Refuses a call that would wait for a counterpart: the rank is busy in this call, so it could not make it.
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) override {
     throw_if_broken();
     refuse_half(channel, span);
@@ -100,7 +100,7 @@ class SelfEngine : public LocalEngine {
   std::shared_ptr<Engine> create(std::span<const int>) override { return make_self_engine(rank_, options_); }
   std::shared_ptr<Engine> shrink(std::vector<int>&) override { return make_self_engine(rank_, options_); }
 
-  // Another thread of the rank may publish.
+  // Another thread of the rank may publish the counter.
   void wait(const std::atomic<uint64_t>& counter, uint64_t at_least, int, const char* what) override {
     const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
     std::unique_lock lock(state_->mutex);

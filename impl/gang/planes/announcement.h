@@ -1,4 +1,6 @@
-// What a rank tells the others of a call before it starts, and what it makes of theirs (dual_engine.h).
+// What a rank tells the others about a call before the call starts, and how it compares that with theirs
+// (dual_engine.h).
+//
 // Thread rule: values of one thread.
 #pragma once
 
@@ -12,10 +14,11 @@
 
 namespace gangway {
 
-// One side of a call, or of all collectives of a launch: the first one's arguments, a hash of everything.
+// One rank's view of a call, or of all collectives of one launch: the first one's arguments, and a hash of
+// everything.
 struct CallNote {
-  uint64_t sequence = 0;  // on the channel, or of the pair
-  uint64_t hash = 0;      // of these records and of all collectives before on the channel
+  uint64_t sequence = 0;  // number on the channel, or of the pair
+  uint64_t hash = 0;      // a hash of these records and of all earlier collectives on the channel
   uint64_t count = 0;
   uint32_t dtype = 0;
   int32_t root = -1;
@@ -26,28 +29,31 @@ struct CallNote {
 };
 static_assert(sizeof(CallNote) == 40);
 
-// Numbers calls of one channel.
+// Numbers the calls of one channel.
 class CallCounter {
  public:
-  CallNote note(std::span<const Collective> span, int size);  // of the collectives in it; records == 0: none
-  CallNote pair_note(const Collective& c);                    // of one send or receive
+  // Of the collectives in `span`; records == 0: there are none.
+  CallNote note(std::span<const Collective> span, int size);
+  CallNote pair_note(const Collective& c);  // of one send or receive
 
  private:
   uint64_t sequence_ = 0, history_ = 0;
-  std::map<std::pair<int, bool>, uint64_t> pairs_;  // by peer and sending
+  std::map<std::pair<int, bool>, uint64_t> pairs_;  // by peer and direction
 };
 
-// The notes of one launch. Stays where it is while they travel.
+// The notes of one launch. The object does not move, because the control engine reads and writes its notes in
+// place.
 class Announcement {
  public:
   Announcement(CallCounter& counter, std::span<const Collective> span, int rank, int size);
   Announcement(const Announcement&) = delete;
   Announcement& operator=(const Announcement&) = delete;
 
-  std::span<const Collective> records() const { return records_; }  // for the control engine
-  // Throws MISMATCH with both sides. All notes are here.
+  // What the control engine has to send and receive.
+  std::span<const Collective> records() const { return records_; }
+  // Throws MISMATCH with both ranks' arguments. All notes have arrived.
   void check(const std::string& label) const;
-  // Must the data engine get `later` after this?
+  // Returns whether the data engine must get `later` after this launch.
   bool precedes(const Announcement& later) const;
 
  private:
@@ -62,7 +68,7 @@ class Announcement {
   CallNote mine_;
   std::vector<CallNote> others_;  // by rank
   std::vector<Pair> pairs_;
-  std::vector<uint64_t> sent_, expected_, received_;  // of all_to_all with counts: each peer's part
+  std::vector<uint64_t> sent_, expected_, received_;  // for all_to_all with counts: the part of each peer
   std::vector<Collective> records_;
 };
 

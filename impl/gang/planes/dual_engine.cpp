@@ -13,11 +13,11 @@ namespace gangway {
 namespace {
 
 constexpr int kSpins = 200;        // looks without a pause
-constexpr int kPatienceMs = 1000;  // of an engine that goes, for its calls
+constexpr int kPatienceMs = 1000;  // how long an engine that is destroyed waits for its calls
 
 class Planes;
 
-// One launch: announced, then with the data engine, then over at both ends.
+// One launch: it is announced, then started on the data engine, then ends at both ends.
 class Call final : public Work {
  public:
   enum State : int { announced, launched, output, over };
@@ -46,13 +46,13 @@ class Call final : public Work {
   const Channel channel;
   std::vector<Collective> records;
   Stream& stream;
-  WorkPtr announced, data;
-  std::atomic<bool> checked = false;  // the notes say the same
+  WorkPtr notes_work, data;
+  std::atomic<bool> checked = false;  // the notes agree
   uint64_t number = 0;                // in the log
   std::atomic<int> state{announced};
 
  private:
-  // Those of the caller are his again when run() has returned.
+  // The record's counts belong to the caller again when run() has returned, so this copies them.
   void copy_counts(int size) {
     size_t all = 0;
     const auto length = [&](const Collective& c) {
@@ -72,7 +72,7 @@ class Call final : public Work {
   std::vector<size_t> counts_;
 };
 
-// What outlives the engine in its calls.
+// What calls share, which may outlive the engine.
 class Planes final : public Progressive, public std::enable_shared_from_this<Planes> {
  public:
   Planes(std::shared_ptr<Engine> data, std::shared_ptr<Engine> control, std::shared_ptr<Rank> owner,
@@ -87,7 +87,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     try {
       open(channel, span);
       call = std::make_shared<Call>(shared_from_this(), counter(channel), channel, span, stream, size, rank);
-      call->announced = control->run(channel, call->notes.records(), owner->host_stream());
+      call->notes_work = control->run(channel, call->notes.records(), owner->host_stream());
       call->number = log_begin(channel, span);
       if (data->facts().aborts_in_flight) launch(*call);
       add(call);
@@ -102,17 +102,17 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     return call;
   }
 
-  // For one who blocks: nothing is outstanding, so nothing has to be queued.
+  // For a caller who blocks. If nothing is outstanding, nothing has to be queued.
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) {
     const bool pairs = std::any_of(span.begin(), span.end(), is_pair);
     if (pairs || outstanding())
-      return run(channel, span, stream);  // a pair's peer may be waiting for another call
+      return run(channel, span, stream);  // the peer of a pair may be waiting for another call
     throw_if_broken();
     try {
       open(channel, span);
       const Announcement notes(counter(channel), span, control->rank(), control->size());
-      if (const WorkPtr announced = control->run_now(channel, notes.records(), owner->host_stream()))
-        announced->wait_input(Deadline::never());
+      if (const WorkPtr notes_work = control->run_now(channel, notes.records(), owner->host_stream()))
+        notes_work->wait_input(Deadline::never());
       notes.check(options.label);
       const uint64_t number = log_begin(channel, span);
       WorkPtr rest = data->run_now(channel, span, stream);
@@ -123,7 +123,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       auto call = std::make_shared<Call>(shared_from_this(), unused_, channel, std::span<const Collective>(),
                                          stream, control->size(), control->rank());
       call->records.assign(span.begin(), span.end());
-      call->announced = finished_work();
+      call->notes_work = finished_work();
       call->checked = true;
       call->number = number;
       call->data = std::move(rest);
@@ -131,7 +131,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       add(call);
       return call;
     } catch (const Error& error) {
-      if (error.code() != Code::caller) fail_with(error);  // the gang tells of an interrupt
+      if (error.code() != Code::caller) fail_with(error);  // the gang reports an interrupt itself
       throw;
     } catch (const std::bad_alloc&) {
       fail_with(Error(Code::out_of_memory, "no memory"));
@@ -139,7 +139,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     }
   }
 
-  // Moves every call as far as it goes now. False: another thread is doing it.
+  // Takes every call as far as it can go now. Returns false if another thread is doing that.
   bool advance() {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
     struct Turn {
@@ -151,7 +151,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       const std::lock_guard lock(mutex_);
       calls = calls_;
     } catch (const std::bad_alloc&) {
-      return false;  // the next turn
+      return false;  // left to the next turn
     }
     for (size_t i = 0; i < calls.size() && !broken(); ++i) {
       try {
@@ -197,8 +197,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     data->shutdown(deadline);
   }
 
-  // The engine is gone. Calls on the rank's list hold the rank, and perhaps nothing drives the list from here on: so they
-  // get a while to end. What is outstanding after that goes on.
+  // The engine object is gone. Calls on the rank's list hold the rank, and possibly nothing drives that list
+  // any more, so the calls get some time to end here. What is outstanding after that goes on.
   void leave() noexcept {
     const Deadline patience = Deadline::after_ms(kPatienceMs);
     for (Backoff backoff; outstanding() && !patience.passed();) {
@@ -208,7 +208,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     }
     try {
       owner->works()->progress();
-    } catch (...) {  // of another engine: its own calls tell
+    } catch (...) {  // an error of another engine, whose own calls report it
     }
     if (!outstanding()) owner->works()->remove(this);
   }
@@ -231,7 +231,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     if (auto error = control->error()) return error;
     return data->error();
   }
-  // After a peer's failure the device's kernels wait for ever. A wait on the host would end them, but nobody may wait.
+  // After a peer's failure the kernels on the device wait for ever. A wait of the host would end them, but
+  // possibly nobody waits.
   void end_what_is_lost() noexcept {
     try {
       if (const auto lost = control->error()) fail_with(*lost);
@@ -262,7 +263,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     opened = true;
   }
 
-  // The others would be waited for.
+  // The other ranks would wait for this one's note.
   void check_opened(Channel channel, std::span<const Collective> span) {
     if (opened_[static_cast<size_t>(channel)] || control->size() == 2 || !data->facts().opens_for_pairs)
       return;
@@ -295,10 +296,10 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     if (list) owner->works()->add(shared_from_this());
   }
 
-  // `before`: calls that came earlier and are not over.
+  // `before` are the earlier calls that have not ended.
   void step(Call& call, std::span<const std::shared_ptr<Call>> before) {
-    if (!call.checked && call.announced->poll()) {
-      if (const auto error = call.announced->error()) throw *error;
+    if (!call.checked && call.notes_work->poll()) {
+      if (const auto error = call.notes_work->error()) throw *error;
       call.notes.check(options.label);
       call.checked = true;
     }
@@ -314,7 +315,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       log.end(call.number, "done");
       call.state = Call::output;
     }
-    if (call.state == Call::output && call.data->poll_input() && call.announced->poll_input())
+    if (call.state == Call::output && call.data->poll_input() && call.notes_work->poll_input())
       call.state = Call::over;
   }
 
@@ -328,7 +329,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
            earlier.notes.precedes(later.notes);
   }
 
-  // The earliest call up to this one whose notes are still awaited: what this one may have to come after.
+  // The earliest call, up to this one, whose notes are still awaited. This call may have to come after it.
   std::shared_ptr<Call> awaited(const Call& call) {
     const std::lock_guard lock(mutex_);
     for (const auto& other : calls_)
@@ -336,7 +337,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     return nullptr;
   }
 
-  // Blocks in the control engine, which knows deadlines, interrupts and who is gone.
+  // Blocks in the control engine, which knows deadlines, interrupts and lost ranks.
   void wait_announced(Call& call, Deadline deadline) {
     while (!call.checked || call.state == Call::announced) {
       advance();
@@ -344,18 +345,18 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       const std::shared_ptr<Call> first = awaited(call);
       if (first != nullptr) {
         try {
-          first->announced->wait(deadline);
+          first->notes_work->wait(deadline);
         } catch (const Error& error) {
           if (error.code() != Code::not_ready && error.code() != Code::caller) fail_with(error);
           throw;
         }
       }
       if (!call.checked || call.state == Call::announced)
-        sched_yield();  // another thread may be taking it further
+        sched_yield();  // another thread may be moving the call on
     }
   }
 
-  // All ranks have come: the data engine is asked until it is done.
+  // All ranks have announced the call, so the data engine is polled until it is done.
   void wait_data(Call& call, Call::State want, Deadline deadline) {
     for (int i = 0; i < kSpins && call.state < want && !broken(); ++i) advance();
     if (call.state >= want) return;
@@ -388,11 +389,11 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     }
   }
 
-  std::array<CallCounter, kChannels> counters_;  // each under its channel's order
-  std::array<bool, kChannels> opened_{};         // likewise
-  CallCounter unused_;                           // of launches that were announced already
+  std::array<CallCounter, kChannels> counters_;  // each under the order of its channel
+  std::array<bool, kChannels> opened_{};         // the same
+  CallCounter unused_;                           // for launches that were announced already
   std::atomic<bool> busy_ = false, broken_ = false;
-  std::mutex mutex_;  // the list
+  std::mutex mutex_;  // guards the list
   std::vector<std::shared_ptr<Call>> calls_;
   bool listed_ = false;
   std::mutex error_mutex_;

@@ -1,18 +1,19 @@
-// An engine of two planes: data, by an engine that may move device memory only and need not notice what goes wrong; and
-// control, by an engine of the same ranks over host memory that does (mismatches, lost peers, deadlines).
+// An engine of two planes. The data plane is an engine that may move device memory only, and that need not
+// notice failures. The control plane is an engine of the same ranks over host memory, which notices
+// mismatches, lost peers and passed deadlines.
 //
-// Where the data engine does not detect failures, each call is announced on the control engine first, on the same
-// channel: a note of what is called, its number and a hash of all calls before. A wait looks at the peers' notes first,
-// so a wrong call or a dead peer is named before anybody waits for a device. Notes of sends go to the receiver alone, as
-// messages of the pair.
+// If the data engine does not detect failures, each call is first announced on the control engine, on the
+// same channel, with a note: what is called, its number, and a hash of all earlier calls. A wait looks at the
+// peers' notes first, so a wrong call or a dead peer is named before anybody waits for a device. A note of a
+// send goes to the receiver only, as a message of the pair.
 //
-// A data engine that can abort calls in flight (EngineFacts::aborts_in_flight) gets them at once, in the order of the
-// program. Another one gets a call when all notes are here and say the same, so that it never holds a call that cannot
-// end; calls of one channel, and sends and receives of one pair, never pass each other then, whichever of their notes
-// comes first.
+// A data engine that can abort calls in flight (EngineFacts::aborts_in_flight) gets calls at once, in the
+// order of the program. Any other data engine gets a call only when all notes have arrived and agree, so it
+// never holds a call that cannot end. In that case the calls of one channel, and the sends and receives of
+// one pair, keep their order, whichever notes come first.
 //
-// The first collective of a channel waits until all ranks have come to it and opens the channel of the data engine, so
-// ranks use their channels for the first time in the same order.
+// The first collective of a channel waits until all ranks have come to it, and then opens the channel of the
+// data engine. So all ranks open their channels in the same order.
 //
 // Thread rule: an Engine's (gang/engine.h).
 #pragma once
@@ -25,7 +26,8 @@
 
 namespace gangway {
 
-// Both have the same ranks in the same order. Breaks, ends, splits and shrinks both.
+// Both engines have the same ranks in the same order. The result breaks, ends, splits and shrinks both of
+// them.
 std::shared_ptr<Engine> make_dual_engine(std::shared_ptr<Engine> data, std::shared_ptr<Engine> control,
                                          std::shared_ptr<Rank> owner, const EngineOptions& options);
 

@@ -80,7 +80,7 @@ class LoweredWork final : public Work, public Progressive {
     for (const WorkPtr& work : works_) work->order(stream);
     end_output(stream);
     const std::lock_guard lock(mutex_);
-    if (end_ != nullptr) stream.wait(*end_);  // another stream may have got the finishes
+    if (end_ != nullptr) stream.wait(*end_);  // the finishes may have run on another stream
   }
   void order_input(Stream& stream) override {
     order(stream);
@@ -95,7 +95,7 @@ class LoweredWork final : public Work, public Progressive {
   bool progress() override { return advance(true); }
 
  private:
-  // True: over at that end, or failed.
+  // Returns true if the work has ended at that end, or has failed.
   bool advance(bool input) {
     for (const WorkPtr& work : works_)
       if (!(input ? work->poll() && work->poll_input() : work->poll())) return false;
@@ -107,7 +107,7 @@ class LoweredWork final : public Work, public Progressive {
     return true;
   }
 
-  // Over at both ends: the list must not hold it until somebody drives it again.
+  // The work has ended at both ends, so the list need not hold it until somebody drives it again.
   void leave() {
     if (!left_.exchange(true)) list_->remove(this);
   }
@@ -135,7 +135,7 @@ class LoweredWork final : public Work, public Progressive {
   const Remainder rest_;
   std::mutex mutex_;
   bool ended_ = false;
-  std::unique_ptr<Event> end_;  // of the finishes, on the stream that got them
+  std::unique_ptr<Event> end_;  // after the finishes, on the stream that they ran on
   std::atomic<bool> left_ = false;
 };
 

@@ -1,4 +1,6 @@
-// The second half of a call that was lowered: native works, then what their outputs still need.
+// The second half of a lowered call: it waits for the native works, and then does what their outputs still
+// need.
+//
 // Thread rule: a Work's (gang/work.h).
 #pragma once
 
@@ -11,8 +13,8 @@
 
 namespace gangway {
 
-// to[i] = (add ? to[i] : 0) + from[i] / divisor, rounded once. Types differ, or divisor and add say something, for
-// floating types only.
+// to[i] = (add ? to[i] : 0) + from[i] / divisor, rounded once. Only floating types may have two types, a
+// divisor, or add.
 struct Finish {
   const void* from;
   DType from_type;
@@ -29,8 +31,8 @@ struct Remainder {
   std::vector<std::shared_ptr<Buffer>> temporaries;
 };
 
-// The rank's waits drive it to its end, also when no caller holds it. `side`: where the finishes run then; a stream of the
-// caller's may hold other work that is not to be waited for.
+// The rank's waits drive the work to its end, also when no caller holds it. In that case the finishes run on
+// `side`, because a stream of the caller's may hold other work that nobody should wait for.
 WorkPtr make_lowered_work(const std::shared_ptr<Rank>& owner, std::vector<WorkPtr> works, Remainder rest,
                           std::shared_ptr<Stream> side);
 

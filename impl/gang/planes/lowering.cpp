@@ -11,7 +11,7 @@ namespace {
 
 bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
-// What is not native about one record.
+// Which features of one record the engine does not have.
 struct Needs {
   bool counts = false, mean = false, wide = false, add = false;
   bool any() const { return counts || mean || wide || add; }
@@ -24,7 +24,7 @@ Needs needs_of(const Collective& c, const EngineFacts& facts) {
   // A mean is rounded once, so a sum that is divided here must not have been rounded before.
   needs.wide =
       gangway::facts(c.op).reduces && is_narrow(c.dtype) && (needs.mean || !facts.takes_narrow_reductions);
-  // What goes through a temporary is added from there.
+  // A result in a temporary is added from there.
   needs.add = c.accumulate && (!facts.takes_accumulate || needs.counts || needs.mean || needs.wide);
   return needs;
 }
@@ -32,7 +32,8 @@ Needs needs_of(const Collective& c, const EngineFacts& facts) {
 const char* at(const void* base, size_t bytes) { return static_cast<const char*>(base) + bytes; }
 char* at(void* base, size_t bytes) { return static_cast<char*>(base) + bytes; }
 
-// One call on its way down: temporaries, native records, and what is left to do when those have ended.
+// One call while it is lowered: its temporaries, its native records, and the work that is left when those
+// have ended.
 class Plan {
  public:
   Plan(Engine& engine, const EngineFacts& facts, Device& device, Stream& stream)
@@ -49,12 +50,12 @@ class Plan {
   Remainder take_remainder() { return std::move(rest_); }
 
  private:
-  // A run of elements in the caller's memory, and where it lies in a temporary.
+  // A run of elements in the caller's memory, and its place in a temporary.
   struct Piece {
     size_t callers, temporary, count;
   };
 
-  // Through temporaries where the caller's memory will not do.
+  // Uses temporaries where the caller's memory does not serve.
   void reshaped(const Collective& c, const Needs& needs) {
     const int rank = engine_.rank(), size = engine_.size();
     Collective n = c;
@@ -67,7 +68,7 @@ class Plan {
     }
     const size_t in = in_count(n, rank, size), out = out_count(n, rank, size);
     if (in != 0 && (needs.counts || needs.wide)) n.in = staged(c, n, in, pieces(c, n, in));
-    const bool through = needs.counts || needs.wide || needs.add;  // a mean alone is divided where it lies
+    const bool through = needs.counts || needs.wide || needs.add;  // a mean alone is divided in place
     if (out != 0 && through) n.out = temporary(out * item_bytes(n.dtype));
     native_.push_back(n);
     if (!through && !needs.mean) return;
@@ -77,7 +78,7 @@ class Plan {
                                 needs.mean ? size : 1, needs.add});
   }
 
-  // `elements` of the native record's input or output: padded parts, or all in one.
+  // The runs of a native record's input or output that has `elements` elements: padded parts, or one run.
   std::vector<Piece> pieces(const Collective& c, const Collective& n, size_t elements) const {
     if (elements == 0) return {};
     if (c.counts == nullptr || n.counts != nullptr) return {{0, 0, elements}};
@@ -96,7 +97,7 @@ class Plan {
     const size_t item = item_bytes(n.dtype);
     char* const staging = temporary(elements * item);
     if (gangway::facts(c.op).reduces && pieces.size() > 1)
-      device_.zero(staging, elements * item, stream_);  // padding is reduced too
+      device_.zero(staging, elements * item, stream_);  // the padding is reduced as well
     for (const Piece& p : pieces)
       finish({at(c.in, p.callers * item_bytes(c.dtype)), c.dtype, at(staging, p.temporary * item), n.dtype,
               p.count, 1, false},
@@ -104,7 +105,7 @@ class Plan {
     return staging;
   }
 
-  // Each pair alone knows what it exchanges, so nothing can be padded.
+  // Only the two ranks of a pair know how much they exchange, so nothing can be padded.
   void exchange(const Collective& c) {
     const int rank = engine_.rank(), size = engine_.size();
     const size_t item = item_bytes(c.dtype);
@@ -209,7 +210,7 @@ class LoweredEngine final : public Engine {
     return std::none_of(span.begin(), span.end(),
                         [&](const Collective& c) { return needs_of(c, below_).any(); });
   }
-  // One for all calls, made with the first.
+  // One side stream for all calls, made with the first of them.
   std::shared_ptr<Stream> side() {
     const std::lock_guard lock(mutex_);
     if (side_ == nullptr) side_ = owner_->device().make_stream(StreamPriority::high);
@@ -222,7 +223,7 @@ class LoweredEngine final : public Engine {
   const std::shared_ptr<Engine> engine_;
   const std::shared_ptr<Rank> owner_;
   const EngineFacts below_;
-  std::mutex mutex_;  // calls of two channels may come at once
+  std::mutex mutex_;  // guards side_: calls of two channels may come at once
   std::shared_ptr<Stream> side_;
 };
 

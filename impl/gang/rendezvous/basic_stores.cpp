@@ -15,7 +15,7 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kNapMs = 50;  // longest pause between two questions to the interrupt hook
+constexpr int64_t kNapMs = 50;  // the longest pause between two questions to the interrupt hook
 
 class MemoryStore final : public Store {
  public:
@@ -42,7 +42,7 @@ class MemoryStore final : public Store {
   std::string wait(const std::string& key, Deadline deadline) override {
     check_store_key(key);
     while (true) {
-      poll_interrupt();  // without the lock: the hook may take its time
+      poll_interrupt();  // without the lock, because the hook may take long
       std::unique_lock lock(mutex_);
       const auto found = values_.find(key);
       if (found != values_.end()) return found->second;
@@ -71,7 +71,7 @@ class PrefixStore final : public Store {
 
  private:
   std::string full(const std::string& key) const {
-    check_store_key(key);  // an empty key would pass as the bare prefix
+    check_store_key(key);  // an empty key would otherwise pass as the bare prefix
     return prefix_ + key;
   }
 
@@ -101,7 +101,7 @@ class CallbackStore final : public Store {
   std::optional<std::string> get(const std::string& key) override {
     check_store_key(key);
     const auto room =
-        std::make_unique_for_overwrite<char[]>(kStoreValueLimit);  // untouched pages cost nothing
+        std::make_unique_for_overwrite<char[]>(kStoreValueLimit);  // pages that are not touched cost nothing
     int64_t size = -1;
     answered("get", key, callbacks_.get(callbacks_.user, key.c_str(), room.get(), kStoreValueLimit, &size));
     if (size < 0) return std::nullopt;
@@ -133,7 +133,8 @@ class CallbackStore final : public Store {
 std::shared_ptr<Store> make_memory_store() { return std::make_shared<MemoryStore>(); }
 
 std::shared_ptr<Store> make_callback_store(const StoreCallbacks& callbacks) {
-  const auto store = std::make_shared<CallbackStore>(callbacks);  // from here on its destructor releases
+  // From here on its destructor calls `release`.
+  const auto store = std::make_shared<CallbackStore>(callbacks);
   store->check();
   return store;
 }

@@ -16,8 +16,9 @@
 namespace gangway {
 namespace {
 
-// A key as a file name: letters, digits, '-', '_' and inner dots stay, others become %XX. A long one is cut
-// and ends with its hash. "%t..." cannot come out, so temporary files never meet a key.
+// Turns a key into a file name: letters, digits, '-', '_' and inner dots stay, all others become %XX. A long
+// name is cut and ends with a hash of the key. "%t..." cannot be the result, so temporary files never meet a
+// key.
 std::string file_name(const std::string& key) {
   constexpr size_t kLongest = 180;
   std::string out;
@@ -43,7 +44,8 @@ class FileStore final : public Store {
     struct stat facts {};
     if (stat(folder_.c_str(), &facts) != 0) fail_system(Code::io, "store: cannot look at " + folder_, errno);
     if (!S_ISDIR(facts.st_mode)) fail(Code::invalid_argument, "store: ", folder_, " is not a folder");
-    // A process that can write here can join, so the folder's owner and permissions are the authentication.
+    // Any process that can write into the folder can join, so the folder's owner and permissions are the
+    // authentication.
     if (facts.st_uid == geteuid() && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
     char mode[8];
     std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(facts.st_mode & 07777));

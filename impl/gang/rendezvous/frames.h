@@ -7,9 +7,11 @@
 //
 //   body  key, value; then, if there is any body, a tag over head and body
 //
-// The head's own tag is checked before a byte of the body is taken, so a length that is not authenticated
-// allocates nothing. Each direction has its own key and counts its frames from 0: a frame that is replayed,
-// reordered, reflected or changed is CORRUPT, and the connection ends. Thread rule: values of one thread.
+// The reader checks the head's own tag before it takes a byte of the body, so a length that is not
+// authenticated allocates nothing. Each direction has its own key and counts its frames from 0. A frame that
+// is replayed, reordered, reflected or changed is CORRUPT, and the connection ends.
+//
+// Thread rule: values of one thread.
 #pragma once
 
 #include <array>
@@ -29,9 +31,9 @@ enum class FrameKind : uint8_t {
   remove = 3,
   wait = 4,      // answered when the key is there, or with `absent` after wait_ms
   value = 16,    // the answer to get and wait
-  absent = 17,   // likewise
+  absent = 17,   // the other answer to get and wait
   done = 18,     // the answer to put and remove
-  refused = 19,  // value: why
+  refused = 19,  // the value says why
   welcome = 20,  // the server's first frame
 };
 
@@ -56,13 +58,14 @@ struct StoreFrame {
 };
 
 std::array<uint8_t, kFrameHeadBytes> encode_head(const FrameHead& head);
-// CORRUPT for an unknown kind, a padding byte that is not zero, a length over the store's limits.
+// CORRUPT for an unknown kind, a padding byte that is not zero, or a length over the store's limits.
 FrameHead decode_head(std::span<const uint8_t, kFrameHeadBytes> bytes);
 
 class FrameWriter {
  public:
   explicit FrameWriter(const Secret& key) : key_(key) {}
-  // The bytes of the next frame in this direction; they must be sent in the order they were made.
+  // Returns the bytes of the next frame in this direction. They must be sent in the order in which they were
+  // made.
   std::string seal(const StoreFrame& frame);
 
  private:
@@ -75,8 +78,8 @@ class FrameReader {
   explicit FrameReader(const Secret& key) : key_(key) {}
   // Where the next bytes go; never empty.
   std::span<uint8_t> room();
-  // `bytes` of room() are filled. True when a frame is whole: take it before asking for room again. Throws
-  // CORRUPT.
+  // Takes `bytes` bytes that the caller has put into room(). Returns true when a frame is complete; the
+  // caller must take it before it asks for room again. Throws CORRUPT.
   bool filled(size_t bytes);
   StoreFrame take();
 
@@ -85,10 +88,10 @@ class FrameReader {
 
   Secret key_;
   uint64_t sequence_ = 0;
-  size_t have_ = 0;  // bytes of the part being read
+  size_t have_ = 0;  // bytes of the current part that have been read
   FrameHead head_;
   std::array<uint8_t, kFrameHeadBytes + kFrameTagBytes> start_{};
-  std::vector<uint8_t> body_;  // with its tag; empty while the start is read
+  std::vector<uint8_t> body_;  // with its tag; empty while the start is being read
 };
 
 }  // namespace gangway

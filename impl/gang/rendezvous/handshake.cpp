@@ -7,7 +7,7 @@ namespace gangway {
 namespace {
 
 constexpr std::array<uint8_t, 8> kMagic = {'G', 'W', 'S', 'T',
-                                           'O', 'R', 'E', 1};  // the last byte is the protocol
+                                           'O', 'R', 'E', 1};  // the last byte is the protocol's version
 
 }  // namespace
 

@@ -1,11 +1,13 @@
-// How two processes show each other that they know the gang's secret, without sending it:
+// How two processes prove to each other that they know the gang's secret, without sending it:
 //
 //   client -> server  hello:  magic, rank, size, process, nonce                                56 bytes
 //   server -> client  answer: nonce, HMAC(secret, "server", job, hello, nonce)                 64 bytes
 //   client -> server  proof:  HMAC(secret, "client", job, hello, server's nonce)               32 bytes
 //
-// Both nonces, the job and the rank are under both proofs; the labels differ, so that neither can be sent
-// back. From the same bytes comes one key for each direction (frames.h). Thread rule: values of one thread.
+// Both proofs cover both nonces, the job and the rank. Their labels differ, so neither can be sent back. One
+// key for each direction (frames.h) is derived from the same bytes.
+//
+// Thread rule: values of one thread.
 #pragma once
 
 #include <array>
@@ -25,15 +27,15 @@ constexpr size_t kProofBytes = 32;
 struct Hello {
   uint32_t rank = 0;
   uint32_t size = 0;
-  uint64_t process = 0;  // random, one per process: tells two processes of one rank apart
+  uint64_t process = 0;  // random for each process: tells two processes of one rank apart
   std::array<uint8_t, 32> nonce{};
 };
 
 std::array<uint8_t, kHelloBytes> encode_hello(const Hello& hello);
-// False for bytes that no gangway of this protocol sends, and for a rank outside [0, size).
+// Returns false for bytes that no process of this protocol sends, and for a rank outside [0, size).
 bool decode_hello(std::span<const uint8_t, kHelloBytes> bytes, Hello& out);
 
-// Everything that both sides saw.
+// The bytes of the handshake, which both sides have seen.
 class Transcript {
  public:
   Transcript(const Secret& secret, std::string job, std::span<const uint8_t, kHelloBytes> hello,

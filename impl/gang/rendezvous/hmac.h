@@ -1,4 +1,6 @@
-// HMAC-SHA256, keys and random bytes, from libcrypto. Thread rule: any thread.
+// HMAC-SHA256, keys and random bytes, from libcrypto.
+//
+// Thread rule: any thread.
 #pragma once
 
 #include <array>
@@ -12,7 +14,7 @@ namespace gangway {
 
 using Digest = std::array<uint8_t, 32>;
 
-// A secret or a key made from one: wiped when it goes.
+// A secret, or a key made from one. Its bytes are wiped when it is destroyed.
 struct Secret : Digest {
   Secret() : Digest{} {}
   explicit Secret(const Digest& bytes) : Digest(bytes) {}
@@ -21,10 +23,11 @@ struct Secret : Digest {
   ~Secret();
 };
 
-// Over the parts, each preceded by its length, so that no two lists of parts give one message.
+// The HMAC over the parts. Each part is preceded by its length, so that no two lists of parts give the same
+// message.
 Digest hmac_sha256(std::span<const uint8_t> key, std::initializer_list<std::string_view> parts);
 
-// In time that does not depend on where they differ.
+// Compares in a time that does not depend on where the two differ.
 bool same_digest(std::span<const uint8_t, 32> a, std::span<const uint8_t, 32> b) noexcept;
 
 void random_bytes(std::span<uint8_t> out);  // from the kernel

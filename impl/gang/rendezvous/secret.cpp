@@ -24,7 +24,8 @@
 namespace gangway {
 namespace {
 
-// Locks held by this process, by path; also what descriptors gave, because a pipe gives it only once.
+// The locks that this process holds, by path. Also what descriptors gave, because a pipe gives its bytes only
+// once.
 class Held {
  public:
   static Held& instance() {
@@ -32,7 +33,7 @@ class Held {
     return held;
   }
 
-  // The last process out removes the file. A forked child shares the parent's lock and must not.
+  // The last process to leave removes the file. A forked child shares its parent's lock, so it must not.
   ~Held() {
     if (getpid() != process_) return;
     for (const auto& [path, lock] : locks)
@@ -47,14 +48,14 @@ class Held {
   const pid_t process_ = getpid();
 };
 
-// Up to 33 bytes from the start of the file, or from where a pipe stands: one over shows that there is too
-// much.
+// Reads up to 33 bytes from the start of the file, or from the current place in a pipe. The extra byte shows
+// that there is too much.
 size_t read_secret(int fd, Secret& out, const char* variable) {
   std::array<uint8_t, 33> bytes{};
   size_t done = 0;
   bool pipe = false;
   while (done < bytes.size()) {
-    // A pipe's writer may keep its end open, so nothing is asked for after the 32nd byte.
+    // The writer of a pipe may keep its end open, so a read after the 32nd byte could block.
     const size_t wanted = (pipe ? out.size() : bytes.size()) - done;
     if (wanted == 0) break;
     const ssize_t n = pipe ? read(fd, bytes.data() + done, wanted)
@@ -104,8 +105,8 @@ Descriptor open_or_make(const std::string& path) {
   }
 }
 
-// One attempt to share the file. The process that gets the exclusive lock is alone, so what the file holds is stale:
-// it writes a new secret. All read under the shared lock, under which none can write.
+// One attempt to share the file. A process that gets the exclusive lock is alone, so what the file holds is
+// stale, and it writes a new secret. All processes read under the shared lock, under which none can write.
 std::optional<Secret> try_share(int fd, const std::string& path) {
   if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
     if (!still_named(fd, path)) return std::nullopt;
@@ -114,7 +115,8 @@ std::optional<Secret> try_share(int fd, const std::string& path) {
     if (ftruncate(fd, 0) != 0 ||
         pwrite(fd, fresh.data(), fresh.size(), 0) != static_cast<ssize_t>(fresh.size()))
       fail_system(Code::io, "cannot write the secret " + path, errno);
-    // Turning the lock into a shared one may let another writer in between: hence the reading below.
+    // While the lock turns into a shared one, another writer may get in between, so the secret is read again
+    // below.
   }
   if (flock(fd, LOCK_SH | LOCK_NB) != 0) return std::nullopt;
   Secret secret;
@@ -159,7 +161,7 @@ Secret secret_from_file(const std::string& path) {
 
 namespace {
 
-// Why the folder cannot be used; "" when it can, made if need be.
+// Why the folder cannot be used; "" if it can. Makes the folder if it is absent.
 std::string refusal_of_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return text("cannot be made: ", strerror(errno));
   struct stat facts {};
@@ -179,7 +181,7 @@ std::vector<std::string> secret_folders() {
   const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   const uid_t user = geteuid();
   std::vector<std::string> folders;
-  // Some shells of a user have the variable, others (a cron job's, su's) have not.
+  // Some shells of a user have this variable, others (of a cron job, of su) do not.
   const std::string own = runtime != nullptr && runtime[0] == '/' ? runtime : text("/run/user/", user);
   struct stat facts {};
   if (stat(own.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == user &&
@@ -223,7 +225,7 @@ Secret shared_secret(const std::string& folder, const std::string& job, Deadline
       held.locks.emplace(path, std::pair(std::move(file), *secret));
       return *secret;
     }
-    file.reset();  // gives up a lock on a file that was removed or is half written
+    file.reset();  // releases a lock on a file that was removed or is half written
     if (!backoff.pause()) fail(Code::timeout, "the secret ", path, " was being written when the time was up");
   }
 }

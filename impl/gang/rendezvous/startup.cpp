@@ -18,7 +18,7 @@ namespace gangway {
 namespace {
 
 constexpr int kMostRanks = 1 << 20;
-constexpr int64_t kLongestMs = 24 * 3600 * 1000;  // that a store waits for its ranks
+constexpr int64_t kLongestMs = 24 * 3600 * 1000;  // the longest time that a store waits for its ranks
 
 const char* lookup(const char* variable) {
   const char* const value = std::getenv(variable);
@@ -37,7 +37,7 @@ int integer(const char* variable, int lowest, int highest) {
   return static_cast<int>(parsed);
 }
 
-// A rank and the number of ranks, which come together or not at all.
+// Reads a rank and the number of ranks, which must both be set or both be absent.
 struct Place {
   int rank;
   int size;
@@ -62,7 +62,8 @@ void set(Environment& e, const char* launcher, Place place, std::optional<Place>
   e.launcher = launcher;
   e.rank = place.rank;
   e.size = place.size;
-  // A launcher that does not say: one host when rank 0 is on "this host" for all ranks, else every rank
+  // For a launcher that does not say it: all ranks are on one host if rank 0 is on "this host"; otherwise
+  // every rank is alone on its host.
   // alone.
   const bool one_host = e.host.empty() || is_loopback(e.host);
   if (!local) local = one_host ? place : Place{0, 1};
@@ -73,7 +74,7 @@ void set(Environment& e, const char* launcher, Place place, std::optional<Place>
   e.local_size = local->size;
 }
 
-// The first host of a Slurm list: "node[3-7,9],other" is "node3".
+// The first host of a Slurm list: "node[3-7,9],other" gives "node3".
 std::string first_host(std::string_view list) {
   const size_t bracket = list.find_first_of("[,");
   if (bracket == std::string_view::npos || list[bracket] == ',') return std::string(list.substr(0, bracket));
@@ -81,7 +82,8 @@ std::string first_host(std::string_view list) {
   return std::string(list.substr(0, bracket)) + std::string(list.substr(bracket + 1, end - bracket - 1));
 }
 
-// Tasks on node `node` by Slurm's short form: "2(x3),1" is 2, 2, 2, 1. 0 when the text ends before.
+// How many tasks run on node `node`, by Slurm's short form: "2(x3),1" means 2, 2, 2, 1. 0 if the text ends
+// before.
 int tasks_on_node(std::string_view tasks, int node) {
   while (!tasks.empty()) {
     const std::string part(tasks.substr(0, tasks.find(',')));
@@ -94,12 +96,12 @@ int tasks_on_node(std::string_view tasks, int node) {
   return 0;
 }
 
-// The first of two variables that is set: a step's own, else the allocation's.
+// The first of two variables that is set: the step's own, else the allocation's.
 const char* either(const char* first, const char* second) {
   return lookup(first) != nullptr ? first : second;
 }
 
-// Ranks on this host, as far as Slurm says; at least `local_rank` + 1.
+// How many ranks run on this host, as far as Slurm says it; at least `local_rank` + 1.
 int slurm_local_size(const Environment& e, int size, int local_rank) {
   const char* const count = either("SLURM_STEP_NUM_NODES", "SLURM_NNODES");
   const bool known = lookup(count) != nullptr;
@@ -110,7 +112,7 @@ int slurm_local_size(const Environment& e, int size, int local_rank) {
 }
 
 bool read_slurm(Environment& e) {
-  // SLURM_NTASKS alone is an allocation's shell, not a task.
+  // SLURM_NTASKS alone means the shell of an allocation, not a task.
   if (lookup("SLURM_PROCID") == nullptr) return false;
   const Place place = *read_place("SLURM_PROCID", "SLURM_NTASKS");
   std::optional<Place> local;
@@ -139,7 +141,7 @@ bool read_launchers(Environment& e) {
     return true;
   }
   if (const auto place = read_place("PMI_RANK", "PMI_SIZE")) {
-    auto local = read_place("MPI_LOCALRANKID", "MPI_LOCALNRANKS");  // Hydra's names
+    auto local = read_place("MPI_LOCALRANKID", "MPI_LOCALNRANKS");  // names of the Hydra launcher
     if (!local) local = read_place("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE");
     set(e, "pmi", *place, local);
     return true;
@@ -158,11 +160,12 @@ std::string read_job(const Environment& e) {
   if (run != nullptr && std::string_view(run) != "none") return text("torch.", run);
   const char* const slurm = lookup("SLURM_PROCID") != nullptr ? lookup("SLURM_JOB_ID") : nullptr;
   const char* const step = lookup("SLURM_STEP_ID");
-  // The port as well: one allocation may hold several jobs side by side.
+  // The port is part of it, because one allocation may hold several jobs side by side.
   if (slurm != nullptr) return text("slurm.", slurm, ".", step != nullptr ? step : "", ".", e.port);
   if (const char* const space = lookup("PMIX_NAMESPACE")) return text("pmix.", space, ".", e.port);
-  // Ranks of several hosts have a secret of their own, so the port is enough. On one host a launcher's ranks have one
-  // parent, which keeps jobs apart that name nothing else; ranks that are started by hand have a shell each.
+  // Ranks of several hosts have a secret of their own, so the port is enough. On one host the ranks of a
+  // launcher have one parent, which separates jobs that name nothing else. Ranks that a user starts one by
+  // one may each have a shell of their own.
   const bool by_hand = e.launcher == "torchrun" && run == nullptr;
   return on_one_host(e) && !by_hand ? text("port.", e.port, ".", getppid()) : text("port.", e.port);
 }
@@ -209,7 +212,7 @@ std::shared_ptr<Store> connect(const Environment& environment, int generation, D
   options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongestMs));
   if (!on_one_host(environment)) {
     const Config& c = config();
-    // Rank 0 is reached at MASTER_ADDR, so it listens there unless another address is named.
+    // Other ranks reach rank 0 at MASTER_ADDR, so it listens there unless another address is named.
     options.any_interface = !c.interface.empty();
     options.host = environment.rank == 0 && !c.interface.empty() ? c.interface : environment.host;
     options.port = c.port != 0 ? c.port : environment.port + 1;

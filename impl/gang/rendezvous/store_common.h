@@ -1,4 +1,6 @@
-// What every store does alike: limits, the text of a wait that ran out, polling with growing pauses.
+// What all stores have in common: limits, the text of a wait that has run out, and polling with growing
+// pauses.
+//
 // Thread rule: values of one thread.
 #pragma once
 
@@ -13,15 +15,15 @@ namespace gangway {
 void check_store_key(const std::string& key);
 void check_store_value(const std::string& key, const std::string& value);
 
-[[noreturn]] void fail_store_wait(const std::string& key);  // TIMEOUT that names the key
-// Store::wait() of a store without a wake-up: asks again and again.
+[[noreturn]] void fail_store_wait(const std::string& key);  // TIMEOUT, which names the key
+// Store::wait() for a store that cannot wake its waiters: asks again and again.
 std::string poll_store(Store& store, const std::string& key, Deadline deadline);
 
 // Pauses that grow from 1 to 50 ms and ask the interrupt hook each time.
 class StoreBackoff {
  public:
   explicit StoreBackoff(Deadline deadline) : deadline_(deadline) {}
-  // False, and no pause, once the deadline has passed. Throws Error{caller} from the hook.
+  // Returns false, without a pause, once the deadline has passed. Throws what the hook throws.
   bool pause();
 
  private:

@@ -23,13 +23,13 @@ namespace gangway {
 namespace {
 
 constexpr int64_t kHandshakeMs = 5000;
-constexpr size_t kStrangers = 128;  // connections that have not proved themselves
+constexpr size_t kStrangers = 128;  // how many connections without a proof are kept
 constexpr size_t kWaitsPerMember = 4096;
-constexpr size_t kBacklog = 4 << 20;  // bytes of answers that a member has not read: no more questions then
+constexpr size_t kBacklog = 4 << 20;  // a member with so many unread bytes of answers may ask nothing more
 constexpr int64_t kExitMs = 1000;
 
-// Servers of this process. They outlive their stores (peers may still ask), so something must end them with
-// the process.
+// The servers of this process. They outlive their stores because peers may still ask, so they have to be
+// ended with the process.
 class Servers {
  public:
   static Servers& instance() {
@@ -38,8 +38,9 @@ class Servers {
   }
 
   ~Servers() {
-    if (getpid() != process_) return;  // in a forked child the threads are not there
-    for (const auto& [place, server] : running) server->end_at_exit();  // all naps run side by side
+    if (getpid() != process_) return;  // a forked child does not have the threads
+    // In this order all servers linger at the same time.
+    for (const auto& [place, server] : running) server->end_at_exit();
     for (const auto& [place, server] : running) server->join();
   }
 
@@ -64,9 +65,9 @@ struct StoreServer::Connection {
   std::unique_ptr<Transcript> transcript;
   std::optional<FrameReader> reader;
   std::optional<FrameWriter> writer;
-  std::string out;  // answers not yet taken by the socket
+  std::string out;  // answers that the socket has not taken yet
   size_t waits = 0;
-  bool closing = false;  // as soon as `out` is away
+  bool closing = false;  // closes as soon as `out` is sent
   bool dropped = false;
 };
 
@@ -78,7 +79,8 @@ struct StoreServer::Wait {
 };
 
 std::shared_ptr<StoreServer> StoreServer::open(const TcpStoreOptions& options) {
-  // libcrypto starts here, before Servers, so that its own end at exit comes after our threads'.
+  // This starts libcrypto before Servers is made, so that libcrypto ends after our threads when the process
+  // exits.
   const std::string place = store_place(options) + " " + abstract_name(options);
   Servers& servers = Servers::instance();
   const std::lock_guard lock(servers.mutex);
@@ -101,7 +103,7 @@ StoreServer::StoreServer(const TcpStoreOptions& options)
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       leaves_(static_cast<size_t>(options.size)) {
   if (!wake_) fail_system(Code::io, "store: no eventfd", errno);
-  // The program's signal handlers run on the program's own threads.
+  // The program's signal handlers must run on the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -143,7 +145,8 @@ void StoreServer::end_at_exit() {
   {
     const std::lock_guard lock(mutex_);
     exiting_ = true;
-    // A store that is still open means an exit in the middle of things: peers must not see this rank linger.
+    // A store that is still open means that the process exits in the middle of its work. Peers must not see
+    // this rank linger.
     linger_ = Deadline::after_ms(owners_ == 0 ? linger_.left_ms(kExitMs) : 0);
     owners_ = 0;
   }
@@ -210,10 +213,10 @@ void StoreServer::poll_once() {
 }
 
 void StoreServer::accept_some() {
-  for (int i = 0; i < 16; ++i) {  // then the members' turn again
+  for (int i = 0; i < 16; ++i) {  // then the members have a turn again
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
-      // Want of descriptors lasts: without a nap the loop would spin on the listener.
+      // A shortage of descriptors lasts; without a pause the loop would spin on the listener.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) usleep(10'000);
       return;
     }
@@ -228,8 +231,8 @@ void StoreServer::serve(Connection& c, short events) {
   try {
     if ((events & (POLLOUT | POLLHUP | POLLERR)) != 0) flush(c);
     if ((events & (POLLIN | POLLHUP | POLLERR)) != 0 && !c.dropped) read(c);
-  } catch (
-      const std::exception& error) {  // hostile bytes, or no memory: this connection ends, the others go on
+    // Hostile bytes, or no memory: this connection ends and the others go on.
+  } catch (const std::exception& error) {
     log(LogLevel::warning, text("the store's server ended a connection: ", error.what()));
     drop(c);
   }
@@ -265,7 +268,7 @@ void StoreServer::start_handshake(Connection& c) {
   c.transcript = std::make_unique<Transcript>(options_.secret, options_.job, c.bytes, nonce);
   c.stage = Connection::Stage::proof;
   const std::string reply = std::string(as_text(nonce)) + std::string(as_text(c.transcript->server_proof()));
-  // A socket that takes less than 64 bytes right away is of no process that wants to join.
+  // A socket that does not take 64 bytes at once belongs to no process that wants to join.
   const ssize_t sent = ::send(c.socket.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(reply.size())) drop(c);
 }
@@ -329,7 +332,7 @@ void StoreServer::answer(Connection& c, const StoreFrame& question) {
 void StoreServer::answer_waits(const std::string& key) {
   const std::string value = values_.at(key);
   const auto of_key = [&](const Wait& wait) { return wait.key == key; };
-  // From the start each time: an answer that cannot be sent takes other waits with it.
+  // Starts over after each answer, because an answer that cannot be sent removes other waits too.
   for (auto it = waits_.begin(); (it = std::find_if(waits_.begin(), waits_.end(), of_key)) != waits_.end();)
     end_wait(it, FrameKind::value, value);
 }
@@ -368,8 +371,8 @@ void StoreServer::flush(Connection& c) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) {
-      // Not dropped here: a caller may be walking over the waits. poll() reports the hang-up and read()
-      // drops.
+      // The connection is not dropped here, because a caller may be iterating over the waits. poll() reports
+      // the hang-up, and read() drops it.
       done = c.out.size();
       break;
     }

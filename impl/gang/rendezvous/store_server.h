@@ -1,7 +1,7 @@
-// The server of a tcp store: one thread in rank 0 that polls. Connections that have not proved themselves are
-// few, short and of fixed size; the oldest gives way to a newcomer.
+// The server of a tcp store: one polling thread in rank 0. Connections that have not proved themselves are
+// few, short and of fixed size; the oldest one gives way to a newcomer.
 //
-// Thread rule: open() and close() from any thread; all else belongs to the server's thread.
+// Thread rule: open() and close() from any thread; everything else belongs to the server's thread.
 #pragma once
 
 #include <pthread.h>
@@ -25,12 +25,12 @@ enum class FrameKind : uint8_t;
 
 class StoreServer {
  public:
-  // The server of this place and job: one that this process runs already (a second root gang), else a new
-  // one. Every open() wants one close().
+  // Returns the server of this place and job. It may be one that this process runs already, for another root
+  // gang. Every open() needs one close().
   static std::shared_ptr<StoreServer> open(const TcpStoreOptions& options);
 
-  // Never blocks. The server goes on until every rank came and left as often as rank 0 opened, or timeout_ms
-  // passed.
+  // Never blocks. The server goes on until every rank has come and left as often as rank 0 opened it, or
+  // until timeout_ms has passed.
   void close() noexcept;
 
   explicit StoreServer(const TcpStoreOptions& options);
@@ -38,9 +38,9 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  bool adopt();  // one more owner; false when the server has ended
+  bool adopt();  // adds one owner; false: the server has ended
   bool ended();
-  void end_at_exit();  // the process ends: stop, but let peers that are about to leave do so
+  void end_at_exit();  // the process ends: stops, but lets peers leave that are about to
   void join();
 
  private:
@@ -66,22 +66,22 @@ class StoreServer {
   void drop(Connection& connection);
 
   const TcpStoreOptions options_;
-  const uint64_t process_;  // of rank 0
+  const uint64_t process_;  // identifies the process of rank 0
   Descriptor listener_;
   Descriptor wake_;  // an eventfd
   pthread_t thread_{};
 
-  std::mutex mutex_;  // what the owners and the thread share
+  std::mutex mutex_;  // guards what the owners and the thread share
   int owners_ = 1;
   uint64_t opens_ = 1;
   bool ended_ = false;
   bool exiting_ = false;
   Deadline linger_ = Deadline::never();
 
-  std::list<Connection> connections_;  // in the order they came
+  std::list<Connection> connections_;  // in the order in which they came
   std::list<Wait> waits_;
   std::map<std::string, std::string> values_;
-  std::vector<uint64_t> leaves_;  // how often each rank left
+  std::vector<uint64_t> leaves_;  // how often each rank has left
 };
 
 // A random number that tells this process from every other.

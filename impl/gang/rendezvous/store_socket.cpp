@@ -98,7 +98,7 @@ Descriptor store_listen(const TcpStoreOptions& options) {
     for (const Address& address : all) {
       Descriptor fd = make_socket(address);
       const int on = 1;
-      // Only for addresses in TIME_WAIT: Linux still refuses a second listener.
+      // This allows addresses in TIME_WAIT only: Linux still refuses a second listener.
       if (address.bytes.ss_family != AF_UNIX) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
       if (bind(fd.get(), address.get(), address.size) == 0 && listen(fd.get(), SOMAXCONN) == 0) return fd;
       reason = errno;

@@ -25,12 +25,12 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kNapMs = 50;          // longest pause between two questions to the interrupt hook
-constexpr int64_t kWaitSliceMs = 1000;  // the server forgets a wait after this; the client asks again
-constexpr int64_t kLateMs = 500;        // a wait's answer may come this much after wait_ms
-constexpr int64_t kAttemptMs = 10'000;  // one handshake
+constexpr int64_t kNapMs = 50;          // the longest pause between two questions to the interrupt hook
+constexpr int64_t kWaitSliceMs = 1000;  // the server drops a wait after this time; the client asks again
+constexpr int64_t kLateMs = 500;        // how much later than wait_ms the answer to a wait may come
+constexpr int64_t kAttemptMs = 10'000;  // the time for one handshake
 
-// A broken stream, as against a wrong secret: the handshake is tried again.
+// A broken stream, as opposed to a wrong secret: the handshake is tried again.
 struct Dropped {};
 
 void send_all(int fd, std::string_view bytes, Deadline deadline) {
@@ -57,7 +57,7 @@ void receive_all(int fd, std::span<uint8_t> bytes, Deadline deadline) {
   }
 }
 
-// The client's end of one connection after the handshake.
+// The client's end of one connection, after the handshake.
 struct Link {
   Descriptor socket;
   FrameReader reader;
@@ -104,7 +104,7 @@ Link join(const TcpStoreOptions& options) {
       const Deadline attempt = Deadline::after_ms(deadline.left_ms(kAttemptMs));
       Descriptor socket = store_connect(options, attempt);
       if (socket) return shake_hands(std::move(socket), options, attempt);
-    } catch (const Dropped&) {  // the server is ending, or had too many strangers
+    } catch (const Dropped&) {  // the server is ending, or had too many connections
     }
   } while (backoff.pause());
   fail(Code::timeout, "store: rank ", options.rank, " could not reach rank 0 on ", store_place(options),
@@ -116,7 +116,7 @@ class TcpStore final : public Store {
   TcpStore(const TcpStoreOptions& options, std::shared_ptr<StoreServer> server)
       : options_(options), server_(std::move(server)), link_(join(options)) {}
 
-  // The server takes the end of the connection for this rank's leave.
+  // For the server the end of the connection means that this rank leaves.
   ~TcpStore() override {
     if (getpid() != process_) return;
     link_.socket.reset();
@@ -161,17 +161,19 @@ class TcpStore final : public Store {
   const TcpStoreOptions options_;
   const std::shared_ptr<StoreServer> server_;
   const pid_t process_ = getpid();
-  Link link_;  // the writer belongs to the thread that set writing_, the reader to the one that set reading_
+  // The writer belongs to the thread that set writing_, the reader to the one that set reading_.
+  Link link_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   bool reading_ = false, writing_ = false;
   uint64_t next_request_ = 1;
-  std::map<uint64_t, std::optional<StoreFrame>> answers_;  // of questions on their way
+  std::map<uint64_t, std::optional<StoreFrame>> answers_;  // of questions under way
   std::optional<Error> broken_;
 };
 
-// Several threads may ask at once over the one connection: the thread that finds none reading reads for all.
+// Several threads may ask at the same time over the one connection. A thread that finds nobody reading reads
+// for all.
 StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::string& value,
                           uint32_t wait_ms) {
   if (getpid() != process_) fail(Code::forked, "store: this process was forked from rank ", options_.rank);
@@ -189,7 +191,8 @@ StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::str
       answers_.erase(mine);
       return answer;
     }
-    if (!broken_ && waits && deadline.passed()) {  // the server is late; the caller's own deadline decides
+    // The server is late, and the caller's own deadline decides.
+    if (!broken_ && waits && deadline.passed()) {
       answers_.erase(mine);
       StoreFrame nothing;
       nothing.kind = FrameKind::absent;
@@ -223,7 +226,8 @@ StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::str
   }
 }
 
-// Until something has changed, at most 50 ms; then asks the hook, without the mutex: it may take its time.
+// Waits until something has changed, at most 50 ms. Then it asks the interrupt hook without the mutex,
+// because the hook may take long.
 void TcpStore::nap_for_turn(std::unique_lock<std::mutex>& lock) {
   changed_.wait_for(lock, std::chrono::milliseconds(kNapMs));
   lock.unlock();
@@ -231,13 +235,13 @@ void TcpStore::nap_for_turn(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Sends a question and gives its number. One thread writes at a time, so that frames leave in the order of
-// their numbers; the mutex is not held meanwhile.
+// Sends a question and returns its number. One thread writes at a time, so frames leave in the order of their
+// numbers. The mutex is not held meanwhile.
 uint64_t TcpStore::ask(std::unique_lock<std::mutex>& lock, StoreFrame question, Deadline deadline) {
   while (writing_ && !broken_) nap_for_turn(lock);
   if (broken_) throw Error(*broken_);
   question.request = next_request_++;
-  answers_[question.request];  // before it can be answered
+  answers_[question.request];  // before the answer can come
   writing_ = true;
   lock.unlock();
   std::optional<Error> end;
@@ -246,7 +250,7 @@ uint64_t TcpStore::ask(std::unique_lock<std::mutex>& lock, StoreFrame question, 
     send_all(link_.socket.get(), link_.writer.seal(question), deadline);
   } catch (const Dropped&) {
     end = Error(Code::peer_lost, "store: the connection to rank 0 ended");
-  } catch (const Error& error) {  // the interrupt hook, with half a frame on its way
+  } catch (const Error& error) {  // the interrupt hook threw while half a frame was sent
     end = error;
     reason = std::current_exception();
   } catch (const std::exception& error) {
@@ -262,7 +266,7 @@ uint64_t TcpStore::ask(std::unique_lock<std::mutex>& lock, StoreFrame question, 
   throw Error(*broken_);
 }
 
-// Takes what has arrived, after a nap of at most 50 ms when nothing has.
+// Takes what has arrived; if nothing has, waits up to 50 ms first.
 void TcpStore::listen_once() {
   std::vector<StoreFrame> arrived;
   std::optional<Error> end;
