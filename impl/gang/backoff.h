@@ -1,5 +1,7 @@
-// How the host passes the time until something has happened that wakes no thread: it yields for a millisecond, then
-// sleeps, longer each time. Thread rule: a value of one thread.
+// How the host waits for something that wakes no thread: it yields for a millisecond, then sleeps, longer
+// each time.
+//
+// Thread rule: a value of one thread.
 #pragma once
 
 #include <sched.h>
@@ -14,7 +16,8 @@ namespace gangway {
 
 class Backoff {
  public:
-  // True: it yielded, and it is too early to look at deadlines.
+  // Returns true after it has yielded: it is too early to look at deadlines then. Returns false when it is
+  // time to sleep.
   bool yields() {
     if (Deadline::Clock::now() - start_ >= kYield) return false;
     sched_yield();

@@ -1,4 +1,6 @@
-// What every engine is made from: a rank's place and its limits. Thread rule: values of one thread.
+// What every engine is made from: a rank's place and its limits.
+//
+// Thread rule: values of one thread.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +13,8 @@ struct EngineOptions {
   int size = 1;
   int64_t timeout_ms = 15 * 60 * 1000;
   int64_t liveness_ms = 0;
-  uint64_t arena_bytes = 0;   // 0: default reserve
-  uint64_t memory_limit = 0;  // 0: default limit
+  uint64_t arena_bytes = 0;   // 0: the default reserve
+  uint64_t memory_limit = 0;  // 0: the default limit
   bool high_priority = false;
   std::string label = "gang";  // names the gang in errors
 };

@@ -12,11 +12,11 @@
 namespace gangway {
 namespace {
 
-// One rank's part of an agreement.
+// What one rank contributes to an agreement.
 struct Vote {
   int32_t code = 0;
   int32_t unused = 0;
-  uint64_t arguments = 0;  // their hash, which must be equal
+  uint64_t arguments = 0;  // a hash of the arguments, which must be equal on all ranks
 };
 static_assert(sizeof(Vote) == 16);
 
@@ -30,7 +30,7 @@ Collective gather_of_bytes(const void* in, void* out, size_t count) {
   return c;
 }
 
-// An Error as bytes: numbers, then its four texts, each after its length.
+// An Error as bytes: its numbers, then its four texts, each after its length.
 std::string pack(const Error& error) {
   const int32_t numbers[4] = {static_cast<int32_t>(error.code()), error.rank, error.peer, error.system_error};
   std::string bytes(reinterpret_cast<const char*>(numbers), sizeof numbers);
@@ -147,10 +147,10 @@ void Gang::block_on(Engine& engine, Channel channel, std::span<const Collective>
       abort(error);
     }
     throw;
-  } catch (const std::bad_alloc&) {  // a rank that is alone works on
+  } catch (const std::bad_alloc&) {  // a rank without peers works on
     if (size_ > 1) abort(Error(Code::out_of_memory, "no memory"));
     throw;
-  } catch (...) {  // the thread ends in the hook, and with it the caller's memory
+  } catch (...) {  // the thread ends inside the interrupt hook, and with it the caller's memory
     abort(Error(Code::aborted, text("rank ", rank(), " ended its thread in the call")));
     throw;
   }
@@ -161,7 +161,7 @@ void Gang::admit(Channel channel, std::span<const Collective> records, const Str
   try {
     check_records(channel, records, stream);
   } catch (const Error&) {
-    check_usable(call_name(records));  // a broken gang tells its first error, whatever the arguments are
+    check_usable(call_name(records));  // a broken gang reports its first error, whatever the arguments are
     throw;
   }
 }
@@ -257,11 +257,11 @@ void Gang::agree(const std::optional<Error>& refusal, const std::string& argumen
   in_mid_call([&] { vote(refusal, arguments); });
 }
 
-// A rank may end with its refusal: its peers would hear of a lost rank in place of the text.
+// A rank may end with its refusal. Its peers would then report a lost rank instead of the text.
 void Gang::throw_when_all_know(Error error) {
   try {
     barrier(Channel::control);
-  } catch (const Error& broken) {  // the gang says so in its next call
+  } catch (const Error& broken) {  // the gang reports it in its next call
     if (broken.code() == Code::caller) throw;
   }
   throw std::move(error);
@@ -278,7 +278,7 @@ void Gang::vote(const std::optional<Error>& refusal, const std::string& argument
   for (int r = 0; r < size(); ++r) {
     if (votes[static_cast<size_t>(r)].code == 0) continue;
     std::string bytes;
-    if (refusal) {  // of every rank that refused; the lowest one's is told
+    if (refusal) {  // of several refusals the one of the lowest rank counts
       Error own = *refusal;
       place(own, "", -1);
       bytes = pack(own);
@@ -325,7 +325,7 @@ void Gang::shutdown(int64_t timeout_ms) {
 
 void Gang::abort(const std::string& reason) {
   check_fork();
-  Error error(Code::aborted, reason);  // the engine says whose it is
+  Error error(Code::aborted, reason);  // the engine adds which rank aborted
   place(error, "abort", -1);
   abort(error);
 }

@@ -1,4 +1,4 @@
-// Making gangs: roots from the environment, from threads, fake ones; and gangs of a gang's ranks.
+// Making gangs: root gangs from the environment, from threads, and fake ones; then gangs of a gang's ranks.
 #include "gang/gang.h"
 
 #include <sched.h>
@@ -24,7 +24,7 @@ int cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-// Of ranks on one host each has a GPU of its own: "cuda" is the one with the rank's number there.
+// Each rank of a host has a GPU of its own: "cuda" means the GPU with the rank's number on the host.
 std::shared_ptr<Rank> make_rank(const GangOptions& options, int local_rank, int local_size) {
   DeviceOptions device;
   device.index = local_rank;
@@ -54,7 +54,7 @@ void check_time(const char* field, int64_t ms) {
     fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", above ", kLongestMs);
 }
 
-constexpr int64_t kLeastLivenessMs = 50;  // shorter ones take a busy core for a death
+constexpr int64_t kLeastLivenessMs = 50;  // a shorter limit would take a busy core for a dead rank
 
 void check_liveness(const char* field, int64_t ms) {
   check_time(field, ms);
@@ -77,7 +77,7 @@ void check_place(int rank, int size) {
     fail(Code::invalid_argument, "gang.create: rank ", rank, " is outside [0, ", size, ")");
 }
 
-// Explicit options first, then the environment.
+// The explicit options, else the environment.
 Environment find_place(const GangOptions& options, const EngineRow& engine) {
   Environment e;
   if (options.rank < 0 && options.size == 0) {
@@ -99,7 +99,8 @@ Environment find_place(const GangOptions& options, const EngineRow& engine) {
   return e;
 }
 
-// How many roots this process made from one job's environment before; part of the store's keys.
+// How many root gangs this process has made from one job's environment before. The number is part of the
+// store's keys.
 int next_generation(const Environment& e) {
   static std::mutex mutex;
   static std::map<std::string, int> made;
@@ -125,7 +126,7 @@ std::string list(std::span<const int> ranks) {
   return s + "]";
 }
 
-// Duplicates, then the first element outside, then an empty list.
+// Refuses, in this order: duplicates, the first rank outside of the gang, an empty list.
 void check_list(const char* call, std::span<const int> ranks, int size) {
   for (size_t i = 0; i < ranks.size(); ++i)
     for (size_t k = 0; k < i; ++k)
@@ -170,7 +171,7 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   const EngineOptions engine = engine_options(options, place.rank, place.size);
   std::shared_ptr<Rank> rank = make_rank(options, place.local_rank, place.local_size);
   std::shared_ptr<Store> store;
-  if (needs_store(row, place.size)) {  // last: the others wait for a rank that connects
+  if (needs_store(row, place.size)) {  // last, because the others wait for a rank that has connected
     const Deadline deadline = Deadline::after_ms(engine.timeout_ms);
     store = options.store        ? options.store
             : options.id.empty() ? connect(place, next_generation(place), deadline)
@@ -180,7 +181,7 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   std::shared_ptr<Gang> gang = make(std::move(rank), std::move(made), engine, all_ranks(place.size));
   const std::string& folder = config().trace_folder;
   const bool is_private =
-      place.size == 1 && !folder.empty() && read_environment().size > 1;  // no rank of the job
+      place.size == 1 && !folder.empty() && read_environment().size > 1;  // it is no rank of the job
   if (!folder.empty() && !is_private) begin_trace(*gang, folder);
   return gang;
 }
@@ -204,7 +205,7 @@ std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOpt
   for (int i = 0; i < count; ++i) ranks.push_back(make_rank(options, i, count));
   const std::vector<std::shared_ptr<Engine>> engines =
       make_thread_engines(ranks, engine_options(options, 0, count));
-  const auto run = static_cast<uint64_t>(Tracer::now_ns());  // of their traces
+  const auto run = static_cast<uint64_t>(Tracer::now_ns());  // identifies the traces of these ranks
   std::vector<std::shared_ptr<Gang>> gangs;
   for (int i = 0; i < count; ++i) {
     const size_t at = static_cast<size_t>(i);
@@ -251,7 +252,7 @@ std::shared_ptr<Gang> Gang::alone(const std::string& name) {
 std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::string& name) {
   if (ranks.size() == 1) {
     if (ranks[0] == rank()) return alone(name);
-    child_name(name);  // numbers stay the same on all ranks
+    child_name(name);  // keeps the numbers equal on all ranks
     return nullptr;
   }
   EngineOptions options = options_;
@@ -278,7 +279,7 @@ std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::s
 
 std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
   return collective("split", [&] {
-    agree({}, "a split");  // what a rank refuses before it comes here it says so
+    agree({}, "a split");  // so that all ranks learn of a rank that refuses before it comes here
     const int mine[2] = {color, key};
     std::vector<int> all(2 * static_cast<size_t>(size()));
     Collective c;
@@ -305,7 +306,7 @@ std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
 
 std::shared_ptr<Gang> Gang::duplicate(const std::string& name) {
   return collective("duplicate", [&] {
-    agree({}, "a duplicate");  // likewise
+    agree({}, "a duplicate");  // as in split
     return make_child(all_ranks(size()), name);
   });
 }

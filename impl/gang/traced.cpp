@@ -68,7 +68,7 @@ void move_time(Gang& gang, CollectiveOp op, int peer, int64_t& time) {
   gang.run_now(Channel::control, c);
 }
 
-// On rank 0: what the clock of `peer` is ahead.
+// On rank 0: how far the clock of `peer` is ahead.
 int64_t measured_ahead(Gang& gang, int peer) {
   int64_t quickest = INT64_MAX, ahead = 0;
   for (int i = 0; i < kRounds; ++i) {
@@ -83,8 +83,8 @@ int64_t measured_ahead(Gang& gang, int peer) {
   return ahead;
 }
 
-// How far this rank's steady clock is ahead of rank 0's. Ranks of one host have one clock; between hosts it is taken from the
-// quickest of several messages there and back.
+// How far this rank's steady clock is ahead of rank 0's. Ranks of one host have the same clock. Between hosts
+// it is measured with the fastest of several round trips.
 int64_t clock_ahead_ns(Gang& gang) {
   if (!gang.has_peers() || gang.shared_memory() != nullptr) return 0;
   std::string all(static_cast<size_t>(gang.size()) * sizeof(int64_t), '\0');
@@ -106,7 +106,7 @@ int64_t clock_ahead_ns(Gang& gang) {
   return own;
 }
 
-// Of all ranks, other than that of any other run in the same folder.
+// A number that all ranks share, and that differs from that of any other run in the same folder.
 uint64_t run_number(Gang& gang) {
   const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   std::string bytes(sizeof now, '\0');
