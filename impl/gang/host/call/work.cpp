@@ -1,5 +1,7 @@
 #include "gang/host/call/work.h"
 
+#include "gang/engine.h"
+
 namespace gangway::host {
 namespace {
 
