@@ -1,7 +1,7 @@
 // A gang's facts, what it has done, and its end.
 #include <gangway/gang.h>
 
-#include "gang/traced.h"
+#include "gang/begin_trace.h"
 #include "gang_handle.h"
 
 using namespace gangway;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 
+#include "gang/agreement.h"
 #include "gang/gang.h"
 #include "internal.h"
 
@@ -37,7 +38,7 @@ template <typename Read>
 void agreed(Gang& gang, Read&& read) {
   const std::optional<Error> refusal = refusal_of(read);
   if (!refusal) return;
-  if (gang.size() > 1) gang.agree(refusal);
+  if (gang.size() > 1) gang.agreement().agree(refusal);
   throw *refusal;
 }
 

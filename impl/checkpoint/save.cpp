@@ -14,6 +14,7 @@
 #include "checkpoint/row_copies.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save_folder.h"
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 #include "parallel/model/model.h"
 
@@ -121,7 +122,7 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
       arguments);
 
   // Ranks may have other working folders: they are told the whole path.
-  weights = root.broadcast_bytes(Channel::control, weights, 0);
+  weights = root.agreement().broadcast_bytes(Channel::control, weights, 0);
   call.check([&] {
     OutputFile own(weights, O_WRONLY);
     model.run().order(stream);

@@ -21,7 +21,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/refusal.h"
 #include "gang/engine.h"
 #include "gang/engine_options.h"
 #include "gang/rank.h"
@@ -47,6 +46,8 @@ struct GangOptions {
   std::string id;  // of kIdBytes, see gang/rendezvous/startup.h
   std::string name = "gang";
 };
+
+class Agreement;
 
 class Gang : public std::enable_shared_from_this<Gang> {
  public:
@@ -106,30 +107,13 @@ class Gang : public std::enable_shared_from_this<Gang> {
     run_now(channel, std::span<const Collective>(&record, 1), stream);
   }
 
-  // Moves a value of the host over the control engine, on any channel, whatever the device is.
-  void tell(Channel channel, const Collective& record);
-  WorkPtr tell_later(Channel channel, const Collective& record);
-
   void barrier(Channel channel = Channel::control);
   // Collective; calls on other channels may run beside it. A device engine makes a channel's communicator in
   // the channel's first call, which waits for all ranks. So open a channel first if only some ranks will send
   // and receive on it.
   void open(Channel channel);
-  // Of here to agree: over the control engine on every channel.
-  // Every rank's bytes, in rank order; sizes may differ.
-  std::vector<std::string> all_gather_bytes(Channel channel, const std::string& mine);
-  // `value` of `root` on every rank; the size travels with it.
-  std::string broadcast_bytes(Channel channel, const std::string& value, int root);
-  double all_sum(Channel channel, double value);
-  // Ends a check phase: every rank passes its own refusal or nothing; all throw the first refusal (lowest
-  // rank), with that rank's text, and the gang works on. Control channel. `arguments`, as text, must be
-  // equal on all ranks: MISMATCH on all with both texts, if no rank refused; the gang works on then too.
-  void agree(const std::optional<Error>& refusal, const std::string& arguments = "");
-  // Runs `check` (local, throws an Error to refuse), then agrees.
-  template <typename Check>
-  void agree_on(Check&& check, const std::string& arguments = "") {
-    agree(refusal_of(check), arguments);
-  }
+  // What the ranks tell each other beside their data (gang/agreement.h).
+  Agreement agreement();
 
   // Runs a collective call, or a step between two of them, for which peers wait. A lack of memory in it
   // breaks the gang.
@@ -163,6 +147,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::vector<FlightEntry> flight_record() const { return engine_->flight_record(); }
 
  private:
+  friend class Agreement;
   Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const EngineOptions& options,
        std::vector<int> members, bool is_root);
   static std::shared_ptr<Gang> make(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
@@ -171,10 +156,11 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // Makes a gang of `ranks` in that order. The list has been checked and is equal on all ranks.
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
-  void vote(const std::optional<Error>& refusal, const std::string& arguments);
+  // One collective over values of the host, over the control engine on any channel.
+  void run_host(Channel channel, const Collective& record);
+  WorkPtr start_host(Channel channel, const Collective& record);
   WorkPtr start(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
   void block_on(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
-  [[noreturn]] void throw_when_all_know(Error error);
   void check(Channel channel, const Collective& record) const;
   void check_usable(const char* call) const;
   void check_records(Channel channel, std::span<const Collective> records, const Stream* stream) const;

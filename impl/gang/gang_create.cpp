@@ -1,4 +1,5 @@
-// Making gangs: root gangs from the environment, from threads, and fake ones; then gangs of a gang's ranks.
+// Making gangs: root gangs from the environment, from threads, and fake ones; then gangs and shared regions of
+// a gang's ranks.
 #include "gang/gang.h"
 
 #include <sched.h>
@@ -9,10 +10,11 @@
 
 #include "base/config.h"
 #include "base/fork.h"
+#include "gang/agreement.h"
+#include "gang/begin_trace.h"
 #include "gang/local/fake.h"
 #include "gang/registry.h"
 #include "gang/rendezvous/startup.h"
-#include "gang/traced.h"
 
 namespace gangway {
 namespace {
@@ -272,14 +274,14 @@ std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::st
 
 std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::string& name) {
   return collective("create_gang", [&] {
-    agree_on([&] { check_list("create_gang", ranks, size()); }, text("a gang of ", list(ranks)));
+    agreement().agree_on([&] { check_list("create_gang", ranks, size()); }, text("a gang of ", list(ranks)));
     return make_child(ranks, name);
   });
 }
 
 std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
   return collective("split", [&] {
-    agree({}, "a split");  // so that all ranks learn of a rank that refuses before it comes here
+    agreement().agree({}, "a split");  // so that all ranks learn of a rank that refuses before it comes here
     const int mine[2] = {color, key};
     std::vector<int> all(2 * static_cast<size_t>(size()));
     Collective c;
@@ -306,8 +308,22 @@ std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
 
 std::shared_ptr<Gang> Gang::duplicate(const std::string& name) {
   return collective("duplicate", [&] {
-    agree({}, "a duplicate");  // as in split
+    agreement().agree({}, "a duplicate");  // as in split
     return make_child(all_ranks(size()), name);
+  });
+}
+
+SharedRegion Gang::allocate_shared(size_t bytes) {
+  return collective("allocate_shared", [&] {
+    agreement().agree_on(
+        [&] {
+          if (shared_memory() == nullptr)
+            fail(Code::not_supported, "gang.allocate_shared: the ", size(), " ranks of gang \"", name_,
+                 "\" share no memory (engine \"", engine_name(), "\")");
+        },
+        text("a shared region of ", bytes, " bytes"));
+    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
+    return shared_memory()->allocate(bytes);
   });
 }
 

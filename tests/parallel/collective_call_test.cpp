@@ -1,6 +1,7 @@
 // A call's two parts over 1 to 4 ranks: what is refused leaves the gangs whole on all ranks, what fails in the run
 // breaks them for all, but for a rank that is alone.
 #include "parallel/collective_call.h"
+#include "gang/agreement.h"
 
 #include <new>
 
@@ -16,7 +17,7 @@ struct Numbers {
 
 void expect_whole(Gang& root) {
   EXPECT_FALSE(root.error());
-  EXPECT_EQ(root.all_sum(Channel::control, 1), root.size());
+  EXPECT_EQ(root.agreement().all_sum(Channel::control, 1), root.size());
 }
 
 TEST(CollectiveCall, CheckGivesEveryRanksValueInRankOrder) {

@@ -1,6 +1,7 @@
 // Each redistribution and its gradient in their own inner products: <F x, y> = <x, F* y> with random f64 data, and
 // explicit values, because the adjoint test sees no permutation that both halves share.
 #include "parallel/redistribute.h"
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 
 #include <atomic>
@@ -39,7 +40,7 @@ double inner(Gang& gang, const Placement& placement, const Tensor& a, const Tens
   const Vector x = get(a), y = get(b);
   double sum = 0;
   for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
-  return gang.all_sum(Channel::user, sum) / (placement.kind == Kind::replicate ? gang.size() : 1);
+  return gang.agreement().all_sum(Channel::user, sum) / (placement.kind == Kind::replicate ? gang.size() : 1);
 }
 
 Tensor random_of(Gang& gang, const Placement& placement, const Shape& shape, uint32_t seed) {

@@ -1,5 +1,6 @@
 // What ranks as threads are tested for in many ways, once more where they are processes: calls that differ, and two
 // gangs whose calls cross.
+#include "gang/agreement.h"
 #include "gang/gang.h"
 #include "gang/host/input.h"
 #include "gang/host/joined.h"
@@ -72,7 +73,7 @@ TEST(HostProcesses, ARanksRefusalReachesAllWhicheverEndsFirst) {
       std::optional<Error> refusal;
       if (r == round % 3) refusal = Error(Code::not_supported, "the moon is not supported");
       try {
-        gang->agree(refusal);
+        gang->agreement().agree(refusal);
       } catch (const Error& error) {
         report.say(error.message());
       }

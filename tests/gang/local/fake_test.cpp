@@ -1,4 +1,5 @@
 #include "gang/local/fake.h"
+#include "gang/agreement.h"
 
 #include <gtest/gtest.h>
 
@@ -151,15 +152,17 @@ TEST(FakeEngine, OnMetaNothingIsTouchedAndEverythingIsRecorded) {
   const SharedRegion region = gang->allocate_shared(uint64_t{1} << 40);
   EXPECT_EQ(region.writable->data(), nullptr);
   EXPECT_EQ(region.writable->bytes(), uint64_t{1} << 40);
-  EXPECT_EQ(gang->all_sum(Channel::control, 1), 8);
+  EXPECT_EQ(gang->agreement().all_sum(Channel::control, 1), 8);
   EXPECT_EQ(gang->create_gang(std::vector<int>{2, 4})->rank(), 0);
 }
 
 TEST(FakeEngine, PeersHaveWhatThisRankHas) {
   const GangPtr gang = fake(1, 3);
-  EXPECT_EQ(gang->all_gather_bytes(Channel::user, "ab"), (std::vector<std::string>{"ab", "ab", "ab"}));
-  EXPECT_EQ(gang->broadcast_bytes(Channel::user, "ab", 1), "ab");
-  EXPECT_EQ(error_of([&] { gang->broadcast_bytes(Channel::user, "ab", 0); }).code(), Code::invalid_argument);
+  EXPECT_EQ(gang->agreement().all_gather_bytes(Channel::user, "ab"),
+            (std::vector<std::string>{"ab", "ab", "ab"}));
+  EXPECT_EQ(gang->agreement().broadcast_bytes(Channel::user, "ab", 1), "ab");
+  EXPECT_EQ(error_of([&] { gang->agreement().broadcast_bytes(Channel::user, "ab", 0); }).code(),
+            Code::invalid_argument);
   const GangPtr all = gang->split(5, -1);
   EXPECT_EQ(all->size(), 3);
   EXPECT_EQ(all->rank(), 1);

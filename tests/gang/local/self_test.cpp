@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/expect_error.h"
+#include "gang/agreement.h"
 #include "gang/gang.h"
 
 namespace gangway {
@@ -123,11 +124,12 @@ TEST(SelfEngine, AnAbortWakesAWaiter) {
 
 TEST(SelfEngine, BytesAndAgreementsComeBack) {
   const GangPtr gang = self();
-  EXPECT_EQ(gang->all_gather_bytes(Channel::user, "abc"), std::vector<std::string>{"abc"});
-  EXPECT_EQ(gang->all_gather_bytes(Channel::user, ""), std::vector<std::string>{""});
-  EXPECT_EQ(gang->broadcast_bytes(Channel::user, "abc", 0), "abc");
-  EXPECT_EQ(error_of([&] { gang->broadcast_bytes(Channel::user, "abc", 1); }).code(), Code::invalid_argument);
-  EXPECT_EQ(gang->all_sum(Channel::user, 2.5), 2.5);
+  EXPECT_EQ(gang->agreement().all_gather_bytes(Channel::user, "abc"), std::vector<std::string>{"abc"});
+  EXPECT_EQ(gang->agreement().all_gather_bytes(Channel::user, ""), std::vector<std::string>{""});
+  EXPECT_EQ(gang->agreement().broadcast_bytes(Channel::user, "abc", 0), "abc");
+  EXPECT_EQ(error_of([&] { gang->agreement().broadcast_bytes(Channel::user, "abc", 1); }).code(),
+            Code::invalid_argument);
+  EXPECT_EQ(gang->agreement().all_sum(Channel::user, 2.5), 2.5);
   EXPECT_EQ(gang->split(-1, 0), nullptr);
   EXPECT_EQ(gang->split(7, 3)->size(), 1);
 }

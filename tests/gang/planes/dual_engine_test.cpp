@@ -3,6 +3,7 @@
 #include <random>
 
 #include "base/error_of.h"
+#include "gang/agreement.h"
 #include "gang/gang_matrix.h"
 #include "gang/planes/over_engines.h"
 #include "gang/planes/two_planes.h"
@@ -42,7 +43,8 @@ TEST(DualEngine, ChildrenHaveTwoPlanesToo) {
     std::vector<float> x(100, static_cast<float>(root.rank()));
     half->run_now(Channel::user, sum_of(x));
     EXPECT_EQ(x[99], root.rank() % 2 == 0 ? 2 : 4);
-    EXPECT_EQ(half->all_gather_bytes(Channel::user, std::string(1, static_cast<char>('a' + root.rank())))[1],
+    EXPECT_EQ(half->agreement().all_gather_bytes(Channel::user,
+                                                 std::string(1, static_cast<char>('a' + root.rank())))[1],
               root.rank() % 2 == 0 ? "c" : "d");
   });
 }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "gang/agreement.h"
 #include "gang/gang.h"
 #include "gang/rendezvous/startup.h"
 
@@ -35,7 +36,8 @@ void make_gang(int64_t liveness_ms) {
   options.threads = 1;
   options.arena_bytes = uint64_t{1} << 30;
   const std::shared_ptr<Gang> gang = Gang::create(options);
-  if (gang->all_sum(Channel::user, 1) != gang->size()) fail(Code::internal, "the sum is not the size");
+  if (gang->agreement().all_sum(Channel::user, 1) != gang->size())
+    fail(Code::internal, "the sum is not the size");
   gang->shutdown(20'000);
 }
 
