@@ -1,6 +1,6 @@
 // Reads every #include under impl/ against the table of layers: one direction only, and a leaf (a backend) is
-// included by itself, by the leaf of the same name to its right, and by its registry alone. Inside a layer the rooms of a
-// folder stand on floors, and an include leads downwards only.
+// included by itself, by the leaf of the same name to its right, and by its registry alone. Inside a layer
+// the rooms of a folder stand on floors, and an include leads downwards only.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -51,9 +51,9 @@ const std::map<std::string, Names>& leaves() {
   return table;
 }
 
-// The floors of a folder, from the bottom up. A name is a folder of it, or a file without its extension; what is not named
-// stands on top. Files that lie directly in the folder and share a floor are one room; any other two rooms of a floor may
-// not include each other.
+// The floors of a folder, from the bottom up. A name is a folder of it, or a file without its extension; what
+// is not named stands on top. Files that lie directly in the folder and share a floor are one room; any other
+// two rooms of a floor may not include each other.
 const std::map<std::string, std::vector<Names>>& floors() {
   static const std::map<std::string, std::vector<Names>> table = {
       {"gang",

@@ -1,5 +1,6 @@
-// What the ranks of a gang tell each other beside their data: refusals, arguments, sizes, names, sums. The values lie in the
-// host's memory, whatever the gang's device is, and move over the control engine (Engine::control) on any channel.
+// What the ranks of a gang tell each other beside their data: refusals, arguments, sizes, names, sums. The
+// values lie in the host's memory, whatever the gang's device is, and move over the control engine
+// (Engine::control) on any channel.
 //
 // Thread rule: a Gang's (gang/gang.h); the gang must outlive the object.
 #pragma once
@@ -25,9 +26,10 @@ class Agreement {
   std::string broadcast_bytes(Channel channel, const std::string& value, int root);
   double all_sum(Channel channel, double value);
 
-  // Ends a check phase. Every rank passes its own refusal or nothing. If any rank refuses, all throw the refusal of the
-  // lowest such rank, with its text. `arguments`, as text, must be equal on all ranks: otherwise, and if no rank refused,
-  // all throw MISMATCH with both texts. The gang works on in either case. Control channel.
+  // Ends a check phase. Every rank passes its own refusal or nothing. If any rank refuses, all throw the
+  // refusal of the lowest such rank, with its text. `arguments`, as text, must be equal on all ranks:
+  // otherwise, and if no rank refused, all throw MISMATCH with both texts. The gang works on in either case.
+  // Control channel.
   void agree(const std::optional<Error>& refusal, const std::string& arguments = "");
   // Runs `check`, which is local and throws an Error to refuse. Then the ranks agree.
   template <typename Check>

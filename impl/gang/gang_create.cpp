@@ -1,5 +1,5 @@
-// Making gangs: root gangs from the environment, from threads, and fake ones; then gangs and shared regions of
-// a gang's ranks.
+// Making gangs: root gangs from the environment, from threads, and fake ones; then gangs and shared regions
+// of a gang's ranks.
 #include "gang/gang.h"
 
 #include <sched.h>

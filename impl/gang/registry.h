@@ -1,4 +1,5 @@
-// Engines by name: one row for each name that a caller may give. The only unit that includes an engine's own header.
+// Engines by name: one row for each name that a caller may give. The only unit that includes an engine's own
+// header.
 //
 // Thread rule: any thread; each engine that is made here has its own rule.
 #pragma once
@@ -18,14 +19,15 @@ namespace gangway {
 // What follows from the name of an engine. Callers ask a row for a property, and never compare names.
 struct EngineRow {
   const char* name = nullptr;
-  // Why the name cannot be chosen for a gang whose ranks are processes: `refusal` continues the words `engine "name"`.
-  // Null: it can be chosen.
+  // Why the name cannot be chosen for a gang whose ranks are processes: `refusal` continues the words `engine
+  // "name"`. Null: it can be chosen.
   const char* refusal = nullptr;
   Code refusal_code = Code::invalid_argument;
   bool holds_one_rank_only = false;
   bool simulates_peers = false;  // one process acts for all ranks
   bool holds_threads = false;    // ranks may be threads of one process
-  // Set where the program's launcher has connected the ranks already, so that they need no store of the caller's.
+  // Set where the program's launcher has connected the ranks already, so that they need no store of the
+  // caller's.
   struct Launcher {
     bool (*shares_host)();                              // collective: do all ranks run on one host?
     void (*check_place)(const EngineOptions& options);  // refuses another rank or size than the launcher's
@@ -37,16 +39,18 @@ struct EngineRow {
 // The row of the engine, local. For an unknown name it is a row that refuses.
 const EngineRow& engine_row(const std::string& name);
 
-// Refuses the engine as make_engine would, before anybody connects. Local. `name` is the one that the caller gave.
+// Refuses the engine as make_engine would, before anybody connects. Local. `name` is the one that the caller
+// gave.
 void check_engine(const EngineRow& row, const std::string& name, int size);
 
-// Do the ranks of this engine meet at a store? Collective over all ranks where a launcher has connected them: it is false
-// if they run on several hosts.
+// Do the ranks of this engine meet at a store? Collective over all ranks where a launcher has connected them:
+// it is false if they run on several hosts.
 bool needs_store(const EngineRow& row, int size);
 
-// The engine of a rank that is a process: "self" for one rank; else "host", with the launcher's data engine where the row
-// has one. Collective over the store, or over the launcher's connections without one. NOT_SUPPORTED where the launcher's
-// library is not here, and for ranks on several hosts without a launcher. The row has passed check_engine().
+// The engine of a rank that is a process: "self" for one rank; else "host", with the launcher's data engine
+// where the row has one. Collective over the store, or over the launcher's connections without one.
+// NOT_SUPPORTED where the launcher's library is not here, and for ranks on several hosts without a launcher.
+// The row has passed check_engine().
 std::shared_ptr<Engine> make_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store);
 
@@ -57,9 +61,10 @@ std::shared_ptr<Engine> make_engine_of_one(const std::shared_ptr<Rank>& rank, co
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                          const EngineOptions& options);
 
-// Makes the engines that move memory of one kind of device, for those ranks of a gang that this process holds (its own,
-// or all when ranks are threads). `control`: the engines of the same ranks over host memory, in the same order. Each new
-// engine becomes the data plane beside its control engine (planes/dual_engine.h), whose rank and size it has.
+// Makes the engines that move memory of one kind of device, for those ranks of a gang that this process holds
+// (its own, or all when ranks are threads). `control`: the engines of the same ranks over host memory, in the
+// same order. Each new engine becomes the data plane beside its control engine (planes/dual_engine.h), whose
+// rank and size it has.
 using DataEngines = std::vector<std::shared_ptr<Engine>> (*)(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                              std::span<const std::shared_ptr<Engine>> control,
                                                              const EngineOptions& options);

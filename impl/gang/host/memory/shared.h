@@ -22,8 +22,9 @@ constexpr size_t kDirect = 512;      // from here on peers read an input in the 
 constexpr size_t kSmall = 4096;      // payloads up to here are copied once, beside the flag
 constexpr size_t kChunk = 64 << 10;  // bytes of one staged chunk
 // How many chunks a staging ring has, so how far a writer may be ahead of its slowest reader. The ring is so
-// large that a chunk leaves the private cache of the core that wrote it before that core writes it again: peers
-// read a chunk four times as fast from the cache that all cores share as from another core's private cache.
+// large that a chunk leaves the private cache of the core that wrote it before that core writes it again:
+// peers read a chunk four times as fast from the cache that all cores share as from another core's private
+// cache.
 constexpr uint64_t kStages = 32;
 constexpr int kRoundBits = 24;  // a progress counter is sequence << kRoundBits | rounds done
 
