@@ -1,4 +1,4 @@
-// Want of memory at every single allocation of a call. Replaces operator new: for one .cpp of a program of
+// Lack of memory at every single allocation of a call. Replaces operator new: for one .cpp of a program of
 // its own.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Want of memory at every single allocation of a collective call of a model: an error on every rank, never a hang, never a
+// Lack of memory at every single allocation of a collective call of a model: an error on every rank, never a hang, never a
 // crash.
 #include <set>
 

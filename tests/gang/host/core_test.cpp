@@ -104,7 +104,7 @@ TEST(HostCore, ACrashIsToldWhileItsCoreFileIsWrittenAndTheFileHoldsNoArena) {
     EXPECT_EQ(ranks.report(r).peer, 1) << ranks.report(r).text;
     EXPECT_NE(std::strstr(ranks.report(r).text, "killed by signal 6"), nullptr) << ranks.report(r).text;
     const double ms = static_cast<double>(ranks.report(r).at_ns - ranks.report(1).at_ns) / 1e6;
-    std::printf("rank %d told after %.1f ms\n", r, ms);
+    std::printf("rank %d noticed it after %.1f ms\n", r, ms);
     EXPECT_LT(ms, 1000) << "a busy machine takes longer, but not as long as the arena's pages";
   }
   EXPECT_TRUE(WCOREDUMP(ranks.status(1)));

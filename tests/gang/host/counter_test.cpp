@@ -10,7 +10,7 @@
 namespace gangway::test {
 namespace {
 
-TEST(HostFence, AFenceWaitsForItsOwner) {
+TEST(HostCounter, AWaitForACounterEndsWhenItsOwnerPublishes) {
   ThreadRanks ranks(2);
   ranks.run([&](int r, Engine& engine) {
     const SharedRegion region = engine.shared_memory()->allocate(4096);
@@ -27,8 +27,8 @@ TEST(HostFence, AFenceWaitsForItsOwner) {
   });
 }
 
-TEST(HostFence, AnEndedThreadIsLostToAFenceAndToAShutdown) {
-  for (const bool fence : {true, false}) {
+TEST(HostCounter, AnEndedThreadIsLostToAWaitForACounterAndToAShutdown) {
+  for (const bool by_counter : {true, false}) {
     ThreadRanks ranks(2);
     Meeting both(2);
     ranks.run([&](int r, Engine& engine) {
@@ -37,7 +37,7 @@ TEST(HostFence, AnEndedThreadIsLostToAFenceAndToAShutdown) {
       both.come();
       if (r == 1) return;
       const Error error = error_of([&] {
-        if (fence)
+        if (by_counter)
           engine.shared_memory()->wait(counter, 1, 1, "ready");
         else
           engine.shutdown(Deadline::never());
@@ -50,7 +50,7 @@ TEST(HostFence, AnEndedThreadIsLostToAFenceAndToAShutdown) {
   }
 }
 
-TEST(HostFence, AnEndedThreadIsLostToItsPeersWithinATenthOfASecond) {
+TEST(HostCounter, AnEndedThreadIsLostToItsPeersWithinATenthOfASecond) {
   for (const int late_ms : {0, 200}) {
     ThreadRanks ranks(3);
     ranks.run([&](int r, Engine& engine) {
@@ -63,13 +63,13 @@ TEST(HostFence, AnEndedThreadIsLostToItsPeersWithinATenthOfASecond) {
       const Error error = error_of([&] { now(engine, sum_in_place(&x, 1), stream); });
       EXPECT_EQ(error.code(), Code::peer_lost) << error.message();
       const double ms = static_cast<double>(host::now_ns() - begun_ns) / 1e6;
-      std::printf("told after %.1f ms\n", ms);
+      std::printf("noticed after %.1f ms\n", ms);
       EXPECT_LT(ms, 1000) << "100 on a machine that is not busy";
     });
   }
 }
 
-TEST(HostFence, ARankWhoseNextThreadIsOnItsWayIsNotLost) {
+TEST(HostCounter, ARankWhoseNextThreadIsOnItsWayIsNotLost) {
   EngineOptions options = small_arena();
   options.timeout_ms = 6000;
   ThreadRanks ranks(2, options);
@@ -82,7 +82,7 @@ TEST(HostFence, ARankWhoseNextThreadIsOnItsWayIsNotLost) {
   ranks.run(meet);
 }
 
-TEST(HostFence, AFenceThatIsNotPublishedTimesOutAndNamesItsOwner) {
+TEST(HostCounter, AFenceThatIsNotPublishedTimesOutAndNamesItsOwner) {
   EngineOptions options = small_arena();
   options.timeout_ms = 1000;
   ThreadRanks ranks(2, options);

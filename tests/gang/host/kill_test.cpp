@@ -56,7 +56,7 @@ TEST(HostKill, KillsAtRandomPointsNameTheRightRank) {
     }
   }
   std::sort(took.begin(), took.end());
-  std::printf("survivors told after: median %.2f ms, p99 %.2f ms, most %.2f ms\n", took[took.size() / 2],
+  std::printf("survivors noticed after: median %.2f ms, p99 %.2f ms, most %.2f ms\n", took[took.size() / 2],
               took[took.size() * 99 / 100], took.back());
   for (const auto& [call, times] : calls) std::printf("%s: %d\n", call.c_str(), times);
 }

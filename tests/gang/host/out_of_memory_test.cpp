@@ -1,4 +1,4 @@
-// Want of memory at every single allocation of a call: an error on every rank, never a hang, never a crash.
+// Lack of memory at every single allocation of a call: an error on every rank, never a hang, never a crash.
 #include "gang/host/threads.h"
 
 #include <cstdio>
@@ -60,7 +60,7 @@ TEST(HostOutOfMemory, EveryAllocationOfACallMayFail) {
     Meeting both(2);
     if (calls_succeed(allocations, both, ranks)) break;
   }
-  EXPECT_GT(allocations, 3) << "a first call wants memory";
+  EXPECT_GT(allocations, 3) << "a first call allocates memory";
   EXPECT_LT(allocations, 3000);
   std::printf("a first span of calls makes %ld allocations\n", allocations);
 }
@@ -81,7 +81,7 @@ TEST(HostOutOfMemory, EveryAllocationOfOneRankMayFailWhileParallelGangsAreMade) 
   for (const bool once : {false, true}) {
     long allocations = 0;
     while (allocations < kMost && !gangs_are_made(allocations, once)) allocations += 1 + allocations / 50;
-    EXPECT_GT(allocations, 10) << "gangs want memory";
+    EXPECT_GT(allocations, 10) << "gangs allocate memory";
     EXPECT_LT(allocations, kMost);
     std::printf("parallel gangs of four ranks make up to %ld allocations on one\n", allocations);
   }
