@@ -72,7 +72,7 @@ TEST(HostCore, TheArenaOfThreadsIsLeftOut) {
   EXPECT_EQ(left_out([&](const Mapping& m) { return m.first <= at && at < m.last; }), 1);
 }
 
-TEST(HostCore, ACrashIsToldWhileItsCoreFileIsWrittenAndTheFileHoldsNoArena) {
+TEST(HostCore, ACrashIsReportedWhileItsCoreFileIsWrittenAndTheFileHoldsNoArena) {
   std::string pattern;
   std::getline(std::ifstream("/proc/sys/kernel/core_pattern"), pattern);
   rlimit limit{};

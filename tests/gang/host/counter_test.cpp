@@ -82,7 +82,7 @@ TEST(HostCounter, ARankWhoseNextThreadIsOnItsWayIsNotLost) {
   ranks.run(meet);
 }
 
-TEST(HostCounter, AFenceThatIsNotPublishedTimesOutAndNamesItsOwner) {
+TEST(HostCounter, ACounterThatIsNotPublishedTimesOutAndNamesItsOwner) {
   EngineOptions options = small_arena();
   options.timeout_ms = 1000;
   ThreadRanks ranks(2, options);

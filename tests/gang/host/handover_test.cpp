@@ -263,7 +263,7 @@ TEST(Handover, AnotherLivenessLimitThanRankZeroHasIsRefusedOnEveryRank) {
     EXPECT_EQ(ranks.report(r).text, "host engine: rank 1 gave up while the gang was made: " + why);
 }
 
-TEST(Handover, WhoComesWhenAllHaveGivenUpAndGoneIsToldWhy) {
+TEST(Handover, ARankThatComesAfterAllHaveGivenUpGetsTheReason) {
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     EngineOptions options = options_of(r, 3);
     options.liveness_ms = r == 1 ? 200 : 300;

@@ -121,7 +121,7 @@ TEST(HostMemory, ABoardThatItsHoldersLeaveAtOnceIsFreedOnce) {
   }
 }
 
-TEST(HostMemory, WantOfMemoryForAGangIsToldToMembersAndOthers) {
+TEST(HostMemory, LackOfMemoryForAGangIsReportedToMembersAndOthers) {
   EngineOptions options = small_arena();
   options.memory_limit = uint64_t{32} << 20;
   ThreadRanks ranks(3, options);
@@ -140,7 +140,7 @@ TEST(HostMemory, WantOfMemoryForAGangIsToldToMembersAndOthers) {
   EXPECT_EQ(made[0], made[2]);
 }
 
-TEST(HostMemory, WantOfMemoryIsAStatusWithBothNumbers) {
+TEST(HostMemory, LackOfMemoryIsAnErrorWithBothNumbers) {
   EngineOptions options = small_arena();
   options.memory_limit = uint64_t{100} << 20;
   ThreadRanks ranks(2, options);

@@ -185,7 +185,7 @@ TEST(Restart, WithoutANewRankZeroTheTextNamesTheDeadProcessAndSaysWhatToDo) {
   EXPECT_NE(said.find("start all ranks again"), std::string::npos) << said;
 }
 
-TEST(Restart, WithoutANewRankZeroTheLastWordThatWasLeftIsToldWithWhatToDo) {
+TEST(Restart, WithoutANewRankZeroTheLastFailureIsReportedWithWhatToDo) {
   const auto [code, said] = alone_after(true);
   EXPECT_EQ(code, Code::peer_lost);
   EXPECT_NE(said.find("rank 2 died"), std::string::npos) << said;

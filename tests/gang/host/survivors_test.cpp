@@ -68,7 +68,7 @@ TEST(HostSurvivors, AShrinkThatIsTriedAgainLeadsToTheBoardThatOthersHaveTaken) {
   });
 }
 
-TEST(HostSurvivors, ListsOfSurvivorsThatDifferAreToldToAllWithBoth) {
+TEST(HostSurvivors, DifferingListsOfSurvivorsAreReportedToAllWithBothLists) {
   EngineOptions options = small_arena();
   ThreadRanks ranks(4, options);
   ranks.run([&](int r, Engine& engine) {

@@ -319,7 +319,7 @@ TEST_F(Hostile, ASilentStrangerIsHungUpOn) {
   expect_unharmed();
 }
 
-TEST_F(Hostile, TwoProcessesOfOneRankAreToldApart) {
+TEST_F(Hostile, TwoProcessesOfOneRankAreDistinguished) {
   const Session session = enter();  // rank 2, of another process by its number
   TcpStoreOptions options = options_;
   options.rank = 2;
