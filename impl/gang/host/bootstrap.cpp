@@ -11,8 +11,8 @@ namespace gangway {
 
 using host::Arena;
 using host::ArenaOptions;
+using host::BlockingCore;
 using host::Board;
-using host::Core;
 using host::HostEngine;
 using host::Member;
 using host::RankState;
