@@ -55,7 +55,7 @@ int64_t clock_ahead_ns(Gang& gang) {
       move_time(gang, CollectiveOp::send, 0, time);
     }
   }
-  all = gang.broadcast_bytes(Channel::control, all, 0);
+  all = gang.agreement().broadcast_bytes(Channel::control, all, 0);
   int64_t own = 0;
   std::memcpy(&own, all.data() + static_cast<size_t>(gang.rank()) * sizeof own, sizeof own);
   return own;
@@ -66,7 +66,7 @@ uint64_t run_number(Gang& gang) {
   const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   std::string bytes(sizeof now, '\0');
   std::memcpy(bytes.data(), &now, sizeof now);
-  bytes = gang.broadcast_bytes(Channel::control, bytes, 0);
+  bytes = gang.agreement().broadcast_bytes(Channel::control, bytes, 0);
   uint64_t run = 0;
   std::memcpy(&run, bytes.data(), sizeof run);
   return run;
@@ -87,7 +87,7 @@ void begin_trace(Gang& gang, const std::string& folder) {
     begun = true;
   });
   try {
-    gang.agree(refusal);
+    gang.agreement().agree(refusal);
   } catch (...) {
     if (begun) gang.owner()->tracer().cancel();
     throw;
