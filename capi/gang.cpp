@@ -1,7 +1,7 @@
 // Gangs: their properties, traffic and traces, shutdown, abort and shrinking.
 #include <gangway/gang.h>
 
-#include "gang/traced.h"
+#include "gang/begin_trace.h"
 #include "gang_handle.h"
 
 using namespace gangway;

@@ -2,6 +2,7 @@
 #include <gangway/gang.h>
 
 #include "bytes.h"
+#include "gang/agreement.h"
 #include "gang_handle.h"
 
 using namespace gangway;
@@ -83,8 +84,8 @@ void start_word(gw_gang* handle, T& word, T value, Collective record, gw_work** 
   try {
     Gang& gang = gang_of(handle);
     if (out_work != nullptr)
-      return hand_out(handle, out_work, [&] { return gang.tell_later(Channel::user, record); });
-    gang.tell(Channel::user, record);
+      return hand_out(handle, out_work, [&] { return gang.agreement().run(Channel::user, record); });
+    gang.agreement().run_now(Channel::user, record);
     gang.owner()->works()->settle();
   } catch (...) {
     word = T{};
@@ -280,7 +281,7 @@ gw_status gw_gang_broadcast_bytes(gw_gang* gang, const void* data, size_t size, 
     Gang& g = gang_of(gang);
     std::string value;
     if (g.rank() == root && size > 0) value = bytes_of(data, size);
-    result = new gw_bytes(g.broadcast_bytes(Channel::user, value, root));
+    result = new gw_bytes(g.agreement().broadcast_bytes(Channel::user, value, root));
   });
 }
 
@@ -293,7 +294,7 @@ gw_status gw_gang_all_gather_bytes(gw_gang* gang, const void* data, size_t size,
     std::string mine;
     if (size > 0) mine = bytes_of(data, size);
     auto bytes = std::make_unique<gw_bytes>();
-    const std::vector<std::string> all = g.all_gather_bytes(Channel::user, mine);
+    const std::vector<std::string> all = g.agreement().all_gather_bytes(Channel::user, mine);
     for (size_t r = 0; r < all.size(); ++r) {
       out_sizes[r] = all[r].size();
       bytes->data += all[r];

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "gang/agreement.h"
 #include "gang/gang.h"
 #include "internal.h"
 
@@ -40,7 +41,7 @@ template <typename Read>
 void agreed(Gang& gang, Read&& read) {
   const std::optional<Error> refusal = refusal_of(read);
   if (!refusal) return;
-  if (gang.size() > 1) gang.agree(refusal);
+  if (gang.size() > 1) gang.agreement().agree(refusal);
   throw *refusal;
 }
 

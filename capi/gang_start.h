@@ -3,7 +3,7 @@
 // Thread rule: the thread that calls the C function.
 #pragma once
 
-#include "gang/startup.h"
+#include "gang/rendezvous/startup.h"
 #include "gang_handle.h"
 
 namespace gangway::capi {

@@ -1,5 +1,6 @@
 // Reads every #include under impl/ against the table of layers: one direction only, and a leaf (a backend) is
-// included by itself, by the leaf of the same name to its right, and by its registry alone.
+// included by itself, by the leaf of the same name to its right, and by its registry alone. Inside a layer
+// the rooms of a folder stand on floors, and an include leads downwards only.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -44,8 +45,32 @@ const std::map<std::string, Names>& leaves() {
       {"device/cpu", {"device/device.cpp"}}, {"device/meta", {"device/device.cpp"}},
       {"device/cuda", {"cuda/module.cpp"}},  {"ops/cpu", {"ops/registry.cpp"}},
       {"ops/meta", {"ops/registry.cpp"}},    {"ops/cuda", {"cuda/module.cpp"}},
-      {"gang/host", {"gang/registry.cpp"}},  {"gang/gloo", {"gang/registry.cpp"}},
-      {"gang/nccl", {"cuda/module.cpp"}},    {"gang/mpi", {"gang/registry.cpp"}},
+      {"gang/host", {"gang/registry.cpp"}},  {"gang/nccl", {"cuda/module.cpp"}},
+      {"gang/mpi", {"gang/registry.cpp"}},
+  };
+  return table;
+}
+
+// The floors of a folder, from the bottom up. A name is a folder of it, or a file without its extension; what
+// is not named stands on top. Files that lie directly in the folder and share a floor are one room; any other
+// two rooms of a floor may not include each other.
+const std::map<std::string, std::vector<Names>>& floors() {
+  static const std::map<std::string, std::vector<Names>> table = {
+      {"gang",
+       {{"call_log", "collective", "descriptor", "engine", "engine_options", "mpi_module", "backoff", "rank",
+         "read_only", "work"},
+        {"local", "planes", "rendezvous"},
+        {"host", "mpi", "nccl"},
+        {"modules", "registry"}}},
+      {"gang/host", {{"kernels", "memory"}, {"presence"}, {"call"}, {"algorithms"}}},
+      {"parallel",
+       {{"pipeline/schedule"},
+        {"collective_call", "memory_use", "options", "plan", "recompute", "redistribute",
+         "redistribution_plan", "stream_order", "tree_state", "whole_gather"},
+        {"context", "fsdp"},
+        {"pipeline", "tensor"},
+        {"activation_offload"},
+        {"model"}}},
   };
   return table;
 }
@@ -60,12 +85,39 @@ std::string leaf_of(const std::string& file) {
   return "";
 }
 
+struct Room {
+  std::string name;  // "" for the files on top
+  size_t floor = 0;
+};
+
+// The room of a file inside `house`, a folder with floors.
+Room room_of(const std::string& house, const std::string& file) {
+  const std::vector<Names>& all = floors().at(house);
+  const std::string inside = fs::path(file).lexically_relative(house).replace_extension().generic_string();
+  for (std::string at = inside; !at.empty(); at = folder(at))
+    for (size_t floor = 0; floor < all.size(); ++floor)
+      if (all[floor].count(at) != 0) return {at == inside && folder(at).empty() ? "" : at, floor};
+  return {"", all.size()};
+}
+
+// Empty when the rooms let `from` include `to`.
+std::string refusal_of_rooms(const std::string& from, const std::string& to) {
+  for (const auto& [house, unused] : floors()) {
+    if (from.rfind(house + "/", 0) != 0 || to.rfind(house + "/", 0) != 0) continue;
+    const Room a = room_of(house, from), b = room_of(house, to);
+    if (b.floor > a.floor || (b.floor == a.floor && b.name != a.name))
+      return to + " does not stand below " + from + " in " + house;
+  }
+  return "";
+}
+
 // Empty when `from` may include `to`; both relative to impl/.
 std::string refusal(const std::string& from, const std::string& to) {
   const std::string a = layer(from), b = layer(to);
   if (layers().count(a) == 0) return "layer " + a + " is not in the table";
   if (a != b && b != "base" && layers().at(a).count(b) == 0)
     return "layer " + a + " may not include layer " + b;
+  if (const std::string why = refusal_of_rooms(from, to); !why.empty()) return why;
   const std::string leaf = leaf_of(to), own = leaf_of(from);
   if (leaf.empty() || leaf == own || leaves().at(leaf).count(from) != 0) return "";
   // NCCL works on CUDA's devices.
@@ -111,6 +163,16 @@ TEST(Layers, EveryIncludeFollowsTheTable) {
   }
 }
 
+TEST(Layers, EveryRoomOfTheTableExists) {
+  const fs::path impl = GANGWAY_IMPL;
+  for (const auto& [house, all] : floors())
+    for (const Names& floor : all)
+      for (const std::string& name : floor) {
+        const std::string room = (impl / house / name).generic_string();
+        EXPECT_TRUE(fs::is_directory(room) || fs::exists(room + ".h")) << room;
+      }
+}
+
 TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("nn/llama.h", "gang/gang.h"), "layer nn may not include layer gang");
   EXPECT_EQ(refusal("device/device.h", "tensor/tensor.h"), "layer device may not include layer tensor");
@@ -118,13 +180,35 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("train/step.cpp", "checkpoint/manifest.h"),
             "layer train may not include layer checkpoint");
   EXPECT_EQ(refusal("base/log.cpp", "device/device.h"), "layer base may not include layer device");
+  EXPECT_EQ(refusal("gang/engine.h", "gang/gang.h"),
+            "gang/gang.h does not stand below gang/engine.h in gang");
+  EXPECT_EQ(refusal("gang/local/self.cpp", "gang/registry.h"),
+            "gang/registry.h does not stand below gang/local/self.cpp in gang");
+  EXPECT_EQ(refusal("gang/planes/lowering.cpp", "gang/rendezvous/store.h"),
+            "gang/rendezvous/store.h does not stand below gang/planes/lowering.cpp in gang");
+  EXPECT_EQ(refusal("gang/host/call/op.h", "gang/host/algorithms/table.h"),
+            "gang/host/algorithms/table.h does not stand below gang/host/call/op.h in gang/host");
+  EXPECT_EQ(refusal("gang/host/memory/arena.cpp", "gang/host/presence/member.h"),
+            "gang/host/presence/member.h does not stand below gang/host/memory/arena.cpp in gang/host");
+  EXPECT_EQ(refusal("gang/host/presence/team.cpp", "gang/host/core.h"),
+            "gang/host/core.h does not stand below gang/host/presence/team.cpp in gang/host");
+  EXPECT_EQ(refusal("parallel/fsdp/wrap.cpp", "parallel/pipeline/runtime.h"),
+            "parallel/pipeline/runtime.h does not stand below parallel/fsdp/wrap.cpp in parallel");
+  EXPECT_EQ(refusal("parallel/tensor/apply.cpp", "parallel/pipeline/stage.h"),
+            "parallel/pipeline/stage.h does not stand below parallel/tensor/apply.cpp in parallel");
+  EXPECT_EQ(refusal("parallel/options.cpp", "parallel/pipeline/stage.h"),
+            "parallel/pipeline/stage.h does not stand below parallel/options.cpp in parallel");
   EXPECT_EQ(refusal("gang/gang.cpp", "gang/host/host.h"),
             "gang/host is a leaf: only its registry may include it");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "ops/cpu/gemm.h"),
             "ops/cpu is a leaf: only its registry may include it");
   EXPECT_EQ(refusal("new/x.h", "base/log.h"), "layer new is not in the table");
   EXPECT_EQ(refusal("gang/registry.cpp", "gang/host/host.h"), "");
-  EXPECT_EQ(refusal("gang/host/board.cpp", "gang/host/arena.h"), "");
+  EXPECT_EQ(refusal("gang/host/presence/board.cpp", "gang/host/memory/arena.h"), "");
+  EXPECT_EQ(refusal("gang/host/call/awaited.cpp", "gang/host/call/lanes.h"), "");
+  EXPECT_EQ(refusal("gang/gang_create.cpp", "gang/registry.h"), "");
+  EXPECT_EQ(refusal("parallel/options.cpp", "parallel/pipeline/schedule.h"), "");
+  EXPECT_EQ(refusal("parallel/parallelize.cpp", "parallel/model/builder.h"), "");
   EXPECT_EQ(refusal("ops/cpu/gemm.cpp", "device/cpu/pool.h"), "");
   EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/operations.h"), "");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "mesh/gangs.h"), "");

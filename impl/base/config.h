@@ -1,6 +1,6 @@
 // The struct of every environment variable that the library reads. The variables are read once, on first use.
 // A bad value is an INVALID_ARGUMENT that names the variable. The launcher's variables (RANK, SLURM_*, ...)
-// belong to gang/startup.
+// belong to gang/rendezvous.
 //
 // Thread rule: any thread.
 #pragma once

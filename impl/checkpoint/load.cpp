@@ -14,6 +14,7 @@
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
 #include "checkpoint/source.h"
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
 #include "parallel/model/model.h"
@@ -165,7 +166,7 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
       },
       text("load, ignore_extra ", options.ignore_extra, ", ignore_config ", options.ignore_config));
 
-  const std::string expected = root.broadcast_bytes(
+  const std::string expected = root.agreement().broadcast_bytes(
       Channel::control,
       root.in_mid_call([&] { return joined(source->lines(root.shared_memory() != nullptr)); }), 0);
   call.check([&] {

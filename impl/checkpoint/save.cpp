@@ -15,6 +15,7 @@
 #include "checkpoint/row_copies.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save_folder.h"
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 #include "parallel/model/model.h"
 
@@ -124,7 +125,7 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
       arguments);
 
   // Rank 0 sends the absolute path, because the ranks' working directories may differ.
-  weights = root.broadcast_bytes(Channel::control, weights, 0);
+  weights = root.agreement().broadcast_bytes(Channel::control, weights, 0);
   call.check([&] {
     OutputFile own(weights, O_WRONLY);
     model.run().order(stream);

@@ -29,7 +29,7 @@ uint64_t CallLog::begin(Channel channel, const Collective& c, size_t elements, u
 void CallLog::end(uint64_t number, const char* state) {
   const int64_t now = now_ns() - made_ns_;
   const std::lock_guard lock(mutex_);
-  const uint64_t back = traffic_.calls - number;  // from the newest entry, which is 1
+  const uint64_t back = traffic_.calls - number;  // counted from the newest entry, which is 1
   if (back > flight_.size()) return;
   FlightEntry& entry = flight_[flight_.size() - back];
   entry.end_ns = now;

@@ -1,4 +1,6 @@
-// The counters and the ring of last calls of an engine that keeps no better ones. Thread rule: any thread.
+// The counters and the flight record of an engine that keeps none of its own.
+//
+// Thread rule: any thread.
 #pragma once
 
 #include <array>
@@ -14,7 +16,8 @@ class CallLog {
  public:
   CallLog();
 
-  // Notes a call that begins; the number goes to end(). `elements`: the larger of input and output.
+  // Notes that a call begins. The caller passes the result to end(). `elements` is the larger of input and
+  // output.
   uint64_t begin(Channel channel, const Collective& c, size_t elements, uint64_t bytes_received);
   void end(uint64_t number, const char* state);
 

@@ -1,4 +1,5 @@
-// The record of one collective: the only form in which a communication reaches an engine.
+// The record of one collective. Every communication reaches an engine as such a record.
+//
 // Thread rule: values and pure functions.
 #pragma once
 
@@ -24,17 +25,17 @@ enum class CollectiveOp : uint8_t {
   recv,
 };
 
-// fairseq2's numbers.
+// The numbers are those of fairseq2.
 enum class Reduce : uint8_t { none = 0, sum = 1, mean = 2, product = 3, min = 4, max = 5 };
 
 struct OpFacts {
   const char* name;
   bool has_root = false;      // Collective::peer is its root
-  bool is_pair = false;       // of two ranks; Collective::peer is the other one
+  bool is_pair = false;       // two ranks take part; Collective::peer is the other one
   bool reduces = false;       // takes a Reduce
   bool takes_counts = false;  // may take Collective::counts
 };
-// A row for each op, in their order, and one for any other number.
+// The row of each op, in the order of the enum, and a last one for any other number.
 inline constexpr OpFacts kOpFacts[] = {
     {.name = "barrier"},
     {.name = "all_reduce", .reduces = true},
@@ -56,7 +57,8 @@ constexpr const OpFacts& facts(CollectiveOp op) noexcept {
 constexpr const char* name(CollectiveOp op) noexcept { return facts(op).name; }
 const char* name(Reduce reduce) noexcept;
 
-// An independent sequence of collectives on a gang (on NCCL a communicator). A user's call never meets the library's.
+// An independent sequence of collectives on a gang; with NCCL, a communicator. A user's calls and the
+// library's calls use different channels, so they never meet.
 enum class Channel : uint8_t {
   user,
   fsdp_gather,
@@ -71,7 +73,7 @@ enum class Channel : uint8_t {
 constexpr int kChannels = 9;
 const char* name(Channel channel) noexcept;
 
-// What `count` and the buffers mean, W = size of the gang, elements of `dtype`:
+// What `count` and the buffers mean. W is the size of the gang; elements are of `dtype`.
 //
 // | op             | in                  | out                  | count       | counts (when not null)              |
 // |----------------|---------------------|----------------------|-------------|-------------------------------------|
@@ -86,31 +88,32 @@ const char* name(Channel channel) noexcept;
 // | all_to_all     | W * count           | W * count            | per peer    | 2 W: sent to each, then got from each |
 // | send / recv    | count / -           | - / count            | elements    | -                                   |
 //
-// In place is in == out for all_reduce, broadcast and reduce; in == out + rank * count for all_gather and gather; and
-// out == in + rank * count for reduce_scatter and scatter (with counts: the packed offsets). Other overlap is refused.
+// A call is in place if in == out (all_reduce, broadcast, reduce), in == out + rank * count (all_gather,
+// gather), or out == in + rank * count (reduce_scatter, scatter); with counts, the packed offsets take the
+// place of rank * count. Any other overlap is refused.
 //
-// Reductions are a left fold in rank order with an f32 accumulator (f64 for f64, i64 for integers' SUM, own type
-// wraps); MEAN divides the sum by W. `accumulate`: out += result (floating reductions: all_reduce, reduce_scatter,
-// reduce).
+// A reduction is a left fold in rank order with an f32 accumulator (f64 for f64; i64 for SUM of integers,
+// which wraps in its own type). MEAN divides the sum by W. `accumulate` means out += result; only floating
+// reductions with all_reduce, reduce_scatter and reduce take it.
 struct Collective {
   CollectiveOp op = CollectiveOp::barrier;
   const void* in = nullptr;
   void* out = nullptr;
   size_t count = 0;
-  const size_t* counts = nullptr;  // read before run() returns
+  const size_t* counts = nullptr;  // run() reads it before it returns
   DType dtype = DType::f32;
   Reduce reduce = Reduce::none;
-  int peer =
-      -1;  // root of broadcast, reduce, gather, scatter; the other end of send, recv; relative to the gang
+  // The root of broadcast, reduce, gather and scatter; the other rank of send and recv. A rank of the gang.
+  int peer = -1;
   bool accumulate = false;
-  // True: peers may go on reading `in` after the output is ready here, until Work::wait_input. False (the plain form):
-  // the output is ready only when no peer reads `in` any more.
+  // If true, peers may go on reading `in` after this rank's output is ready, until Work::wait_input(). If
+  // false, the output is ready only when no peer reads `in` any more.
   bool async_input = false;
 };
 
 inline bool is_pair(const Collective& c) { return facts(c.op).is_pair; }
 
-// Elements of `in` and `out` of this record for one rank of a gang of `size`.
+// How many elements `in` and `out` of this record have on one rank of a gang of `size`.
 size_t in_count(const Collective& c, int rank, int size);
 size_t out_count(const Collective& c, int rank, int size);
 

@@ -1,4 +1,6 @@
-// A file descriptor that is closed with its owner. Thread rule: values of one thread.
+// A file descriptor that is closed with its owner.
+//
+// Thread rule: values of one thread.
 #pragma once
 
 #include <unistd.h>

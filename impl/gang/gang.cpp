@@ -1,67 +1,10 @@
 #include "gang/gang.h"
 
-#include <xxhash.h>
-
-#include <cstring>
-#include <numeric>
-
-#include "base/facts.h"
 #include "base/fork.h"
 #include "gang/traced.h"
 
 namespace gangway {
 namespace {
-
-// One rank's part of an agreement.
-struct Vote {
-  int32_t code = 0;
-  int32_t unused = 0;
-  uint64_t arguments = 0;  // their hash, which must be equal
-};
-static_assert(sizeof(Vote) == 16);
-
-Collective gather_of_bytes(const void* in, void* out, size_t count) {
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = in;
-  c.out = out;
-  c.count = count;
-  c.dtype = DType::u8;
-  return c;
-}
-
-// An Error as bytes: numbers, then its four texts, each after its length.
-std::string pack(const Error& error) {
-  const int32_t numbers[4] = {static_cast<int32_t>(error.code()), error.rank, error.peer, error.system_error};
-  std::string bytes(reinterpret_cast<const char*>(numbers), sizeof numbers);
-  for (const std::string* words : {&error.gang, &error.op, &error.path, &error.message()}) {
-    const uint32_t length = static_cast<uint32_t>(words->size());
-    bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
-    bytes += *words;
-  }
-  return bytes;
-}
-
-Error unpack(const std::string& bytes) {
-  int32_t numbers[4];
-  std::memcpy(numbers, bytes.data(), sizeof numbers);
-  size_t at = sizeof numbers;
-  std::string words[4];
-  for (std::string& w : words) {
-    uint32_t length;
-    std::memcpy(&length, bytes.data() + at, sizeof length);
-    w = bytes.substr(at + sizeof length, length);
-    at += sizeof length + length;
-  }
-  Error error(static_cast<Code>(numbers[0]), std::move(words[3]));
-  error.gang = std::move(words[0]);
-  error.op = std::move(words[1]);
-  error.path = std::move(words[2]);
-  error.rank = numbers[1];
-  error.peer = numbers[2];
-  error.system_error = numbers[3];
-  return error;
-}
 
 const char* call_name(std::span<const Collective> records) {
   return records.size() == 1 ? name(records[0].op) : "run";
@@ -90,7 +33,7 @@ WorkPtr Gang::start(Engine& engine, Channel channel, std::span<const Collective>
   const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
   WorkPtr work = engine.run(channel, records, stream);
   if (trace) [[unlikely]]
-    return traced(std::move(work), rank_->works(), trace_name(records), trace_detail(*this, channel, records),
+    return traced(std::move(work), rank_->works(), trace_name(records), trace_detail(name_, channel, records),
                   start_ns);
   return work;
 }
@@ -114,7 +57,7 @@ std::optional<Message> Gang::probe(Channel channel, int peer) {
   });
 }
 
-void Gang::tell(Channel channel, const Collective& record) {
+void Gang::run_host(Channel channel, const Collective& record) {
   const std::span<const Collective> records(&record, 1);
   named(records, [&] {
     admit(Channel::control, records, nullptr);  // values of the host on any channel
@@ -122,7 +65,7 @@ void Gang::tell(Channel channel, const Collective& record) {
   });
 }
 
-WorkPtr Gang::tell_later(Channel channel, const Collective& record) {
+WorkPtr Gang::start_host(Channel channel, const Collective& record) {
   const std::span<const Collective> records(&record, 1);
   return named(records, [&] {
     admit(Channel::control, records, nullptr);
@@ -140,17 +83,17 @@ void Gang::block_on(Engine& engine, Channel channel, std::span<const Collective>
     if (rest != nullptr) rest->wait_input(Deadline::never());
     if (trace) [[unlikely]]
       rank_->tracer().add(TraceRow::collective, "collective", trace_name(records), start_ns, Tracer::now_ns(),
-                          trace_detail(*this, channel, records));
+                          trace_detail(name_, channel, records));
   } catch (Error& error) {
     if (error.code() == Code::caller) {
       place(error, records);
       abort(error);
     }
     throw;
-  } catch (const std::bad_alloc&) {  // a rank that is alone works on
+  } catch (const std::bad_alloc&) {  // a rank without peers works on
     if (size_ > 1) abort(Error(Code::out_of_memory, "no memory"));
     throw;
-  } catch (...) {  // the thread ends in the hook, and with it the caller's memory
+  } catch (...) {  // the thread ends inside the interrupt hook, and with it the caller's memory
     abort(Error(Code::aborted, text("rank ", rank(), " ended its thread in the call")));
     throw;
   }
@@ -161,7 +104,7 @@ void Gang::admit(Channel channel, std::span<const Collective> records, const Str
   try {
     check_records(channel, records, stream);
   } catch (const Error&) {
-    check_usable(call_name(records));  // a broken gang tells its first error, whatever the arguments are
+    check_usable(call_name(records));  // a broken gang reports its first error, whatever the arguments are
     throw;
   }
 }
@@ -194,124 +137,15 @@ void Gang::place(Error& error, std::span<const Collective> records) const {
   place(error, call_name(records), call_peer(records));
 }
 
-void Gang::barrier(Channel channel) { tell(channel, Collective{}); }
+void Gang::barrier(Channel channel) { run_host(channel, Collective{}); }
 
 void Gang::open(Channel channel) {
   if (engine_->facts().opens_for_pairs) run_now(channel, Collective{});
 }
 
-std::vector<std::string> Gang::all_gather_bytes(Channel channel, const std::string& mine) {
-  const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
-  const uint64_t own = mine.size();
-  std::vector<uint64_t> sizes(static_cast<size_t>(size()));
-  tell(channel, gather_of_bytes(&own, sizes.data(), sizeof own));
-  std::string packed;
-  const std::vector<size_t> counts = in_mid_call([&] {
-    packed.resize(std::accumulate(sizes.begin(), sizes.end(), size_t{0}));
-    return std::vector<size_t>(sizes.begin(), sizes.end());
-  });
-  if (!packed.empty()) {
-    Collective bytes = gather_of_bytes(mine.data(), packed.data(), mine.size());
-    bytes.counts = counts.data();
-    tell(channel, bytes);
-  }
-  std::vector<std::string> all;
-  size_t at = 0;
-  for (const size_t count : counts) {
-    all.push_back(packed.substr(at, count));
-    at += count;
-  }
-  return all;
-}
-
-std::string Gang::broadcast_bytes(Channel channel, const std::string& value, int root) {
-  const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
-  uint64_t bytes = value.size();
-  Collective c;
-  c.op = CollectiveOp::broadcast;
-  c.in = c.out = &bytes;
-  c.count = 1;
-  c.dtype = DType::u64;
-  c.peer = root;
-  tell(channel, c);
-  std::string result = in_mid_call([&] { return rank() == root ? value : std::string(bytes, '\0'); });
-  c.in = c.out = result.data();
-  c.count = bytes;
-  c.dtype = DType::u8;
-  if (bytes != 0) tell(channel, c);
-  return result;
-}
-
-double Gang::all_sum(Channel channel, double value) {
-  Collective c;
-  c.op = CollectiveOp::all_reduce;
-  c.in = c.out = &value;
-  c.count = 1;
-  c.dtype = DType::f64;
-  c.reduce = Reduce::sum;
-  tell(channel, c);
-  return value;
-}
-
-void Gang::agree(const std::optional<Error>& refusal, const std::string& arguments) {
-  in_mid_call([&] { vote(refusal, arguments); });
-}
-
-// A rank may end with its refusal: its peers would hear of a lost rank in place of the text.
-void Gang::throw_when_all_know(Error error) {
-  try {
-    barrier(Channel::control);
-  } catch (const Error& broken) {  // the gang says so in its next call
-    if (broken.code() == Code::caller) throw;
-  }
-  throw std::move(error);
-}
-
-void Gang::vote(const std::optional<Error>& refusal, const std::string& arguments) {
-  const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
-  Vote mine;
-  if (refusal) mine.code = static_cast<int32_t>(refusal->code());
-  mine.arguments = XXH3_64bits(arguments.data(), arguments.size());
-  std::vector<Vote> votes(static_cast<size_t>(size()));
-  run_now(Channel::control, gather_of_bytes(&mine, votes.data(), sizeof mine));
-
-  for (int r = 0; r < size(); ++r) {
-    if (votes[static_cast<size_t>(r)].code == 0) continue;
-    std::string bytes;
-    if (refusal) {  // of every rank that refused; the lowest one's is told
-      Error own = *refusal;
-      place(own, "", -1);
-      bytes = pack(own);
-    }
-    if (!has_peers()) throw unpack(bytes);  // every rank refused as this one did
-    throw_when_all_know(unpack(broadcast_bytes(Channel::control, bytes, r)));
-  }
-  for (int r = 1; r < size(); ++r) {
-    if (votes[static_cast<size_t>(r)].arguments == votes[0].arguments) continue;
-    const std::vector<std::string> all = all_gather_bytes(Channel::control, arguments);
-    Error error(Code::mismatch, difference(name_, all[0], all[static_cast<size_t>(r)], r));
-    place(error, "agree", r);
-    throw_when_all_know(std::move(error));
-  }
-}
-
 std::shared_ptr<Allocator> Gang::allocator() const {
   SharedMemory* const shared = shared_memory();
   return shared != nullptr ? shared->allocator() : device().allocator();
-}
-
-SharedRegion Gang::allocate_shared(size_t bytes) {
-  return collective("allocate_shared", [&] {
-    agree_on(
-        [&] {
-          if (shared_memory() == nullptr)
-            fail(Code::not_supported, "gang.allocate_shared: the ", size(), " ranks of gang \"", name_,
-                 "\" share no memory (engine \"", engine_name(), "\")");
-        },
-        text("a shared region of ", bytes, " bytes"));
-    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
-    return shared_memory()->allocate(bytes);
-  });
 }
 
 void Gang::shutdown(int64_t timeout_ms) {
@@ -325,7 +159,7 @@ void Gang::shutdown(int64_t timeout_ms) {
 
 void Gang::abort(const std::string& reason) {
   check_fork();
-  Error error(Code::aborted, reason);  // the engine says whose it is
+  Error error(Code::aborted, reason);  // the engine adds which rank aborted
   place(error, "abort", -1);
   abort(error);
 }

@@ -1,11 +1,13 @@
-// The gang layer. Belongs here: records of collectives, gangs, works, engines, and how ranks find each other (stores,
-// secrets, launchers). Does not: named axes (mesh), what is moved and why (parallel).
+// The gang layer. Belongs here: records of collectives, gangs, works, engines, and how ranks find each other
+// (stores, secrets, launchers). Does not belong here: named axes (mesh), and what is moved for which purpose
+// (parallel).
 //
-// A gang: ranks that act together. Members + engine. Every check of a collective is made here, once, before
-// anything moves; engines trust it.
+// A gang is a group of ranks that act together, with the engine that moves their bytes. It checks every
+// collective once, before anything moves; engines trust it.
 //
-// Thread rule: collectives on one gang from several threads run one by one in the order they come (a lock per
-// channel, held for the call). abort() from any thread. Destruction never blocks and is never collective.
+// Thread rule: collectives on one gang from several threads run one after another in the order in which they
+// come; each call holds the lock of its channel. abort() from any thread. Destruction never blocks and is
+// never collective.
 #pragma once
 
 #include <array>
@@ -19,53 +21,58 @@
 #include <utility>
 #include <vector>
 
-#include "base/refusal.h"
 #include "gang/engine.h"
+#include "gang/engine_options.h"
 #include "gang/rank.h"
-#include "gang/registry.h"
+#include "gang/rendezvous/store.h"
 
 namespace gangway {
 
 struct GangOptions {
   std::string device = "cpu";
   std::string engine = "auto";
-  int64_t timeout_ms = 0;  // 0: Config::timeout_ms
+  int64_t timeout_ms = 0;  // 0: as Config::timeout_ms says
   int64_t liveness_ms = 0;
   bool high_priority = false;
-  int expected_size = 0;  // 0: Config's
-  int threads = 0;        // of the rank's pool; 0: Config's, else cores / local ranks
+  int expected_size = 0;  // 0: as Config says
+  // Threads of the rank's pool. 0: as Config says, else the cores divided by the local ranks.
+  int threads = 0;
   uint64_t arena_bytes = 0;
   uint64_t memory_limit = 0;
-  // Explicit place instead of the environment's: rank >= 0 with size and a store or an id.
+  // An explicit place instead of the environment's: rank >= 0 with a size, and a store or an id.
   int rank = -1;
   int size = 0;
   std::shared_ptr<Store> store;
-  std::string id;  // of kIdBytes, see gang/startup.h
+  std::string id;  // of kIdBytes, see gang/rendezvous/startup.h
   std::string name = "gang";
 };
+
+class Agreement;
 
 class Gang : public std::enable_shared_from_this<Gang> {
  public:
   // --- making gangs ---
-  // Collective. The environment decides, unless the options do. Nothing set: one rank, self engine.
+  // Collective. The options decide, else the environment does. If neither says anything: one rank with the
+  // self engine.
   static std::shared_ptr<Gang> create(const GangOptions& options);
-  // Local: `count` root gangs, one for each thread. Engine "threads".
+  // Local: makes `count` root gangs, one for each thread, with the engine "threads".
   static std::vector<std::shared_ptr<Gang>> create_threads(int count, const GangOptions& options);
-  // Local: a root gang over an engine that was made elsewhere.
+  // Local: makes a root gang over an engine that was made elsewhere.
   static std::shared_ptr<Gang> over(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
                                     const GangOptions& options);
-  // size < 1, rank outside, meta device are INVALID_ARGUMENT, in that order (meta only when `refuse_meta`).
+  // Local. INVALID_ARGUMENT, checked in this order: size < 1, a rank outside of the gang, a meta device (only
+  // if `refuse_meta`).
   static std::shared_ptr<Gang> create_fake(int rank, int size, const GangOptions& options, bool record,
                                            bool refuse_meta = true);
 
-  // Collective over this gang; refusals are agreed. Duplicates, then elements outside [0, size), an empty
-  // list: INVALID_ARGUMENT. Null for a rank that is not in the list.
+  // Collective over this gang; all ranks agree on a refusal. INVALID_ARGUMENT: duplicates, ranks outside of
+  // [0, size), an empty list. Null on a rank that is not in the list.
   std::shared_ptr<Gang> create_gang(std::span<const int> ranks, const std::string& name = "");
-  // Collective. color < 0: null. Order by key, then rank.
+  // Collective. color < 0 gives null. A new gang orders its ranks by key, then by rank.
   std::shared_ptr<Gang> split(int color, int key, const std::string& name = "");
-  // Collective: the same members, private traffic.
+  // Collective: makes a gang of the same members with separate traffic.
   std::shared_ptr<Gang> duplicate(const std::string& name = "");
-  // Local: a gang of this rank alone (self engine; a fake gang stays fake).
+  // Local: makes a gang of this rank alone, with the self engine; a fake gang stays fake.
   std::shared_ptr<Gang> alone(const std::string& name = "");
 
   // --- facts ---
@@ -73,58 +80,43 @@ class Gang : public std::enable_shared_from_this<Gang> {
   int size() const { return size_; }
   const std::string& name() const { return name_; }
   const char* engine_name() const { return engine_->name(); }
-  // False: no other rank holds data of its own (a gang of one, a fake gang).
+  // False if no other rank holds data of its own: a gang of one, or a fake gang.
   bool has_peers() const { return engine_->facts().has_peers; }
   Device& device() const { return rank_->device(); }
   const std::shared_ptr<Rank>& owner() const { return rank_; }
-  // members()[i] is the rank in the root gang of rank i.
+  // members()[i] is rank i's rank in the root gang.
   const std::vector<int>& members() const { return members_; }
-  bool is_root() const { return is_root_; }  // no part of another gang; what shrink left of a root is one
+  bool is_root() const { return is_root_; }  // true also for the gang that shrink made of a root
   Engine& engine() const { return *engine_; }
   bool is_shut_down() const { return shut_down_; }
 
   // --- collectives ---
-  // The one entry: checks every record, then one launch. `stream` null: the rank's own. Channel::control moves values
-  // of the host over the control engine (Engine::control), whatever the stream; the other channels move the device's.
+  // Checks every record, then starts them as one launch; all collectives go through here. A null `stream`
+  // means the rank's own. Channel::control moves values of the host over the control engine
+  // (Engine::control), whatever the stream is; the other channels move the memory of the device.
   WorkPtr run(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
   WorkPtr run(Channel channel, const Collective& record, Stream* stream = nullptr) {
     return run(channel, std::span<const Collective>(&record, 1), stream);
   }
-  // The next message from `peer` that no receive has asked for. Local, never waits.
+  // The next message from `peer` that no receive has asked for. Local; never waits.
   std::optional<Message> probe(Channel channel, int peer);
-  // run, then wait for both ends. An interrupt breaks the gang: the caller's memory is its own again when the
-  // call returns, so nothing may go on with it.
+  // Calls run() and waits for both ends. An interrupt breaks the gang: the caller owns its memory again when
+  // the call returns, so nothing may go on using it.
   void run_now(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
   void run_now(Channel channel, const Collective& record, Stream* stream = nullptr) {
     run_now(channel, std::span<const Collective>(&record, 1), stream);
   }
 
-  // One value of the host on any channel, over the control engine, whatever the device is.
-  void tell(Channel channel, const Collective& record);
-  WorkPtr tell_later(Channel channel, const Collective& record);
-
   void barrier(Channel channel = Channel::control);
-  // Collective, beside other channels' calls. An engine of devices makes the communicator of a channel in the channel's
-  // first call, which waits for all ranks: open a channel on which only some of them will send and receive.
+  // Collective; calls on other channels may run beside it. A device engine makes a channel's communicator in
+  // the channel's first call, which waits for all ranks. So open a channel first if only some ranks will send
+  // and receive on it.
   void open(Channel channel);
-  // Of here to agree: over the control engine on every channel.
-  // Every rank's bytes, in rank order; sizes may differ.
-  std::vector<std::string> all_gather_bytes(Channel channel, const std::string& mine);
-  // `value` of `root` on every rank; the size travels with it.
-  std::string broadcast_bytes(Channel channel, const std::string& value, int root);
-  double all_sum(Channel channel, double value);
-  // Ends a check phase: every rank passes its own refusal or nothing; all throw the first refusal (lowest
-  // rank), with that rank's text, and the gang works on. Control channel. `arguments`, as text, must be
-  // equal on all ranks: MISMATCH on all with both texts, if no rank refused; the gang works on then too.
-  void agree(const std::optional<Error>& refusal, const std::string& arguments = "");
-  // Runs `check` (local, throws an Error to refuse), then agrees.
-  template <typename Check>
-  void agree_on(Check&& check, const std::string& arguments = "") {
-    agree(refusal_of(check), arguments);
-  }
+  // What the ranks tell each other beside their data (gang/agreement.h).
+  Agreement agreement();
 
-  // A collective call, or a step between two of them. Peers wait for this rank: want of memory breaks the
-  // gang.
+  // Runs a collective call, or a step between two of them, for which peers wait. A lack of memory in it
+  // breaks the gang.
   template <typename Step>
   auto in_mid_call(Step&& step) {
     try {
@@ -136,9 +128,9 @@ class Gang : public std::enable_shared_from_this<Gang> {
   }
 
   // --- memory ---
-  // Memory that peers reach directly where the ranks share some, else the device's own.
+  // Memory that peers reach directly if the ranks share any, else the device's own.
   std::shared_ptr<Allocator> allocator() const;
-  // Null: the ranks share no memory, because they are not all on one host or the engine has none.
+  // Null if the ranks share no memory, because they are not all on one host or because the engine has none.
   SharedMemory* shared_memory() const { return engine_->shared_memory(); }
   SharedRegion allocate_shared(size_t bytes);  // collective; NOT_SUPPORTED without shared memory
 
@@ -147,32 +139,35 @@ class Gang : public std::enable_shared_from_this<Gang> {
   void abort(const std::string& reason);  // local, any thread
   void abort(const Error& error) noexcept;
   std::optional<Error> error() const;  // why the gang is broken
-  // Of a broken gang: those of `survivors` that live, in this order; a rank that is lost before all have come is passed
-  // over.
+  // Makes a gang of those of `survivors` that live, in this order, from a broken gang. It leaves out a rank
+  // that is lost before all have come.
   std::shared_ptr<Gang> shrink(std::span<const int> survivors);
 
   Traffic traffic() const { return engine_->traffic(); }
   std::vector<FlightEntry> flight_record() const { return engine_->flight_record(); }
 
  private:
+  friend class Agreement;
   Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const EngineOptions& options,
        std::vector<int> members, bool is_root);
   static std::shared_ptr<Gang> make(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
                                     const EngineOptions& options, std::vector<int> members,
                                     bool is_root = true);
-  // Every member of `ranks` in that order; the list is checked and equal on all ranks.
+  // Makes a gang of `ranks` in that order. The list has been checked and is equal on all ranks.
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
-  void vote(const std::optional<Error>& refusal, const std::string& arguments);
+  // One collective over values of the host, over the control engine on any channel.
+  void run_host(Channel channel, const Collective& record);
+  WorkPtr start_host(Channel channel, const Collective& record);
   WorkPtr start(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
   void block_on(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
-  [[noreturn]] void throw_when_all_know(Error error);
   void check(Channel channel, const Collective& record) const;
   void check_usable(const char* call) const;
   void check_records(Channel channel, std::span<const Collective> records, const Stream* stream) const;
   // All checks before a launch.
   void admit(Channel channel, std::span<const Collective> records, const Stream* stream) const;
-  // Runs `call`; an Error of it that has no place yet gets this gang's name, rank and the call's name.
+  // Runs `call`. If its Error has no place yet, the error gets this gang's name, the rank and the call's
+  // name.
   template <typename Call>
   decltype(auto) named(const char* op, Call&& call) const {
     try {
@@ -193,7 +188,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   }
   void place(Error& error, const char* op, int peer) const;
   void place(Error& error, std::span<const Collective> records) const;
-  // A set-up call of all ranks.
+  // Runs a set-up call of all ranks.
   template <typename Call>
   auto collective(const char* name, Call&& call) {
     return named(name, [&] {
@@ -205,12 +200,12 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::shared_ptr<Rank> rank_;
   std::shared_ptr<Engine> engine_;
   Engine& control_;
-  const int own_, size_;   // the engine's, at hand for the checks of every call
-  EngineOptions options_;  // what children inherit
+  const int own_, size_;   // as the engine says; every call checks against them
+  EngineOptions options_;  // what child gangs inherit
   std::vector<int> members_;
   std::string name_;
   const bool is_root_;
-  // Recursive: a call of several collectives (sizes, then bytes) holds it over all of them.
+  // Recursive, because a call of several collectives (sizes, then bytes) holds the lock over all of them.
   std::array<std::recursive_mutex, kChannels> channel_mutex_;
   std::atomic<bool> shut_down_ = false;
   std::atomic<uint64_t> children_ = 0;

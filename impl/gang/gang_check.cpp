@@ -52,10 +52,12 @@ void check_peer(const Collective& c, int size) {
     refuse(c, pair ? "peer rank " : "source rank ", c.peer, " is outside [0, ", size, ")");
 }
 
-// Sums of counts and bytes must fit ptrdiff_t.
+// Refuses sums of counts and bytes that do not fit ptrdiff_t.
 void check_counts(const Collective& c, int rank, int size) {
-  constexpr size_t kSurelyFits = size_t{1}
-                                 << 27;  // times 2^31 ranks and 16 bytes; no division in a small call
+  constexpr size_t kSurelyFits =
+      size_t{1}  // Times 2^31 ranks and 16 bytes this still fits, and a small call needs no
+      // division.
+      << 27;
   if (c.counts == nullptr && c.count < kSurelyFits) return;
   const size_t limit =
       static_cast<size_t>(PTRDIFF_MAX) / (item_bytes(c.dtype) == 0 ? 1 : item_bytes(c.dtype));
@@ -131,7 +133,7 @@ void check_buffers(const Collective& c, int rank, int size, Device& device) {
          " bytes from the input and overlaps it in another way than the in-place form");
 }
 
-// A caller's memory; what the library itself hands over is right.
+// Checks a caller's memory. What the library itself passes is right.
 void check_reach(const Collective& c, int rank, int size, const Device& device) {
   const auto look = [&](const char* what, const void* data, size_t elements) {
     if (elements != 0 && data != nullptr && !device.reaches(data))

@@ -1,4 +1,5 @@
-// Making gangs: roots from the environment, from threads, fake ones; and gangs of a gang's ranks.
+// Making gangs: root gangs from the environment, from threads, and fake ones; then gangs and shared regions
+// of a gang's ranks.
 #include "gang/gang.h"
 
 #include <sched.h>
@@ -9,8 +10,11 @@
 
 #include "base/config.h"
 #include "base/fork.h"
-#include "gang/startup.h"
-#include "gang/traced.h"
+#include "gang/agreement.h"
+#include "gang/begin_trace.h"
+#include "gang/local/fake.h"
+#include "gang/registry.h"
+#include "gang/rendezvous/startup.h"
 
 namespace gangway {
 namespace {
@@ -22,7 +26,7 @@ int cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-// Of ranks on one host each has a GPU of its own: "cuda" is the one with the rank's number there.
+// Each rank of a host has a GPU of its own: "cuda" means the GPU with the rank's number on the host.
 std::shared_ptr<Rank> make_rank(const GangOptions& options, int local_rank, int local_size) {
   DeviceOptions device;
   device.index = local_rank;
@@ -52,7 +56,7 @@ void check_time(const char* field, int64_t ms) {
     fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", above ", kLongestMs);
 }
 
-constexpr int64_t kLeastLivenessMs = 50;  // shorter ones take a busy core for a death
+constexpr int64_t kLeastLivenessMs = 50;  // a shorter limit would take a busy core for a dead rank
 
 void check_liveness(const char* field, int64_t ms) {
   check_time(field, ms);
@@ -75,14 +79,14 @@ void check_place(int rank, int size) {
     fail(Code::invalid_argument, "gang.create: rank ", rank, " is outside [0, ", size, ")");
 }
 
-// Explicit options first, then the environment.
-Environment find_place(const GangOptions& options) {
+// The explicit options, else the environment.
+Environment find_place(const GangOptions& options, const EngineRow& engine) {
   Environment e;
   if (options.rank < 0 && options.size == 0) {
     e = read_environment();
   } else {
     check_place(options.rank, options.size);
-    const bool meets_otherwise = options.engine == "fake" || options.engine == "mpi";
+    const bool meets_otherwise = engine.simulates_peers || engine.launcher != nullptr;
     if (options.size > 1 && !options.store && options.id.empty() && !meets_otherwise)
       fail(Code::invalid_argument, "gang.create: rank ", options.rank, " of ", options.size,
            " was given without a store to meet at");
@@ -97,7 +101,8 @@ Environment find_place(const GangOptions& options) {
   return e;
 }
 
-// How many roots this process made from one job's environment before; part of the store's keys.
+// How many root gangs this process has made from one job's environment before. The number is part of the
+// store's keys.
 int next_generation(const Environment& e) {
   static std::mutex mutex;
   static std::map<std::string, int> made;
@@ -123,7 +128,7 @@ std::string list(std::span<const int> ranks) {
   return s + "]";
 }
 
-// Duplicates, then the first element outside, then an empty list.
+// Refuses, in this order: duplicates, the first rank outside of the gang, an empty list.
 void check_list(const char* call, std::span<const int> ranks, int size) {
   for (size_t i = 0; i < ranks.size(); ++i)
     for (size_t k = 0; k < i; ++k)
@@ -159,25 +164,26 @@ std::shared_ptr<Gang> Gang::make(std::shared_ptr<Rank> rank, std::shared_ptr<Eng
 std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   check_fork();
   check_options(options);
-  const Environment place = find_place(options);
-  if (options.engine == "fake") return create_fake(place.rank, place.size, options, /*record=*/false);
-  check_engine(options.engine, place.size);
+  const EngineRow& row = engine_row(options.engine);
+  const Environment place = find_place(options, row);
+  if (row.simulates_peers) return create_fake(place.rank, place.size, options, /*record=*/false);
+  check_engine(row, options.engine, place.size);
   refuse_meta(options, place.size, "create");
   if (place.size > 1 && options.liveness_ms == 0) check_liveness("GANGWAY_LIVENESS_MS", config().liveness_ms);
   const EngineOptions engine = engine_options(options, place.rank, place.size);
   std::shared_ptr<Rank> rank = make_rank(options, place.local_rank, place.local_size);
   std::shared_ptr<Store> store;
-  if (needs_store(options.engine, place.size)) {  // last: the others wait for a rank that connects
+  if (needs_store(row, place.size)) {  // last, because the others wait for a rank that has connected
     const Deadline deadline = Deadline::after_ms(engine.timeout_ms);
     store = options.store        ? options.store
             : options.id.empty() ? connect(place, next_generation(place), deadline)
                                  : connect_by_id(options.id, place.rank, place.size, deadline);
   }
-  std::shared_ptr<Engine> made = make_engine(options.engine, rank, engine, store);
+  std::shared_ptr<Engine> made = make_engine(row, rank, engine, store);
   std::shared_ptr<Gang> gang = make(std::move(rank), std::move(made), engine, all_ranks(place.size));
   const std::string& folder = config().trace_folder;
   const bool is_private =
-      place.size == 1 && !folder.empty() && read_environment().size > 1;  // no rank of the job
+      place.size == 1 && !folder.empty() && read_environment().size > 1;  // it is no rank of the job
   if (!folder.empty() && !is_private) begin_trace(*gang, folder);
   return gang;
 }
@@ -193,7 +199,7 @@ std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOpt
   check_fork();
   check_options(options);
   if (count < 1) fail(Code::invalid_argument, "gang.create_threads: count is ", count, ", below 1");
-  if (options.engine != "auto" && options.engine != "threads")
+  if (!engine_row(options.engine).holds_threads)
     fail(Code::invalid_argument, "gang.create_threads: engine \"", options.engine,
          "\" does not hold ranks that are threads (auto, threads)");
   refuse_meta(options, count, "create_threads");
@@ -201,7 +207,7 @@ std::vector<std::shared_ptr<Gang>> Gang::create_threads(int count, const GangOpt
   for (int i = 0; i < count; ++i) ranks.push_back(make_rank(options, i, count));
   const std::vector<std::shared_ptr<Engine>> engines =
       make_thread_engines(ranks, engine_options(options, 0, count));
-  const auto run = static_cast<uint64_t>(Tracer::now_ns());  // of their traces
+  const auto run = static_cast<uint64_t>(Tracer::now_ns());  // identifies the traces of these ranks
   std::vector<std::shared_ptr<Gang>> gangs;
   for (int i = 0; i < count; ++i) {
     const size_t at = static_cast<size_t>(i);
@@ -239,8 +245,8 @@ std::shared_ptr<Gang> Gang::alone(const std::string& name) {
     options.rank = 0;
     options.size = 1;
     options.label = child_name(name);
-    std::shared_ptr<Engine> engine = has_peers() ? make_engine("self", rank_, options, nullptr)
-                                                 : engine_->create(std::span<const int>(&own, 1));
+    std::shared_ptr<Engine> engine =
+        has_peers() ? make_engine_of_one(rank_, options) : engine_->create(std::span<const int>(&own, 1));
     return make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]}, /*is_root=*/false);
   });
 }
@@ -248,7 +254,7 @@ std::shared_ptr<Gang> Gang::alone(const std::string& name) {
 std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::string& name) {
   if (ranks.size() == 1) {
     if (ranks[0] == rank()) return alone(name);
-    child_name(name);  // numbers stay the same on all ranks
+    child_name(name);  // keeps the numbers equal on all ranks
     return nullptr;
   }
   EngineOptions options = options_;
@@ -268,14 +274,14 @@ std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::st
 
 std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::string& name) {
   return collective("create_gang", [&] {
-    agree_on([&] { check_list("create_gang", ranks, size()); }, text("a gang of ", list(ranks)));
+    agreement().agree_on([&] { check_list("create_gang", ranks, size()); }, text("a gang of ", list(ranks)));
     return make_child(ranks, name);
   });
 }
 
 std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
   return collective("split", [&] {
-    agree({}, "a split");  // what a rank refuses before it comes here it says so
+    agreement().agree({}, "a split");  // so that all ranks learn of a rank that refuses before it comes here
     const int mine[2] = {color, key};
     std::vector<int> all(2 * static_cast<size_t>(size()));
     Collective c;
@@ -302,8 +308,22 @@ std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
 
 std::shared_ptr<Gang> Gang::duplicate(const std::string& name) {
   return collective("duplicate", [&] {
-    agree({}, "a duplicate");  // likewise
+    agreement().agree({}, "a duplicate");  // as in split
     return make_child(all_ranks(size()), name);
+  });
+}
+
+SharedRegion Gang::allocate_shared(size_t bytes) {
+  return collective("allocate_shared", [&] {
+    agreement().agree_on(
+        [&] {
+          if (shared_memory() == nullptr)
+            fail(Code::not_supported, "gang.allocate_shared: the ", size(), " ranks of gang \"", name_,
+                 "\" share no memory (engine \"", engine_name(), "\")");
+        },
+        text("a shared region of ", bytes, " bytes"));
+    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
+    return shared_memory()->allocate(bytes);
   });
 }
 
@@ -322,7 +342,7 @@ std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
     options.rank = engine->rank();
     options.size = engine->size();
     options.label = child_name("");
-    if (options.size == 1 && engine->facts().has_peers) engine = make_engine("self", rank_, options, nullptr);
+    if (options.size == 1 && engine->facts().has_peers) engine = make_engine_of_one(rank_, options);
     std::vector<int> members;
     for (const int r : left) members.push_back(members_[static_cast<size_t>(r)]);
     return make(rank_, std::move(engine), options, std::move(members), is_root_);

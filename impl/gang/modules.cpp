@@ -13,12 +13,12 @@ namespace {
 
 struct KnownMpi {
   const char* file;
-  std::array<const char*, 2> variables;  // what its launcher sets
+  std::array<const char*, 2> variables;  // the variables that its launcher sets
 };
 constexpr KnownMpi kMpis[] = {{"libgangway_openmpi.so", {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"}},
                               {"libgangway_mpich.so", {"PMI_SIZE", "MPI_LOCALNRANKS"}}};
 
-// One of this build, open as long as the object lives.
+// A module of this build. It is open as long as the object lives.
 class Opened {
  public:
   explicit Opened(const char* file) : library_("engine \"mpi\"", file, "gangway_mpi_module") {}

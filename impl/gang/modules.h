@@ -1,4 +1,5 @@
-// Modules that the core loads when it needs them, so that it needs none of what they link.
+// Modules that the core loads when it needs them, so that it does not depend on the libraries that they link.
+//
 // Thread rule: any thread. A module stays loaded.
 #pragma once
 
@@ -8,11 +9,12 @@
 
 namespace gangway {
 
-// The module of the MPI whose launcher started this process (else Open MPI's, then MPICH's), with MPI started.
-// NOT_SUPPORTED with what is missing; INVALID_STATE for a module of another build, with both ids.
+// The module of the MPI whose launcher started this process (else Open MPI's, then MPICH's), with MPI
+// started. NOT_SUPPORTED, which says what is missing; INVALID_STATE, with both build ids, for a module of
+// another build.
 const MpiModule& mpi_module();
 
-// One line on each module that this version knows: its file, or why it cannot be loaded. Starts nothing.
+// One line for each module that this version knows: its file, or why it cannot be loaded. Starts nothing.
 std::string describe_modules();
 
 }  // namespace gangway

@@ -23,7 +23,7 @@ Rank::~Rank() {
   works_->end();
   try {
     tracer().end();
-  } catch (...) {  // no caller is left
+  } catch (...) {  // no caller is left to tell
   }
 }
 
@@ -39,7 +39,7 @@ class Works::Kept final : public Progressive {
   bool progress() override { return work_->poll() && work_->poll_input(); }
 
  private:
-  Works& works_;  // what holds this
+  Works& works_;  // the list that holds this object
   const std::shared_ptr<Work> work_;
   const std::shared_ptr<void> object_;
 };
@@ -48,11 +48,11 @@ void Works::keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexc
   try {
     if (work->poll() && work->poll_input()) return;
     add(std::make_shared<Kept>(*this, work, object));
-  } catch (...) {  // no memory for the list: `object` lives as long as this wait
+  } catch (...) {  // without memory for the list, this wait keeps `object` alive
     const InterruptShield shield;
     try {
       work->wait_input(Deadline::never());
-    } catch (...) {  // broken: nothing reads on
+    } catch (...) {  // the gang is broken, and nothing reads on
     }
   }
 }
@@ -74,7 +74,7 @@ void Works::progress() {
     ~Turn() { driven.store(false, std::memory_order_release); }
   } const turn{driven_};
   for (size_t i = 0;;) {
-    std::shared_ptr<Progressive> work;  // let go of without the mutex
+    std::shared_ptr<Progressive> work;  // released without the mutex
     {
       const std::lock_guard lock(mutex_);
       if (i >= works_.size()) return;
@@ -84,14 +84,14 @@ void Works::progress() {
       ++i;
       continue;
     }
-    // Others append, and take away what is over.
+    // Other threads append to the list, and remove works that have ended.
     const std::lock_guard lock(mutex_);
     if (i < works_.size() && works_[i] == work) works_.erase(works_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
 void Works::remove(const Progressive* work) noexcept {
-  std::shared_ptr<Progressive> over;  // let go of without the mutex
+  std::shared_ptr<Progressive> over;  // released without the mutex
   const std::lock_guard lock(mutex_);
   for (auto& listed : works_) {
     if (listed.get() != work) continue;

@@ -1,6 +1,7 @@
-// Everything that one rank owns outside its gangs: the device with its pool and streams, and the list of
-// works that a blocking wait drives. One per root gang; its gangs and their engines hold it. Ranks may be
-// threads, so nothing of this is a global.
+// Everything that one rank owns outside of its gangs: the device with its pool and streams, and the list of
+// works that a blocking wait drives. There is one for each root gang; its gangs and their engines hold it.
+// Ranks may be threads of one process, so none of this is global.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -19,34 +20,37 @@ namespace gangway {
 class Progressive {
  public:
   virtual ~Progressive() = default;
-  virtual bool progress() = 0;    // true: finished, drop it from the list. Never blocks.
-  virtual void end() noexcept {}  // it is not driven any more
+  // Never blocks. True: it has finished and leaves the list.
+  virtual bool progress() = 0;
+  virtual void end() noexcept {}  // nobody will drive it any more
 };
 
 class Work;
 
-// A rank's outstanding works. What is on the list may hold the list, never the rank: its end ends them all.
+// A rank's outstanding works. A work may hold the list, but never the rank: the end of the rank ends all
+// works.
 class Works {
  public:
   void add(std::shared_ptr<Progressive> work);
-  // Drives every outstanding work once, in the order they were added. A second thread that finds it busy returns.
+  // Drives every outstanding work once, in the order in which they were added. If another thread is doing so,
+  // it returns at once.
   void progress();
-  // Lets go of a work that has ended before it was driven again.
+  // Removes a work that has ended before anybody drove it again.
   void remove(const Progressive* work) noexcept;
-  // Holds `object` until `work` is over at both ends, so that its owner may go without waiting for peers that still read
-  // or write it. Without memory for the list it waits.
+  // Holds `object` until `work` has ended at both ends, so that its owner need not wait for peers that still
+  // read or write it. Without memory for the list it waits instead.
   void keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexcept;
-  // Lets go of what was kept long enough; quick when nothing is.
+  // Releases what has been kept long enough. Fast if nothing is kept.
   void settle() {
     if (kept_.load(std::memory_order_relaxed) != 0) progress();
   }
-  // Ends all, then lets go of them: the memory of one may be in use by another.
+  // Ends all works first and releases them afterwards, because one may use the memory of another.
   void end() noexcept;
 
   size_t size() const;
 
-  // Time that calls of this rank spent blocked in gangs. Engines add each blocking wait; a step reports the difference.
-  // The wait ends now.
+  // The time that calls of this rank have spent blocked in gangs. Engines add each blocking wait, at its end;
+  // a training step reports the difference.
   void add_wait(int64_t ns) noexcept {
     waited_ns_.fetch_add(ns, std::memory_order_relaxed);
     if (!tracer_.on()) [[likely]]
@@ -63,9 +67,9 @@ class Works {
   Tracer tracer_;
   std::atomic<int64_t> waited_ns_ = 0;
   std::atomic<int> kept_ = 0;
-  // No lock: what a work lets go of may be the caller's, which may release gangs.
+  // A flag instead of a lock, because a released work may belong to the caller and release gangs in turn.
   std::atomic<bool> driven_ = false;
-  mutable std::mutex mutex_;  // the list
+  mutable std::mutex mutex_;  // guards the list
   std::vector<std::shared_ptr<Progressive>> works_;
 };
 
@@ -78,7 +82,7 @@ class Rank {
 
   Device& device() { return *device_; }
   const std::shared_ptr<Device>& device_ptr() const { return device_; }
-  // Of calls whose values the host holds: nothing on the device comes before them.
+  // For calls whose values the host holds, so that nothing on the device comes before them.
   Stream& host_stream() { return host_->stream(); }
   const std::shared_ptr<Works>& works() const { return works_; }
   int64_t waited_ns() const noexcept { return works_->waited_ns(); }

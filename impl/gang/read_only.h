@@ -1,6 +1,7 @@
-// Address ranges of this process that must not be written: mappings through which ranks show each other memory.
-// A call that is told to write there is refused, as the write would be the end of the process. Thread rule:
-// any thread.
+// Address ranges of this process that must not be written: the mappings through which ranks show each other
+// their memory. A call that would write there is refused, because the write would kill the process.
+//
+// Thread rule: any thread.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,7 @@
 
 namespace gangway {
 
-// While it lives, the range is known. It ends before the memory is unmapped.
+// The range is registered as long as this object lives. It must end before the memory is unmapped.
 class ReadOnlyRange {
  public:
   ReadOnlyRange(const void* begin, size_t bytes);
@@ -22,13 +23,13 @@ class ReadOnlyRange {
   static bool any_meets(uintptr_t begin, uintptr_t end) noexcept;
   static void find_span() noexcept;
 
-  // From the first range to the last: most memory lies outside, and then nothing is locked.
+  // All ranges lie between these two. Most memory lies outside, and then no lock is taken.
   static std::atomic<uintptr_t> lowest_, highest_;
   uintptr_t begin_, end_;
   ReadOnlyRange* next_ = nullptr;
 };
 
-// Is any of these bytes in such a range?
+// Returns whether any of these bytes lies in such a range.
 inline bool is_read_only(const void* begin, size_t bytes) noexcept {
   const auto first = reinterpret_cast<uintptr_t>(begin), last = first + bytes;
   return last > ReadOnlyRange::lowest_.load(std::memory_order_relaxed) &&

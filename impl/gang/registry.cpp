@@ -5,16 +5,45 @@
 #include <utility>
 
 #include "device/cuda_module.h"
-#include "gang/dual_engine.h"
 #include "gang/host/host.h"
-#include "gang/local_engine.h"
-#include "gang/lowering.h"
+#include "gang/local/local_engine.h"
 #include "gang/modules.h"
+#include "gang/planes/dual_engine.h"
+#include "gang/planes/lowering.h"
 
 namespace gangway {
 namespace {
 
-// Those that were registered.
+void check_place_in_mpi(const EngineOptions& options) {
+  const MpiModule& mpi = mpi_module();
+  if (mpi.size() != options.size || mpi.rank() != options.rank)
+    fail(Code::invalid_argument, "engine \"mpi\": this is rank ", options.rank, " of ", options.size,
+         ", but MPI says rank ", mpi.rank(), " of ", mpi.size());
+}
+
+constexpr EngineRow::Launcher kMpi{
+    .shares_host = [] { return mpi_module().on_one_host(); },
+    .check_place = check_place_in_mpi,
+    .make_data = [](const EngineOptions& options) { return mpi_module().make_data(options); },
+};
+
+constexpr EngineRow kRows[] = {
+    {.name = "auto", .holds_threads = true},
+    {.name = "self", .holds_one_rank_only = true},
+    {.name = "host"},
+    {.name = "mpi", .launcher = &kMpi},
+    {.name = "fake", .simulates_peers = true},
+    {.name = "threads",
+     .refusal =
+         "holds ranks that are threads of one process: make all of them with one call of create_threads",
+     .holds_threads = true},
+    {.name = "nccl",
+     .refusal = "is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")",
+     .refusal_code = Code::not_supported},
+};
+constexpr EngineRow kUnknown{.name = "", .refusal = "is unknown (auto, self, fake, host, mpi, threads)"};
+
+// The makers that modules registered.
 struct Registered {
   std::mutex mutex;
   std::map<DeviceKind, DataEngines> makers;
@@ -25,7 +54,15 @@ struct Registered {
   }
 };
 
-// Engines of host memory, of all ranks or of this one.
+DataEngines registered_maker(DeviceKind kind) {
+  Registered& registered = Registered::get();
+  const std::lock_guard lock(registered.mutex);
+  const auto found = registered.makers.find(kind);
+  return found == registered.makers.end() ? nullptr : found->second;
+}
+
+// Puts each data engine beside the control engine of its rank. Without data engines the control engines move
+// the data.
 std::vector<std::shared_ptr<Engine>> with_data_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                        std::vector<std::shared_ptr<Engine>> control,
                                                        const std::vector<std::shared_ptr<Engine>>& data,
@@ -38,22 +75,34 @@ std::vector<std::shared_ptr<Engine>> with_data_engines(const std::vector<std::sh
   return control;
 }
 
-// What moves the memory of the ranks' device; nothing where the control engines do.
-std::vector<std::shared_ptr<Engine>> data_engines(const std::string& engine,
+// The engines that move the memory of the ranks' device; none where the control engines do. `launcher` may be
+// null.
+std::vector<std::shared_ptr<Engine>> data_engines(const EngineRow::Launcher* launcher,
                                                   const std::vector<std::shared_ptr<Rank>>& ranks,
                                                   std::span<const std::shared_ptr<Engine>> control,
                                                   const EngineOptions& options) {
-  Registered& registered = Registered::get();
-  std::unique_lock lock(registered.mutex);
-  const auto found = registered.makers.find(ranks[0]->device().kind());
-  const DataEngines make = found == registered.makers.end() ? nullptr : found->second;
-  lock.unlock();
-  if (make != nullptr) return make(ranks, control, options);
   const Device& device = ranks[0]->device();
+  if (const DataEngines make = registered_maker(device.kind())) return make(ranks, control, options);
   if (device.kind() == DeviceKind::cuda)
     return cuda_module(device.name()).make_data_engines(ranks, control, options);
-  if (engine == "mpi" && options.size > 1) return {mpi_module().make_data(options)};
+  if (launcher != nullptr && options.size > 1) return {launcher->make_data(options)};
   return {};
+}
+
+std::shared_ptr<Engine> with_data_engine(const EngineRow::Launcher* launcher,
+                                         const std::shared_ptr<Rank>& rank, std::shared_ptr<Engine> control,
+                                         const EngineOptions& options) {
+  const std::vector<std::shared_ptr<Engine>> own = {std::move(control)};
+  return with_data_engines({rank}, own, data_engines(launcher, {rank}, own, options), options)[0];
+}
+
+// The engine over host memory, which notices failures. Ranks that do not share a host have MPI's messages
+// only.
+std::shared_ptr<Engine> make_control_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
+                                            const std::shared_ptr<Store>& store) {
+  if (options.size == 1) return make_self_engine(rank, options);
+  if (store == nullptr) return lowered(mpi_module().make_control(rank, options), rank);
+  return make_host_engine(rank, options, store);
 }
 
 }  // namespace
@@ -64,53 +113,30 @@ void register_data_engines(DeviceKind kind, DataEngines make) {
   registered.makers[kind] = make;
 }
 
-void check_engine(const std::string& engine, int size) {
-  if (engine == "nccl")
-    fail(Code::not_supported,
-         "engine \"nccl\" is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")");
-  if (engine == "gloo")
-    fail(Code::not_supported,
-         "engine \"gloo\" is not in this version (it has self, fake, host, mpi and threads)");
-  if (engine == "threads")
-    fail(Code::invalid_argument,
-         "engine \"threads\" holds ranks that are threads of one process: make all of them with one call of "
-         "create_threads");
-  if (engine == "self" && size != 1)
-    fail(Code::invalid_argument, "engine \"self\" holds one rank, but the gang has ", size);
-  if (engine != "auto" && engine != "self" && engine != "host" && engine != "fake" && engine != "mpi")
-    fail(Code::invalid_argument, "engine \"", engine, "\" is unknown (auto, self, fake, host, mpi, threads)");
+const EngineRow& engine_row(const std::string& name) {
+  for (const EngineRow& row : kRows)
+    if (name == row.name) return row;
+  return kUnknown;
 }
 
-namespace {
-
-void check_place_in_mpi(const EngineOptions& options) {
-  const MpiModule& mpi = mpi_module();
-  if (mpi.size() != options.size || mpi.rank() != options.rank)
-    fail(Code::invalid_argument, "engine \"mpi\": this is rank ", options.rank, " of ", options.size,
-         ", but MPI says rank ", mpi.rank(), " of ", mpi.size());
+void check_engine(const EngineRow& row, const std::string& name, int size) {
+  if (row.refusal != nullptr) fail(row.refusal_code, "engine \"", name, "\" ", row.refusal);
+  if (row.holds_one_rank_only && size != 1)
+    fail(Code::invalid_argument, "engine \"", name, "\" holds one rank, but the gang has ", size);
 }
 
-// Over host memory; it notices what goes wrong. Ranks that do not share a host have none but MPI's messages.
-std::shared_ptr<Engine> make_control_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
-                                            const std::shared_ptr<Store>& store) {
-  if (options.size == 1) return make_self_engine(rank, options);
-  if (store == nullptr) return lowered(mpi_module().make_control(rank, options), rank);
-  return make_host_engine(rank, options, store);
+bool needs_store(const EngineRow& row, int size) {
+  return size > 1 && !row.simulates_peers && (row.launcher == nullptr || row.launcher->shares_host());
 }
 
-}  // namespace
-
-bool needs_store(const std::string& engine, int size) {
-  return size > 1 && engine != "fake" && (engine != "mpi" || mpi_module().on_one_host());
-}
-
-std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared_ptr<Rank>& rank,
+std::shared_ptr<Engine> make_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store) {
-  check_engine(engine, options.size);
-  if (engine == "fake") return make_fake_engine(rank, options, /*record=*/false);
-  if (engine == "mpi" && options.size > 1) check_place_in_mpi(options);
-  const std::vector<std::shared_ptr<Engine>> control = {make_control_engine(rank, options, store)};
-  return with_data_engines({rank}, control, data_engines(engine, {rank}, control, options), options)[0];
+  if (row.launcher != nullptr && options.size > 1) row.launcher->check_place(options);
+  return with_data_engine(row.launcher, rank, make_control_engine(rank, options, store), options);
+}
+
+std::shared_ptr<Engine> make_engine_of_one(const std::shared_ptr<Rank>& rank, const EngineOptions& options) {
+  return with_data_engine(nullptr, rank, make_self_engine(rank, options), options);
 }
 
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
@@ -118,7 +144,7 @@ std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::
   const std::vector<std::shared_ptr<Engine>> control =
       ranks.size() == 1 ? std::vector<std::shared_ptr<Engine>>{make_self_engine(ranks[0], options)}
                         : make_host_thread_engines(ranks, options);
-  return with_data_engines(ranks, control, data_engines("threads", ranks, control, options), options);
+  return with_data_engines(ranks, control, data_engines(nullptr, ranks, control, options), options);
 }
 
 }  // namespace gangway

@@ -1,5 +1,7 @@
-// Engines by name. The only file that includes an engine's own header.
-// Thread rule: any thread; what is made has its own rule.
+// Engines by name: one row for each name that a caller may give. The only unit that includes an engine's own
+// header.
+//
+// Thread rule: any thread; each engine that is made here has its own rule.
 #pragma once
 
 #include <memory>
@@ -8,50 +10,65 @@
 #include <vector>
 
 #include "gang/engine.h"
+#include "gang/engine_options.h"
 #include "gang/rank.h"
-#include "gang/store.h"
+#include "gang/rendezvous/store.h"
 
 namespace gangway {
 
-struct EngineOptions {
-  int rank = 0;
-  int size = 1;
-  int64_t timeout_ms = 15 * 60 * 1000;
-  int64_t liveness_ms = 0;
-  uint64_t arena_bytes = 0;   // 0: default reserve
-  uint64_t memory_limit = 0;  // 0: default limit
-  bool high_priority = false;
-  std::string label = "gang";  // names the gang in errors
+// What follows from the name of an engine. Callers ask a row for a property, and never compare names.
+struct EngineRow {
+  const char* name = nullptr;
+  // Why the name cannot be chosen for a gang whose ranks are processes: `refusal` continues the words `engine
+  // "name"`. Null: it can be chosen.
+  const char* refusal = nullptr;
+  Code refusal_code = Code::invalid_argument;
+  bool holds_one_rank_only = false;
+  bool simulates_peers = false;  // one process acts for all ranks
+  bool holds_threads = false;    // ranks may be threads of one process
+  // Set where the program's launcher has connected the ranks already, so that they need no store of the
+  // caller's.
+  struct Launcher {
+    bool (*shares_host)();                              // collective: do all ranks run on one host?
+    void (*check_place)(const EngineOptions& options);  // refuses another rank or size than the launcher's
+    std::shared_ptr<Engine> (*make_data)(const EngineOptions& options);
+  };
+  const Launcher* launcher = nullptr;
 };
 
-// Pure: refuses an engine's name as make_engine would, before anybody connects.
-void check_engine(const std::string& engine, int size);
+// The row of the engine, local. For an unknown name it is a row that refuses.
+const EngineRow& engine_row(const std::string& name);
 
-// Do ranks of this engine meet at a store? Collective over all ranks for "mpi": not if they are on several hosts.
-bool needs_store(const std::string& engine, int size);
+// Refuses the engine as make_engine would, before anybody connects. Local. `name` is the one that the caller
+// gave.
+void check_engine(const EngineRow& row, const std::string& name, int size);
 
-// `engine`: "auto" (size 1: self; else host), "self", "host", "mpi", "fake". NOT_SUPPORTED for gloo, nccl, an MPI that is
-// not here, and for ranks on several hosts but with "mpi"; INVALID_ARGUMENT for an unknown name. Collective over the
-// store, or over MPI without one.
-std::shared_ptr<Engine> make_engine(const std::string& engine, const std::shared_ptr<Rank>& rank,
+// Do the ranks of this engine meet at a store? Collective over all ranks where a launcher has connected them:
+// it is false if they run on several hosts.
+bool needs_store(const EngineRow& row, int size);
+
+// The engine of a rank that is a process: "self" for one rank; else "host", with the launcher's data engine
+// where the row has one. Collective over the store, or over the launcher's connections without one.
+// NOT_SUPPORTED where the launcher's library is not here, and for ranks on several hosts without a launcher.
+// The row has passed check_engine().
+std::shared_ptr<Engine> make_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store);
 
-// Engines of `size` ranks that are threads of this process, one per element; local.
+// The engine of a gang of one rank, local.
+std::shared_ptr<Engine> make_engine_of_one(const std::shared_ptr<Rank>& rank, const EngineOptions& options);
+
+// The engines of ranks that are threads of this process, one for each element of `ranks`. Local.
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                          const EngineOptions& options);
 
-// Makes the engines that move memory of one kind of device, for those ranks of a gang that this process holds (its own,
-// or all when ranks are threads). `control`: the engines of the same ranks over host memory, in the same order. Each is
-// put beside its control engine (dual_engine.h), whose rank and size it has.
+// Makes the engines that move memory of one kind of device, for those ranks of a gang that this process holds
+// (its own, or all when ranks are threads). `control`: the engines of the same ranks over host memory, in the
+// same order. Each new engine becomes the data plane beside its control engine (planes/dual_engine.h), whose
+// rank and size it has.
 using DataEngines = std::vector<std::shared_ptr<Engine>> (*)(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                              std::span<const std::shared_ptr<Engine>> control,
                                                              const EngineOptions& options);
-// What the module of an accelerator calls. Any thread.
+// The module of an accelerator calls this when it is loaded. Any thread.
 void register_data_engines(DeviceKind kind, DataEngines make);
-
-// No communication: acts as if every rank held the caller's data. `record`: keeps every collective for
-// recorded(). Any rank and size, also on meta (the public factory refuses meta, not this one).
-std::shared_ptr<Engine> make_fake_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
-                                         bool record);
 
 }  // namespace gangway

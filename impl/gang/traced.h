@@ -1,25 +1,24 @@
-// Collectives and waits in a rank's trace (base/tracer.h), and the one clock of all ranks' traces.
+// Collectives in a rank's trace (base/tracer.h).
 //
-// Thread rule: any thread; begin_trace is collective.
+// Thread rule: any thread.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 
-#include "gang/gang.h"
+#include "gang/collective.h"
+#include "gang/rank.h"
+#include "gang/work.h"
 
 namespace gangway {
 
-// What a launch of these records is called, and what of it stands beside: gang, channel, bytes, peer.
+// The name of a launch of these records, and its details: gang, channel, bytes, peer.
 std::string trace_name(std::span<const Collective> records);
-std::string trace_detail(const Gang& gang, Channel channel, std::span<const Collective> records);
+std::string trace_detail(const std::string& gang, Channel channel, std::span<const Collective> records);
 
-// `work`, whose span ends in the trace when this rank learns that it has ended.
+// Wraps `work`: its span ends in the trace when this rank learns that the work has ended.
 WorkPtr traced(WorkPtr work, std::shared_ptr<Works> owner, std::string name, std::string detail,
                int64_t start_ns);
-
-// Collective over a root gang: this rank writes folder/rank-R.json from here on, until its tracer's end() or the end of the
-// rank. All refuse with the first refusal, and none traces then. INVALID_ARGUMENT: a gang that is no root, an empty name.
-void begin_trace(Gang& gang, const std::string& folder);
 
 }  // namespace gangway

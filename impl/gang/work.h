@@ -1,7 +1,9 @@
-// An asynchronous collective (or a span of them). Two ends: the output is ready; the input is reusable.
+// An asynchronous collective, or a span of them. It has two ends: the output is ready, and the input may be
+// used again.
 //
-// Thread rule: any thread of the rank may poll or wait; a wait drives all outstanding works of the rank on every gang
-// (there is no progress thread), so two gangs used in crossed order cannot deadlock.
+// Thread rule: any thread of the rank may poll or wait. A wait drives all outstanding works of the rank on
+// every gang, because there is no progress thread; so two gangs that are used in crossed order cannot
+// deadlock.
 #pragma once
 
 #include <memory>
@@ -17,25 +19,27 @@ class Work {
  public:
   virtual ~Work() = default;
 
-  // Drives progress once, never blocks. True: the output is ready or the work has failed.
+  // Drives progress once and never blocks. Returns true if the output is ready or the work has failed.
   virtual bool poll() = 0;
-  // Likewise. True: no peer reads the input any more, or the work has failed.
+  // The same for the input: returns true if no peer reads it any more or the work has failed.
   virtual bool poll_input() = 0;
-  // Blocks until the output is ready; throws the work's error. Past `deadline`: Error{not_ready}, harmless. The gang's
-  // own deadline is Error{timeout} and breaks the gang. Asks the interrupt hook (harmless here).
+  // Blocks until the output is ready; throws the work's error. After `deadline` it throws Error{not_ready},
+  // which is harmless. The gang's own deadline is Error{timeout} and breaks the gang. Asks the interrupt
+  // hook; an interrupt is harmless here.
   virtual void wait(Deadline deadline) = 0;
-  // Blocks until no peer reads the input any more; implies wait().
+  // Blocks until no peer reads the input any more; includes wait().
   virtual void wait_input(Deadline deadline) = 0;
-  // Later work of `stream` comes after the output is ready. On a CPU stream the same as wait(never).
+  // Orders later work of `stream` after the output is ready. On a CPU stream it is the same as wait(never).
   virtual void order(Stream& stream) = 0;
-  // Later work of `stream` comes after no peer reads the input any more. On a CPU stream wait_input(never).
+  // Orders later work of `stream` after the last read of the input by a peer. On a CPU stream it is the same
+  // as wait_input(never).
   virtual void order_input(Stream& stream) = 0;
   virtual std::optional<Error> error() const = 0;
 };
 
 using WorkPtr = std::shared_ptr<Work>;
 
-// A work that no stream knows of: a stream is ordered after it by a wait of the host.
+// A work that streams know nothing of: to order a stream after it, the host waits.
 class WaitedWork : public Work {
  public:
   void order(Stream&) final { wait(Deadline::never()); }
@@ -49,7 +53,7 @@ class OneEndWork : public WaitedWork {
   void wait_input(Deadline deadline) final { wait(deadline); }
 };
 
-// A work that is done, for engines that finish in run().
+// A work that has ended, for engines that finish in run().
 WorkPtr finished_work();
 
 }  // namespace gangway

@@ -1,4 +1,5 @@
 #include "mesh/gangs.h"
+#include "gang/agreement.h"
 
 #include <utility>
 
@@ -37,7 +38,8 @@ void check_places(const GangPlaces& p, std::span<const Place> all, const Mesh& m
 
 GangsPtr Gangs::create(const GangPtr& root, bool owns_root, const MeshOptions& options) {
   Mesh mesh;
-  root->agree_on([&] { mesh = Mesh::resolve(options, root->size()); }, text("the mesh ", describe(options)));
+  root->agreement().agree_on([&] { mesh = Mesh::resolve(options, root->size()); },
+                             text("the mesh ", describe(options)));
   GangsPtr gangs(new Gangs(root, mesh, owns_root));
   gangs->make_all();
   return gangs;
@@ -57,7 +59,7 @@ GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp) {
   options.pp = pp;
   options.cp = cp;
   return root->in_mid_call([&] {
-    root->agree_on(
+    root->agreement().agree_on(
         [&] {
           check_factor("tp", tp, root->size());
           check_factor("pp", pp, root->size());
@@ -81,7 +83,7 @@ GangsPtr create_fsdp_gangs(const Gangs& gangs, std::optional<int> intra_node_siz
            " is not a factor over 1 of the dp gang's ", dp, " ranks");
   };
   gangs.root()->in_mid_call([&] {
-    gangs.root()->agree_on(
+    gangs.root()->agreement().agree_on(
         check, text("intra_node_size ", intra_node_size ? std::to_string(*intra_node_size) : "none"));
   });
   options.dp_shard = intra_node_size.value_or(dp);
@@ -104,7 +106,7 @@ GangsPtr create_gangs_of(const GangPlaces& p) {
                        {"pp", p.pp, axis_bit(Axis::pp)},
                        {"cp", p.cp, axis_bit(Axis::cp)}};
   Mesh mesh;
-  p.root->agree_on([&] {
+  p.root->agreement().agree_on([&] {
     for (const Place& place : all)
       if (!place.gang) fail(Code::invalid_argument, "the ", place.name, " gang is missing");
     mesh = Mesh::resolve({p.pp->size(), p.rdp->size(), p.sdp->size(), p.cp->size(), p.tp->size()},

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/philox.h"
+#include "gang/agreement.h"
 
 namespace gangway {
 namespace {
@@ -63,7 +64,7 @@ std::vector<CollectiveCall::Payload> CollectiveCall::agree(const std::optional<E
   if (std::any_of(votes.begin(), votes.end(), [&](const Vote& vote) {
         return vote.refused != 0 || vote.arguments != votes[0].arguments;
       }))
-    root_.agree(refusal, arguments);
+    root_.agreement().agree(refusal, arguments);
   std::transform(votes.begin(), votes.end(), values.begin(), [](const Vote& vote) { return vote.value; });
   return values;
 }

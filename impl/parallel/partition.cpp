@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 #include "parallel/redistribute.h"
 
@@ -43,7 +44,7 @@ Told unpack(const std::string& bytes) {
 
 std::vector<Told> tell(Gang& gang, const Tensor& x) {
   std::vector<Told> all;
-  for (const std::string& bytes : gang.all_gather_bytes(Channel::control, pack(x)))
+  for (const std::string& bytes : gang.agreement().all_gather_bytes(Channel::control, pack(x)))
     all.push_back(unpack(bytes));
   return all;
 }
@@ -94,7 +95,7 @@ class MovementModule final : public Module {
   // Collective. Throws what cannot be, alike on all ranks.
   void set_up() {
     std::vector<int> dims;
-    source_.base()->agree_on([&] { dims = check(); }, said());
+    source_.base()->agreement().agree_on([&] { dims = check(); }, said());
     if (!is_joint(movement_))
       join_along(dims);
     else if (movement_ == Movement::repartition)
@@ -219,7 +220,7 @@ class MovementModule final : public Module {
     const GangPtr gang = source_.active() ? source_.base()->split(mine.ranks()[0], mine.rank(), kind())
                                           : source_.base()->split(-1, 0, kind());
     if (gang == nullptr) return;
-    gang->agree(std::nullopt, mine.text());
+    gang->agreement().agree(std::nullopt, mine.text());
     groups_.push_back(make_group(gang));
   }
 

@@ -54,7 +54,7 @@ int main(int count, char** arguments) {
     std::printf(
         "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n%s",
         describe_modules().c_str());
-    std::printf("%snot in this build: gloo\n\noperations on the cpu:\n%s\n", describe_cuda_module().c_str(),
+    std::printf("%s\noperations on the cpu:\n%s\n", describe_cuda_module().c_str(),
                 describe_paths(*ops).c_str());
     std::printf("%s", paths_on_cuda().c_str());
     std::printf("configuration:\n%s", describe(config()).c_str());

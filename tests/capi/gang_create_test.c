@@ -56,8 +56,6 @@ static void bad_options_are_refused(void** state) {
   REFUSED_WITH(device, missing_device(), missing_code(), missing_device());
   REFUSED_WITH(device, "toaster", GW_E_INVALID_ARGUMENT, "toaster");
   REFUSED_WITH(engine, "nccl", GW_E_NOT_SUPPORTED, "nccl");
-  REFUSED_WITH(engine, "gloo", GW_E_NOT_SUPPORTED, "gloo");
-  REFUSED_WITH(engine, "gloo", GW_E_NOT_SUPPORTED, "gloo");
   REFUSED_WITH(engine, "bus", GW_E_INVALID_ARGUMENT, "bus");
   REFUSED_WITH(timeout_ms, -5, GW_E_INVALID_ARGUMENT, "timeout_ms is -5");
   REFUSED_WITH(liveness_ms, -5, GW_E_INVALID_ARGUMENT, "liveness_ms is -5");

@@ -112,7 +112,7 @@ static void* come_without_a_device(void* user) {
   seat* const s = user;
   gw_gang_options o = options_of(s);
   if (s->rank == 1) o.device = missing_device();
-  if (s->rank == 2) o.engine = "gloo";
+  if (s->rank == 2) o.engine = "nccl";
   create_with(s, &o);
   return NULL;
 }

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/want.h"
+#include "base/out_of_memory.h"
 #include "small.h"
 
 namespace {

@@ -28,8 +28,6 @@ static void options_of_a_gang(void** state) {
   gw_ext extension = {7, 0, NULL};
   check_row("an absent device", WITH(device, missing_device()), missing_code(), missing_device());
   ROW(WITH(device, "toaster"), INVALID_ARGUMENT, "\"toaster\"");
-  ROW(WITH(engine, "gloo"), NOT_SUPPORTED, "gloo");
-  ROW(WITH(engine, "gloo"), NOT_SUPPORTED, "gloo");
   ROW(WITH(engine, "nccl"), NOT_SUPPORTED, "nccl");
   ROW(WITH(engine, "bus"), INVALID_ARGUMENT, "\"bus\"");
   ROW(WITH(timeout_ms, -5), INVALID_ARGUMENT, "timeout_ms is -5");

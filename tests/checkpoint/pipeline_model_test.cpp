@@ -1,5 +1,6 @@
 // Save and load of models that are cut into stages: one file for every mesh.
 #include "checkpoint/model_io.h"
+#include "gang/agreement.h"
 #include "train/pipeline.h"
 
 namespace gangway::test {
@@ -48,7 +49,8 @@ TEST(PipelineModel, EveryMeshWritesTheFileOfOneDeviceAndReadsIt) {
         Batch batch;
         batch.inputs = batch.targets = {tensor_of(*model, DType::i64, Shape{4, 6}, ids.data())};
         const double loss = eval_step(*model, batch, step, model->device().stream()).loss;
-        EXPECT_NEAR(loss, model->gangs().root()->all_sum(Channel::user, loss) / root.size(), 1e-12);
+        EXPECT_NEAR(loss, model->gangs().root()->agreement().all_sum(Channel::user, loss) / root.size(),
+                    1e-12);
       });
     }
   }

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/error.h"
-#include "gang/frames.h"
-#include "gang/handshake.h"
-#include "gang/store.h"
+#include "gang/rendezvous/frames.h"
+#include "gang/rendezvous/handshake.h"
+#include "gang/rendezvous/store.h"
 
 namespace gangway {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "base/expect_error.h"
 #include "base/interrupt.h"
+#include "gang/agreement.h"
 #include "gang/thread_ranks.h"
 
 namespace gangway {
@@ -21,7 +22,7 @@ TEST(GangRanks, TheLowestRefusalComesBackOnEveryRankAndTheGangWorksOn) {
   run_ranks(4, [](Gang& root) {
     for (int lowest = 0; lowest < 4; ++lowest) {
       const Error error = error_of([&] {
-        root.agree_on([&] {
+        root.agreement().agree_on([&] {
           if (root.rank() >= lowest)
             fail(Code::not_supported, "rank ", root.rank(), " does not like ", lowest);
         });
@@ -30,9 +31,9 @@ TEST(GangRanks, TheLowestRefusalComesBackOnEveryRankAndTheGangWorksOn) {
       EXPECT_EQ(error.message(), text("rank ", lowest, " does not like ", lowest));
       EXPECT_EQ(error.rank, lowest);
       EXPECT_EQ(error.gang, "gang");
-      EXPECT_EQ(root.all_sum(Channel::user, 1), 4);
+      EXPECT_EQ(root.agreement().all_sum(Channel::user, 1), 4);
     }
-    EXPECT_NO_THROW(root.agree(std::nullopt, "the same"));
+    EXPECT_NO_THROW(root.agreement().agree(std::nullopt, "the same"));
   });
 }
 
@@ -42,7 +43,7 @@ TEST(GangRanks, OneRanksBadListIsRefusedOnAllRanks) {
     EXPECT_EQ(error.code(), Code::invalid_argument);
     EXPECT_EQ(error.message(), "gang.create_gang: rank 3 is outside [0, 3)");
     EXPECT_EQ(error.rank, 1);
-    EXPECT_EQ(root.all_sum(Channel::control, 1), 3);
+    EXPECT_EQ(root.agreement().all_sum(Channel::control, 1), 3);
   });
 }
 
@@ -52,7 +53,7 @@ TEST(GangRanks, DifferentListsAreAMismatchWithBothTextsAndTheGangWorksOn) {
     EXPECT_EQ(error.code(), Code::mismatch);
     EXPECT_EQ(error.message(),
               "gang \"gang\": rank 0 asked for a gang of [1, 0], but rank 2 for a gang of [0, 1]");
-    EXPECT_EQ(root.all_sum(Channel::control, 1), 3);
+    EXPECT_EQ(root.agreement().all_sum(Channel::control, 1), 3);
   });
 }
 
@@ -64,12 +65,13 @@ TEST(GangRanks, TheListsOrderIsTheOrderOfRanks) {
     const int place[] = {1, -1, 2, 0};
     EXPECT_EQ(child->rank(), place[root.rank()]);
     EXPECT_EQ(child->members(), (Members{3, 0, 2}));
-    const std::vector<std::string> all = child->all_gather_bytes(Channel::user, std::to_string(root.rank()));
+    const std::vector<std::string> all =
+        child->agreement().all_gather_bytes(Channel::user, std::to_string(root.rank()));
     EXPECT_EQ(all, (std::vector<std::string>{"3", "0", "2"}));
     const GangPtr pair = child->create_gang(Members{2, 0});
     if (pair) {
       EXPECT_EQ(pair->members(), (Members{2, 3}));
-      EXPECT_EQ(pair->all_sum(Channel::user, root.rank()), 5);
+      EXPECT_EQ(pair->agreement().all_sum(Channel::user, root.rank()), 5);
     }
   });
 }
@@ -93,7 +95,7 @@ TEST(GangRanks, SplitOrdersByKeyThenRank) {
     ASSERT_EQ(child == nullptr, r == 6);
     if (child) {
       EXPECT_EQ(child->members(), (r % 2 == 0 ? Members{2, 4, 0} : Members{3, 5, 1}));
-      EXPECT_EQ(child->all_sum(Channel::user, r), r % 2 == 0 ? 6 : 9);
+      EXPECT_EQ(child->agreement().all_sum(Channel::user, r), r % 2 == 0 ? 6 : 9);
     }
     const GangPtr alone = root.split(r, 0);
     EXPECT_EQ(alone->size(), 1);
@@ -124,7 +126,7 @@ TEST(GangRanks, ADuplicateHasTrafficAndAbortOfItsOwn) {
     root.barrier();
     twin->abort(std::string("only the twin"));
     EXPECT_EQ(error_of([&] { twin->barrier(); }).code(), Code::aborted);
-    EXPECT_EQ(root.all_sum(Channel::user, 1), 3);
+    EXPECT_EQ(root.agreement().all_sum(Channel::user, 1), 3);
   });
 }
 
@@ -133,11 +135,12 @@ TEST(GangRanks, BytesOfDifferentSizesArrive) {
     const auto of = [](int r) {
       return std::string(static_cast<size_t>(r * r * 1000), static_cast<char>('a' + r));
     };
-    const std::vector<std::string> all = root.all_gather_bytes(Channel::user, of(root.rank()));
+    const std::vector<std::string> all = root.agreement().all_gather_bytes(Channel::user, of(root.rank()));
     for (int r = 0; r < 4; ++r) EXPECT_EQ(all[static_cast<size_t>(r)], of(r));
     for (int r = 0; r < 4; ++r)
-      EXPECT_EQ(root.broadcast_bytes(Channel::user, root.rank() == r ? of(r) : "ignored", r), of(r));
-    EXPECT_EQ(root.all_gather_bytes(Channel::user, ""), std::vector<std::string>(4));
+      EXPECT_EQ(root.agreement().broadcast_bytes(Channel::user, root.rank() == r ? of(r) : "ignored", r),
+                of(r));
+    EXPECT_EQ(root.agreement().all_gather_bytes(Channel::user, ""), std::vector<std::string>(4));
   });
 }
 
@@ -172,7 +175,7 @@ TEST(GangRanks, ChildrenWorkAfterTheParentIsShutDownAndReleased) {
       root->shutdown(10'000);
       EXPECT_EQ(error_of([&] { root->barrier(); }).code(), Code::invalid_state);
       root.reset();
-      EXPECT_EQ(child->all_sum(Channel::user, 1), 3);
+      EXPECT_EQ(child->agreement().all_sum(Channel::user, 1), 3);
       child->shutdown(10'000);
     });
   for (std::thread& t : threads) t.join();
@@ -196,7 +199,7 @@ TEST(GangRanks, ReleasingTheLastGangWithACallInFlightFreesTheRank) {
       roots[0].reset();
       EXPECT_EQ(rank.expired(), !child) << "another gang of the rank keeps it";
       if (child) {
-        EXPECT_EQ(other->all_sum(Channel::user, 1), 1);
+        EXPECT_EQ(other->agreement().all_sum(Channel::user, 1), 1);
         other.reset();
       }
       EXPECT_TRUE(rank.expired());
@@ -243,7 +246,7 @@ TEST(GangRanks, SurvivorsShrinkABrokenGang) {
     if (root.rank() != 2) {
       const GangPtr rest = gang->shrink(Members{3, 0, 1});
       EXPECT_EQ(rest->members(), (Members{3, 0, 1}));
-      EXPECT_EQ(rest->all_sum(Channel::user, root.rank()), 4);
+      EXPECT_EQ(rest->agreement().all_sum(Channel::user, root.rank()), 4);
     }
     root.barrier();
   });
@@ -256,7 +259,7 @@ TEST(GangRanks, ManyThreadsOfARankShareAGang) {
     // One channel per thread, so that the order of each channel is the same on both ranks.
     for (const Channel channel : {Channel::user, Channel::tp, Channel::cp})
       threads.emplace_back([&, channel] {
-        for (int i = 0; i < 50; ++i) right += root.all_sum(channel, i) == 2.0 * i ? 1 : 0;
+        for (int i = 0; i < 50; ++i) right += root.agreement().all_sum(channel, i) == 2.0 * i ? 1 : 0;
       });
     for (std::thread& t : threads) t.join();
     EXPECT_EQ(right, 150);

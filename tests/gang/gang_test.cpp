@@ -1,5 +1,6 @@
 // What a gang refuses, and what it is. The engine is the fake one of size 4 wherever a size over 1 is wanted.
 #include "gang/gang.h"
+#include "gang/agreement.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -296,14 +297,10 @@ TEST(GangCreation, OptionsAreRefusedWithTheirNumbers) {
   EXPECT_EQ(error_of(create(bad)).code(), Code::not_supported);
 }
 
-TEST(GangCreation, EnginesThatAreNotInThisBuildAreNotSupported) {
+TEST(GangCreation, NcclIsNotChosenByName) {
   GangOptions o;
   o.rank = 0;
   o.size = 1;
-  o.engine = "gloo";
-  expect_error(Code::not_supported,
-               "engine \"gloo\" is not in this version (it has self, fake, host, mpi and threads)",
-               [&] { Gang::create(o); });
   o.engine = "nccl";
   expect_error(Code::not_supported,
                "engine \"nccl\" is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")",
@@ -366,9 +363,9 @@ TEST(GangState, ABrokenGangTellsItsFirstErrorAtEveryCall) {
   expect_error(Code::aborted, first, [&] { gang->split(0, 0); });
   expect_error(Code::aborted, first, [&] { gang->duplicate(); });
   expect_error(Code::aborted, first, [&] { gang->alone(); });
-  expect_error(Code::aborted, first, [&] { gang->agree(std::nullopt); });
+  expect_error(Code::aborted, first, [&] { gang->agreement().agree(std::nullopt); });
   expect_error(Code::aborted, first, [&] { gang->allocate_shared(64); });
-  expect_error(Code::aborted, first, [&] { gang->all_gather_bytes(Channel::user, "x"); });
+  expect_error(Code::aborted, first, [&] { gang->agreement().all_gather_bytes(Channel::user, "x"); });
   expect_error(Code::aborted, first, [&] { gang->shutdown(1000); });
   EXPECT_NO_THROW(twin->barrier());
 }
@@ -409,17 +406,18 @@ TEST(GangState, ChildrenOutliveTheirParent) {
   const GangPtr child = gang->create_gang(std::vector<int>{0, 2});
   const std::shared_ptr<Buffer> buffer = Buffer::allocate(gang->allocator(), 64);
   gang.reset();
-  EXPECT_EQ(child->all_sum(Channel::user, 2), 4);
+  EXPECT_EQ(child->agreement().all_sum(Channel::user, 2), 4);
 }
 
 TEST(GangState, ARefusalIsThrownByAgree) {
   const GangPtr gang = fake(0, 1);
-  const Error error = error_of(
-      [&] { gang->agree_on([] { fail(Code::not_supported, "tp is 2, but this version has tp 1 only"); }); });
+  const Error error = error_of([&] {
+    gang->agreement().agree_on([] { fail(Code::not_supported, "tp is 2, but this version has tp 1 only"); });
+  });
   EXPECT_EQ(error.code(), Code::not_supported);
   EXPECT_EQ(error.message(), "tp is 2, but this version has tp 1 only");
   EXPECT_EQ(error.rank, 0);
-  EXPECT_NO_THROW(gang->agree(std::nullopt));
+  EXPECT_NO_THROW(gang->agreement().agree(std::nullopt));
 }
 
 TEST(GangState, CallsInAForkedChildAreRefused) {

@@ -22,15 +22,25 @@
 #include <vector>
 
 #include "base/error.h"
-#include "gang/store.h"
+#include "gang/rendezvous/store.h"
 
 namespace gangway::test {
 
-// One page per rank that parent and children see.
+// What a rank's process and the test tell each other, on a page that both see.
 struct Report {
-  std::atomic<int> stage;           // free for the body's use
-  std::atomic<int64_t> number[16];  // likewise
-  char text[1024];
+  // The body writes these.
+  std::atomic<int> stage;          // how far it has come, in steps of its own
+  std::atomic<int64_t> at_ns;      // when it saw its failure, or its last success
+  std::atomic<int64_t> code;       // the Code of its error
+  std::atomic<int64_t> peer;       // the peer that its error names
+  std::atomic<int64_t> gang_code;  // the Code of the root gang's own error; 0: the gang is whole
+  std::atomic<int> has_failed;     // until_failure() has filled in the error
+  std::atomic<int64_t> values[8];  // its results, at places that the test names
+  char text[1024];                 // the text of its error
+  // The test writes these.
+  std::atomic<int> turn;     // the body may go on up to this stage
+  std::atomic<int> may_end;  // the body may return
+
   void say(const std::string& words) { std::snprintf(text, sizeof text, "%s", words.c_str()); }
 };
 

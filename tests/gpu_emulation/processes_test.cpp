@@ -8,8 +8,8 @@
 
 #include "train/five_steps.h"
 
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "gpu_emulation/emulator.h"
 #include "gpu_emulation/ranks.h"
 #include "train/rig.h"
@@ -65,8 +65,7 @@ TEST_F(CudaProcesses, FourRanksOfShardsAndStagesEqualTheReference) {
 void two_steps(Gang& gang, Report& report) {
   const Rig rig = llama_rig(gang, Strategy::full_shard, DType::f32);
   for (size_t i = 0; i < 2; ++i)
-    report.number[4 + i] =
-        std::bit_cast<int64_t>(rig.step(pattern_batch(*rig.model, 1, 6, gang.rank())).loss);
+    report.values[i] = std::bit_cast<int64_t>(rig.step(pattern_batch(*rig.model, 1, 6, gang.rank())).loss);
 }
 
 TEST_F(CudaProcesses, SurvivorsOfAKilledRankTrainOnAsAGangOfTheirSizeDoes) {
@@ -97,8 +96,8 @@ TEST_F(CudaProcesses, SurvivorsOfAKilledRankTrainOnAsAGangOfTheirSizeDoes) {
   for (size_t i = 0; i < survivors.size(); ++i) {
     const int r = survivors[i];
     ASSERT_TRUE(three.ended_well(r)) << three.report(r).text;
-    for (size_t at : {4u, 5u})
-      EXPECT_EQ(three.report(r).number[at], two.report(static_cast<int>(i)).number[at]) << "rank " << r;
+    for (const size_t at : {0u, 1u})
+      EXPECT_EQ(three.report(r).values[at], two.report(static_cast<int>(i)).values[at]) << "rank " << r;
   }
 }
 
@@ -124,8 +123,8 @@ void train(const Death& death, int r, const std::shared_ptr<Store>& store, Repor
     rig.step(pattern_batch(*rig.model, 1, 6, r), step);
     ++report.stage;
   });
-  stay(report);
-  report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
+  stay_until_released(report);
+  report.gang_code = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
 // The host waits for its GPU, the GPU for a peer that is gone.
@@ -155,8 +154,8 @@ TEST_F(CudaProcesses, AHostThatWaitsForItsGpuHearsOfALostPeer) {
   ranks.wait_for_stage(1, 1);
   ranks.kill(1, SIGKILL);
   ASSERT_TRUE(ranks.ended_well(0)) << ranks.report(0).text;
-  EXPECT_EQ(ranks.report(0).number[1], static_cast<int64_t>(Code::peer_lost)) << ranks.report(0).text;
-  EXPECT_EQ(ranks.report(0).number[2], 1);
+  EXPECT_EQ(ranks.report(0).code, static_cast<int64_t>(Code::peer_lost)) << ranks.report(0).text;
+  EXPECT_EQ(ranks.report(0).peer, 1);
 }
 
 // The engine that moves the data waits for ever; the control plane has to know.
@@ -174,16 +173,16 @@ TEST_F(CudaProcesses, AKilledRankIsNamedByAllOthers) {
     std::vector<int> survivors;
     for (int r = 0; r < death.size; ++r)
       if (r != death.victim) survivors.push_back(r);
-    let_go_when_told(ranks, survivors);
+    release_after_failures(ranks, survivors);
     for (const int r : survivors) {
       Report& report = ranks.report(r);
       ASSERT_TRUE(ranks.ended_well(r)) << "round " << round << " rank " << r << ": " << report.text;
-      ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost))
+      ASSERT_EQ(report.code, static_cast<int64_t>(Code::peer_lost))
           << "round " << round << ": " << report.text;
-      ASSERT_EQ(report.number[2], death.victim) << report.text;
+      ASSERT_EQ(report.peer, death.victim) << report.text;
       ASSERT_NE(std::strstr(report.text, text("rank ", death.victim, " (host ").c_str()), nullptr)
           << report.text;
-      ASSERT_EQ(report.number[3], static_cast<int64_t>(Code::peer_lost)) << "the root is broken, too";
+      ASSERT_EQ(report.gang_code, static_cast<int64_t>(Code::peer_lost)) << "the root is broken, too";
     }
   }
   for (const std::string& name : shared_memory())

@@ -11,7 +11,7 @@
 #include <random>
 #include <string>
 
-#include "gang/host/futex.h"
+#include "gang/host/memory/futex.h"
 #include "gpu_emulation/memory.h"
 
 namespace gpu_emulation {

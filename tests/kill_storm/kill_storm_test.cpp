@@ -7,14 +7,16 @@
 #include <cstdlib>
 
 #include "checkpoint/model_io.h"
-#include "gang/host_mix.h"
-#include "gang/outlive.h"
+#include "gang/host/mix.h"
+#include "gang/host/outlive.h"
 #include "train/rig.h"
 
 namespace gangway::test {
 namespace {
 
 constexpr int64_t kDeadline_ms = 20'000;  // who hears by it alone has hung
+
+constexpr size_t kMembers = 0;  // place in Report::values
 
 enum Kind { sync_collective, async_collectives, training, shrinking, saving, kKinds };
 constexpr const char* kNames[kKinds] = {"sync collective", "async collectives", "train_step", "shrink",
@@ -141,7 +143,7 @@ void live(Kind kind, uint64_t round, const Death& death, int rank, const std::sh
     case shrinking: {
       Joined joined(rank, death.size, store, options);
       for (const int member : outlive(joined, static_cast<size_t>(death.size) - death.victims.size(), report))
-        report.number[3] |= 1 << member;
+        report.values[kMembers] |= 1 << member;
       return joined.engine->shutdown(Deadline::after_ms(kDeadline_ms));
     }
     case saving: return save(rank, death.size, store, report, folder + "/model");
@@ -152,10 +154,10 @@ void live(Kind kind, uint64_t round, const Death& death, int rank, const std::sh
 // Whether it heard of the right one: of shrink, whether it goes on with all that live.
 bool names_the_dead(Kind kind, const Death& death, const Report& report) {
   if (kind != shrinking)
-    return report.number[1] == static_cast<int64_t>(Code::peer_lost) && report.number[2] == death.victims[0];
+    return report.code == static_cast<int64_t>(Code::peer_lost) && report.peer == death.victims[0];
   int64_t left = 0;
   for (int r = 0; r < death.size; ++r) left |= static_cast<int64_t>(death.spares(r)) << r;
-  return report.number[3] == left;
+  return report.values[kMembers] == left;
 }
 
 void strike(Kind kind, uint64_t round, const std::array<Files, 2>& saved, Storm& storm) {
@@ -178,8 +180,8 @@ void strike(Kind kind, uint64_t round, const std::array<Files, 2>& saved, Storm&
   for (int r = 0; r < death.size; ++r) {
     if (!death.spares(r)) continue;
     const Report& report = ranks.report(r);
-    const bool heard = ranks.ended_well(r) && report.number[1] != static_cast<int64_t>(Code::timeout);
-    const double took_ms = static_cast<double>(report.number[0] - killed) / 1e6;
+    const bool heard = ranks.ended_well(r) && report.code != static_cast<int64_t>(Code::timeout);
+    const double took_ms = static_cast<double>(report.at_ns - killed) / 1e6;
     const bool hung = !heard || took_ms >= static_cast<double>(kDeadline_ms);
     const bool wrong = !hung && !names_the_dead(kind, death, report);
     storm.hangs += hung;
@@ -189,8 +191,8 @@ void strike(Kind kind, uint64_t round, const std::array<Files, 2>& saved, Storm&
       storm.said +=
           text(kNames[kind], ", round ", round, ", rank ", r, " of ", death.size, ", ", death.victims[0],
                " was killed; status ", ranks.status(r), ", stage ", report.stage.load(), ", ", took_ms,
-               " ms, code ", report.number[1].load(), ", peer ", report.number[2].load(), ", members ",
-               report.number[3].load(), ": ", report.text, "\n");
+               " ms, code ", report.code.load(), ", peer ", report.peer.load(), ", members ",
+               report.values[kMembers].load(), ": ", report.text, "\n");
   }
   if (kind != saving) return;
   const Files files = files_of(folder.path() + "/model");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/expect_error.h"
+#include "gang/agreement.h"
 #include "gang/thread_ranks.h"
 #include "mesh/current.h"
 #include "mesh/gangs.h"
@@ -54,7 +55,7 @@ void check_gang(const GangPtr& gang, const Members& members, const Gang& root, c
     fail(Code::internal, what, " does not place rank ", root.rank());
   double sum = 0;
   for (const int m : members) sum += m + 1;
-  if (gang->all_sum(Channel::user, root.rank() + 1) != sum)
+  if (gang->agreement().all_sum(Channel::user, root.rank() + 1) != sum)
     fail(Code::internal, what, " sums over other ranks");
 }
 
@@ -114,7 +115,7 @@ TEST(GangsRanks, OneRanksBadMeshIsRefusedOnAllRanks) {
               "gang \"gang\": rank 0 asked for the mesh pp 1 x dp_replicate 1 x dp_shard auto x cp 1 x tp 2, "
               "but rank 3 "
               "for the mesh pp 1 x dp_replicate 1 x dp_shard auto x cp 1 x tp 4");
-    EXPECT_EQ(root.all_sum(Channel::user, 1), 4);
+    EXPECT_EQ(root.agreement().all_sum(Channel::user, 1), 4);
   });
 }
 
@@ -129,8 +130,8 @@ TEST(GangsRanks, ARefusedProductOfAxesOnOneRankLeavesNoPeerWaiting) {
         EXPECT_EQ(gangs->by_axes(axes)->rank(), root.rank() % gangs->by_axes(axes)->size());
       }
     }
-    EXPECT_EQ(root.all_sum(Channel::user, 1), 4);
-    EXPECT_EQ(gangs->by_axes("pp+tp")->all_sum(Channel::user, 1), 4);
+    EXPECT_EQ(root.agreement().all_sum(Channel::user, 1), 4);
+    EXPECT_EQ(gangs->by_axes("pp+tp")->agreement().all_sum(Channel::user, 1), 4);
     gangs->close(30'000);
   });
 }

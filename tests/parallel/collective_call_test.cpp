@@ -1,6 +1,7 @@
 // The two parts of a collective call on 1 to 4 ranks: a refusal in the check leaves the gangs intact on all
 // ranks, and a failure in the run breaks them for all ranks, unless a rank is alone.
 #include "parallel/collective_call.h"
+#include "gang/agreement.h"
 
 #include <new>
 
@@ -16,7 +17,7 @@ struct Numbers {
 
 void expect_whole(Gang& root) {
   EXPECT_FALSE(root.error());
-  EXPECT_EQ(root.all_sum(Channel::control, 1), root.size());
+  EXPECT_EQ(root.agreement().all_sum(Channel::control, 1), root.size());
 }
 
 TEST(CollectiveCall, CheckGivesEveryRanksValueInRankOrder) {

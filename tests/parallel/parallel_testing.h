@@ -10,6 +10,7 @@
 #include <mutex>
 #include <random>
 
+#include "gang/agreement.h"
 #include "gang/thread_ranks.h"
 #include "nn/reference_file.h"
 #include "parallel/fsdp/fsdp_state.h"
@@ -165,8 +166,8 @@ inline StepValues run_step(Model& model, const Reference& reference, int microba
   Stream& stream = model.device().stream();
   const double sum = run_microbatches(model, reference, microbatches, loss_scale);
   StepValues values;
-  values.loss =
-      model.gangs().loss_gang()->all_sum(Channel::user, sum) / static_cast<double>(reference.weight());
+  values.loss = model.gangs().loss_gang()->agreement().all_sum(Channel::user, sum) /
+                static_cast<double>(reference.weight());
   for (const NamedParameter& p : model.inspect().parameters())
     if (p.parameter->trainable)
       values.gradients[p.name] = get(model.inspect().gather_gradient(*p.parameter, stream));

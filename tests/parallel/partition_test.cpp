@@ -1,6 +1,7 @@
 // Movements over partitions: explicit values, and the adjoint test <F x, y> = <x, F* y>, summed over all
 // ranks, with random f64 data. The expected values are sums and slices that every rank can compute by itself.
 #include "parallel/partition.h"
+#include "gang/agreement.h"
 
 #include "parallel/parallel_testing.h"
 
@@ -22,7 +23,7 @@ double inner(Gang& gang, const Tensor& a, const Tensor& b) {
   EXPECT_EQ(x.size(), y.size());
   double sum = 0;
   for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
-  return gang.all_sum(Channel::user, sum);
+  return gang.agreement().all_sum(Channel::user, sum);
 }
 
 // Runs the adjoint test and returns the output of forward.

@@ -86,7 +86,7 @@ TEST(Processes, SameBitsAsThreadsAndReadOnlyFullValues) {
         const auto model = make_model(reference, gangs, options_of(strategies[s], DType::f32));
         const StepValues values = run_step(*model, reference, 2);
         expect_reference(values, reference, 1e-5);
-        report.number[s] = hash(values);
+        report.values[s] = hash(values);
       }
       {
         const auto model = make_model(reference, gangs, options_of(Strategy::full_shard, DType::f64));
@@ -98,7 +98,7 @@ TEST(Processes, SameBitsAsThreadsAndReadOnlyFullValues) {
     ranks.expect_all_well();
     if (size != 2) continue;
     std::array<int64_t, 3> of_processes;
-    for (size_t s = 0; s < 3; ++s) of_processes[s] = ranks.report(0).number[s];
+    for (size_t s = 0; s < 3; ++s) of_processes[s] = ranks.report(0).values[s];
     // This process must stay without gangs, so that it can fork.
     Processes alone(1, [&](int, const std::shared_ptr<Store>&, Report&) {
       for (size_t s = 0; s < 3; ++s)

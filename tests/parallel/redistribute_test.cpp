@@ -2,6 +2,7 @@
 // Explicit values are tested too, because the adjoint test does not see a permutation that both directions
 // share.
 #include "parallel/redistribute.h"
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 
 #include <atomic>
@@ -9,7 +10,7 @@
 #include <thread>
 
 #include "base/interrupt.h"
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
@@ -40,7 +41,7 @@ double inner(Gang& gang, const Placement& placement, const Tensor& a, const Tens
   const Vector x = get(a), y = get(b);
   double sum = 0;
   for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
-  return gang.all_sum(Channel::user, sum) / (placement.kind == Kind::replicate ? gang.size() : 1);
+  return gang.agreement().all_sum(Channel::user, sum) / (placement.kind == Kind::replicate ? gang.size() : 1);
 }
 
 Tensor random_of(Gang& gang, const Placement& placement, const Shape& shape, uint32_t seed) {

@@ -3,7 +3,7 @@
 // did.
 #include <map>
 
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "nn/small_llama.h"
 #include "parallel/parallel_testing.h"
 

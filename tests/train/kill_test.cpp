@@ -3,8 +3,8 @@
 #include <cstring>
 #include <map>
 
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "train/rig.h"
 
 namespace gangway::test {
@@ -41,7 +41,7 @@ void train(const Death& death, int rank, const std::shared_ptr<Store>& store, Re
     rig.step(pattern_batch(*rig.model, 2, 6, rank), step);
     ++report.stage;
   });
-  report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
+  report.gang_code = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
 TEST(TrainKill, ThirtyKillsAtRandomPointsOfAStepNameTheRightRank) {
@@ -60,12 +60,12 @@ TEST(TrainKill, ThirtyKillsAtRandomPointsOfAStepNameTheRightRank) {
       Report& report = ranks.report(r);
       ASSERT_TRUE(ranks.ended_well(r))
           << "round " << round << " rank " << r << ", status " << ranks.status(r) << ": " << report.text;
-      ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
-      ASSERT_EQ(report.number[2], death.victim) << report.text;
+      ASSERT_EQ(report.code, static_cast<int64_t>(Code::peer_lost)) << report.text;
+      ASSERT_EQ(report.peer, death.victim) << report.text;
       ASSERT_NE(std::strstr(report.text, text("rank ", death.victim, " (host ").c_str()), nullptr)
           << report.text;
       ASSERT_EQ(std::strncmp(report.text, "gang.", 5), 0) << "no call is named: " << report.text;
-      ASSERT_EQ(report.number[3], static_cast<int64_t>(Code::peer_lost)) << "the root is broken, too";
+      ASSERT_EQ(report.gang_code, static_cast<int64_t>(Code::peer_lost)) << "the root is broken, too";
       ++calls[std::string(report.text).substr(0, std::strcspn(report.text, " "))];
     }
   }

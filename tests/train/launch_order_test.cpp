@@ -5,8 +5,8 @@
 #include <map>
 #include <random>
 
-#include "gang/over_engines.h"
-#include "gang/two_planes.h"
+#include "gang/planes/over_engines.h"
+#include "gang/planes/two_planes.h"
 #include "train/rig.h"
 
 namespace gangway::test {

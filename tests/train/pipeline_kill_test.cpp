@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <map>
 
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "nn/small_llama.h"
 #include "train/pipeline.h"
 #include "train/rig.h"
@@ -39,8 +39,8 @@ void train(const PipelineCase& c, int rank, const std::shared_ptr<Store>& store,
     rig.step(pattern_batch(*rig.model, 6, 6, 1), step);
     ++report.stage;
   });
-  stay(report);
-  report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
+  stay_until_released(report);
+  report.gang_code = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
 TEST(PipelineKill, EightyKillsAtRandomPointsNameTheRightRankAndCall) {
@@ -57,15 +57,15 @@ TEST(PipelineKill, EightyKillsAtRandomPointsNameTheRightRankAndCall) {
     std::vector<int> survivors;
     for (int r = 0; r < c.ranks(); ++r)
       if (r != victim) survivors.push_back(r);
-    let_go_when_told(ranks, survivors);
+    release_after_failures(ranks, survivors);
     ranks.join();
     for (const int r : survivors) {
       Report& report = ranks.report(r);
       ASSERT_TRUE(ranks.ended_well(r)) << c.text() << ", rank " << r << ": " << report.text;
-      ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
-      ASSERT_EQ(report.number[2], victim) << report.text;
+      ASSERT_EQ(report.code, static_cast<int64_t>(Code::peer_lost)) << report.text;
+      ASSERT_EQ(report.peer, victim) << report.text;
       ASSERT_NE(std::strstr(report.text, text("rank ", victim, " (host ").c_str()), nullptr) << report.text;
-      ASSERT_EQ(report.number[3], static_cast<int64_t>(Code::peer_lost)) << "the root is broken, too";
+      ASSERT_EQ(report.gang_code, static_cast<int64_t>(Code::peer_lost)) << "the root is broken, too";
       ++calls[std::string(report.text).substr(0, std::strcspn(report.text, " "))];
     }
   }

@@ -1,6 +1,7 @@
 // Training steps with tensor, sequence and loss parallelism, alone and together with the other axes, against
 // the reference files.
 #include "base/expect_error.h"
+#include "gang/agreement.h"
 #include "train/train_testing.h"
 
 namespace gangway {
@@ -99,7 +100,7 @@ void expect_gradients(const Reference& reference, const Case& c, DType master) {
     frame.reset();
     model->run().finish_gradients(stream);
     const double tolerance = master == DType::f64 ? 1e-10 : 1e-5;
-    EXPECT_NEAR(model->gangs().loss_gang()->all_sum(Channel::user, loss) * ctx.loss_scale /
+    EXPECT_NEAR(model->gangs().loss_gang()->agreement().all_sum(Channel::user, loss) * ctx.loss_scale /
                     reference.values("loss")[0],
                 1, tolerance);
     for (const NamedParameter& p : model->inspect().parameters())

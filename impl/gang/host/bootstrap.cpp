@@ -1,18 +1,18 @@
-// How the first engine of a host comes to be.
+// How the first engine of a host is made.
 #include <algorithm>
 #include <numeric>
 
 #include "base/interrupt.h"
-#include "gang/host/handover.h"
 #include "gang/host/host.h"
 #include "gang/host/host_engine.h"
+#include "gang/host/presence/handover.h"
 
 namespace gangway {
 
 using host::Arena;
 using host::ArenaOptions;
+using host::BlockingCore;
 using host::Board;
-using host::Core;
 using host::HostEngine;
 using host::Member;
 using host::RankState;
@@ -25,22 +25,23 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Until every rank has mapped the arena. One that has met all may have left again: it came, and calls tell that it has left.
+// Waits until every rank has mapped the arena. A rank that has met all others may have left again; it did
+// come, and calls report that it has left.
 void meet(Member& member, host::Handover& handover, Deadline deadline) {
   for (int r = 0; r < member.size(); ++r) {
     for (;;) {
-      const uint32_t bell = member.own().bell.load(std::memory_order_seq_cst);
+      const uint32_t doorbell = member.own().doorbell.load(std::memory_order_seq_cst);
       const host::RankSlot& slot = member.arena().rank(r);
       const auto state = static_cast<RankState>(slot.state.load(std::memory_order_acquire));
       if (state == RankState::alive || slot.has_met.load(std::memory_order_acquire) != 0) break;
-      handover.check();  // first: who gave up has left as well
+      handover.check();  // first, because a rank that gave up has left as well
       if (state != RankState::absent)
         fail(Code::peer_lost, "host engine: rank ", r, " left while the gang was made");
       if (deadline.passed())
         fail(Code::timeout, "host engine: rank ", r, " did not come while the gang was made");
       poll_interrupt();
       member.own().sleeping.fetch_add(1, std::memory_order_seq_cst);
-      member.nap(bell, 2'000'000);
+      member.sleep(doorbell, 2'000'000);
       member.own().sleeping.fetch_sub(1, std::memory_order_seq_cst);
     }
   }
@@ -49,12 +50,12 @@ void meet(Member& member, host::Handover& handover, Deadline deadline) {
 std::shared_ptr<Engine> root_engine(const std::shared_ptr<Rank>& rank, const std::shared_ptr<Member>& member,
                                     const EngineOptions& options) {
   auto board = std::make_unique<Board>(member->arena_ptr(), member->arena().header().root_board);
-  auto core = std::make_shared<Core>(rank->works(), member, std::move(board), member->rank(),
-                                     options.timeout_ms, options.label);
+  auto core = std::make_shared<BlockingCore>(rank->works(), member, std::move(board), member->rank(),
+                                             options.timeout_ms, options.label);
   return std::make_shared<HostEngine>(rank, std::move(core));
 }
 
-// Tells the others of a thread that ends in the interrupt hook or in the caller's store.
+// Tells the other ranks if the calling thread ends inside the interrupt hook or inside the caller's store.
 struct ThreadEnd {
   host::Handover& handover;
   bool returned = false;
@@ -87,14 +88,14 @@ std::shared_ptr<Engine> make_host_engine(const std::shared_ptr<Rank>& rank, cons
                                          const std::shared_ptr<Store>& store) {
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
   host::Handover handover(*store, options.rank, deadline);
-  std::shared_ptr<Member> member;  // leaves after the others can know why
+  std::shared_ptr<Member> member;  // destroyed last, so that peers can still read the reason
   ThreadEnd thread_end{handover};
   try {
     join(member, handover, options, deadline);
     handover.end();
     std::shared_ptr<Engine> engine = root_engine(rank, member, options);
-    member->own().has_met.store(1,
-                                std::memory_order_release);  // from here on its engine tells that it leaves
+    // From here on the engine of this rank announces its leave.
+    member->own().has_met.store(1, std::memory_order_release);
     thread_end.returned = true;
     return engine;
   } catch (const Error& error) {
@@ -116,7 +117,7 @@ std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<
   for (int r = 0; r < size; ++r) members.push_back(std::make_shared<Member>(arena, r));
   arena->header().root_board = Board::create(*members[0], all_ranks(size), options.label);
   for (const auto& member : members)
-    member->begin(member);  // all first: an engine looks at its peers' fences
+    member->begin(member);  // for all before any engine, which reads whether its peers use membarrier
   std::vector<std::shared_ptr<Engine>> engines;
   for (size_t r = 0; r < members.size(); ++r) engines.push_back(root_engine(ranks[r], members[r], options));
   return engines;

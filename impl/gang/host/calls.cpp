@@ -2,9 +2,11 @@
 
 #include <sched.h>
 
-#include "gang/host/awaited.h"
-#include "gang/host/exchange.h"
-#include "gang/host/futex.h"
+#include "gang/host/algorithms/table.h"
+#include "gang/host/call/awaited.h"
+#include "gang/host/call/exchange.h"
+#include "gang/host/call/prepare.h"
+#include "gang/host/memory/futex.h"
 #include "gang/rank.h"
 
 namespace gangway::host {
@@ -12,17 +14,17 @@ namespace {
 
 constexpr int64_t kYieldNs = 20'000;
 
-// Gives the core away a few times under the mutex; the time counts as waited.
-class Yields {
+// Gives the core away a few times while the mutex is held. The time counts as waited.
+class BoundedYield {
  public:
-  explicit Yields(Works& owner) : owner_(owner) {}
-  ~Yields() {
+  explicit BoundedYield(Works& owner) : owner_(owner) {}
+  ~BoundedYield() {
     if (start_ != 0) owner_.add_wait(now_ns() - start_);
   }
-  Yields(const Yields&) = delete;
-  Yields& operator=(const Yields&) = delete;
+  BoundedYield(const BoundedYield&) = delete;
+  BoundedYield& operator=(const BoundedYield&) = delete;
 
-  // False: for so long that an abort or a deadline must not wait any more.
+  // Returns false when it has gone on for so long that an abort or a deadline must not wait any longer.
   bool yield() {
     const int64_t now = now_ns();
     if (start_ == 0) start_ = now;
@@ -43,7 +45,7 @@ Calls::Calls(Team& team) : team_(team), lanes_(team) {}
 Op* Calls::begin(Channel channel, const Collective& c) {
   Lane& lane = lanes_.of(channel, c);
   Op* const op = lanes_.make();
-  prepare(*op, lane, c, team_.rank(), team_.size());
+  prepare(*op, lane, algorithm_of(c.op), c, team_.rank(), team_.size());
   op->sequence = lane.sequence++;
   op->fingerprint = fingerprint(*op, lane.history, team_.size());
   if (!lane.pair()) lane.history = op->fingerprint;
@@ -53,7 +55,7 @@ Op* Calls::begin(Channel channel, const Collective& c) {
 
 void Calls::note_start(Op& op) {
   op.noted = true;
-  flights_.begin(op, std::max(op.in_bytes, out_count(op.c, team_.rank(), team_.size()) * op.item));
+  flight_recorder_.begin(op, std::max(op.in_bytes, out_count(op.c, team_.rank(), team_.size()) * op.item));
 }
 
 bool Calls::publish(Op& op) {
@@ -64,10 +66,10 @@ bool Calls::publish(Op& op) {
 
 bool Calls::meet(Op* op, Works& owner) {
   const bool published = publish(*op);
-  note_start(*op);  // in the shadow of the peers' arrival
+  note_start(*op);  // done while the peers' arrivals are under way
   if (!published || op->source == Source::direct || op->source == Source::staged) return false;
   team_.wake_announced();
-  Yields yields(owner);
+  BoundedYield yields(owner);
   const bool crowded = team_.member().crowded();
   Call one = call(*op);
   for (int i = 0; i < kTurns; ++i) {
@@ -78,10 +80,10 @@ bool Calls::meet(Op* op, Works& owner) {
     }
     int moves = 0;
     while (moves < kMoves && step(one)) ++moves;
-    if (moves == kMoves) break;  // too long for one hold of the mutex
+    if (moves == kMoves) break;  // the rest would hold the mutex for too long
     if (!op->done || op->in_place_on_peers) continue;
     team_.wake_announced();
-    flights_.end_met(*op, i < kEager);
+    flight_recorder_.end_met(*op, i < kEager);
     lanes_.recycle(op);
     return true;
   }
@@ -99,13 +101,13 @@ void Calls::turn() {
   sweep();
 }
 
-bool Calls::look(const HostWork& work, uint32_t want, int turns) {
+bool Calls::look(const HostWork& work, uint32_t states, int turns) {
   moves_left_ = kMoves;
-  for (int i = 0; i < turns && moves_left_ > 0 && !work.is_in(want); ++i) {
+  for (int i = 0; i < turns && moves_left_ > 0 && !work.is_in(states); ++i) {
     if (i >= kEager) pause_cpu();
     sweep();
   }
-  return work.is_in(want);
+  return work.is_in(states);
 }
 
 void Calls::sweep() {
@@ -131,7 +133,7 @@ void Calls::advance(Lane& lane) {
       lanes_.recycle(over);
       continue;
     }
-    if (!op->done) {  // calls run in order; the next ones may only say that they are here
+    if (!op->done) {  // calls run in order: later ones may only publish themselves
       for (Op* later = op->next; later != nullptr; later = later->next)
         if (!later->published && !publish(*later)) break;
       return;
@@ -141,7 +143,7 @@ void Calls::advance(Lane& lane) {
   }
 }
 
-// Tells the work which ends of the call have come. True: both.
+// Tells the work which ends of the call have been reached. Returns whether both have.
 bool Calls::end_what_has(Op& op) {
   if (!op.done || !op.fill.over()) return false;
   Call one = call(op);
@@ -149,7 +151,7 @@ bool Calls::end_what_has(Op& op) {
   const bool output_is_apart = op.c.async_input && !op.in_place_on_peers;
   if (!op.output_ready && (output_is_apart || !used || peers_done(one))) {
     op.output_ready = true;
-    flights_.end(op);
+    flight_recorder_.end(op);
     op.work->output_ended();
   }
   if (op.output_ready && !op.input_free && (!used || peers_done(one))) {
@@ -171,10 +173,10 @@ void Calls::fail(const Error& error) noexcept {
 }
 
 std::vector<FlightEntry> Calls::flight_record(const std::optional<Error>& error) const {
-  const double scale = flights_.ns_per_tick();
+  const double scale = flight_recorder_.ns_per_tick();
   std::vector<FlightEntry> entries;
-  for (uint64_t i = flights_.first(); i < flights_.count(); ++i) {
-    entries.push_back(flights_.entry(i, scale));
+  for (uint64_t i = flight_recorder_.first(); i < flight_recorder_.count(); ++i) {
+    entries.push_back(flight_recorder_.entry(i, scale));
     std::string& state = entries.back().state;
     if (!state.empty()) continue;
     state = error ? "failed: " + error->message() : "started";

@@ -1,15 +1,16 @@
-// The calls of one rank that are in flight: it begins them, drives them in the order of their queues and tells their
-// works when they end. Nothing here waits; an error of a call is thrown, and its catcher breaks the engine.
+// The calls of one rank that are in flight. Calls begins them, drives them in the order of their lanes, and
+// tells their works when they end. Nothing here waits. A function throws the error of a call, and whoever
+// catches it breaks the engine.
 //
-// Thread rule: under the core's mutex, but moves().
+// Thread rule: under the core's mutex, except moves().
 #pragma once
 
 #include <atomic>
 
-#include "gang/host/algorithm.h"
-#include "gang/host/flights.h"
-#include "gang/host/lanes.h"
-#include "gang/host/work.h"
+#include "gang/host/call/algorithm.h"
+#include "gang/host/call/flight_recorder.h"
+#include "gang/host/call/lanes.h"
+#include "gang/host/call/work.h"
 
 namespace gangway {
 class Works;
@@ -17,38 +18,41 @@ class Works;
 
 namespace gangway::host {
 
-constexpr int kEager = 8;  // looks without a pause: for a peer that is about to come
-constexpr int kMoves =
-    8;  // steps under one hold of the mutex, so that other threads and the interrupt hook have a turn
-constexpr int kTurns = 50;        // looks under one hold of the mutex
-constexpr int kCrowdedTurns = 4;  // with more ranks than cores the one waited for needs this very core
+constexpr int kEager = 8;  // how many looks at a peer that is about to come are made without a pause
+// How many steps are done under one hold of the mutex, so that other threads and the interrupt hook get a
+// turn.
+constexpr int kMoves = 8;
+constexpr int kTurns = 50;  // how many looks are made under one hold of the mutex
+// The same with more ranks than cores, where the awaited rank needs this core.
+constexpr int kCrowdedTurns = 4;
 
 class Calls {
  public:
   explicit Calls(Team& team);
 
-  // A call of the next sequence, which stands in no queue yet.
+  // Begins a call with the next sequence number. It stands in no lane yet.
   Op* begin(Channel channel, const Collective& c);
-  // Drives a call whose input rides with its flag, while nothing else is outstanding. True: it is over and gone. False:
-  // it has to be queued.
+  // Drives a call whose input travels with its flag, while nothing else is outstanding. Returns true if the
+  // call has ended and is recycled, and false if it has to be enqueued.
   bool meet(Op* op, Works& owner);
   void enqueue(Op* op, HostWork& work);
   void forget(Op* op) { lanes_.recycle(op); }  // of a broken engine
 
   // Drives every call once.
   void turn();
-  // The same, up to `turns` times. True: the work is in one of the states `want`.
-  bool look(const HostWork& work, uint32_t want, int turns);
+  // Drives every call up to `turns` times. Returns whether the work is in one of `states`.
+  bool look(const HostWork& work, uint32_t states, int turns);
   // Ends all calls with `error`.
   void fail(const Error& error) noexcept;
 
   const Lanes& lanes() const { return lanes_; }
   Lanes& lanes() { return lanes_; }
-  const Flights& flights() const { return flights_; }
+  const FlightRecorder& flight_recorder() const { return flight_recorder_; }
   uint64_t sequence(Channel channel, const Collective& c) { return lanes_.of(channel, c).sequence; }
-  uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }  // steps taken so far
+  // How many steps were done so far.
+  uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }
   Traffic traffic() const { return traffic_; }
-  // The ring of last calls; those that have not ended failed with `error`, if there is one.
+  // The last calls. Calls that have not ended are listed as failed with `error`, if there is one.
   std::vector<FlightEntry> flight_record(const std::optional<Error>& error) const;
 
  private:
@@ -61,10 +65,10 @@ class Calls {
 
   Team& team_;
   Lanes lanes_;
-  Flights flights_;
+  FlightRecorder flight_recorder_;
   Traffic traffic_;
   std::atomic<uint64_t> moves_{0};
-  int moves_left_ = 0;  // under this hold of the mutex
+  int moves_left_ = 0;  // steps left under this hold of the mutex
 };
 
 }  // namespace gangway::host

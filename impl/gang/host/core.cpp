@@ -18,7 +18,7 @@ void Core::enter(Channel channel, const Collective* c, const char* call) {
   if (team_.member().forked())
     fail(Code::forked, team_.label(), ": rank ", team_.rank(),
          " was made before fork; a child of it has no gang");
-  team_.member().attend();
+  team_.member().register_thread();
   if (failure_.quiet()) {
     if (shut_down_) fail(Code::invalid_state, team_.label(), ": was shut down");
     return;
@@ -45,7 +45,8 @@ void Core::or_break(Step&& step) {
 WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
   enter(channel, span.empty() ? nullptr : span.data());
   const std::lock_guard lock(mutex_);
-  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  // Another thread may have broken the engine since enter().
+  if (failure_.first_error()) throw *failure_.first_error();
   std::shared_ptr<HostWork> work = works_.take(*this);
   start(work, channel, span, nullptr);
   return work;
@@ -54,7 +55,8 @@ WorkPtr Core::run(Channel channel, std::span<const Collective> span) {
 WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
   enter(channel, span.empty() ? nullptr : span.data());
   std::unique_lock lock(mutex_);
-  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  // Another thread may have broken the engine since enter().
+  if (failure_.first_error()) throw *failure_.first_error();
   Op* begun = nullptr;
   bool met = false;
   std::shared_ptr<HostWork> work;
@@ -79,7 +81,7 @@ WorkPtr Core::run_now(Channel channel, std::span<const Collective> span) {
   return work;
 }
 
-// `begun`: the one call of the span when it has begun, else null.
+// `begun` is the one call of the span if it has begun, else null.
 void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::span<const Collective> span,
                  Op* begun) {
   work->begin(static_cast<int>(span.size()));
@@ -88,11 +90,11 @@ void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::sp
       calls_.enqueue(begun != nullptr ? begun : calls_.begin(channel, c), *work);
     calls_.turn();
     if (calls_.lanes().outstanding() > 0 && !listed_) {
-      owner_->add(shared_from_this());
+      owner_->add(std::static_pointer_cast<Core>(shared_from_this()));
       listed_ = true;
     }
   });
-  // Half of the span may be on its way: peers must not wait for the rest, nor the caller.
+  // Some calls of the span may be under way. Neither the peers nor the caller may wait for the rest.
   if (failure_.first_error() && !work->ended()) work->fail(*failure_.first_error());
 }
 
@@ -100,22 +102,32 @@ std::optional<Message> Core::probe(Channel channel, int peer) {
   enter(channel, nullptr, "probe");
   owner_->progress();
   const std::lock_guard lock(mutex_);
-  if (failure_.first_error()) throw *failure_.first_error();  // another thread broke the engine since enter()
+  // Another thread may have broken the engine since enter().
+  if (failure_.first_error()) throw *failure_.first_error();
   Collective receive;
   receive.op = CollectiveOp::recv;
   receive.peer = peer;
   const Lane& lane = calls_.lanes().of(channel, receive);
   const Slot& slot = lane.line->slots[lane.sequence % kPairSlots];
-  // Later than this call's number is no message: this rank has not drained the one before it in the slot.
+  // A larger number is no message: this rank has not drained the earlier message in the slot yet.
   if (slot.arrived.load(std::memory_order_acquire) != lane.sequence + 1) return std::nullopt;
   return Message{static_cast<size_t>(slot.count), static_cast<DType>(slot.dtype)};
+}
+
+bool Core::poll(HostWork& work, uint32_t states) {
+  if (team_.member().forked()) return true;
+  team_.member().register_thread();
+  drive(work, states, 1);
+  if (work.is_in(states) || failure_.check(&work, "")) return true;
+  owner_->progress();
+  return work.is_in(states);
 }
 
 bool Core::progress() {
   if (team_.member().forked()) return true;
   if (aborts_.load(std::memory_order_relaxed) != 0) return false;
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;  // another thread drives it
+  if (!lock.owns_lock()) return false;  // another thread drives the calls
   turn();
   if (calls_.lanes().outstanding() == 0) listed_ = false;
   return !listed_;
@@ -125,11 +137,12 @@ void Core::turn() {
   or_break([&] { calls_.turn(); });
 }
 
-bool Core::drive(HostWork& work, uint32_t want, int turns) {
-  while (aborts_.load(std::memory_order_relaxed) != 0) sched_yield();  // else it is taken again at once
+bool Core::drive(HostWork& work, uint32_t states, int turns) {
+  // Otherwise this thread would take the mutex again before abort() gets it.
+  while (aborts_.load(std::memory_order_relaxed) != 0) sched_yield();
   const std::lock_guard lock(mutex_);
-  or_break([&] { calls_.look(work, want, turns); });
-  return work.is_in(want);
+  or_break([&] { calls_.look(work, states, turns); });
+  return work.is_in(states);
 }
 
 void Core::abort(const Error& error) noexcept {
@@ -139,7 +152,7 @@ void Core::abort(const Error& error) noexcept {
   aborts_.fetch_sub(1, std::memory_order_relaxed);
   try {
     failure_.break_with(team_.shaped(error, error.op.c_str(), error.peer), true);
-  } catch (const std::bad_alloc&) {  // no memory to say where
+  } catch (const std::bad_alloc&) {  // without memory for the place, the error goes as it is
     failure_.break_with(error, true);
   }
 }
@@ -162,11 +175,11 @@ void Core::release() noexcept {
   {
     const std::lock_guard lock(mutex_);
     const bool busy = calls_.lanes().outstanding() > 0;
-    if (!shut_down_) failure_.leave(busy && works_.has_unended() ? Mark::fading : Mark::gone);
+    if (!shut_down_) failure_.leave(busy && works_.has_unended() ? Mark::draining : Mark::gone);
     if (calls_.lanes().outstanding() > 0 || !listed_) return;
     listed_ = false;
   }
-  owner_->remove(this);  // or it would stay until the next long wait
+  owner_->remove(this);  // otherwise it would stay on the list until the next long wait
 }
 
 void Core::end() noexcept {

@@ -1,9 +1,10 @@
-// One rank's side of an engine: where each of its calls enters. It refuses, starts a call, or drives it to its end at
-// once. host.h says which part does what.
+// One rank's side of an engine, where each of its calls enters. A core refuses a call, starts it, or drives
+// it to its end at once. host.h says which part does what.
 //
-// Works and the rank's list of outstanding work hold it, so it may outlive the engine object of its gang.
+// Works, and the rank's list of outstanding work, hold the core, so it may outlive the engine object of its
+// gang.
 //
-// Thread rule: any thread of the rank; one mutex guards everything but the board.
+// Thread rule: any thread of the rank. One mutex guards everything but the board.
 #pragma once
 
 #include <atomic>
@@ -13,40 +14,43 @@
 #include <span>
 
 #include "gang/engine.h"
+#include "gang/host/call/work.h"
 #include "gang/host/calls.h"
 #include "gang/host/failure.h"
-#include "gang/host/team.h"
-#include "gang/host/work.h"
+#include "gang/host/presence/team.h"
 #include "gang/rank.h"
 
 namespace gangway::host {
 
-class Core final : public Progressive, public std::enable_shared_from_this<Core> {
+class Core : public Progressive, public Driver {
  public:
   Core(std::shared_ptr<Works> owner, std::shared_ptr<Member> member, std::unique_ptr<Board> board, int rank,
        int64_t timeout_ms, std::string label);
 
   WorkPtr run(Channel channel, std::span<const Collective> span);
-  // For a caller who will block. Most calls are over within one hold of the mutex, without a work to hand
-  // out: null then.
+  // For a caller who will block. Most calls end within one hold of the mutex; then there is no work, and the
+  // result is null.
   WorkPtr run_now(Channel channel, std::span<const Collective> span);
   std::optional<Message> probe(Channel channel, int peer);  // Engine::probe
+  bool poll(HostWork& work, uint32_t states) override;      // Driver
   bool progress() override;                                 // Progressive
-  void end() noexcept override;                             // likewise: what is in flight will not end
-  // The engine object is gone: marks the leave, ends calls that no caller holds. What is left goes on until its
-  // last work or its rank is gone.
+  void end() noexcept override;  // also of Progressive: what is in flight will not end
+  // The engine object is gone: marks the leave and ends calls whose works nobody holds. The other calls go on
+  // until their last work or the rank is gone.
   void release() noexcept;
   void abort(const Error& error) noexcept;
   std::optional<Error> error();
   Traffic traffic() const;
   std::vector<FlightEntry> flight_record() const;
 
-  // For works and waits, which are above.
-  // Refuses forked, broken, shut down; attends. `call`: what is entered when it is no collective.
+  // The functions below serve works and waits.
+  // Refuses a call after fork, in a broken engine, and after shutdown; registers the calling thread. `call`
+  // names what is entered if it is no collective.
   void enter(Channel channel, const Collective* c, const char* call = "");
-  // Looks `turns` times. True: the work is in one of the states `want`.
-  bool drive(HostWork& work, uint32_t want, int turns);
-  void turn();  // drives every call once; breaks the engine on an error. Under the mutex
+  // Drives all calls up to `turns` times. Returns whether the work is in one of `states`.
+  bool drive(HostWork& work, uint32_t states, int turns);
+  // Drives every call once. An error breaks the engine. Under the mutex.
+  void turn();
   void set_shut_down();
 
   Works& owner() const { return *owner_; }
@@ -54,24 +58,24 @@ class Core final : public Progressive, public std::enable_shared_from_this<Core>
   int64_t timeout_ms() const { return timeout_ms_; }
   Team& team() { return team_; }
   std::mutex& mutex() const { return mutex_; }
-  Calls& calls() { return calls_; }  // under the mutex, but its moves()
+  Calls& calls() { return calls_; }  // under the mutex, except Calls::moves()
   Failure& failure() { return failure_; }
 
  private:
   void start(const std::shared_ptr<HostWork>& work, Channel channel, std::span<const Collective> span,
              Op* begun);
   template <typename Step>
-  void or_break(Step&& step);  // an error of `step` breaks the engine
+  void or_break(Step&& step);  // breaks the engine if `step` throws
 
-  const std::shared_ptr<Works> owner_;  // not the rank: its list holds this
+  const std::shared_ptr<Works> owner_;  // not the rank, whose list holds this object
   const int64_t timeout_ms_;
   Team team_;
   mutable std::mutex mutex_;
   Calls calls_;
   Failure failure_;
   WorkPool works_;
-  std::atomic<int> aborts_{0};  // calls of abort() that wait for the mutex
-  bool listed_ = false;         // on the rank's list
+  std::atomic<int> aborts_{0};  // how many calls of abort() wait for the mutex
+  bool listed_ = false;         // this object is on the rank's list
   bool shut_down_ = false;
 };
 

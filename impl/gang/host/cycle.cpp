@@ -5,12 +5,12 @@
 #include <memory>
 #include <utility>
 
-#include "gang/host/awaited.h"
+#include "gang/host/call/awaited.h"
 
 namespace gangway::host {
 namespace {
 
-// Position of a domain rank in a board's gang; -1: no member.
+// The rank of a domain rank in the engine of a board; -1: it is no member.
 int member_of(const Board& board, int domain_rank) {
   for (int r = 0; r < board.size(); ++r)
     if (board.member(r).domain_rank == domain_rank) return r;
@@ -29,7 +29,7 @@ struct Wait {
 
 void write(WaitRecord& to, const Wait& wait) {
   const uint64_t version = to.version.load(std::memory_order_relaxed) | 1;
-  to.version.store(version + 1, std::memory_order_seq_cst);  // even
+  to.version.store(version + 1, std::memory_order_seq_cst);  // even: the record is being written
   to.board.store(wait.board, std::memory_order_release);
   to.sequence.store(wait.sequence, std::memory_order_release);
   to.count.store(wait.count, std::memory_order_release);
@@ -44,7 +44,7 @@ void write(WaitRecord& to, const Wait& wait) {
   to.version.store(version + 2, std::memory_order_seq_cst);
 }
 
-// None when the record says nothing, or changed while it was read.
+// Empty when nobody waits there, or when the record changed while it was read.
 std::optional<Wait> read(const WaitRecord& from, int ranks) {
   Wait w;
   w.version = from.version.load(std::memory_order_acquire);
@@ -63,7 +63,7 @@ std::optional<Wait> read(const WaitRecord& from, int ranks) {
   return w;
 }
 
-// Has `missing` still not begun the call that a thread of `waiter` is in?
+// Returns whether `missing` has still not begun the call that a thread of `waiter` is in.
 bool still_absent(const std::shared_ptr<Arena>& arena, const Wait& wait, int waiter, int missing) {
   if (wait.counter != 0)
     return arena->at<std::atomic<uint64_t>>(wait.counter)->load(std::memory_order_acquire) < wait.sequence;
@@ -86,7 +86,7 @@ bool still_absent(const std::shared_ptr<Arena>& arena, const Wait& wait, int wai
 std::string describe(const Arena& arena, const Wait& wait, int rank) {
   const char* const held = arena.at<BoardHeader>(wait.board)->label;
   const std::string label(held, strnlen(held, sizeof BoardHeader::label));
-  if (wait.counter != 0) return text(label, ".fence of rank ", rank);
+  if (wait.counter != 0) return text(label, ".counter of rank ", rank);
   return text(label, ".", name(wait.op), " #", wait.sequence, " of rank ", rank, " (", wait.count, " ",
               name(wait.dtype), ")");
 }
@@ -97,7 +97,8 @@ class Waits {
   explicit Waits(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
     const int size = static_cast<int>(arena_->header().size);
     for (int r = 0; r < size; ++r) ranks_.push_back(look_at(r));
-    for (int r = 0; r < size; ++r)  // who has come since is waited for no more
+    // Nobody waits any more for a rank that has come since.
+    for (int r = 0; r < size; ++r)
       for (const auto& notice : ranks_[static_cast<size_t>(r)].waits)
         std::erase_if(notice->missing, [&](int m) { return !still_absent(arena_, *notice, r, m); });
     while (drop_one()) {
@@ -108,7 +109,8 @@ class Waits {
     int rank;
     const Wait* wait;
   };
-  // The ring of stuck ranks that begins with notice `place` of `start` and leads back there; empty: there is none.
+  // The cycle of stuck ranks that begins with the record at `place` of `start` and leads back there; empty:
+  // there is none.
   std::vector<Link> ring(int start, int place) const {
     const RankWaits& own = ranks_[static_cast<size_t>(start)];
     std::vector<bool> seen(ranks_.size(), false);
@@ -119,7 +121,7 @@ class Waits {
     return {};
   }
 
-  // Has nothing changed for the stuck ranks since the look?
+  // Returns whether nothing has changed for the stuck ranks since they were read.
   bool stand_still() const {
     for (size_t r = 0; r < ranks_.size(); ++r) {
       if (!ranks_[r].stuck) continue;
@@ -157,7 +159,8 @@ class Waits {
                        [&](int m) { return ranks_[static_cast<size_t>(m)].stuck; });
   }
 
-  // A rank of which a thread waits for no stuck rank is not stuck itself. False: there is no such rank left.
+  // Unmarks one rank that has a thread which waits for no stuck rank, as such a rank is not stuck itself.
+  // Returns false when there is none left.
   bool drop_one() {
     for (RankWaits& rank : ranks_) {
       if (!rank.stuck) continue;
@@ -186,7 +189,7 @@ class Waits {
   std::vector<RankWaits> ranks_;
 };
 
-// None: it waits for no rank that could be named.
+// Empty if the thread waits for no rank that could be named.
 std::optional<Wait> wait_of(Core& core, Waitable& what) {
   const Team& team = core.team();
   Wait wait;
@@ -242,7 +245,7 @@ bool WaitNotice::break_ring() const {
     const std::unique_ptr<Board> board = Board::find(member.arena_ptr(), link.wait->board);
     if (board == nullptr) continue;
     Error error(Code::mismatch, what);
-    error.op = link.wait->counter != 0 ? "fence" : name(link.wait->op);
+    error.op = link.wait->counter != 0 ? "counter" : name(link.wait->op);
     board->break_with(error, std::max(0, member_of(*board, member.rank())));
     for (int r = 0; r < board->size(); ++r) member.wake(board->member(r).domain_rank);
   }

@@ -1,18 +1,24 @@
-// Threads that wait for each other in calls of different gangs, or in different calls of one. A thread that has waited
-// for long says on the arena which call it is in and which ranks have not begun it. A thread that finds itself in a
-// closed ring of such waits breaks all gangs of the ring with MISMATCH.
+// Detects ranks that wait for each other in a cycle, in calls of different gangs or in different calls of one
+// gang. A thread that has waited for long publishes in the arena which call it is in and which ranks have not
+// begun that call. A thread that finds itself in a closed cycle of such waits breaks all gangs of the cycle
+// with MISMATCH.
 //
-// A rank is stuck if all threads that act for it wait, each for a stuck rank: then none of them begins another call, and a
-// call that a stuck rank has not begun cannot end. That holds if every notice stood still while all were compared, and
-// no thread began to act for one of the ranks. A thread that has not called anything yet is not known: if it
-// is to call while another thread waits, it should have made a call before.
+// A rank is stuck if all threads that act for it wait, each for a stuck rank: none of them can begin another
+// call, and a call that a stuck rank has not begun cannot end. The conclusion is safe if no record changed
+// while all were compared, and no further thread began to act for one of the ranks.
+//
+// Limit: a thread that has made no call yet is unknown here. A program whose second thread is to make a call
+// while the first one waits should let the second make some call before.
+//
+// Thread rule: a WaitNotice belongs to the waiting thread.
 #pragma once
 
-#include "gang/host/waiting.h"
+#include "gang/host/core.h"
+#include "gang/host/waitable.h"
 
 namespace gangway::host {
 
-// One thread's notice, taken back at the end of the wait.
+// The record of one waiting thread. It is withdrawn at the end of the wait.
 class WaitNotice {
  public:
   explicit WaitNotice(Core& core) : core_(core) {}
@@ -20,15 +26,15 @@ class WaitNotice {
   WaitNotice(const WaitNotice&) = delete;
   WaitNotice& operator=(const WaitNotice&) = delete;
 
-  // Says, or says again, what the thread waits for. With kNotices threads waiting there is no room: the rank is then not
-  // taken for stuck.
+  // Publishes, or updates, what the thread waits for. There is room for kNotices threads of a rank. With more
+  // of them waiting, the rank does not count as stuck.
   void publish(Waitable& what);
-  // True: a ring with this notice was found and broken.
+  // Returns whether a cycle with this wait was found and broken.
   bool break_ring() const;
 
  private:
   Core& core_;
-  int place_ = -1;  // among the rank's notices
+  int place_ = -1;  // index of the rank's record
 };
 
 }  // namespace gangway::host

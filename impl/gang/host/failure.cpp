@@ -4,17 +4,12 @@
 #include <cstdio>
 
 #include "base/log.h"
-#include "gang/host/awaited.h"
-#include "gang/host/reasons.h"
+#include "gang/host/call/awaited.h"
+#include "gang/host/call/reasons.h"
+#include "gang/host/presence/thread_exit.h"
 
 namespace gangway::host {
 namespace {
-
-// A thread rank whose thread ended is lost when no other thread has taken it over for so long. A program may well use
-// new threads for each phase, and their first call may come late: a thread that began after the rank's last one ended
-// is of such a phase, and waits for long. A thread that was there before waits for a moment only.
-constexpr int64_t kUnattendedMs = 50;
-constexpr int64_t kNextPhaseMs = 10'000;
 
 std::string milliseconds(int64_t ns) {
   char out[32];
@@ -53,13 +48,14 @@ bool Failure::check(const HostWork* work, const char* call, bool asleep) {
   }
   losses_seen_.store(losses, std::memory_order_relaxed);
   if (op == nullptr || (!gone && !threads)) return false;
-  // What a rank has left behind may still be taken: it is judged when nothing moves on.
+  // Something that a rank has left behind may still be taken, so a rank counts as absent only when nothing
+  // moves on.
   if (moves_on()) return failed();
   const Op* const left = blocker(calls_.lanes(), *work);
   return left != nullptr && check_absent(*left);
 }
 
-// Or it broke.
+// Returns true also if the engine broke.
 bool Failure::moves_on() {
   const uint64_t before = calls_.moves();
   try {
@@ -73,13 +69,14 @@ bool Failure::moves_on() {
   return true;
 }
 
-// Is the call waiting for a rank that has left the gang for good?
+// Breaks the engine if the call waits for a rank that has left for good. Returns whether it did.
 bool Failure::check_absent(const Op& op) {
   const Lanes& lanes = calls_.lanes();
-  const Op* first = &op;  // the call that waiting_for looks at
+  const Op* first = &op;  // the call that waiting_for() looks at
   while (const Op* const before = lanes.holder(*first)) first = before;
-  // Marks and ends first, then who is awaited: a rank that comes, finishes and leaves between the reads is not awaited.
-  const std::vector<int64_t> ended_ns = thread_ends_ns();
+  // Reads the marks and the ends of threads first, and then which ranks are awaited. A rank that comes,
+  // finishes and leaves between the two reads is then not awaited.
+  const std::vector<int64_t> ended_ns = thread_ends_ns(team_);
   std::vector<Mark> marks;
   for (int r = 0; r < team_.size(); ++r) marks.push_back(team_.board().mark_of(r));
   const std::vector<int> absent = waiting_for(team_, lanes, op, true);
@@ -90,10 +87,11 @@ bool Failure::check_absent(const Op& op) {
     const int64_t marked_ns = team_.board().member(r).marked_ns.load(std::memory_order_relaxed);
     const bool absent_yet = std::find(absent.begin(), absent.end(), r) != absent.end();
     const bool gone =
-        mark == Mark::gone || (mark == Mark::fading && absent_yet && !will_begin(team_, *first, r));
+        mark == Mark::gone || (mark == Mark::draining && absent_yet && !will_begin(team_, *first, r));
     if (gone && marked_ns < left_ns) left = r, left_ns = marked_ns;
     if (absent_yet && (mark == Mark::leaving || mark == Mark::left)) leaving = r;
-    notice_thread_exit(r, ended_ns[static_cast<size_t>(r)], calls_.flights().begun_ns(op));
+    notice_thread_exit(team_, r, ended_ns[static_cast<size_t>(r)], calls_.flight_recorder().begun_ns(op),
+                       timeout_ms_);
   }
   if (left >= 0) {
     break_with(left_error(team_, op, left), true);
@@ -103,50 +101,35 @@ bool Failure::check_absent(const Op& op) {
   return left >= 0 || leaving >= 0;
 }
 
-std::vector<int64_t> Failure::thread_ends_ns() const {
-  std::vector<int64_t> ends(static_cast<size_t>(team_.size()), 0);
-  if (!team_.arena().threads()) return ends;
-  for (int r = 0; r < team_.size(); ++r)
-    ends[static_cast<size_t>(r)] =
-        team_.arena().rank(team_.domain_rank(r)).unattended_since_ns.load(std::memory_order_acquire);
-  return ends;
-}
-
-void Failure::notice_thread_exit(int r, int64_t ended_ns, int64_t waiting_since_ns) {
-  if (ended_ns == 0) return;
-  const int64_t longest = team_.member().attended_since() < ended_ns ? kUnattendedMs : kNextPhaseMs;
-  const int64_t patience = timeout_ms_ < 0 ? longest : std::min(longest, timeout_ms_ / 2);
-  if (now_ns() - std::max(ended_ns, waiting_since_ns) > patience * 1'000'000)
-    team_.member().declare_lost(team_.domain_rank(r), Loss{LossCause::thread_exit, 0, ended_ns});
-}
-
 void Failure::break_with(const Error& error, bool tell_peers) noexcept {
   if (error_) return;
   keep_first(error_, error);
-  // Where a rank was lost, this one's own error names the call.
+  // If a rank was lost, this rank's own error stays, because it names the call.
   if (tell_peers && !team_.board().break_with(error, team_.rank()) && error.code() != Code::peer_lost) {
     try {
       if (auto first = why_broken(team_, nullptr, "")) error_ = std::move(first);
-    } catch (const std::bad_alloc&) {  // this rank's own reason is true too
+    } catch (const std::bad_alloc&) {  // this rank's own reason is true as well
     }
   }
   give_up();
-  log_flights();  // before the calls forget whom they wait for
+  log_flight_record();  // before the calls forget which ranks they wait for
   calls_.fail(*error_);
   team_.wake_all();
 }
 
-// Said before any thread here can see the failure and take the memory of its calls back.
+// Publishes that this rank gives its calls up, before any thread here can see the failure and use the memory
+// of its calls again.
 void Failure::give_up() noexcept {
   if (calls_.lanes().outstanding() > 0) {
     team_.board().member(team_.rank()).given_up.store(1, std::memory_order_release);
     team_.board().header().given_up.store(1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // before the caller writes what it took back
+    // Before the caller writes to memory that it took back.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   failed_.store(true, std::memory_order_release);
 }
 
-void Failure::log_flights() const noexcept {
+void Failure::log_flight_record() const noexcept {
   constexpr size_t kLogged = 16;
   const int rank = team_.rank();
   try {
@@ -163,7 +146,7 @@ void Failure::log_flights() const noexcept {
 }
 
 void Failure::leave(Mark mark) noexcept {
-  if (mark == Mark::fading) tell_calls(team_, calls_.lanes());
+  if (mark == Mark::draining) tell_calls(team_, calls_.lanes());
   team_.board().mark(mark);
   if (mark == Mark::gone && !error_) {
     try {

@@ -1,13 +1,12 @@
-// Whether one rank's side of an engine is broken, and how it breaks: the first error, what its peers hear of it, the end
-// of the calls in flight.
+// Whether one rank's side of an engine is broken, and how it breaks: the first error is kept, the peers are
+// told, and the calls in flight end.
 //
-// Thread rule: any thread; what is marked is under the core's mutex, the rest takes it.
+// Thread rule: any thread. Where marked, the caller holds the core's mutex; the other functions take it.
 #pragma once
 
 #include <atomic>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include "gang/host/calls.h"
 
@@ -21,32 +20,28 @@ class Failure {
   [[noreturn]] void raise() const;
   std::optional<Error> error() const;
 
-  // Is there no news of a failure since the last check()? A few loads.
+  // Returns whether there was no news of a failure since the last check(). It costs a few loads.
   bool quiet() const {
     return !failed() && !team_.board().broken() &&
            team_.member().losses() == losses_seen_.load(std::memory_order_relaxed);
   }
-  // Looks for a reason to break; `work` is what the caller waits for, `call` what else it waits for or is about to begin,
-  // "" for nothing; `asleep`: it has waited for long. True: broken.
+  // Looks for a reason to break. `work` is what the caller waits for; `call` names what else it waits for or
+  // is about to begin, "" for nothing; `asleep` says that it has waited for long. Returns whether the engine
+  // is broken.
   bool check(const HostWork* work, const char* call, bool asleep = false);
-  // When the last thread of each rank ended; 0: one uses it. Read it before whom a wait lacks: what a rank did before
-  // its end is then seen.
-  std::vector<int64_t> thread_ends_ns() const;
-  // Rank r does not come; this one waits for it since then. A rank whose threads have ended may have another one on its
-  // way.
-  void notice_thread_exit(int r, int64_t ended_ns, int64_t waiting_since_ns);
 
-  // --- under the core's mutex ---
+  // --- the caller holds the core's mutex ---
   const std::optional<Error>& first_error() const { return error_; }
   void break_with(const Error& error, bool tell_peers) noexcept;
-  // This rank lets go of the engine without shutdown. Mark::gone: no call goes on; Mark::fading: they do.
+  // This rank releases the engine without a shutdown: with Mark::gone all its calls end, with Mark::draining
+  // they go on.
   void leave(Mark mark) noexcept;
 
  private:
   bool check_absent(const Op& op);
   bool moves_on();
   void give_up() noexcept;
-  void log_flights() const noexcept;
+  void log_flight_record() const noexcept;
 
   Team& team_;
   Calls& calls_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/refusal.h"
-#include "gang/host/region.h"
+#include "gang/host/presence/region.h"
 
 namespace gangway::host {
 namespace {
@@ -16,7 +16,7 @@ uint64_t hash_of(std::span<const int> ranks) {
 
 }  // namespace
 
-HostEngine::HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Core> core)
+HostEngine::HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<BlockingCore> core)
     : owner_(std::move(owner)),
       core_(std::move(core)),
       threads_(member().arena().threads()),
@@ -44,13 +44,13 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
     c.count = sizeof mine;
     c.dtype = DType::u8;
     core_->run(Channel::control, {&c, 1})->wait_input(Deadline::never());
-  } catch (const Error& error) {  // an interrupt, say: the peers wait for this rank's part, which ends here
+  } catch (const Error& error) {  // the peers wait for this rank's part, which ends here
     core_->abort(error);
     throw;
   } catch (const std::bad_alloc&) {
     core_->abort(Error(Code::out_of_memory, "no memory"));
     throw;
-  } catch (...) {  // the thread ends in the interrupt hook
+  } catch (...) {  // the thread ends inside the interrupt hook
     core_->abort(Error(Code::aborted, "the thread ended in the call"));
     throw;
   }
@@ -58,9 +58,9 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
 }
 
 std::shared_ptr<HostEngine> HostEngine::child(uint64_t board, int rank) const {
-  auto core = std::make_shared<Core>(core_->owner_ptr(), core_->team().member_ptr(),
-                                     std::make_unique<Board>(member().arena_ptr(), board), rank,
-                                     core_->timeout_ms(), label());
+  auto core = std::make_shared<BlockingCore>(core_->owner_ptr(), core_->team().member_ptr(),
+                                             std::make_unique<Board>(member().arena_ptr(), board), rank,
+                                             core_->timeout_ms(), label());
   return std::make_shared<HostEngine>(owner_, std::move(core));
 }
 
@@ -80,8 +80,9 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   }
   const std::vector<Note> notes = exchange(mine);
   if (refusal) throw *refusal;
-  // All ranks that named the list decide alike, members or not: else some would go on to their next call.
-  for (const int r : ranks) {  // others may name another list
+  // All ranks that passed the list decide alike, whether they are members or not. Otherwise some would go on
+  // to their next call.
+  for (const int r : ranks) {  // other ranks may have passed another list
     if (notes[static_cast<size_t>(r)].check == mine.check) continue;
     if (mine.offset != 0) {
       board().drop_child(mine.offset);
@@ -100,7 +101,8 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
 }
 
 SharedRegion HostEngine::allocate(size_t bytes) {
-  // Sizes first: no rank takes memory for a region that is refused, and all have taken the one before.
+  // The sizes are compared first, so that no rank allocates a region that is refused, and all have taken the
+  // region before this one.
   const std::vector<Note> sizes = exchange({0, bytes});
   for (int r = 0; r < size(); ++r)
     if (sizes[static_cast<size_t>(r)].check != bytes)
@@ -132,8 +134,8 @@ SharedRegion HostEngine::allocate(size_t bytes) {
 Survivors::Agreed HostEngine::meet_survivors(std::span<const int> survivors) {
   if (member().forked()) fail(Code::forked, label(), ".shrink: after fork");
   if (!error()) fail(Code::invalid_state, label(), ".shrink: the gang is not broken");
-  member().attend();
-  { const std::lock_guard quiet(core_->mutex()); }  // no thread moves bytes any more
+  member().register_thread();
+  { const std::lock_guard quiet(core_->mutex()); }  // from here on no thread moves bytes
   return survivors_.meet(survivors, core_->timeout_ms());
 }
 

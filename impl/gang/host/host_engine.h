@@ -1,19 +1,20 @@
-// The Engine that a gang holds: one rank's core, and what is made together with the other ranks: children, shared
-// regions, the engine of those that survive a break.
+// The Engine that a gang holds: one rank's core, and what ranks make together: child engines, shared regions,
+// and the engine of those that survive a break.
+//
+// Thread rule: an Engine's (gang/engine.h).
 #pragma once
 
 #include <memory>
 
 #include "gang/engine.h"
-#include "gang/host/core.h"
-#include "gang/host/survivors.h"
+#include "gang/host/presence/survivors.h"
 #include "gang/host/waiting.h"
 
 namespace gangway::host {
 
 class HostEngine final : public Engine, public SharedMemory {
  public:
-  HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Core> core);
+  HostEngine(std::shared_ptr<Rank> owner, std::shared_ptr<BlockingCore> core);
   ~HostEngine() override;
 
   const char* name() const override { return threads_ ? "threads" : "host"; }
@@ -27,7 +28,7 @@ class HostEngine final : public Engine, public SharedMemory {
   std::shared_ptr<Engine> create(std::span<const int> ranks) override;
   void abort(const Error& error) noexcept override { core_->abort(error); }
   std::optional<Error> error() const override { return core_->error(); }
-  void shutdown(Deadline deadline) override { shut_down(*core_, deadline); }
+  void shutdown(Deadline deadline) override { core_->shut_down(deadline); }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override;
   Traffic traffic() const override { return core_->traffic(); }
   std::vector<FlightEntry> flight_record() const override { return core_->flight_record(); }
@@ -36,17 +37,17 @@ class HostEngine final : public Engine, public SharedMemory {
   std::shared_ptr<Allocator> allocator() override { return allocator_; }
   SharedRegion allocate(size_t bytes) override;
   void publish(std::atomic<uint64_t>& counter, uint64_t value) override {
-    publish_counter(*core_, counter, value);
+    core_->publish_counter(counter, value);
   }
   void wait(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) override {
-    wait_for_counter(*core_, counter, at_least, owner, what);
+    core_->wait_for_counter(counter, at_least, owner, what);
   }
 
  private:
   struct Note {
     uint64_t offset = 0, check = 0;
   };
-  std::vector<Note> exchange(Note mine);  // every rank's note, on the control channel
+  std::vector<Note> exchange(Note mine);  // every rank's note, over the control channel
   std::shared_ptr<HostEngine> child(uint64_t board, int rank) const;
   Survivors::Agreed meet_survivors(std::span<const int> survivors);
   const std::string& label() const { return core_->team().label(); }
@@ -54,7 +55,7 @@ class HostEngine final : public Engine, public SharedMemory {
   Board& board() const { return core_->team().board(); }
 
   const std::shared_ptr<Rank> owner_;
-  const std::shared_ptr<Core> core_;
+  const std::shared_ptr<BlockingCore> core_;
   const bool threads_;
   const std::shared_ptr<Allocator> allocator_;
   Survivors survivors_;

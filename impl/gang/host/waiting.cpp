@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "base/interrupt.h"
-#include "gang/host/awaited.h"
+#include "gang/host/call/awaited.h"
+#include "gang/host/call/reasons.h"
 #include "gang/host/cycle.h"
-#include "gang/host/futex.h"
-#include "gang/host/reasons.h"
+#include "gang/host/memory/futex.h"
+#include "gang/host/presence/thread_exit.h"
 
 namespace gangway::host {
 namespace {
@@ -18,14 +19,14 @@ constexpr int64_t kMillisecond = 1'000'000;
 constexpr int kSpins = 2000;
 constexpr int64_t kYieldNs = kMillisecond;
 constexpr int64_t kNapNs = 20 * kMillisecond;
-constexpr int64_t kAskNs = 50 * kMillisecond;  // between questions to the interrupt hook while data moves
+constexpr int64_t kAskNs = 50 * kMillisecond;  // how often the interrupt hook is asked while data moves
 constexpr int64_t kCycleNs = 50 * kMillisecond;
 
 class WorkWait final : public Waitable {
  public:
-  WorkWait(Core& core, HostWork& work, uint32_t want) : core_(core), work_(work), want_(want) {}
+  WorkWait(Core& core, HostWork& work, uint32_t states) : core_(core), work_(work), states_(states) {}
 
-  bool ready(int turns) override { return work_.is_in(want_) || core_.drive(work_, want_, turns); }
+  bool ready(int turns) override { return work_.is_in(states_) || core_.drive(work_, states_, turns); }
   const HostWork* work() const override { return &work_; }
   std::vector<int> missing() override {
     const std::lock_guard lock(core_.mutex());
@@ -42,7 +43,7 @@ class WorkWait final : public Waitable {
  private:
   Core& core_;
   HostWork& work_;
-  const uint32_t want_;
+  const uint32_t states_;
 };
 
 class CounterWait final : public Waitable {
@@ -74,7 +75,7 @@ class LeaveWait final : public Waitable {
  public:
   explicit LeaveWait(Core& core) : core_(core) {}
 
-  // A peer takes a mark for "nothing more will come", so calls that still wait for a slot go first.
+  // A peer takes the mark as "nothing more will come", so calls that still wait for a slot must go first.
   bool ready(int) override {
     if (core_.failure().failed()) return true;
     const std::lock_guard lock(core_.mutex());
@@ -92,7 +93,7 @@ class LeaveWait final : public Waitable {
     for (int r = 0; r < core_.team().size(); ++r) {
       if (r == core_.team().rank()) continue;
       const Mark mark = core_.team().board().mark_of(r);
-      if (mark == Mark::here || mark == Mark::gone || mark == Mark::fading) ranks.push_back(r);
+      if (mark == Mark::here || mark == Mark::gone || mark == Mark::draining) ranks.push_back(r);
     }
     return ranks;
   }
@@ -104,14 +105,14 @@ class LeaveWait final : public Waitable {
   bool marked_ = false;
 };
 
-// A wait that is no call: a rank that has left will not come.
+// Breaks the engine if a wait that is no call waits for a rank that has left. Returns whether it did.
 bool departed(Core& core, Waitable& what) {
   const Team& team = core.team();
   if (what.work() != nullptr || team.board().header().gone.load(std::memory_order_acquire) == 0) return false;
   for (const int r : what.missing()) {
     const Mark mark = team.board().mark_of(r);
     if (mark == Mark::here || what.ready(1)) continue;
-    // It came to the same shutdown since missing() looked.
+    // The rank may have come to the same shutdown since missing() looked.
     if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
     const bool lost = team.board().has_left(r);
     const std::string why = text(what.what(), ": ", team.name_of(r),
@@ -123,10 +124,10 @@ bool departed(Core& core, Waitable& what) {
   return false;
 }
 
-// The later phases of a wait: how long it has lasted, whether anything moves.
-class Patience {
+// The later phases of a wait, and how long it has lasted.
+class LongWait {
  public:
-  Patience(Core& core, Waitable& what, Deadline deadline)
+  LongWait(Core& core, Waitable& what, Deadline deadline)
       : core_(core),
         what_(what),
         deadline_(deadline),
@@ -134,14 +135,14 @@ class Patience {
         asked_(start_),
         moves_(core.calls().moves()),
         notice_(core) {}
-  ~Patience() {
+  ~LongWait() {
     core_.owner().add_wait(now_ns() - start_);  // the spins before are too short to count
   }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
+  LongWait(const LongWait&) = delete;
+  LongWait& operator=(const LongWait&) = delete;
 
-  // Gives the core away turn by turn until nothing has moved for a while. True: over.
-  bool yields() {
+  // Gives the core away, turn by turn, until nothing has moved for a while. Returns whether the wait is over.
+  bool yield_phase() {
     const int turns = core_.team().member().crowded() ? 1 : kTurns;
     for (int64_t moved_at = now_ns(), now = moved_at; now - moved_at < kYieldNs; now = now_ns()) {
       if (over(turns, false)) return true;
@@ -156,21 +157,21 @@ class Patience {
     return false;
   }
 
-  // Sleeps until the bell rings. True: over.
-  bool nap() {
+  // Sleeps until the doorbell rings. Returns whether the wait is over.
+  bool sleep_phase() {
     Member& member = core_.team().member();
     if (what_.work() == nullptr && core_.team().arena().threads()) notice_thread_exits();
-    const uint32_t bell = member.lie_down();
+    const uint32_t doorbell = member.prepare_sleep();
     const uint64_t before = core_.calls().moves();
     bool ended = over(1, true);
     if (!ended) {
       core_.owner().progress();
       ended = what_.ready(1);
     }
-    // What has moved may move on, and no bell rings for that.
+    // A call that has moved may be able to move further, and nobody rings the doorbell for that.
     if (!ended && core_.calls().moves() == before)
-      member.nap(bell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
-    member.get_up();
+      member.sleep(doorbell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
+    member.end_sleep();
     if (ended) return true;
     const int64_t now = now_ns();
     ask(now);
@@ -187,9 +188,9 @@ class Patience {
   }
 
   void notice_thread_exits() {
-    const std::vector<int64_t> ends_ns = core_.failure().thread_ends_ns();
+    const std::vector<int64_t> ends_ns = thread_ends_ns(core_.team());
     for (const int r : what_.missing())
-      core_.failure().notice_thread_exit(r, ends_ns[static_cast<size_t>(r)], start_);
+      notice_thread_exit(core_.team(), r, ends_ns[static_cast<size_t>(r)], start_, core_.timeout_ms());
   }
 
   void ask(int64_t now) {
@@ -203,7 +204,7 @@ class Patience {
     const int64_t timeout_ms = core_.timeout_ms();
     const bool too_long = timeout_ms >= 0 && now - start_ >= timeout_ms * kMillisecond;
     if (!too_long && !deadline_.passed()) return;
-    if (what_.ready(1)) return;  // a process that was stopped for so long finds what came meanwhile
+    if (what_.ready(1)) return;  // a process that was stopped for long finds what has come meanwhile
     if (deadline_.passed())
       fail(Code::not_ready, what_.what(), ": not ready; waiting for ", ranks_text(what_.missing()));
     const std::string message =
@@ -222,54 +223,58 @@ class Patience {
 };
 
 void block(Core& core, Waitable& what, Deadline deadline) {
-  poll_interrupt_at_times();  // a call of many short waits may be a long one
+  poll_interrupt_at_times();  // a call with many short waits may last long
   const bool crowded = core.team().member().crowded();
   const int rounds = crowded ? 1 : kSpins / kTurns;
   const int turns = crowded ? kCrowdedTurns : kTurns;
-  const uint64_t few = core.calls().moves() + kMoves;  // more take time, which is counted
+  const uint64_t few = core.calls().moves() + kMoves;  // more moves take time, which LongWait counts
   for (int i = 0; i < rounds && core.calls().moves() < few; ++i)
     if (what.ready(turns) || core.failure().check(what.work(), what.op())) return;
-  Patience patience(core, what, deadline);
-  while (!patience.yields() && !patience.nap()) {
+  LongWait wait(core, what, deadline);
+  while (!wait.yield_phase() && !wait.sleep_phase()) {
   }
 }
 
 }  // namespace
 
-void wait_for_work(Core& core, HostWork& work, uint32_t want, Deadline deadline) {
-  WorkWait wait(core, work, want);
-  block(core, wait, deadline);
+void BlockingCore::wait(HostWork& work, uint32_t states, Deadline deadline) {
+  if (team().member().forked())
+    fail(Code::forked, team().label(), ": a work cannot be waited for after fork");
+  team().member().register_thread();
+  WorkWait wait(*this, work, states);
+  block(*this, wait, deadline);
+  if (!work.is_in(states)) failure().raise();  // the engine has just broken, and its calls are being ended
 }
 
-void wait_for_counter(Core& core, const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
-                      const char* what) {
-  core.enter(Channel::control, nullptr, what);
+void BlockingCore::wait_for_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,
+                                    const char* what) {
+  enter(Channel::control, nullptr, what);
   if (counter.load(std::memory_order_acquire) >= at_least) return;
-  CounterWait wait(core, counter, at_least, owner, what);
-  block(core, wait, Deadline::never());
-  if (counter.load(std::memory_order_acquire) < at_least) core.failure().raise();
+  CounterWait wait(*this, counter, at_least, owner, what);
+  block(*this, wait, Deadline::never());
+  if (counter.load(std::memory_order_acquire) < at_least) failure().raise();
 }
 
-void publish_counter(Core& core, std::atomic<uint64_t>& counter, uint64_t value) {
-  core.enter(Channel::control, nullptr, "publish");
+void BlockingCore::publish_counter(std::atomic<uint64_t>& counter, uint64_t value) {
+  enter(Channel::control, nullptr, "publish");
   counter.exchange(value, std::memory_order_seq_cst);
-  core.team().wake_peers();
-  core.team().member().wake(core.team().member().rank());
+  team().wake_peers();
+  team().member().wake(team().member().rank());
 }
 
-void shut_down(Core& core, Deadline deadline) {
-  core.enter(Channel::control, nullptr, "shutdown");
-  LeaveWait wait(core);
+void BlockingCore::shut_down(Deadline deadline) {
+  enter(Channel::control, nullptr, "shutdown");
+  LeaveWait wait(*this);
   try {
-    block(core, wait, deadline);
+    block(*this, wait, deadline);
   } catch (const Error& error) {
     if (error.code() != Code::not_ready) throw;
     const std::string why =
-        text(core.team().label(), ".shutdown: ", ranks_text(wait.missing()), " did not come in time");
-    const std::lock_guard lock(core.mutex());
-    core.failure().break_with(core.team().shaped(Error(Code::timeout, why), "shutdown", -1), true);
+        text(team().label(), ".shutdown: ", ranks_text(wait.missing()), " did not come in time");
+    const std::lock_guard lock(mutex());
+    failure().break_with(team().shaped(Error(Code::timeout, why), "shutdown", -1), true);
   }
-  core.set_shut_down();
+  set_shut_down();
 }
 
 }  // namespace gangway::host

@@ -8,10 +8,10 @@
 #include <map>
 #include <mutex>
 
+#include "gang/backoff.h"
 #include "gang/call_log.h"
 #include "gang/mpi/messages.h"
 #include "gang/mpi/runtime.h"
-#include "gang/naps.h"
 
 namespace gangway::mpi {
 namespace {
@@ -85,14 +85,14 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
   }
 
   void wait(const Call& call, Deadline deadline) {
-    Naps naps;
+    Backoff backoff;
     const Deadline own = Deadline::after_ms(options.timeout_ms);
     while (call.open != 0) {
       advance();
       works->progress();
       if (call.open == 0) break;
       if (const auto broken = error()) throw *broken;
-      if (naps.yielded()) continue;
+      if (backoff.yields()) continue;
       if (own.passed()) {
         fail_with(
             Error(Code::timeout, text(options.label, ".", awaited(call), " in ", options.timeout_ms, " ms")));
@@ -100,9 +100,9 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
       }
       if (deadline.passed()) fail(Code::not_ready, options.label, ".", awaited(call), " yet");
       poll_core_interrupt();
-      naps.sleep();
+      backoff.sleep();
     }
-    works->add_wait(naps.since_start_ns());
+    works->add_wait(backoff.since_start_ns());
   }
 
   std::optional<Error> error() {

@@ -13,8 +13,8 @@
 #include <memory>
 
 #include "gang/engine.h"
+#include "gang/engine_options.h"
 #include "gang/rank.h"
-#include "gang/registry.h"
 
 namespace gangway::mpi {
 

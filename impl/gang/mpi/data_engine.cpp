@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "gang/local_data.h"
+#include "gang/local/local_data.h"
 #include "gang/mpi/requests.h"
 #include "gang/mpi/runtime.h"
 

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "gang/engine.h"
-#include "gang/registry.h"
+#include "gang/engine_options.h"
 
 namespace gangway::mpi {
 

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "gang/backoff.h"
 #include "gang/mpi/runtime.h"
-#include "gang/naps.h"
 
 namespace gangway::mpi {
 
@@ -39,10 +39,10 @@ bool Requests::poll() {
 }
 
 void Requests::wait(Deadline deadline) {
-  Naps naps;
+  Backoff backoff;
   while (!poll()) {
     if (deadline.passed()) fail(Code::not_ready, "the call is not done yet");
-    if (!naps.yielded()) naps.sleep();
+    if (!backoff.yields()) backoff.sleep();
   }
   if (const auto failed = error()) throw *failed;
 }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "gang/naps.h"
+#include "gang/backoff.h"
 
 namespace gangway::nccl {
 
@@ -12,11 +12,11 @@ EventWork::EventWork(Device& device, std::shared_ptr<Failure> failure, std::shar
 bool EventWork::poll() { return end_->done() || failure_->get().has_value(); }
 
 void EventWork::wait(Deadline deadline) {
-  Naps naps{};
+  Backoff backoff{};
   while (!end_->done()) {
     failure_->throw_if();
     if (deadline.passed()) fail(Code::not_ready, "the collective is not done yet");
-    if (!naps.yielded()) naps.sleep();
+    if (!backoff.yields()) backoff.sleep();
   }
   failure_->throw_if();
 }

@@ -2,8 +2,10 @@
 // Thread rule: an Engine's (gang/engine.h).
 #pragma once
 
+#include "gang/engine.h"
+#include "gang/engine_options.h"
 #include "gang/nccl/arithmetic.h"
-#include "gang/registry.h"
+#include "gang/rank.h"
 
 namespace gangway::nccl {
 

@@ -4,8 +4,10 @@
 
 #include <memory>
 
+#include "gang/engine.h"
+#include "gang/engine_options.h"
 #include "gang/nccl/arithmetic.h"
-#include "gang/registry.h"
+#include "gang/rank.h"
 
 namespace gangway::nccl {
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/interrupt.h"
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 #include "tensor/host_view.h"
 
@@ -110,8 +111,9 @@ std::optional<Error> compare_values(const Replicated& r, const Checked& checked,
                                     const char* call, Stream& stream) {
   const size_t block = first_difference(*r.gang, checked.blocks);
   const std::string own = block_of(*checked.parameter, block, stream);
-  const std::string first_rank = r.gang->broadcast_bytes(Channel::control, std::to_string(root_rank), 0);
-  const std::string theirs = r.gang->broadcast_bytes(Channel::control, own, 0);
+  const std::string first_rank =
+      r.gang->agreement().broadcast_bytes(Channel::control, std::to_string(root_rank), 0);
+  const std::string theirs = r.gang->agreement().broadcast_bytes(Channel::control, own, 0);
   const DType dtype = checked.parameter->shard.dtype();
   const auto differs = std::mismatch(own.begin(), own.end(), theirs.begin()).first - own.begin();
   if (static_cast<size_t>(differs) == own.size()) return std::nullopt;

@@ -1,5 +1,6 @@
 #include "parallel/pipeline/pulled.h"
 
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 #include "parallel/pipeline/runtime.h"
 
@@ -18,7 +19,7 @@ Schedule agreed_schedule(Gang& gang, const PulledOptions& options) {
       fail(Code::invalid_argument, "pipeline: microbatches is ", microbatches, ", below 1");
     schedule = pipeline_schedule(options.pipeline, gang.size(), microbatches, options.shard_actions);
   });
-  gang.agree(refusal, refusal ? "" : "pipeline\n" + to_csv(schedule));
+  gang.agreement().agree(refusal, refusal ? "" : "pipeline\n" + to_csv(schedule));
   return schedule;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/interrupt.h"
 #include "base/refusal.h"
+#include "gang/agreement.h"
 #include "parallel/fsdp/wrap.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/communication.h"
@@ -246,7 +247,8 @@ void Pipeline::learn(Context ctx, const std::vector<Specs>& microbatches,
       }
       if (!is_alone) {
         const int owner = cut_->stage_rank()[static_cast<size_t>(s)];
-        const std::string told = gangs_.pp()->broadcast_bytes(Channel::control, bytes_of(answer), owner);
+        const std::string told =
+            gangs_.pp()->agreement().broadcast_bytes(Channel::control, bytes_of(answer), owner);
         std::memcpy(&answer, told.data(), sizeof answer);
       }
       if (refusal) throw *refusal;

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "common/table.h"
+#include "gang/begin_trace.h"
 #include "gang/scratch.h"
-#include "gang/traced.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/generators.h"
 #include "parallel/pipeline/pulled.h"

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/error_of.h"
+#include "gang/agreement.h"
 #include "gang/gang.h"
 #include "gang/gang_matrix.h"
 #include "gang/mpi/survivor.h"
@@ -51,12 +52,14 @@ void check_children() {
     expect(std::string(half->engine_name()) == "mpi", half->engine_name());
     small_matrix(*half);
   }
-  const auto all = root->all_gather_bytes(Channel::user, std::string(static_cast<size_t>(root->rank()), 'x'));
+  const auto all =
+      root->agreement().all_gather_bytes(Channel::user, std::string(static_cast<size_t>(root->rank()), 'x'));
   for (int r = 0; r < root->size(); ++r)
     expect(all[static_cast<size_t>(r)].size() == static_cast<size_t>(r), "bytes of every rank");
-  expect(root->broadcast_bytes(Channel::user, "from " + std::to_string(root->rank()), 1) == "from 1",
-         "bytes of rank 1");
-  expect(root->all_sum(Channel::user, 1.5) == 1.5 * root->size(), "a sum");
+  expect(
+      root->agreement().broadcast_bytes(Channel::user, "from " + std::to_string(root->rank()), 1) == "from 1",
+      "bytes of rank 1");
+  expect(root->agreement().all_sum(Channel::user, 1.5) == 1.5 * root->size(), "a sum");
   expect(root->engine().native_handle() != nullptr, "an MPI_Comm");
   expect_error(Code::not_supported, [&] { root->allocate_shared(64); });
   expect_error(Code::invalid_argument, [&] {

@@ -1,7 +1,7 @@
 // Attention over split sequences equals its definition over the whole sequence, for every method.
 #include "parallel/context/dense.h"
 
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 
 namespace gangway::test {
 namespace {

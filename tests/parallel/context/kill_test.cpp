@@ -1,6 +1,6 @@
 // Kills one of several ranks that compute attention together, and checks the errors of the survivors.
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "parallel/context/dense.h"
 
 namespace gangway::test {
@@ -21,7 +21,7 @@ void attend(ContextMethod method, int rank, int size, const std::shared_ptr<Stor
     rig.frame.reset();
     ++report.stage;
   });
-  report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
+  report.gang_code = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
 TEST(ContextKill, SixtyKillsAtRandomPointsAreNamedByEverySurvivor) {
@@ -40,10 +40,10 @@ TEST(ContextKill, SixtyKillsAtRandomPointsAreNamedByEverySurvivor) {
       if (r == victim) continue;
       Report& report = ranks.report(r);
       ASSERT_TRUE(ranks.ended_well(r)) << name(method) << " rank " << r << ": " << report.text;
-      ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
-      ASSERT_EQ(report.number[2], victim) << report.text;
+      ASSERT_EQ(report.code, static_cast<int64_t>(Code::peer_lost)) << report.text;
+      ASSERT_EQ(report.peer, victim) << report.text;
       ASSERT_NE(std::strstr(report.text, text("rank ", victim, " (host ").c_str()), nullptr) << report.text;
-      ASSERT_EQ(report.number[3], static_cast<int64_t>(Code::peer_lost)) << "the gang is broken, too";
+      ASSERT_EQ(report.gang_code, static_cast<int64_t>(Code::peer_lost)) << "the gang is broken, too";
     }
   }
 }

@@ -3,7 +3,7 @@
 // formula.
 #include <gtest/gtest.h>
 
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "ops/ops.h"
 #include "parallel/pipeline/communication.h"
 #include "parallel/pipeline/generators.h"

@@ -1,6 +1,7 @@
 // Pipelines whose stages the caller computes: every schedule, several tensors between stages, shapes that
 // change, and traces.
 #include "parallel/pipeline/pulled.h"
+#include "gang/agreement.h"
 
 #include <algorithm>
 #include <fstream>
@@ -9,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error_of.h"
+#include "gang/begin_trace.h"
 #include "gang/scratch.h"
-#include "gang/traced.h"
 #include "parallel/parallel_testing.h"
 #include "parallel/pipeline/generators.h"
 #include "tools/trace_files.h"
@@ -150,9 +151,9 @@ TEST(PulledPipeline, EveryScheduleGivesTheLossAndGradientsInItsOrder) {
           Stages stages(pipeline, root.device().stream());
           EXPECT_EQ(stages.pass(), computations_of(schedule.rows[static_cast<size_t>(root.rank())])) << name;
           const double loss = loss_by_hand(schedule.stages(), microbatches);
-          EXPECT_DOUBLE_EQ(root.all_sum(Channel::user, stages.loss), loss) << name;
+          EXPECT_DOUBLE_EQ(root.agreement().all_sum(Channel::user, stages.loss), loss) << name;
           for (int s = 0; s < schedule.stages(); ++s)
-            EXPECT_NEAR(root.all_sum(Channel::user, stages.gradients()[static_cast<size_t>(s)]),
+            EXPECT_NEAR(root.agreement().all_sum(Channel::user, stages.gradients()[static_cast<size_t>(s)]),
                         loss / Stages::weight(s), 1e-9 * loss)
                 << name << ", stage " << s;
         }
@@ -166,7 +167,7 @@ TEST(PulledPipeline, ForwardsAloneGiveTheLoss) {
     pipeline.set_training(false);
     Stages stages(pipeline, root.device().stream());
     for (const Action& a : stages.pass()) EXPECT_EQ(a.kind, ActionKind::forward);
-    EXPECT_DOUBLE_EQ(root.all_sum(Channel::user, stages.loss), loss_by_hand(6, 6));
+    EXPECT_DOUBLE_EQ(root.agreement().all_sum(Channel::user, stages.loss), loss_by_hand(6, 6));
   });
 }
 

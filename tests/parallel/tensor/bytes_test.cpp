@@ -2,7 +2,7 @@
 // a device without data.
 //
 // Letters: W ranks, L layers, T tokens, D width, V vocabulary, e bytes per element.
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {

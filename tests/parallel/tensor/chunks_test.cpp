@@ -1,6 +1,6 @@
 // Sequences that travel in chunks while products run on the chunks that have arrived: numbers, order, bytes
 // and refusals.
-#include "gang/fake.h"
+#include "gang/local/fake.h"
 #include "parallel/tensor/apply.h"
 #include "parallel/tensor/styled_trees.h"
 #include "support/ops_around.h"

@@ -2,8 +2,8 @@
 // the others.
 #include <cstring>
 
-#include "gang/host_mix.h"
-#include "gang/joined.h"
+#include "gang/host/joined.h"
+#include "gang/host/mix.h"
 #include "parallel/tensor/styled_trees.h"
 
 namespace gangway::test {
@@ -20,7 +20,7 @@ void train(const StyledTree& tree, int rank, int size, const std::shared_ptr<Sto
     run(*model, tree);
     ++report.stage;
   });
-  report.number[3] = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
+  report.gang_code = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
 TEST(TensorKill, SixtyKillsAtRandomPointsAreNamedByEverySurvivor) {
@@ -40,8 +40,8 @@ TEST(TensorKill, SixtyKillsAtRandomPointsAreNamedByEverySurvivor) {
       if (r == victim) continue;
       Report& report = ranks.report(r);
       ASSERT_TRUE(ranks.ended_well(r)) << tree.name << " rank " << r << ": " << report.text;
-      ASSERT_EQ(report.number[1], static_cast<int64_t>(Code::peer_lost)) << report.text;
-      ASSERT_EQ(report.number[2], victim) << report.text;
+      ASSERT_EQ(report.code, static_cast<int64_t>(Code::peer_lost)) << report.text;
+      ASSERT_EQ(report.peer, victim) << report.text;
       ASSERT_NE(std::strstr(report.text, text("rank ", victim, " (host ").c_str()), nullptr) << report.text;
     }
   }

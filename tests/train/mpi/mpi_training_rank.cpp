@@ -8,6 +8,7 @@
 
 #include "base/error_of.h"
 #include "checkpoint/safetensors.h"
+#include "gang/agreement.h"
 #include "gang/mpi/survivor.h"
 #include "parallel/parallel_testing.h"
 #include "train/five_steps.h"
@@ -62,8 +63,8 @@ TEST(MpiTraining, EveryGradientIsTheReferences) {
 TEST(MpiTraining, AModelThatWasSavedIsLoadedWithTheSameBits) {
   const GangPtr root = make_root();
   const Reference reference("llama_parity");
-  const std::string folder =
-      "/tmp/gangway_mpi_training." + root->broadcast_bytes(Channel::user, std::to_string(getpid()), 0);
+  const std::string folder = "/tmp/gangway_mpi_training." +
+                             root->agreement().broadcast_bytes(Channel::user, std::to_string(getpid()), 0);
   const auto trained =
       make_model(make_llama(reference.config), make_gangs(*root), parallel(Strategy::full_shard, DType::f32));
   const auto optimizer = make_adamw(trained->inspect().parameters(), optimizer_of(reference), trained->ops());

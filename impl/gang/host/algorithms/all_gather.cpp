@@ -1,5 +1,6 @@
-// all_gather, gather: a receiver copies the whole input of each rank to that rank's place in its output.
-#include "gang/host/algorithm.h"
+// all_gather, gather: each receiver copies the whole input of every rank to that rank's place in its output.
+#include "gang/host/algorithms/moves.h"
+#include "gang/host/algorithms/table.h"
 
 namespace gangway::host {
 namespace {

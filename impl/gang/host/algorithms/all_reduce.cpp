@@ -1,11 +1,16 @@
-// all_reduce, reduce: the fold of all inputs goes to every rank, or to the root.
+// all_reduce, reduce: the fold of all inputs goes to every rank, or to the root. There are three paths:
 //
-// Small: each receiver folds everything itself. In place: each rank folds one part and stores it into every receiver's
-// output. Rounds (a tensor lies outside of the arena): each rank folds one part of each chunk into its staging area, then
-// the receivers fetch the parts. Of two ranks each could as well fold whole chunks, which saves the second meeting, but
-// a rank then reads and writes a quarter more.
-#include "gang/host/folding.h"
-#include "gang/host/reasons.h"
+//  small     each receiver folds all inputs itself
+//  in place  each rank folds one part and stores it into every receiver's output
+//  rounds    for a tensor outside of the arena: each rank folds one part of each chunk into its staging area,
+//            then the receivers fetch the parts
+//
+// With two ranks each could fold whole chunks instead, which would save the second meeting, but each rank
+// would read and write a quarter more.
+#include "gang/host/algorithms/folding.h"
+#include "gang/host/algorithms/rounds.h"
+#include "gang/host/algorithms/table.h"
+#include "gang/host/call/reasons.h"
 
 namespace gangway::host {
 namespace {
@@ -58,9 +63,9 @@ void fold_small(Call& call) {
           op.c.in == op.c.out, {op.c.accumulate});
 }
 
-// --- in place ---
+// --- the path "in place" ---
 
-// Counts a move into other ranks' memory while it goes on.
+// Counts a move into other ranks' memory for as long as it lasts.
 class Writing {
  public:
   explicit Writing(std::atomic<uint32_t>& count) : count_(count) {
@@ -74,7 +79,7 @@ class Writing {
   std::atomic<uint32_t>& count_;
 };
 
-// Stores a block of the result into each receiver's output, this rank's first.
+// Stores a block of the result into each receiver's output, first into this rank's.
 void deliver_to_all(const Call& call, const FoldArgs& args) {
   const Op& op = call.op;
   const bool streams = op.in_bytes >= kStreamed;
@@ -112,12 +117,12 @@ void fold_in_place(Call& call) {
     fold_kernels().fold(args);
     deliver_to_all(call, args);
   }
-  if (op.in_bytes >= kStreamed) end_stream();  // also into outputs of others alone
+  if (op.in_bytes >= kStreamed) end_stream();  // the block may have gone into outputs of other ranks only
   call.traffic.bytes_moved += part.count * op.item * static_cast<size_t>(call.size() - 1);
   if (op.drain.done == 0 && receives(op, call.rank())) call.traffic.bytes_moved += op.in_bytes - own;
 }
 
-// --- rounds ---
+// --- the path "rounds" ---
 
 unsigned char* results_of(const Call& call, uint64_t chunks, int r, uint64_t round) {
   return call.team.arena().at(chunks) + kStages * kChunk + stage_at(call.slot(r).first_stage, round);
@@ -132,7 +137,7 @@ bool can_fold_round(Call& call) {
     if (call.slot(r).source == Source::staged &&
         peer.filled.load(std::memory_order_acquire) < progress_of(op.sequence, op.drain.done + 1))
       return false;
-    // The result that was in this stage before is fetched.
+    // The receivers must have fetched the result that was in this chunk before.
     if (op.drain.done >= kStages && receives(op, r) &&
         peer.collected.load(std::memory_order_acquire) <
             progress_of(op.sequence, op.drain.done - kStages + 1))
@@ -222,7 +227,7 @@ bool step(Call& call) {
 }  // namespace
 
 const Algorithm kAllReduce{.cut = Cut::but_own, .publish = publish, .plan = plan, .step = step};
-// Inputs that ride in the flags are folded by the root; else each rank folds a part.
+// The root folds inputs that travel in the flags. For larger ones each rank folds a part.
 const Algorithm kReduce{
     .flow_of_inlined = Flow::to_root, .cut = Cut::but_own, .publish = publish, .plan = plan, .step = step};
 

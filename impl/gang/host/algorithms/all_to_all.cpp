@@ -1,12 +1,13 @@
-// all_to_all: each rank copies its part of every input. With counts per rank only the sender knows where its parts
-// begin, so a table of their offsets goes with the call.
-#include "gang/host/algorithm.h"
-#include "gang/host/reasons.h"
+// all_to_all: each rank copies its part of every input. With counts per rank only the sender knows where its
+// parts begin, so it publishes a table of their offsets with the call.
+#include "gang/host/algorithms/moves.h"
+#include "gang/host/algorithms/table.h"
+#include "gang/host/call/reasons.h"
 
 namespace gangway::host {
 namespace {
 
-// size + 1 offsets in elements.
+// The table of a peer: size + 1 offsets in elements. Null: it has none.
 const uint64_t* table_of(const Call& call, int peer) {
   const uint64_t table = call.slot(peer).table;
   return table == 0 ? nullptr : call.team.arena().at<uint64_t>(table);

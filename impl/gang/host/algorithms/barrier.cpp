@@ -1,5 +1,5 @@
-// barrier: over when all have arrived.
-#include "gang/host/algorithm.h"
+// barrier: the call is over when all ranks have arrived.
+#include "gang/host/algorithms/table.h"
 
 namespace gangway::host {
 

@@ -1,5 +1,6 @@
 // broadcast: each rank copies the root's input.
-#include "gang/host/algorithm.h"
+#include "gang/host/algorithms/moves.h"
+#include "gang/host/algorithms/table.h"
 
 namespace gangway::host {
 namespace {

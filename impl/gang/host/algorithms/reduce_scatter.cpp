@@ -1,5 +1,7 @@
 // reduce_scatter: each rank folds its part of every input into its output.
-#include "gang/host/folding.h"
+#include "gang/host/algorithms/folding.h"
+#include "gang/host/algorithms/moves.h"
+#include "gang/host/algorithms/table.h"
 
 namespace gangway::host {
 namespace {

@@ -1,5 +1,6 @@
 // scatter: each rank copies its part of the root's input.
-#include "gang/host/algorithm.h"
+#include "gang/host/algorithms/moves.h"
+#include "gang/host/algorithms/table.h"
 
 namespace gangway::host {
 namespace {

@@ -1,0 +1,56 @@
+// Rendezvous: a small key-value store where ranks meet before they have a gang.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/deadline.h"
+
+namespace gangway {
+
+constexpr size_t kStoreKeyLimit = 1 << 10;    // bytes of one key, at least 1; otherwise INVALID_ARGUMENT
+constexpr size_t kStoreValueLimit = 1 << 20;  // bytes of one value; a larger one is INVALID_ARGUMENT
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual void put(const std::string& key, const std::string& value) = 0;  // replaces an older value
+  // Does not wait; empty: the key is absent.
+  virtual std::optional<std::string> get(const std::string& key) = 0;
+  virtual void remove(const std::string& key) = 0;
+
+  // Blocks until the key is there, and asks the interrupt hook meanwhile. Error{timeout} names the key.
+  virtual std::string wait(const std::string& key, Deadline deadline) = 0;
+};
+
+// A store that the threads of one process share.
+std::shared_ptr<Store> make_memory_store();
+
+// A store in a folder that all ranks see. A value appears by renaming its file. The folder is made with mode
+// 0700 if it is absent.
+std::shared_ptr<Store> make_file_store(const std::string& folder);
+
+// A store of the caller. Its functions run on the thread that uses the store, without a lock. `release` runs
+// once, also when making the store fails.
+struct StoreCallbacks {
+  // They return 0, or another number for failure. get writes *out_size bytes into `out`, which holds
+  // `capacity`; *out_size = -1 says that the key is absent.
+  int (*put)(void* user, const char* key, const void* value, size_t size);
+  int (*get)(void* user, const char* key, void* out, size_t capacity, int64_t* out_size);
+  int (*remove)(void* user, const char* key);
+  void* user;
+  void (*release)(void* user);
+};
+// Throws Error{caller} for an answer that is not 0. `reason` is the caller's own text, or "".
+void check_store_answer(const char* what, const std::string& key, int answer, const std::string& reason);
+std::shared_ptr<Store> make_callback_store(const StoreCallbacks& callbacks);
+
+// Puts a prefix before each key, so that several gangs can use one store.
+std::shared_ptr<Store> make_prefix_store(std::shared_ptr<Store> inner, std::string prefix);
+
+}  // namespace gangway

@@ -1,0 +1,34 @@
+// What all stores have in common: limits, the text of a wait that has run out, and polling with growing
+// pauses.
+//
+// Thread rule: values of one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/deadline.h"
+#include "gang/rendezvous/store.h"
+
+namespace gangway {
+
+void check_store_key(const std::string& key);
+void check_store_value(const std::string& key, const std::string& value);
+
+[[noreturn]] void fail_store_wait(const std::string& key);  // TIMEOUT, which names the key
+// Store::wait() for a store that cannot wake its waiters: asks again and again.
+std::string poll_store(Store& store, const std::string& key, Deadline deadline);
+
+// Pauses that grow from 1 to 50 ms and ask the interrupt hook each time.
+class StoreBackoff {
+ public:
+  explicit StoreBackoff(Deadline deadline) : deadline_(deadline) {}
+  // Returns false, without a pause, once the deadline has passed. Throws what the hook throws.
+  bool pause();
+
+ private:
+  Deadline deadline_;
+  int64_t ms_ = 1;
+};
+
+}  // namespace gangway

@@ -1,0 +1,90 @@
+// The server of a tcp store: one polling thread in rank 0. Connections that have not proved themselves are
+// few, short and of fixed size; the oldest one gives way to a newcomer.
+//
+// Thread rule: open() and close() from any thread; everything else belongs to the server's thread.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "gang/descriptor.h"
+#include "gang/rendezvous/tcp_store_options.h"
+
+namespace gangway {
+
+struct StoreFrame;
+enum class FrameKind : uint8_t;
+
+class StoreServer {
+ public:
+  // Returns the server of this place and job. It may be one that this process runs already, for another root
+  // gang. Every open() needs one close().
+  static std::shared_ptr<StoreServer> open(const TcpStoreOptions& options);
+
+  // Never blocks. The server goes on until every rank has come and left as often as rank 0 opened it, or
+  // until timeout_ms has passed.
+  void close() noexcept;
+
+  explicit StoreServer(const TcpStoreOptions& options);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  bool adopt();  // adds one owner; false: the server has ended
+  bool ended();
+  void end_at_exit();  // the process ends: stops, but lets peers leave that are about to
+  void join();
+
+ private:
+  struct Connection;
+  struct Wait;
+
+  void run() noexcept;
+  bool finished();
+  bool everybody_left() const;
+  int64_t nap_ms();
+  void poll_once();
+  void accept_some();
+  void serve(Connection& connection, short events);
+  void read(Connection& connection);
+  void start_handshake(Connection& connection);
+  void end_handshake(Connection& connection);
+  void answer(Connection& connection, const StoreFrame& question);
+  void answer_waits(const std::string& key);
+  void expire();
+  void end_wait(std::list<Wait>::iterator wait, FrameKind kind, const std::string& value);
+  void send(Connection& connection, const StoreFrame& frame);
+  void flush(Connection& connection);
+  void drop(Connection& connection);
+
+  const TcpStoreOptions options_;
+  const uint64_t process_;  // identifies the process of rank 0
+  Descriptor listener_;
+  Descriptor wake_;  // an eventfd
+  pthread_t thread_{};
+
+  std::mutex mutex_;  // guards what the owners and the thread share
+  int owners_ = 1;
+  uint64_t opens_ = 1;
+  bool ended_ = false;
+  bool exiting_ = false;
+  Deadline linger_ = Deadline::never();
+
+  std::list<Connection> connections_;  // in the order in which they came
+  std::list<Wait> waits_;
+  std::map<std::string, std::string> values_;
+  std::vector<uint64_t> leaves_;  // how often each rank has left
+};
+
+// A random number that tells this process from every other.
+uint64_t process_number();
+
+}  // namespace gangway

@@ -1,0 +1,26 @@
+// Where a store between processes listens, and who may join it.
+//
+// Thread rule: values of one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "gang/rendezvous/hmac.h"
+
+namespace gangway {
+
+struct TcpStoreOptions {
+  Secret secret;
+  std::string job;  // separates jobs with one secret; includes the restart count
+  int rank = 0;
+  int size = 1;
+  // Empty: an abstract Unix socket on this host. Otherwise the address that the server listens on, or that
+  // clients connect to.
+  std::string host;
+  int port = 0;
+  bool any_interface = false;   // allows the server to listen on 0.0.0.0 or ::
+  int64_t timeout_ms = 60'000;  // for connecting and for the handshake
+};
+
+}  // namespace gangway
