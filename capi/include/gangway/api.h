@@ -2,9 +2,24 @@
 #ifndef GANGWAY_API_H
 #define GANGWAY_API_H
 
+#include <gangway/base.h>
+#include <gangway/checkpoint.h>
+#include <gangway/collectives.h>
+#include <gangway/custom.h>
+#include <gangway/frame.h>
+#include <gangway/gang.h>
+#include <gangway/layers.h>
+#include <gangway/mesh.h>
+#include <gangway/module.h>
+#include <gangway/optim.h>
+#include <gangway/parallel.h>
+#include <gangway/parameter.h>
 #include <gangway/partition.h>
 #include <gangway/pipeline.h>
+#include <gangway/store.h>
 #include <gangway/train.h>
+#include <gangway/view.h>
+#include <gangway/work.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,28 +1,12 @@
-/* Gangs: ranks that act together, and their collectives.
+/* Gangs: ranks that act together, their creation, facts, memory, traces and end. Ranks are relative to the gang.
  *
- * Collectives on one gang from several threads run one by one, in the order of the calls. On a CPU the plain form is
- * done when it returns. The _async form returns a work; only gw_work_wait and gw_work_order order other work after
- * it. Collectives in flight run in the order of the calls, so one may read or overwrite what an earlier one writes or
- * reads. Sends and receives are ordered per pair of ranks only; their buffers must not overlap with others in flight.
- * On GPUs they run in the order of the rank's calls, too, among its collectives: two ranks that both receive first wait for each
- * other until their deadline. An exchange belongs in one gw_gang_run_batch.
- * `stream`: null for the rank's own; another must live until the gang is released. Ranks, roots and peers are relative to
- * the gang.
- *
- * If one rank refuses a call for its arguments, the collective has not begun there and the gang is not broken. Peers
- * in the call wait until that rank makes the call with correct arguments, or until their deadline; gw_gang_abort ends
- * their wait at once. If a collective fails after it began, the gang is broken: outputs are undefined, and every
- * later call returns the first error.
- *
- * Every collective returns INVALID_ARGUMENT for a null buffer, a dtype or reduce that it does not take, a root or
- * peer outside of the gang, and buffers that overlap in another way than in place; INVALID_STATE after shutdown; and,
- * with a broken gang, MISMATCH (ranks made different calls, or gave different counts), PEER_LOST, TIMEOUT, ABORTED,
- * CALLER (the interrupt hook) or GANG. An _async form returns refusals; later failures are in its work. The caller
- * releases *out_work. */
+ * Every collective call here returns, beside what its comment names, INVALID_STATE after shutdown; and, with a broken gang,
+ * MISMATCH (ranks made different calls), PEER_LOST, TIMEOUT, ABORTED, CALLER (the interrupt hook) or GANG. A collective that
+ * fails after it began breaks its gang: every later call returns the first error. */
 #ifndef GANGWAY_GANG_H
 #define GANGWAY_GANG_H
 
-#include <gangway/base.h>
+#include <gangway/store.h>
 #include <gangway/view.h>
 
 #ifdef __cplusplus
@@ -30,35 +14,6 @@ extern "C" {
 #endif
 
 typedef struct gw_gang gw_gang;
-typedef struct gw_work gw_work;
-typedef struct gw_store gw_store;
-
-typedef int32_t gw_reduce;
-enum gw_reduce_value {
-  GW_REDUCE_INVALID = -1,
-  GW_REDUCE_NONE = 0,
-  GW_SUM = 1,
-  GW_MEAN = 2, /* the sum divided by the gang's size; floating types only */
-  GW_PRODUCT = 3,
-  GW_MIN = 4, /* bool: and */
-  GW_MAX = 5  /* bool: or */
-};
-
-typedef int32_t gw_op;
-enum gw_op_value {
-  GW_OP_INVALID = -1,
-  GW_BARRIER = 0,
-  GW_ALL_REDUCE = 1,
-  GW_ALL_GATHER = 2,
-  GW_REDUCE_SCATTER = 3,
-  GW_BROADCAST = 4,
-  GW_REDUCE = 5,
-  GW_GATHER = 6,
-  GW_SCATTER = 7,
-  GW_ALL_TO_ALL = 8,
-  GW_SEND = 9,
-  GW_RECV = 10
-};
 
 /* The caller's own way to exchange bytes before there is a gang (MPI, a job's key-value service, a pipe). Collective:
  * every rank gives `size` bytes, the same number on each, and gets all of them in `output`, gang size times `size`
@@ -95,25 +50,6 @@ typedef struct gw_gang_options {
   gw_free_fn free_user;
 } gw_gang_options;
 
-/* One collective as a record; gw_gang_run starts it. Meaning of count (elements): all_reduce, broadcast, reduce,
- * send, recv: of the whole; all_gather, gather: of one rank's input; reduce_scatter, scatter: of one rank's output;
- * all_to_all: per peer. `counts` (or null) replaces it: one for each rank; for all_to_all the counts to send, then
- * the counts to receive. */
-typedef struct gw_collective {
-  size_t struct_size;
-  const gw_ext *next;
-  const void *input;
-  void *output;
-  size_t count;
-  const size_t *counts;
-  gw_op op;
-  gw_dtype dtype;
-  gw_reduce reduce;
-  int32_t peer;       /* root, or the other end of send and recv; -1: none */
-  int32_t accumulate; /* 1: output += result (all_reduce, reduce_scatter, reduce of floating types) */
-  int32_t reserved;
-} gw_collective;
-
 typedef struct gw_gang_traffic {
   size_t struct_size;
   const gw_ext *next;
@@ -121,38 +57,6 @@ typedef struct gw_gang_traffic {
   uint64_t bytes_moved;  /* payload that this rank read from peers */
   uint64_t bytes_staged; /* payload that this rank first copied into staging memory for its peers */
 } gw_gang_traffic;
-
-/* A caller's own store. Each function returns GW_OK or another status; then the call that used the store fails with
- * GW_E_CALLER and a text that names the function, the key and the status. get: copies at most `capacity` bytes and
- * sets *out_size to the whole size, or to -1 when the key is absent. Called on the thread that is in gw_gang_create,
- * and on no other. */
-typedef struct gw_store_callbacks {
-  size_t struct_size;
-  const gw_ext *next;
-  gw_status (*put)(void *user, const char *key, const void *value, size_t size);
-  gw_status (*get)(void *user, const char *key, void *value, size_t capacity, int64_t *out_size);
-  gw_status (*remove)(void *user, const char *key);
-  void *user;
-  gw_free_fn free_user;
-} gw_store_callbacks;
-
-/* --- stores ------------------------------------------------------------------------------------------------------ */
-
-/* Local. A folder that all ranks of this host see; made with mode 0700 when it is absent. What an earlier run left
- * there, also one that was killed, is passed over; a process that outlived a start that failed may start again over
- * it. The caller releases *out_store. INVALID_ARGUMENT: another user owns it, or may write into it; IO: it cannot be
- * made. */
-GW_API gw_status gw_store_create_file(const char *folder, gw_store **out_store);
-/* Local. Sets up a gw_store_callbacks: zeroes all `size` bytes, sets struct_size and the defaults that its fields
- * name. */
-GW_API void gw_store_callbacks_init(gw_store_callbacks *callbacks, size_t size);
-/* Local. free_user runs once, also when this fails. The caller releases *out_store. INVALID_ARGUMENT: a
- * callback is null. */
-GW_API gw_status gw_store_create_callbacks(const gw_store_callbacks *callbacks, gw_store **out_store);
-/* Local, any thread. Takes one more reference and returns its argument; null for null. */
-GW_API gw_store *gw_store_retain(gw_store *store);
-/* Local, any thread, never blocks. Gives one reference back; the last one frees the object. Null is allowed. */
-GW_API void gw_store_release(gw_store *store);
 
 /* --- creation ---------------------------------------------------------------------------------------------------- */
 
@@ -228,157 +132,6 @@ GW_API void gw_gang_free(gw_gang *gang, void *data);
  * releases *out_data by gw_gang_free (local). NOT_SUPPORTED: ranks on several hosts. MISMATCH: the numbers
  * differ. OUT_OF_MEMORY. */
 GW_API gw_status gw_gang_alloc_shared(gw_gang *gang, size_t bytes, void **out_data);
-
-/* --- collectives ------------------------------------------------------------------------------------------------- */
-
-/* Local. Sets up a gw_collective: zeroes all `size` bytes, sets struct_size and the defaults that its fields name. */
-GW_API void gw_collective_init(gw_collective *record, size_t size);
-/* Collective. Starts one record; the caller releases *out_work. Null out_work: the call waits. */
-GW_API gw_status gw_gang_run(gw_gang *gang, const gw_collective *record, void *stream, gw_work **out_work);
-/* Collective. Starts all records as one launch (sends and receives among them cannot deadlock). The caller
- * releases *out_work. Null out_work: the call waits. */
-GW_API gw_status gw_gang_run_batch(gw_gang *gang, const gw_collective *records, size_t record_count,
-                                   void *stream, gw_work **out_work);
-
-/* Collective. Returns when every rank has called it. */
-GW_API gw_status gw_gang_barrier(gw_gang *gang, void *stream);
-/* Collective. Starts gw_gang_barrier and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_barrier_async(gw_gang *gang, void *stream, gw_work **out_work);
-/* Collective. input and output: `count` elements; in place when equal. */
-GW_API gw_status gw_gang_all_reduce(gw_gang *gang, const void *input, void *output, size_t count,
-                                    gw_dtype dtype, gw_reduce reduce, void *stream);
-/* Collective. Starts gw_gang_all_reduce and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_all_reduce_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                          gw_dtype dtype, gw_reduce reduce, void *stream, gw_work **out_work);
-/* Collective. input: `count` elements; output: [size, count]; in place when input == output + rank * count. */
-GW_API gw_status gw_gang_all_gather(gw_gang *gang, const void *input, void *output, size_t count,
-                                    gw_dtype dtype, void *stream);
-/* Collective. Starts gw_gang_all_gather and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_all_gather_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                          gw_dtype dtype, void *stream, gw_work **out_work);
-/* Collective. Into one buffer for each rank: outputs[size], each of `count` elements. */
-GW_API gw_status gw_gang_all_gather_list(gw_gang *gang, const void *input, void *const *outputs, size_t count,
-                                         gw_dtype dtype, void *stream);
-/* Collective. Starts gw_gang_all_gather_list and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_all_gather_list_async(gw_gang *gang, const void *input, void *const *outputs,
-                                               size_t count, gw_dtype dtype, void *stream,
-                                               gw_work **out_work);
-/* Collective. input: [size, count]; output: `count` elements; in place when output == input + rank * count. */
-GW_API gw_status gw_gang_reduce_scatter(gw_gang *gang, const void *input, void *output, size_t count,
-                                        gw_dtype dtype, gw_reduce reduce, void *stream);
-/* Collective. Starts gw_gang_reduce_scatter and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_reduce_scatter_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                              gw_dtype dtype, gw_reduce reduce, void *stream,
-                                              gw_work **out_work);
-/* Collective. input is read on the root only (may be null elsewhere); output is written on every rank. */
-GW_API gw_status gw_gang_broadcast(gw_gang *gang, const void *input, void *output, size_t count,
-                                   gw_dtype dtype, int32_t root, void *stream);
-/* Collective. Starts gw_gang_broadcast and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_broadcast_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                         gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
-/* Collective. output is written on the root only (may be null elsewhere). */
-GW_API gw_status gw_gang_reduce(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                gw_reduce reduce, int32_t root, void *stream);
-/* Collective. Starts gw_gang_reduce and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_reduce_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                      gw_dtype dtype, gw_reduce reduce, int32_t root, void *stream,
-                                      gw_work **out_work);
-/* Collective. input: `count` elements; output: [size, count], on the root only (may be null elsewhere). */
-GW_API gw_status gw_gang_gather(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                int32_t root, void *stream);
-/* Collective. Starts gw_gang_gather and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_gather_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                      gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
-/* Collective. input: [size, count], on the root only (may be null elsewhere); output: `count` elements. */
-GW_API gw_status gw_gang_scatter(gw_gang *gang, const void *input, void *output, size_t count, gw_dtype dtype,
-                                 int32_t root, void *stream);
-/* Collective. Starts gw_gang_scatter and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_scatter_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                       gw_dtype dtype, int32_t root, void *stream, gw_work **out_work);
-/* Collective. input and output: [size, count]. */
-GW_API gw_status gw_gang_all_to_all(gw_gang *gang, const void *input, void *output, size_t count,
-                                    gw_dtype dtype, void *stream);
-/* Collective. Starts gw_gang_all_to_all and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_all_to_all_async(gw_gang *gang, const void *input, void *output, size_t count,
-                                          gw_dtype dtype, void *stream, gw_work **out_work);
-/* Collective over this rank and `peer`, which receives as many elements of the same dtype. INVALID_STATE: memory of CUDA
- * on a gang of more than two ranks, all of which have called no collective yet: NCCL makes a communicator of all. Of two
- * ranks, the first message makes it, and waits for the peer's. */
-GW_API gw_status gw_gang_send(gw_gang *gang, const void *input, size_t count, gw_dtype dtype, int32_t peer,
-                              void *stream);
-/* Collective. Starts gw_gang_send and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_send_async(gw_gang *gang, const void *input, size_t count, gw_dtype dtype,
-                                    int32_t peer, void *stream, gw_work **out_work);
-/* Collective over this rank and `peer`, which sends as many elements of the same dtype. */
-GW_API gw_status gw_gang_recv(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
-                              void *stream);
-/* Collective. Starts gw_gang_recv and returns; buffers belong to the collective until the work is done. The
- * caller releases *out_work. */
-GW_API gw_status gw_gang_recv_async(gw_gang *gang, void *output, size_t count, gw_dtype dtype, int32_t peer,
-                                    void *stream, gw_work **out_work);
-
-/* Local, never blocks. *out_ready = 1: `peer` has sent a message that no receive of this rank has asked for yet; the
- * next gw_gang_recv from it gets that one, which has *out_count elements of *out_dtype. 0: there is none yet. A loop
- * over the peers makes a receive from any rank. All outstanding works of this rank progress. INVALID_ARGUMENT: a peer
- * outside of the gang; NOT_SUPPORTED: engines fake, mpi and nccl; with a broken gang as a collective. */
-GW_API gw_status gw_gang_probe(gw_gang *gang, int32_t peer, int32_t *out_ready, size_t *out_count,
-                               gw_dtype *out_dtype);
-
-/* Collective. The root's bytes on every rank (elsewhere `data` is not read); the caller releases *out_bytes.
- * It has no asynchronous form, because its second half begins only when the size is known. */
-GW_API gw_status gw_gang_broadcast_bytes(gw_gang *gang, const void *data, size_t size, int32_t root,
-                                         gw_bytes **out_bytes);
-/* Collective. Every rank's bytes one after the other; out_sizes[size of the gang]. The caller releases
- * *out_bytes. */
-GW_API gw_status gw_gang_all_gather_bytes(gw_gang *gang, const void *data, size_t size, size_t out_sizes[],
-                                          gw_bytes **out_bytes);
-/* Collective. The root's flag (0 or 1) on every rank. */
-GW_API gw_status gw_gang_broadcast_flag(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag);
-/* Collective. Starts gw_gang_broadcast_flag: *out_flag is the collective's own memory until the work is done;
- * the caller releases *out_work. */
-GW_API gw_status gw_gang_broadcast_flag_async(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag,
-                                              gw_work **out_work);
-/* Collective. The sum of all ranks' values. */
-GW_API gw_status gw_gang_all_sum(gw_gang *gang, double value, double *out_sum);
-/* Collective. Starts gw_gang_all_sum: *out_sum is the collective's own memory until the work is done; the
- * caller releases *out_work. */
-GW_API gw_status gw_gang_all_sum_async(gw_gang *gang, double value, double *out_sum, gw_work **out_work);
-
-/* --- works ------------------------------------------------------------------------------------------------------- */
-
-/* Local, never blocks. *out_done = 1: the output is ready and the input reusable. A failure of the work is
- * returned, with its code (GANG, PEER_LOST, TIMEOUT, MISMATCH, ABORTED). */
-GW_API gw_status gw_work_poll(gw_work *work, int32_t *out_done);
-/* Local. Waits until the output is ready and the input reusable; timeout_ms -1: until the gang's deadline.
- * NOT_READY: time ran out, harmless. CALLER: the interrupt hook, harmless too. Else the failure of the work,
- * as gw_work_poll returns it. All outstanding works of this rank progress while it waits. */
-GW_API gw_status gw_work_wait(gw_work *work, int64_t timeout_ms);
-/* Local. The same for many, within timeout_ms for all; the first failure is returned, NOT_READY as in
- * gw_work_wait. */
-GW_API gw_status gw_work_wait_many(gw_work *const *works, size_t work_count, int64_t timeout_ms);
-/* Local. Later work on `stream` waits for the output; on a CPU the host waits, until the gang's deadline.
- * TIMEOUT, or another failure of the work. INVALID_ARGUMENT: a stream on a CPU. */
-GW_API gw_status gw_work_order(gw_work *work, void *stream);
-/* Local, never blocks. OK, or the failure of the work (PEER_LOST and so on), as in gw_work_poll. */
-GW_API gw_status gw_work_error(gw_work *work);
-/* Local. Keeps a caller's object until the work is done: free_object runs once, inside a later poll, wait or
- * release, or at once if this call fails. INVALID_ARGUMENT: null work. */
-GW_API gw_status gw_work_attach(gw_work *work, void *object, gw_free_fn free_object);
-/* Local, any thread. Takes one more reference and returns its argument; null for null. */
-GW_API gw_work *gw_work_retain(gw_work *work);
-/* Local. Neither cancels nor waits. */
-GW_API void gw_work_release(gw_work *work);
 
 /* --- traces ------------------------------------------------------------------------------------------------------ */
 

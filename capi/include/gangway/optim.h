@@ -2,7 +2,7 @@
 #ifndef GANGWAY_OPTIM_H
 #define GANGWAY_OPTIM_H
 
-#include <gangway/module.h>
+#include <gangway/parameter.h>
 
 #ifdef __cplusplus
 extern "C" {

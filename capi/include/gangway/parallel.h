@@ -4,8 +4,9 @@
 #ifndef GANGWAY_PARALLEL_H
 #define GANGWAY_PARALLEL_H
 
-#include <gangway/module.h>
+#include <gangway/parameter.h>
 #include <gangway/pipeline.h>
+#include <gangway/work.h>
 
 #ifdef __cplusplus
 extern "C" {
