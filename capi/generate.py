@@ -98,7 +98,7 @@ GW_API const gw_api *gw_get_api(int32_t abi_minor);
     api_cpp = """// Made by capi/generate.py from the public headers: do not edit.
 #include <gangway/api.h>
 
-#include "internal.h"
+#include "level.h"
 
 namespace {
 

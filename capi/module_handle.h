@@ -6,6 +6,9 @@
 // Thread rule: one thread at a time per model; any thread may release a handle.
 #pragma once
 
+#include <gangway/frame.h>
+#include <gangway/parameter.h>
+
 #include <memory>
 
 #include "gang_handle.h"

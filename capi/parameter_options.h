@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "internal.h"
+#include "callbacks.h"
 #include "nn/module.h"
 
 namespace gangway::capi {
