@@ -18,13 +18,13 @@ def documented(text: str) -> str:
 def main() -> None:
     source, target = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     sys.path.insert(0, str(source.resolve().parent))
-    from headers import HEADERS  # without api.h, a table for programs that open the library
+    from headers import HEADERS, commented  # without api.h, a table for programs that open the library
     (target / "gangway").mkdir(parents=True, exist_ok=True)
     whole = ""
     for name in HEADERS:
         text = (source / "gangway" / f"{name}.h").read_text()
         whole += text
-        (target / "gangway" / f"{name}.h").write_text(documented(text))
+        (target / "gangway" / f"{name}.h").write_text(documented(commented(text)))
     handles = re.findall(r"void gw_(\w+)_release\(gw_\1 \*", whole)
     retained = set(re.findall(r"gw_(\w+)_retain\(gw_\1 \*", whole))
     lines = [f"GW_HANDLE({h}, {'gw_' + h + '_retain' if h in retained else 'gwpy_no_retain'})" for h in handles]
