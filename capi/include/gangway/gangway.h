@@ -1,4 +1,4 @@
-/* Gangway: sharded training for any language. This header includes all stable ones. */
+/* Gangway: sharded training for any language. This header includes all others. */
 #ifndef GANGWAY_GANGWAY_H
 #define GANGWAY_GANGWAY_H
 
