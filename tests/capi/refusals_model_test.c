@@ -259,7 +259,7 @@ static void steps(void** state) {
       on_gpus(test_device())
           ? "batch.inputs[0] lies on cuda:0, it says, but its memory is plain memory of the host"
           : "device type 2");
-  ROW(STEP((void)0, b.shape[0] = -1), INVALID_ARGUMENT, "[-1, ");
+  ROW(STEP((void)0, b.shape[0] = -1), INVALID_ARGUMENT, "dim 0 of a tensor is -1");
   ROW(STEP((void)0, b.shape[1] = 17), INVALID_ARGUMENT, "sequences of 17 tokens");
   ROW(STEP((void)0, b.batch.input_count = 0), INVALID_ARGUMENT, "inputs is empty");
   ROW(STEP((void)0, b.batch.target_count = 0), INVALID_ARGUMENT, "there is no target");

@@ -119,7 +119,7 @@ static void refused_steps(rank* me) {
   REFUSED_WITH(b.input.dtype = GW_F32, GW_E_INVALID_ARGUMENT, "tokens are f32");
   REFUSED_WITH(b.input.ndim = 9, GW_E_INVALID_ARGUMENT, "ndim 9");
   REFUSED_WITH(b.input.data = NULL, GW_E_INVALID_ARGUMENT, "batch.inputs[0]");
-  REFUSED_WITH(b.shape[0] = -1, GW_E_INVALID_ARGUMENT, "[-1, ");
+  REFUSED_WITH(b.shape[0] = -1, GW_E_INVALID_ARGUMENT, "dim 0 of a tensor is -1");
   REFUSED_WITH(b.batch.input_count = 0, GW_E_INVALID_ARGUMENT, NULL);
   REFUSED_WITH(b.batch.inputs = NULL, GW_E_INVALID_ARGUMENT, "batch.inputs is null");
   REFUSED_WITH(b.batch.struct_size = 4, GW_E_INVALID_ARGUMENT, "struct_size is 4");

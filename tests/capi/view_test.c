@@ -71,7 +71,7 @@ static void bad_views_are_refused(void** state) {
                  "device type 2");
   assert_refused((view = good, view.dtype = 0x22002, gw_tensor_copy(&view, &tensor)), "dtype");
   shape[0] = -3;
-  assert_refused((view = good, gw_tensor_copy(&view, &tensor)), "[-3");
+  assert_refused((view = good, gw_tensor_copy(&view, &tensor)), "dim 0 of a tensor is -3");
   shape[0] = INT64_MAX;
   assert_refused((view = good, gw_tensor_copy(&view, &tensor)), "elements");
   shape[0] = 0; /* there is nothing to point at */
