@@ -14,9 +14,11 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
+import headers
+
 CAPI = pathlib.Path(__file__).resolve().parent
 TEXT = CAPI / "abi.txt"
-HEADERS = ["base", "view", "gang", "mesh", "partition", "pipeline", "module", "parallel", "optim", "train", "api"]
+HEADERS = [*headers.HEADERS, "api"]
 
 
 @dataclasses.dataclass

@@ -1,7 +1,7 @@
 // Made by capi/generate.py from the public headers: do not edit.
 #include <gangway/api.h>
 
-#include "internal.h"
+#include "level.h"
 
 namespace {
 

@@ -4,8 +4,9 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "bytes.h"
+#include "callbacks.h"
 #include "device/host_memory.h"
-#include "internal.h"
+#include "level.h"
 
 using namespace gangway;
 using namespace gangway::capi;

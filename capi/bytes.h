@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "internal.h"
+#include "handles.h"
 
 struct gw_bytes : gangway::capi::Handle {
   explicit gw_bytes(std::string d = {}) : data(std::move(d)) {}

@@ -1,4 +1,6 @@
 // Manual forward and backward.
+#include <gangway/frame.h>
+
 #include "module_handle.h"
 
 using namespace gangway;

@@ -3,12 +3,17 @@
 // Thread rule: any thread, unless the public header says more; gw_work::mutex guards `attached`.
 #pragma once
 
+#include <gangway/gang.h>
+#include <gangway/work.h>
+
 #include <memory>
 #include <mutex>
+#include <vector>
 
+#include "callbacks.h"
 #include "gang/agreement.h"
 #include "gang/gang.h"
-#include "internal.h"
+#include "handles.h"
 
 struct gw_gang : gangway::capi::Handle {
   explicit gw_gang(gangway::GangPtr g) : gang(std::move(g)) {}

@@ -12,16 +12,17 @@ import pathlib
 import re
 import sys
 
+import headers
 import levels
 
 CAPI = pathlib.Path(__file__).resolve().parent
-HEADERS = ["base", "view", "gang", "mesh", "partition", "pipeline", "module", "parallel", "optim", "train"]
 DECLARATION = re.compile(r"^GW_API\s+(.+?)\b(gw_\w+)\s*\(([^;]*)\);", re.M | re.S)
 
 
 def declarations():
+    headers.check()
     found = {}
-    for header in HEADERS:
+    for header in headers.HEADERS:
         text = (CAPI / "include/gangway" / f"{header}.h").read_text()
         text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
         for result, name, parameters in DECLARATION.findall(text):
@@ -68,28 +69,26 @@ def outputs():
         result, parameters = found[name]
         space = "" if result.endswith("*") else " "
         fields.append("  " + wrapped(f"{result}{space}(*{name[3:]})({parameters});", 6))
-    api_h = f"""/* Made by capi/generate.py from the other headers: do not edit. */
+    api_h = """/* Made by capi/generate.py from the other headers: do not edit. */
 #ifndef GANGWAY_API_H
 #define GANGWAY_API_H
 
-#include <gangway/partition.h>
-#include <gangway/pipeline.h>
-#include <gangway/train.h>
-
+""" + "".join(f"#include <gangway/{h}.h>\n" for h in sorted(headers.HEADERS)) + """
 #ifdef __cplusplus
-extern "C" {{
+extern "C" {
 #endif
 
-/* Every function as a table, for programs that open the library at run time and look up gw_get_api alone. Append-only
- * within a major level. */
-typedef struct gw_api {{
+/* Every function as a table, for programs that open the library at run time and look up gw_get_api alone.
+ * Within a major level the table only grows at its end. */
+typedef struct gw_api {
   size_t struct_size;
   int32_t abi_major;
   int32_t abi_minor;
 """ + "\n".join(fields) + """
 } gw_api;
 
-/* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */
+/* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not
+ * give. */
 GW_API const gw_api *gw_get_api(int32_t abi_minor);
 
 #ifdef __cplusplus
@@ -100,7 +99,7 @@ GW_API const gw_api *gw_get_api(int32_t abi_minor);
     api_cpp = """// Made by capi/generate.py from the public headers: do not edit.
 #include <gangway/api.h>
 
-#include "internal.h"
+#include "level.h"
 
 namespace {
 

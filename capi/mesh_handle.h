@@ -3,7 +3,9 @@
 // Thread rule: any thread; a gw_gangs does not change.
 #pragma once
 
-#include "internal.h"
+#include <gangway/mesh.h>
+
+#include "handles.h"
 #include "mesh/current.h"
 
 struct gw_gangs : gangway::capi::Handle {

@@ -1,68 +1,12 @@
+// A module's life: description, binding to gangs, memory.
 #include <gangway/module.h>
 
 #include <algorithm>
 
-#include "checkpoint/config_json.h"
-#include "checkpoint/safetensors.h"
 #include "module_handle.h"
 
 using namespace gangway;
 using namespace gangway::capi;
-
-namespace {
-
-double deviation_of(double range) {
-  if (!(finite(range, "options.initializer_range") >= 0))
-    fail(Code::invalid_argument, "options.initializer_range is ", range, ", below 0");
-  return range;
-}
-
-RopeOptions rope_of(double theta) {
-  RopeOptions r;
-  r.theta = finite(theta, "options.rope_theta");
-  return r;
-}
-
-gw_llama_options llama_options_of(const LlamaConfig& c) {
-  gw_llama_options o{};
-  o.vocab = c.vocab;
-  o.dim = c.dim;
-  o.layers = c.layers;
-  o.heads = c.heads;
-  o.kv_heads = c.kv_heads;
-  o.head_dim = c.head_dim;
-  o.ffn = c.ffn;
-  o.max_positions = c.max_positions;
-  o.eps = c.eps;
-  o.rope_theta = c.rope.theta;
-  o.rope_factor = c.rope.factor;
-  o.rope_low_frequency_factor = c.rope.low_frequency_factor;
-  o.rope_high_frequency_factor = c.rope.high_frequency_factor;
-  o.rope_original_positions = c.rope.original_positions;
-  o.initializer_range = c.deviation;
-  o.qkv_bias = c.qkv_bias;
-  o.out_bias = c.out_bias;
-  o.mlp_bias = c.mlp_bias;
-  o.tied = c.tied;
-  return o;
-}
-
-AttentionOptions attention_of(const gw_attention_options* options, const char* name) {
-  const gw_attention_options o = read_struct(&required(options, name), gw_attention_options_init, name);
-  AttentionOptions a;
-  a.dim = o.dim;
-  a.heads = o.heads;
-  a.kv_heads = o.kv_heads != 0 ? o.kv_heads : o.heads;
-  a.head_dim = o.head_dim;
-  a.qkv_bias = o.qkv_bias != 0;
-  a.out_bias = o.out_bias != 0;
-  a.causal = o.causal != 0;
-  a.rope = rope_of(o.rope_theta);
-  a.deviation = deviation_of(o.initializer_range);
-  return a;
-}
-
-}  // namespace
 
 ModulePtr gw_module::part(const std::string& name) {
   if (!module || model)
@@ -126,117 +70,6 @@ void check_once(const std::vector<ModulePtr>& modules, const std::string& last) 
 
 }  // namespace gangway::capi
 
-// --- layers
-
-void gw_llama_options_init(gw_llama_options* options, size_t size) {
-  init_struct(options, size, llama_options_of(LlamaConfig{}));
-}
-
-gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model) {
-  return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    const gw_llama_options o = read_struct(options, gw_llama_options_init, "options");
-    LlamaConfig c;
-    c.vocab = o.vocab;
-    c.dim = o.dim;
-    c.layers = o.layers;
-    c.heads = o.heads;
-    c.kv_heads = o.kv_heads;
-    c.head_dim = o.head_dim;
-    c.ffn = o.ffn;
-    c.max_positions = o.max_positions;
-    c.eps = finite(o.eps, "options.eps");
-    c.rope = {finite(o.rope_theta, "options.rope_theta"), finite(o.rope_factor, "options.rope_factor"),
-              finite(o.rope_low_frequency_factor, "options.rope_low_frequency_factor"),
-              finite(o.rope_high_frequency_factor, "options.rope_high_frequency_factor"),
-              o.rope_original_positions};
-    c.deviation = deviation_of(o.initializer_range);
-    c.qkv_bias = o.qkv_bias != 0;
-    c.out_bias = o.out_bias != 0;
-    c.mlp_bias = o.mlp_bias != 0;
-    c.tied = o.tied != 0;
-    result = new gw_module(make_llama(c));
-  });
-}
-
-gw_status gw_llama_options_from_folder(const char* folder, gw_llama_options* options) {
-  return guarded([&] {
-    check_out_struct(options, "options");
-    const LlamaConfig c = llama_config_of_folder(&required(folder, "folder"));
-    write_struct(options, llama_options_of(c));
-  });
-}
-
-gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module** out_model) {
-  return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_linear(input_dim, output_dim, bias != 0));
-  });
-}
-
-gw_status gw_embedding_create(int64_t rows, int64_t dim, gw_module** out_model) {
-  return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_embedding(rows, dim));
-  });
-}
-
-gw_status gw_rmsnorm_create(int64_t dim, double eps, gw_module** out_model) {
-  return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_rmsnorm(dim, finite(eps, "eps")));
-  });
-}
-
-void gw_attention_options_init(gw_attention_options* options, size_t size) {
-  const AttentionOptions a;
-  gw_attention_options d{};
-  d.rope_theta = a.rope.theta;
-  d.initializer_range = a.deviation;
-  d.causal = 1;
-  init_struct(options, size, d);
-}
-
-gw_status gw_attention_create(const gw_attention_options* options, gw_module** out_model) {
-  return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_attention(attention_of(options, "options")));
-  });
-}
-
-gw_status gw_mlp_create(int64_t dim, int64_t ffn, int32_t bias, gw_module** out_model) {
-  return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_mlp(dim, ffn, bias != 0));
-  });
-}
-
-gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, double eps,
-                          gw_module** out_model) {
-  return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_block(attention_of(attention, "attention"), ffn, finite(eps, "eps")));
-  });
-}
-
-gw_status gw_sequential_create(gw_module* const* models, size_t model_count, gw_module** out_model) {
-  return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    if (model_count == 0) fail(Code::invalid_argument, "a sequential of 0 modules");
-    required(models, "models");
-    std::vector<ModulePtr> all;
-    for (size_t i = 0; i < model_count; ++i) {
-      const std::string name = text("models[", i, "]");
-      all.push_back(required(models[i], name.c_str()).part(name));
-      check_once(all, name);
-    }
-    result = new gw_module(make_sequential(std::move(all)));
-    result->takes({models, model_count});
-  });
-}
-
-// --- handles, materialize, freeze
-
 gw_module* gw_module_retain(gw_module* model) { return retain(model); }
 void gw_module_release(gw_module* model) { release(model); }
 
@@ -272,39 +105,6 @@ gw_status gw_module_freeze(gw_module* model, const char* pattern) {
       ++matches;
     }
     if (matches == 0) fail(Code::not_found, "no parameter matches \"", p, "\"");
-  });
-}
-
-// --- files
-
-void gw_save_options_init(gw_save_options* options, size_t size) { start_struct(options, size); }
-
-gw_status gw_module_save(gw_module* model, const char* folder, const gw_save_options* options) {
-  return guarded([&] {
-    SaveOptions s;
-    std::string path;
-    Model& m = required(model, "model").ready();
-    CollectiveCall(m.gangs(), "save").read([&] {
-      s.dtype = optional_dtype(read_struct(options, gw_save_options_init, "options").dtype);
-      path = &required(folder, "folder");
-    });
-    save_model(m, path, s);
-  });
-}
-
-void gw_load_options_init(gw_load_options* options, size_t size) { start_struct(options, size); }
-
-gw_status gw_module_load(gw_module* model, const char* path, const gw_load_options* options) {
-  return guarded([&] {
-    LoadOptions l;
-    std::string from;
-    Model& m = required(model, "model").ready();
-    CollectiveCall(m.gangs(), "load").read([&] {
-      const gw_load_options o = read_struct(options, gw_load_options_init, "options");
-      l = {o.ignore_extra != 0, o.ignore_config != 0};
-      from = &required(path, "path");
-    });
-    load_model(m, from, l);
   });
 }
 

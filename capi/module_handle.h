@@ -6,6 +6,9 @@
 // Thread rule: one thread at a time per model; any thread may release a handle.
 #pragma once
 
+#include <gangway/frame.h>
+#include <gangway/parameter.h>
+
 #include <memory>
 
 #include "gang_handle.h"
@@ -109,32 +112,5 @@ void check_once(const std::vector<ModulePtr>& modules, const std::string& last);
 // Reads views as input tensors. Strided views, and views of memory that is not the device's, become dense
 // copies.
 std::vector<Tensor> tensors_of(const gw_view* views, size_t count, Stream& stream, const char* name);
-// Reads the initialisers of parameters, and frees the `user` object of each distinct gw_init_options once:
-// after take(), with the last parameter that uses it; without take(), in the destructor.
-class Initializers {
- public:
-  Initializers(const gw_parameter_options* parameters, size_t count) noexcept
-      : first_(parameters), count_(count) {}
-  ~Initializers();
-  Init read(const gw_init_options* options);
-  void take() noexcept;  // call it when the C function has succeeded
-
- private:
-  struct Held {
-    void* user = nullptr;
-    gw_free_fn release = nullptr;
-    bool taken = false;
-    ~Held() {
-      if (taken && release != nullptr) release(user);
-    }
-  };
-  class Fill;
-  const gw_init_options* at(size_t i) const noexcept;
-  const gw_parameter_options* first_;
-  size_t count_;
-  bool taken_ = false;
-  std::vector<std::pair<const gw_init_options*, std::shared_ptr<Held>>> held_;
-};
-Shape shape_of(const gw_parameter_options& options);
 
 }  // namespace gangway::capi

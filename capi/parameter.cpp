@@ -1,4 +1,6 @@
 // Access to the parameters of a model by index or name.
+#include <gangway/parameter.h>
+
 #include "module_handle.h"
 
 using namespace gangway;

@@ -2,6 +2,7 @@
 
 #include "gang_handle.h"
 #include "parallel_options.h"
+#include "parameter_options.h"
 #include "tensor_handle.h"
 
 using namespace gangway;

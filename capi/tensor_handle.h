@@ -3,9 +3,13 @@
 // Thread rule: any thread; a gw_tensor does not change.
 #pragma once
 
+#include <gangway/view.h>
+
+#include <array>
 #include <memory>
 
-#include "internal.h"
+#include "handles.h"
+#include "tensor/tensor.h"
 
 struct gw_tensor : gangway::capi::Handle {
   gw_tensor(gangway::Tensor t, std::shared_ptr<void> keep);

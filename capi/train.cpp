@@ -82,8 +82,7 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
       if (required(optimizer, "optimizer").model != model->model)
         fail(Code::invalid_argument, "optimizer was made for another model");
     });
-    const StepResult r =
-        train_step(m, optimizer != nullptr ? optimizer->optimizer.get() : nullptr, b, s, *ordered_on);
+    const StepResult r = train_step(m, optimizer->optimizer.get(), b, s, *ordered_on);
     if (result != nullptr) write_struct(result, result_of(r));
   });
 }

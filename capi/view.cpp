@@ -1,7 +1,9 @@
 #include <gangway/view.h>
 
 #include <cstddef>
+#include <cstring>
 
+#include "arguments.h"
 #include "dlpack.h"
 #include "tensor/host_view.h"
 #include "tensor_handle.h"

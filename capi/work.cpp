@@ -1,3 +1,5 @@
+#include <gangway/work.h>
+
 #include "gang_handle.h"
 
 using namespace gangway;

@@ -1,5 +1,6 @@
-# cpack -G DEB: the library, in a package that is named after its SONAME, libgangway-dev (headers, archive, pkg-config and
-# CMake files) and gangway-tools (gangrun, gw-info, gw-plan, gw-trace). Configure with -DCMAKE_INSTALL_PREFIX=/usr for Debian's own library folder.
+# The packages of `cpack -G DEB`: the library in a package that is named after its SONAME, libgangway-dev
+# (headers, archive, pkg-config and CMake files) and gangway-tools (gangrun, gw-info, gw-plan, gw-trace).
+# Configure with -DCMAKE_INSTALL_PREFIX=/usr to get Debian's library folder.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR "Gangway")
 set(CPACK_PACKAGE_CONTACT "Gangway maintainers <maintainers@gangway.invalid>")
@@ -23,7 +24,8 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libgangway${PROJECT_VERSION_MAJOR})
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_PROVIDES "libgangway (= ${PROJECT_VERSION}-1)")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
-# Scripts that are named but do not exist: cpack would write ones that call ldconfig, which the trigger does.
+# These scripts do not exist. They are named so that cpack does not write its own, which would call ldconfig:
+# the trigger does that.
 set(no_scripts ${CMAKE_CURRENT_LIST_DIR}/none/postinst ${CMAKE_CURRENT_LIST_DIR}/none/postrm)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_LIST_DIR}/triggers ${no_scripts})
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "sharded training for any language: the library\n${about}")
@@ -39,7 +41,8 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "sharded training for any language: launcher and facts\n${about}")
 
-# A module is of one build of the library, so it goes with this very version. cuBLAS comes from NVIDIA's archive or a toolkit.
+# A module belongs to one build of the library, so its package depends on exactly this version. cuBLAS comes
+# from NVIDIA's archive or a toolkit.
 if(TARGET gangway_cuda)
   list(APPEND CPACK_COMPONENTS_ALL cuda)
   set(CPACK_DEBIAN_CUDA_PACKAGE_NAME libgangway-cuda)

@@ -1,5 +1,6 @@
-# Run by cpack before a package is closed: what Debian wants in each one and an installation by hand does not have.
-# Copyright and changelog of each package, compressed man pages, an archive without debug information.
+# cpack runs this file before it closes a package. It adds what Debian requires of a package and a plain
+# installation does not have: a copyright file and a changelog, compressed man pages, and an archive without
+# debug information.
 cmake_policy(VERSION 3.25)
 set(packages_runtime ${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME})
 set(packages_development libgangway-dev)

@@ -1,5 +1,5 @@
-# cmake -DMANIFEST=install_manifest.txt -P uninstall.cmake: removes what the last installation wrote, and the folders of
-# its own that are empty then. DESTDIR is heeded, as it was by the installation.
+# cmake -DMANIFEST=install_manifest.txt -P uninstall.cmake: removes the files that the last installation
+# wrote, and its folders named gangway that are then empty. It honours DESTDIR, as the installation did.
 if(NOT EXISTS "${MANIFEST}")
   message(FATAL_ERROR "${MANIFEST} is not there: nothing was installed from this build folder")
 endif()

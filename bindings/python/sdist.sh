@@ -13,7 +13,7 @@ copy() { # FROM TO NAME...
 }
 mkdir "$work/gangway" "$work/gangway/library"
 copy "$here" "$work/gangway" CMakeLists.txt README.md pyproject.toml gangway swig
-copy "$top" "$work/gangway/library" CMakeLists.txt LICENSE README.md cmake capi impl
+copy "$top" "$work/gangway/library" CMakeLists.txt LICENSE README.md pkgconfig/cmake capi impl
 cp "$top/LICENSE" "$work/gangway"
 cd "$work/gangway"
 "${PYTHON:-python3}" -c 'import sys; from scikit_build_core.build import build_sdist; print(build_sdist(sys.argv[1]))' "$out"

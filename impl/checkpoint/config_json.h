@@ -1,5 +1,5 @@
 // config.json of a Llama as Hugging Face's LlamaForCausalLM, Qwen2ForCausalLM or MistralForCausalLM has it. The table of
-// the fields is in gangway/module.h, at gw_llama_options_from_folder.
+// the fields is in gangway/layers.h, at gw_llama_options_from_folder.
 //
 // Thread rule: pure functions.
 #pragma once

@@ -129,7 +129,7 @@ static void refused_custom_modules_free_once(void** state) {
   REFUSED_WITH(c.output_count = -1, "output_count is -1");
   REFUSED_WITH(p[1].name = NULL, "name is null");
   REFUSED_WITH(p[1].ndim = 9, "ndim 9");
-  REFUSED_WITH(p[1].dims[0] = -2, "-2");
+  REFUSED_WITH(p[1].dims[0] = -2, "dim 0 of a tensor is -2");
   REFUSED_WITH(init[2].kind = 7, "kind is 7");
   REFUSED_WITH(init[0].fill = NULL, "fill is null");
   REFUSED_WITH((init[1].kind = GW_INIT_NORMAL, init[1].deviation = -1), "deviation is -1");
@@ -147,7 +147,8 @@ static void refused_custom_modules_free_once(void** state) {
   gw_module_release(model);
   assert_int_equal(freed[0], calls + 1);
   assert_refused(
-      (line_options(&c, &l, p), c.parameter_count = 3, p[2].ndim = -1, gw_custom_create(&c, &model)), "-1");
+      (line_options(&c, &l, p), c.parameter_count = 3, p[2].ndim = -1, gw_custom_create(&c, &model)),
+      "ndim -1");
   assert_int_equal(freed[0], calls + 2);
   /* The user of a built-in initializer is freed too. */
   line_parameter(&p[0], &init[0], &freed[1]);

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "facts.h"
-#include "internal.h"
+#include "guard.h"
 #include "small.h"
 
 namespace {

@@ -38,7 +38,7 @@ static void refusals_come_before_a_rendezvous(void) {
   assert_refused(gw_gang_create(&o, &gang), part); \
   assert_null(gang)
   REFUSED_WITH(device, "toaster", "toaster");
-  REFUSED_WITH(engine, "bus", "bus");
+  REFUSED_WITH(engine, "bus", "engine \"bus\" is unknown");
   REFUSED_WITH(expected_size, 4, "expected_size is 4");
   REFUSED_WITH(liveness_ms, 49, "liveness_ms is 49, neither 0 (off) nor at least 50");
 #undef REFUSED_WITH
@@ -56,12 +56,12 @@ static void bad_options_are_refused(void** state) {
   REFUSED_WITH(device, missing_device(), missing_code(), missing_device());
   REFUSED_WITH(device, "toaster", GW_E_INVALID_ARGUMENT, "toaster");
   REFUSED_WITH(engine, "nccl", GW_E_NOT_SUPPORTED, "nccl");
-  REFUSED_WITH(engine, "bus", GW_E_INVALID_ARGUMENT, "bus");
+  REFUSED_WITH(engine, "bus", GW_E_INVALID_ARGUMENT, "engine \"bus\" is unknown");
   REFUSED_WITH(timeout_ms, -5, GW_E_INVALID_ARGUMENT, "timeout_ms is -5");
   REFUSED_WITH(liveness_ms, -5, GW_E_INVALID_ARGUMENT, "liveness_ms is -5");
   REFUSED_WITH(threads, -5, GW_E_INVALID_ARGUMENT, "threads is -5");
   REFUSED_WITH(expected_size, -5, GW_E_INVALID_ARGUMENT, "expected_size is -5");
-  REFUSED_WITH(expected_size, 4, GW_E_INVALID_ARGUMENT, "4");
+  REFUSED_WITH(expected_size, 4, GW_E_INVALID_ARGUMENT, "expected_size is 4");
   REFUSED_WITH(id, "x", GW_E_INVALID_ARGUMENT, "no rank and size");
 #undef REFUSED_WITH
   gw_gang_options_init(&o, sizeof o);
@@ -103,7 +103,7 @@ static void ids_are_random(void** state) {
   assert_int_equal(size, 64);
   assert_ok(gw_gang_id_create(b, sizeof b, &size));
   assert_memory_not_equal(a, b, 64);
-  assert_refused(gw_gang_id_create(a, 63, &size), "63");
+  assert_refused(gw_gang_id_create(a, 63, &size), "capacity is 63");
   assert_int_equal(size, 0);
   assert_refused(gw_gang_id_create(NULL, 64, &size), "id is null");
   assert_refused(gw_gang_id_create(a, 64, NULL), "out_size is null");
@@ -117,14 +117,15 @@ static void sub_gangs(rank* me) {
   EXPECT(me->index != 2 || gw_gang_rank(gang) == 0);
   EXPECT(me->index != 0 || gw_gang_rank(gang) == 1);
   gw_gang_release(gang);
-  EXPECT_REFUSED(gw_gang_create_gang(me->gang, twice, 2, &gang), "1");
+  EXPECT_REFUSED(gw_gang_create_gang(me->gang, twice, 2, &gang), "rank 1 stands twice");
   EXPECT(gang == NULL);
-  EXPECT_REFUSED(gw_gang_create_gang(me->gang, outside, 2, &gang), "3");
-  EXPECT_REFUSED(gw_gang_create_gang(me->gang, negative, 1, &gang), "-1");
+  EXPECT_REFUSED(gw_gang_create_gang(me->gang, outside, 2, &gang), "rank 3 is outside [0, 3)");
+  EXPECT_REFUSED(gw_gang_create_gang(me->gang, negative, 1, &gang), "rank -1 is outside [0, 3)");
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, NULL, 0, &gang), "empty");
   /* All ranks get the refusal of one rank, with that rank's text, and the gang goes on working. */
   EXPECT_REFUSED(gw_gang_create_gang(me->gang, me->index == 1 ? NULL : turned, 2, &gang), "ranks is null");
-  EXPECT_REFUSED(gw_gang_create_gang(me->gang, me->index == 1 ? outside : turned, 2, &gang), "3");
+  EXPECT_REFUSED(gw_gang_create_gang(me->gang, me->index == 1 ? outside : turned, 2, &gang),
+                 "rank 3 is outside [0, 3)");
   EXPECT_OK(gw_gang_async_error(me->gang));
   EXPECT_STATUS(gw_gang_create_gang(me->gang, turned, me->index == 1 ? 1 : 2, &gang), GW_E_MISMATCH,
                 "rank 1");
@@ -215,7 +216,7 @@ static void fake_gang_acts_as_if_all_held_the_same(void** state) {
   assert_ok(gw_gang_broadcast(gang, x, y, 3, GW_F32, 1, NULL));
   read_bytes(gang, got, y, sizeof got);
   assert_true(got[0] == 1 && got[2] == 3);
-  assert_refused(gw_gang_broadcast(gang, x, y, 3, GW_F32, 0, NULL), "0");
+  assert_refused(gw_gang_broadcast(gang, x, y, 3, GW_F32, 0, NULL), "but is 0");
   gw_gang_free(gang, x);
   gw_gang_free(gang, y);
   gw_gang_release(gang);

@@ -36,7 +36,7 @@ static void bad_collectives_are_refused(void** state) {
   assert_refused(gw_gang_scatter(g, x, y, 1, GW_F32, 5, NULL), "5 is outside");
   assert_refused(gw_gang_send(g, x, 1, GW_F32, 2, NULL), "2 is outside");
   assert_refused(gw_gang_recv(g, x, 1, GW_F32, -3, NULL), "-3 is outside");
-  assert_refused(gw_gang_broadcast_bytes(g, "a", 1, 4, &bytes), "4");
+  assert_refused(gw_gang_broadcast_bytes(g, "a", 1, 4, &bytes), "rank 4 is outside [0, ");
   assert_refused(gw_gang_broadcast_flag(g, 1, 4, &flag), "4 is outside");
   gw_collective record;
   gw_collective_init(&record, sizeof record);

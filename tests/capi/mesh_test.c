@@ -16,7 +16,7 @@ static void mesh_of_threads(rank* me) {
   EXPECT_OK(gw_gangs_data_shard(gangs, &index, &degree));
   EXPECT(index == me->index / 2 && degree == 2);
   EXPECT_REFUSED(gw_gangs_coordinate(gangs, "dp_replicate+dp_shard", &index, &degree), "product");
-  EXPECT_REFUSED(gw_gangs_coordinate(gangs, "row", &index, &degree), "row");
+  EXPECT_REFUSED(gw_gangs_coordinate(gangs, "row", &index, &degree), "axis \"row\" in \"row\" is unknown");
   static const struct {
     const char* axes;
     int32_t size;
@@ -34,7 +34,7 @@ static void mesh_of_threads(rank* me) {
     gw_gang_release(gang);
   }
   gw_gang* gang = NULL;
-  EXPECT_REFUSED(gw_gangs_get(gangs, "row", &gang), "row");
+  EXPECT_REFUSED(gw_gangs_get(gangs, "row", &gang), "axis \"row\" in \"row\" is unknown");
   EXPECT(gang == NULL);
   EXPECT(gw_gangs_retain(gangs) == gangs);
   gw_gangs_release(gangs);
@@ -61,19 +61,20 @@ static void refused_meshes(rank* me) {
   o.tp = -1;
   EXPECT_REFUSED(gw_gangs_create(me->gang, &o, &gangs), "dp_shard and tp");
   o.tp = 0;
-  EXPECT_REFUSED(gw_gangs_create(me->gang, &o, &gangs), "0");
+  EXPECT_REFUSED(gw_gangs_create(me->gang, &o, &gangs), "tp is 0, but a degree is at least 1");
   /* All ranks get the refusal of one rank. */
   gw_mesh_options_init(&o, sizeof o);
   if (me->index == 1) o.struct_size = 3;
   EXPECT_REFUSED(gw_gangs_create(me->gang, &o, &gangs), "struct_size is 3");
   EXPECT(last_error().rank == 1);
-  EXPECT_REFUSED(gw_gangs_create_parallel(me->gang, 0, 1, 1, &gangs), "tp");
-  EXPECT_REFUSED(gw_gangs_create_parallel(me->gang, 3, 1, 1, &gangs), "3");
-  EXPECT_REFUSED(gw_gangs_create_parallel(me->gang, me->index == 0 ? 3 : 1, 1, 1, &gangs), "3");
+  EXPECT_REFUSED(gw_gangs_create_parallel(me->gang, 0, 1, 1, &gangs), "tp 0 is not a factor");
+  EXPECT_REFUSED(gw_gangs_create_parallel(me->gang, 3, 1, 1, &gangs), "tp 3 is not a factor");
+  EXPECT_REFUSED(gw_gangs_create_parallel(me->gang, me->index == 0 ? 3 : 1, 1, 1, &gangs),
+                 "tp 3 is not a factor");
   EXPECT_OK(gw_gangs_create_parallel(me->gang, 1, 1, 1, &gangs));
   gw_gangs* by_node = NULL;
-  EXPECT_REFUSED(gw_gangs_create_fsdp(gangs, 1, &by_node), "1");
-  EXPECT_REFUSED(gw_gangs_create_fsdp(gangs, 3, &by_node), "3");
+  EXPECT_REFUSED(gw_gangs_create_fsdp(gangs, 1, &by_node), "intra_node_size 1 is not a factor");
+  EXPECT_REFUSED(gw_gangs_create_fsdp(gangs, 3, &by_node), "intra_node_size 3 is not a factor");
   EXPECT_OK(gw_gangs_create_fsdp(gangs, 0, &by_node));
   gw_gang* gang = NULL;
   EXPECT_OK(gw_gangs_get(by_node, "sdp", &gang));

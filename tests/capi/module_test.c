@@ -124,25 +124,25 @@ static void bad_layers_are_refused(void** state) {
   gw_module* m = NULL;
   gw_llama_options l = small_llama();
   gw_attention_options a;
-  assert_refused((l.heads = 3, gw_llama_create(&l, &m)), "3");
+  assert_refused((l.heads = 3, gw_llama_create(&l, &m)), "heads is 3");
   l = small_llama();
-  assert_refused((l.kv_heads = 3, gw_llama_create(&l, &m)), "3");
+  assert_refused((l.kv_heads = 3, gw_llama_create(&l, &m)), "kv_heads 3 does not divide");
   l = small_llama();
-  assert_refused((l.layers = -1, gw_llama_create(&l, &m)), "-1");
+  assert_refused((l.layers = -1, gw_llama_create(&l, &m)), "num_hidden_layers is -1");
   l = small_llama();
-  assert_refused((l.vocab = 0, gw_llama_create(&l, &m)), "0");
+  assert_refused((l.vocab = 0, gw_llama_create(&l, &m)), "vocab is 0");
   assert_refused(gw_llama_create(NULL, NULL), "out_model is null");
-  assert_refused(gw_linear_create(0, 3, 0, &m), "0");
+  assert_refused(gw_linear_create(0, 3, 0, &m), "in is 0");
   assert_refused(gw_linear_create(1, 3, 0, NULL), "out_model is null");
-  assert_refused(gw_embedding_create(-4, 3, &m), "-4");
+  assert_refused(gw_embedding_create(-4, 3, &m), "rows is -4");
   assert_refused(gw_embedding_create(4, 3, NULL), "out_model is null");
-  assert_refused(gw_rmsnorm_create(0, 1e-5, &m), "0");
+  assert_refused(gw_rmsnorm_create(0, 1e-5, &m), "dim is 0");
   assert_refused(gw_rmsnorm_create(1, 1e-5, NULL), "out_model is null");
   gw_attention_options_init(&a, sizeof a);
-  assert_refused(gw_attention_create(&a, &m), "0");
+  assert_refused(gw_attention_create(&a, &m), "dim is 0");
   assert_refused(gw_attention_create(NULL, &m), "options is null");
   assert_refused(gw_attention_create(&a, NULL), "out_model is null");
-  assert_refused(gw_mlp_create(8, 0, 0, &m), "0");
+  assert_refused(gw_mlp_create(8, 0, 0, &m), "is 0");
   assert_refused(gw_mlp_create(8, 8, 0, NULL), "out_model is null");
   assert_refused(gw_block_create(NULL, 8, 1e-5, &m), "attention is null");
   assert_refused(gw_block_create(&a, 8, 1e-5, NULL), "out_model is null");
@@ -226,7 +226,8 @@ static void a_frame_belongs_to_its_model(void** state) {
   assert_refused(gw_module_forward(b, &batch.input, 1, frame, NULL, &out, 1, &count), "another model");
   assert_refused(gw_module_backward(b, NULL, 0, frame, NULL, &out, 1, &count), "another model");
   batch.tokens[2] = 99; /* not in the vocabulary */
-  assert_refused(gw_module_forward(a, &batch.input, 1, NULL, NULL, &out, 1, &count), "99");
+  assert_refused(gw_module_forward(a, &batch.input, 1, NULL, NULL, &out, 1, &count),
+                 "id 99 is outside the vocabulary");
   assert_ptr_equal(gw_frame_retain(frame), frame);
   assert_null(gw_frame_retain(NULL));
   gw_frame_release(frame);

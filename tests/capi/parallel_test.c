@@ -97,22 +97,22 @@ static void refused_options(rank* me) {
   REFUSED_WITH(s.strategy, 3, GW_E_INVALID_ARGUMENT, "strategy is 3");
   REFUSED_WITH(s.strategy, -1, GW_E_INVALID_ARGUMENT, "strategy is -1");
   REFUSED_WITH(s.reshard_after_forward, 4, GW_E_INVALID_ARGUMENT, "no factor of the");
-  REFUSED_WITH(s.param_dtype, GW_I32, GW_E_INVALID_ARGUMENT, "i32");
+  REFUSED_WITH(s.param_dtype, GW_I32, GW_E_INVALID_ARGUMENT, "param_dtype is i32");
   REFUSED_WITH(s.param_dtype, 0x22002, GW_E_INVALID_ARGUMENT, "dtype");
-  REFUSED_WITH(s.reduce_dtype, GW_U8, GW_E_INVALID_ARGUMENT, "u8");
+  REFUSED_WITH(s.reduce_dtype, GW_U8, GW_E_INVALID_ARGUMENT, "reduce_dtype is u8");
   REFUSED_WITH(p.master_dtype, GW_BF16, GW_E_INVALID_ARGUMENT, "bf16");
   REFUSED_WITH(p.recompute, 9, GW_E_INVALID_ARGUMENT, "kind is 9");
-  REFUSED_WITH(s.bucket_cap_mb, -1, GW_E_INVALID_ARGUMENT, "-1");
+  REFUSED_WITH(s.bucket_cap_mb, -1, GW_E_INVALID_ARGUMENT, "bucket_cap_mb is -1");
   REFUSED_WITH(p.struct_size, 7, GW_E_INVALID_ARGUMENT, "struct_size is 7");
   REFUSED_WITH(s.rule_count, 1, GW_E_INVALID_ARGUMENT, "rules is null");
 #undef REFUSED_WITH
   gw_parallel_options_init(&p, sizeof p);
   p.recompute = GW_RECOMPUTE_EVERY;
   p.recompute_every = 0;
-  EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "0");
+  EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "every is 0");
   p.recompute = GW_RECOMPUTE_RATIO;
   p.recompute_ratio = 1.5;
-  EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "1.5");
+  EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "ratio is 1.5");
   gw_dtype_rule rule;
   gw_dtype_rule_init(&rule, sizeof rule);
   gw_shard_options_init(&s, sizeof s);
@@ -125,7 +125,7 @@ static void refused_options(rank* me) {
   EXPECT_REFUSED(gw_replicate(last ? NULL : m, gangs, NULL), "model is null");
   EXPECT_REFUSED(gw_parallelize(last ? NULL : m, gangs, NULL), "model is null");
   EXPECT_REFUSED(gw_module_materialize(NULL, gangs, 0, 0), "model is null");
-  EXPECT_REFUSED(gw_module_materialize(m, gangs, 0, GW_I8), "i8");
+  EXPECT_REFUSED(gw_module_materialize(m, gangs, 0, GW_I8), "master_dtype is i8");
   EXPECT_REFUSED(gw_recompute(NULL, GW_RECOMPUTE_FULL, 1, 1), "model is null");
   EXPECT_REFUSED(gw_recompute(m, -1, 1, 1), "kind is -1");
   /* The refused calls have changed nothing: the model can still get other gangs. */
@@ -271,10 +271,10 @@ static void shard_group(rank* me) {
   /* Refusals. */
   into[0].shape = two;
   EXPECT_REFUSED(gw_shard_group_unshard(g, into, NULL), "into[0] has shape [2]");
-  EXPECT_REFUSED(gw_shard_group_add_gradient(g, 0, &into[1], NULL), "[2]");
+  EXPECT_REFUSED(gw_shard_group_add_gradient(g, 0, &into[1], NULL), "gradient is f32 [2]");
   EXPECT_REFUSED(gw_shard_group_add_gradient(g, 2, &gradient, NULL), "index is 2, the group has 2");
   gradient.dtype = GW_I32;
-  EXPECT_REFUSED(gw_shard_group_add_gradient(g, 0, &gradient, NULL), "i32");
+  EXPECT_REFUSED(gw_shard_group_add_gradient(g, 0, &gradient, NULL), "gradient is i32");
   EXPECT_REFUSED(gw_shard_group_add_gradient(g, 0, NULL, NULL), "gradient is null");
   EXPECT_REFUSED(gw_shard_group_view(g, 2, GW_PART_VALUE, &other), "index is 2");
   EXPECT_REFUSED(gw_shard_group_view(g, 0, 4, &other), "part is 4");
@@ -322,7 +322,7 @@ static void refused_groups(rank* me) {
   EXPECT(g == NULL && freed == calls)
   REFUSED_WITH(p[1].name = NULL, "g", 2, "name is null");
   REFUSED_WITH(p[1].name = "w", "g", 2, "twice");
-  REFUSED_WITH(p[1].dtype = GW_I32, "g", 2, "i32");
+  REFUSED_WITH(p[1].dtype = GW_I32, "g", 2, "parameter b is i32");
   REFUSED_WITH(p[1].ndim = 10, "g", 2, "ndim 10");
   REFUSED_WITH(init.kind = 5, "g", 2, "kind is 5");
   REFUSED_WITH((void)0, last ? NULL : "g", 2, "name is null");

@@ -119,7 +119,7 @@ static void refused(rank* me) {
   EXPECT_REFUSED(gw_pipeline_create(me->gang, &options, &pipe), "options.schedule_csv says it");
   options.microbatches = 0;
   options.schedule_csv = "0F0,0B0\n1B0,1F0\n";
-  EXPECT_REFUSED(gw_pipeline_create(me->gang, &options, &pipe), "1B0");
+  EXPECT_REFUSED(gw_pipeline_create(me->gang, &options, &pipe), "(1B0)");
   options.schedule_csv = "0F0,0B0\n1F0,1B0\n";
   EXPECT_OK(gw_pipeline_create(me->gang, &options, &pipe));
   gw_pipeline_release(pipe);

@@ -16,17 +16,17 @@ static void configurations_of_a_llama(void** state) {
   (void)state;
   gw_llama_options l;
   ROW(LLAMA(vocab, 0), INVALID_ARGUMENT, "vocab");
-  ROW(LLAMA(dim, -8), INVALID_ARGUMENT, "-8");
-  ROW(LLAMA(layers, -1), INVALID_ARGUMENT, "-1");
+  ROW(LLAMA(dim, -8), INVALID_ARGUMENT, "dim is -8");
+  ROW(LLAMA(layers, -1), INVALID_ARGUMENT, "num_hidden_layers is -1");
   ROW(LLAMA(heads, 0), INVALID_ARGUMENT, "heads");
   ROW(LLAMA(heads, 3), INVALID_ARGUMENT, "heads");
-  ROW(LLAMA(kv_heads, 3), INVALID_ARGUMENT, "3");
-  ROW(LLAMA(head_dim, 5), INVALID_ARGUMENT, "5");
-  ROW(LLAMA(ffn, -1), INVALID_ARGUMENT, "-1");
-  ROW(LLAMA(max_positions, -1), INVALID_ARGUMENT, "-1");
+  ROW(LLAMA(kv_heads, 3), INVALID_ARGUMENT, "kv_heads 3 does not divide");
+  ROW(LLAMA(head_dim, 5), INVALID_ARGUMENT, "head_dim is 5");
+  ROW(LLAMA(ffn, -1), INVALID_ARGUMENT, "is -1, but must be");
+  ROW(LLAMA(max_positions, -1), INVALID_ARGUMENT, "max_position_embeddings is -1");
   ROW(LLAMA(eps, 0), INVALID_ARGUMENT, "eps is 0");
   ROW(LLAMA(rope_theta, -1), INVALID_ARGUMENT, "theta is -1");
-  ROW(LLAMA(initializer_range, -1), INVALID_ARGUMENT, "-1");
+  ROW(LLAMA(initializer_range, -1), INVALID_ARGUMENT, "initializer_range is -1");
   assert_null(out);
   end_of_table();
 }
@@ -73,7 +73,7 @@ static void options_of_parallelism(void** state) {
       INVALID_ARGUMENT, "every 0");
   ROW((gw_parallel_options_init(&p, sizeof p), p.recompute = GW_RECOMPUTE_RATIO, p.recompute_ratio = 1.5,
        gw_parallelize(m, NULL, &p)),
-      INVALID_ARGUMENT, "1.5");
+      INVALID_ARGUMENT, "ratio is 1.5");
   ROW(PARALLEL(context_method, 3), INVALID_ARGUMENT, "options.context_method is 3");
   ROW(PARALLEL(stage_split, 3), INVALID_ARGUMENT, "options.stage_split is 3");
   ROW(PARALLEL(first_layer_count, 1), INVALID_ARGUMENT, "options.first_layers is null");
@@ -252,15 +252,15 @@ static void steps(void** state) {
   ROW(STEP(o.scale = 2, (void)0), INVALID_ARGUMENT, "scale = 2");
   ROW(STEP((void)0, b.tokens[5] = 11), INVALID_ARGUMENT, "token id 11 is outside the vocabulary of 11");
   ROW(STEP((void)0, b.tokens[5] = -2), INVALID_ARGUMENT, "id -2");
-  ROW(STEP((void)0, b.input.dtype = GW_F32), INVALID_ARGUMENT, "f32");
+  ROW(STEP((void)0, b.input.dtype = GW_F32), INVALID_ARGUMENT, "tokens are f32");
   ROW(STEP((void)0, b.input.ndim = 9), INVALID_ARGUMENT, "ndim 9");
   ROW(STEP((void)0, b.input.data = NULL), INVALID_ARGUMENT, "batch.inputs[0]");
   ROW(STEP((void)0, b.input.device_type = GW_DEVICE_CUDA), INVALID_ARGUMENT,
       on_gpus(test_device())
           ? "batch.inputs[0] lies on cuda:0, it says, but its memory is plain memory of the host"
           : "device type 2");
-  ROW(STEP((void)0, b.shape[0] = -1), INVALID_ARGUMENT, "-1");
-  ROW(STEP((void)0, b.shape[1] = 17), INVALID_ARGUMENT, "17");
+  ROW(STEP((void)0, b.shape[0] = -1), INVALID_ARGUMENT, "dim 0 of a tensor is -1");
+  ROW(STEP((void)0, b.shape[1] = 17), INVALID_ARGUMENT, "sequences of 17 tokens");
   ROW(STEP((void)0, b.batch.input_count = 0), INVALID_ARGUMENT, "inputs is empty");
   ROW(STEP((void)0, b.batch.target_count = 0), INVALID_ARGUMENT, "there is no target");
   ROW(STEP((void)0, b.batch.weight = -2), INVALID_ARGUMENT, "weight = -2");
@@ -280,7 +280,7 @@ static void steps(void** state) {
   ROW((g.temperature = 1, g.top_k = -3, gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count)),
       INVALID_ARGUMENT, "top_k = -3");
   ROW((g.top_k = 0, g.token_count = -3, gw_generate(m, prompt, 1, &g, NULL, tokens, 64, &count)),
-      INVALID_ARGUMENT, "-3");
+      INVALID_ARGUMENT, "token_count is -3");
   ROW(gw_generate(m, prompt, 0, NULL, NULL, tokens, 64, &count), INVALID_ARGUMENT, "prompt is empty");
   gw_optimizer_release(opt);
   gw_optimizer_release(others);

@@ -34,7 +34,7 @@ static void options_of_a_gang(void** state) {
   ROW(WITH(liveness_ms, -5), INVALID_ARGUMENT, "liveness_ms is -5");
   ROW(WITH(threads, -5), INVALID_ARGUMENT, "threads is -5");
   ROW(WITH(expected_size, -5), INVALID_ARGUMENT, "expected_size is -5");
-  ROW(WITH(expected_size, 4), INVALID_ARGUMENT, "4");
+  ROW(WITH(expected_size, 4), INVALID_ARGUMENT, "expected_size is 4");
   ROW(WITH(struct_size, 0), INVALID_ARGUMENT, "options.struct_size is 0");
   ROW(WITH(struct_size, 15), INVALID_ARGUMENT, "options.struct_size is 15");
   ROW(WITH(next, &extension), NOT_SUPPORTED, "an extension of kind 7");
@@ -90,9 +90,9 @@ static void fake_gangs(void** state) {
   float x[4] = {0}, y[4];
   /* The checks have this order: the size, the rank, the device. */
   ROW(gw_gang_create_fake(5, 0, &meta, &gang), INVALID_ARGUMENT, "size");
-  ROW(gw_gang_create_fake(0, -1, NULL, &gang), INVALID_ARGUMENT, "-1");
+  ROW(gw_gang_create_fake(0, -1, NULL, &gang), INVALID_ARGUMENT, "size is -1");
   ROW(gw_gang_create_fake(2, 2, &meta, &gang), INVALID_ARGUMENT, "rank");
-  ROW(gw_gang_create_fake(-1, 2, NULL, &gang), INVALID_ARGUMENT, "-1");
+  ROW(gw_gang_create_fake(-1, 2, NULL, &gang), INVALID_ARGUMENT, "rank -1 is outside");
   ROW(gw_gang_create_fake(0, 2, &meta, &gang), INVALID_ARGUMENT, "meta");
   ROW(gw_gangs_create_fake("meta", &gangs), INVALID_ARGUMENT, "meta");
   ROW(gw_gang_broadcast(f, x, y, 1, GW_F32, 0, NULL), INVALID_ARGUMENT, "own rank 1");
@@ -156,8 +156,8 @@ static void sub_gangs_and_ends(void** state) {
                 good[2] = {0, 1};
   ROW(gw_gang_create_gang(g, twice, 3, &gang), INVALID_ARGUMENT, "rank 1");
   ROW(gw_gang_create_gang(g, both, 3, &gang), INVALID_ARGUMENT, "rank 0"); /* duplicates are checked first */
-  ROW(gw_gang_create_gang(g, size, 2, &gang), INVALID_ARGUMENT, "4");
-  ROW(gw_gang_create_gang(g, negative, 2, &gang), INVALID_ARGUMENT, "-1");
+  ROW(gw_gang_create_gang(g, size, 2, &gang), INVALID_ARGUMENT, "rank 4 is outside [0, 4)");
+  ROW(gw_gang_create_gang(g, negative, 2, &gang), INVALID_ARGUMENT, "rank -1 is outside [0, 4)");
   ROW(gw_gang_create_gang(g, good, 0, &gang), INVALID_ARGUMENT, "empty");
   ROW(gw_gang_create_gang(g, NULL, 2, &gang), INVALID_ARGUMENT, "ranks is null");
   assert_ok(gw_gang_abort(broken, "no more of this"));
@@ -201,8 +201,8 @@ static void meshes(void** state) {
   ROW(MESH(1, 1, -1, 1, 3), INVALID_ARGUMENT,
       "pp 1 x dp_replicate 1 x dp_shard auto x cp 1 x tp 3 = 3 x auto, but the root gang has 8 ranks");
   ROW(MESH(1, 1, -1, 1, -1), INVALID_ARGUMENT, "dp_shard and tp");
-  ROW(MESH(0, 1, -1, 1, 1), INVALID_ARGUMENT, "pp");
-  ROW(MESH(1, -2, 1, 1, 1), INVALID_ARGUMENT, "-2");
+  ROW(MESH(0, 1, -1, 1, 1), INVALID_ARGUMENT, "pp is 0, but a degree is at least 1");
+  ROW(MESH(1, -2, 1, 1, 1), INVALID_ARGUMENT, "dp_replicate is -2");
   ROW(gw_gangs_create_parallel(g, 3, 1, 1, &gangs), INVALID_ARGUMENT,
       "tp 3 is not a factor of the root gang's 8 ranks");
   ROW(gw_gangs_create_parallel(g, 0, 1, 1, &gangs), INVALID_ARGUMENT, "tp 0 is not a factor");

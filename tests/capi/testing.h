@@ -33,6 +33,9 @@ static MAYBE_UNUSED const char* wrong_status(gw_status status, gw_status wanted,
              gw_status_name(status));
   else if (wanted != GW_OK && info.message[0] == '\0')
     snprintf(text, sizeof text, "%s has no text", gw_status_name(status));
+  else if (part != NULL && strlen(part) <= 3)
+    snprintf(text, sizeof text, "the text is \"%s\"; \"%s\" is too short to recognise it", info.message,
+             part);
   else if (part != NULL && strstr(info.message, part) == NULL)
     snprintf(text, sizeof text, "the text is \"%s\", without \"%s\"", info.message, part);
   return text;

@@ -115,15 +115,15 @@ static void refused_steps(rank* me) {
   if (last) change;                                                                 \
   EXPECT_STATUS(gw_train_step(s.model, s.opt, &b.batch, &o, NULL, &r), code, part); \
   EXPECT_OK(gw_gang_async_error(root))
-  REFUSED_WITH(b.tokens[5] = 11, GW_E_INVALID_ARGUMENT, "11");
-  REFUSED_WITH(b.input.dtype = GW_F32, GW_E_INVALID_ARGUMENT, "f32");
+  REFUSED_WITH(b.tokens[5] = 11, GW_E_INVALID_ARGUMENT, "token id 11 is outside the vocabulary");
+  REFUSED_WITH(b.input.dtype = GW_F32, GW_E_INVALID_ARGUMENT, "tokens are f32");
   REFUSED_WITH(b.input.ndim = 9, GW_E_INVALID_ARGUMENT, "ndim 9");
   REFUSED_WITH(b.input.data = NULL, GW_E_INVALID_ARGUMENT, "batch.inputs[0]");
-  REFUSED_WITH(b.shape[0] = -1, GW_E_INVALID_ARGUMENT, "-1");
+  REFUSED_WITH(b.shape[0] = -1, GW_E_INVALID_ARGUMENT, "dim 0 of a tensor is -1");
   REFUSED_WITH(b.batch.input_count = 0, GW_E_INVALID_ARGUMENT, NULL);
   REFUSED_WITH(b.batch.inputs = NULL, GW_E_INVALID_ARGUMENT, "batch.inputs is null");
   REFUSED_WITH(b.batch.struct_size = 4, GW_E_INVALID_ARGUMENT, "struct_size is 4");
-  REFUSED_WITH(b.batch.weight = -2, GW_E_INVALID_ARGUMENT, "-2");
+  REFUSED_WITH(b.batch.weight = -2, GW_E_INVALID_ARGUMENT, "weight = -2");
   REFUSED_WITH(o.microbatches = 0, GW_E_INVALID_ARGUMENT, "microbatches = 0");
   REFUSED_WITH(o.max_grad_norm = -1, GW_E_INVALID_ARGUMENT, "max_grad_norm = -1");
   REFUSED_WITH(o.norm_type = 0, GW_E_INVALID_ARGUMENT, "norm_type = 0");
@@ -139,7 +139,8 @@ static void refused_steps(rank* me) {
   int64_t out[64];
   size_t count = 0;
   const int64_t prompt[1] = {last ? 11 : 1}, good[1] = {1};
-  EXPECT_STATUS(gw_generate(s.model, prompt, 1, NULL, NULL, out, 64, &count), GW_E_INVALID_ARGUMENT, "11");
+  EXPECT_STATUS(gw_generate(s.model, prompt, 1, NULL, NULL, out, 64, &count), GW_E_INVALID_ARGUMENT,
+                "id 11 is outside the vocabulary");
   EXPECT_REFUSED(gw_generate(s.model, good, 0, NULL, NULL, out, 64, &count), NULL);
   EXPECT_REFUSED(gw_generate(s.model, last ? NULL : good, 1, NULL, NULL, out, 64, &count), "prompt is null");
   EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, last ? NULL : out, 64, &count),

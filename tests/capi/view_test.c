@@ -18,8 +18,8 @@ static void view_is_row_major(void** state) {
   assert_int_equal(view.byte_offset, 0);
   assert_refused(gw_view_set(NULL, data, shape, 2, GW_F32), "view is null");
   assert_refused(gw_view_set(&view, data, NULL, 2, GW_F32), "shape is null");
-  assert_refused(gw_view_set(&view, data, shape, -1, GW_F32), "-1");
-  assert_refused(gw_view_set(&view, data, shape, 9, GW_F32), "9");
+  assert_refused(gw_view_set(&view, data, shape, -1, GW_F32), "ndim is -1");
+  assert_refused(gw_view_set(&view, data, shape, 9, GW_F32), "ndim is 9");
   assert_refused(gw_view_set(&view, data, shape, 2, GW_DTYPE_NONE), "dtype");
   assert_ok(gw_view_set(&view, data, NULL, 0, GW_F32)); /* a scalar */
 }
@@ -71,7 +71,7 @@ static void bad_views_are_refused(void** state) {
                  "device type 2");
   assert_refused((view = good, view.dtype = 0x22002, gw_tensor_copy(&view, &tensor)), "dtype");
   shape[0] = -3;
-  assert_refused((view = good, gw_tensor_copy(&view, &tensor)), "-3");
+  assert_refused((view = good, gw_tensor_copy(&view, &tensor)), "dim 0 of a tensor is -3");
   shape[0] = INT64_MAX;
   assert_refused((view = good, gw_tensor_copy(&view, &tensor)), "elements");
   shape[0] = 0; /* there is nothing to point at */

@@ -10,9 +10,9 @@ const gw_reduce = Int32
 const gw_op = Int32
 const gw_movement_kind = Int32
 const gw_action_kind = Int32
-const gw_phase = Int32
 const gw_init_kind = Int32
 const gw_part = Int32
+const gw_phase = Int32
 const gw_strategy = Int32
 const gw_recompute_kind = Int32
 const gw_context_method = Int32
@@ -104,12 +104,6 @@ const GW_ACTION_UNSHARD = Int32(5)
 const GW_ACTION_RESHARD = Int32(6)
 const GW_ACTION_REDUCE_GRAD = Int32(7)
 
-const GW_PHASE_INVALID = Int32(-1)
-const GW_PHASE_SHAPES = Int32(0)
-const GW_PHASE_FORWARD = Int32(1)
-const GW_PHASE_BACKWARD_INPUT = Int32(2)
-const GW_PHASE_BACKWARD_WEIGHT = Int32(3)
-
 const GW_INIT_INVALID = Int32(-1)
 const GW_INIT_NORMAL = Int32(0)
 const GW_INIT_ZEROS = Int32(1)
@@ -121,6 +115,12 @@ const GW_PART_VALUE = Int32(0)
 const GW_PART_GRADIENT = Int32(1)
 const GW_PART_FULL_VALUE = Int32(2)
 const GW_PART_FULL_GRADIENT = Int32(3)
+
+const GW_PHASE_INVALID = Int32(-1)
+const GW_PHASE_SHAPES = Int32(0)
+const GW_PHASE_FORWARD = Int32(1)
+const GW_PHASE_BACKWARD_INPUT = Int32(2)
+const GW_PHASE_BACKWARD_WEIGHT = Int32(3)
 
 const GW_STRATEGY_INVALID = Int32(-1)
 const GW_FULL_SHARD = Int32(0)
@@ -173,17 +173,17 @@ struct gw_error end
 struct gw_bytes end
 struct gw_tensor end
 struct DLManagedTensorVersioned end
+struct gw_store end
 struct gw_gang end
 struct gw_work end
-struct gw_store end
 struct gw_gangs end
 struct gw_partition end
 struct gw_movement end
 struct gw_pipeline end
 struct gw_module end
 struct gw_parameter end
-struct gw_frame end
 struct gw_optimizer end
+struct gw_frame end
 struct gw_shard_group end
 
 struct gw_ext
@@ -233,6 +233,16 @@ struct gw_view
     byte_offset::UInt64
 end
 
+struct gw_store_callbacks
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    put::Ptr{Cvoid}
+    get::Ptr{Cvoid}
+    remove::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+    free_user::Ptr{Cvoid}
+end
+
 struct gw_gang_options
     struct_size::Csize_t
     next::Ptr{gw_ext}
@@ -257,6 +267,14 @@ struct gw_gang_options
     free_user::Ptr{Cvoid}
 end
 
+struct gw_gang_traffic
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    calls::UInt64
+    bytes_moved::UInt64
+    bytes_staged::UInt64
+end
+
 struct gw_collective
     struct_size::Csize_t
     next::Ptr{gw_ext}
@@ -270,24 +288,6 @@ struct gw_collective
     peer::Int32
     accumulate::Int32
     reserved::Int32
-end
-
-struct gw_gang_traffic
-    struct_size::Csize_t
-    next::Ptr{gw_ext}
-    calls::UInt64
-    bytes_moved::UInt64
-    bytes_staged::UInt64
-end
-
-struct gw_store_callbacks
-    struct_size::Csize_t
-    next::Ptr{gw_ext}
-    put::Ptr{Cvoid}
-    get::Ptr{Cvoid}
-    remove::Ptr{Cvoid}
-    user::Ptr{Cvoid}
-    free_user::Ptr{Cvoid}
 end
 
 struct gw_mesh_options
@@ -371,6 +371,59 @@ struct gw_pipeline_action
     input_count::Csize_t
 end
 
+struct gw_memory_use
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    master::UInt64
+    region_rows::UInt64
+    gradient_shards::UInt64
+    gathered::UInt64
+    full_gradients::UInt64
+    activations::UInt64
+    gradients::UInt64
+    temporaries::UInt64
+    copies::UInt64
+    optimizer::UInt64
+    host::UInt64
+end
+
+struct gw_init_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    kind::gw_init_kind
+    reserved::Int32
+    deviation::Cdouble
+    fill::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+    free_user::Ptr{Cvoid}
+end
+
+struct gw_parameter_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    dims::NTuple{8,Int64}
+    ndim::Int32
+    dtype::gw_dtype
+    frozen::Int32
+    reserved::Int32
+    initializer::Ptr{gw_init_options}
+end
+
+struct gw_parameter_info
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    layout::Ptr{Cchar}
+    dims::NTuple{8,Int64}
+    ndim::Int32
+    dtype::gw_dtype
+    is_buffer::Int32
+    trainable::Int32
+    first_row::Int64
+    last_row::Int64
+end
+
 struct gw_llama_options
     struct_size::Csize_t
     next::Ptr{gw_ext}
@@ -408,29 +461,6 @@ struct gw_attention_options
     out_bias::Int32
     causal::Int32
     reserved::Int32
-end
-
-struct gw_init_options
-    struct_size::Csize_t
-    next::Ptr{gw_ext}
-    kind::gw_init_kind
-    reserved::Int32
-    deviation::Cdouble
-    fill::Ptr{Cvoid}
-    user::Ptr{Cvoid}
-    free_user::Ptr{Cvoid}
-end
-
-struct gw_parameter_options
-    struct_size::Csize_t
-    next::Ptr{gw_ext}
-    name::Ptr{Cchar}
-    dims::NTuple{8,Int64}
-    ndim::Int32
-    dtype::gw_dtype
-    frozen::Int32
-    reserved::Int32
-    initializer::Ptr{gw_init_options}
 end
 
 struct gw_call
@@ -488,36 +518,6 @@ struct gw_frame_options
     step::Int64
     microbatch::Int32
     reserved::Int32
-end
-
-struct gw_parameter_info
-    struct_size::Csize_t
-    next::Ptr{gw_ext}
-    name::Ptr{Cchar}
-    layout::Ptr{Cchar}
-    dims::NTuple{8,Int64}
-    ndim::Int32
-    dtype::gw_dtype
-    is_buffer::Int32
-    trainable::Int32
-    first_row::Int64
-    last_row::Int64
-end
-
-struct gw_memory_use
-    struct_size::Csize_t
-    next::Ptr{gw_ext}
-    master::UInt64
-    region_rows::UInt64
-    gradient_shards::UInt64
-    gathered::UInt64
-    full_gradients::UInt64
-    activations::UInt64
-    gradients::UInt64
-    temporaries::UInt64
-    copies::UInt64
-    optimizer::UInt64
-    host::UInt64
 end
 
 struct gw_save_options
@@ -704,10 +704,10 @@ const LAYOUT = (
     (gw_memory_info, 40, ((:struct_size, 0), (:next, 8), (:total, 16), (:available, 24), (:used, 32),)),
     (gw_allocator, 48, ((:struct_size, 0), (:next, 8), (:allocate, 16), (:deallocate, 24), (:user, 32), (:free_user, 40),)),
     (gw_view, 48, ((:data, 0), (:device_type, 8), (:device_id, 12), (:ndim, 16), (:dtype, 20), (:shape, 24), (:strides, 32), (:byte_offset, 40),)),
-    (gw_gang_options, 144, ((:struct_size, 0), (:next, 8), (:device, 16), (:engine, 24), (:name, 32), (:timeout_ms, 40), (:liveness_ms, 48), (:arena_bytes, 56), (:memory_limit, 64), (:high_priority, 72), (:expected_size, 76), (:threads, 80), (:rank, 84), (:size, 88), (:reserved, 92), (:store, 96), (:id, 104), (:id_size, 112), (:all_gather, 120), (:user, 128), (:free_user, 136),)),
-    (gw_collective, 72, ((:struct_size, 0), (:next, 8), (:input, 16), (:output, 24), (:count, 32), (:counts, 40), (:op, 48), (:dtype, 52), (:reduce, 56), (:peer, 60), (:accumulate, 64), (:reserved, 68),)),
-    (gw_gang_traffic, 40, ((:struct_size, 0), (:next, 8), (:calls, 16), (:bytes_moved, 24), (:bytes_staged, 32),)),
     (gw_store_callbacks, 56, ((:struct_size, 0), (:next, 8), (:put, 16), (:get, 24), (:remove, 32), (:user, 40), (:free_user, 48),)),
+    (gw_gang_options, 144, ((:struct_size, 0), (:next, 8), (:device, 16), (:engine, 24), (:name, 32), (:timeout_ms, 40), (:liveness_ms, 48), (:arena_bytes, 56), (:memory_limit, 64), (:high_priority, 72), (:expected_size, 76), (:threads, 80), (:rank, 84), (:size, 88), (:reserved, 92), (:store, 96), (:id, 104), (:id_size, 112), (:all_gather, 120), (:user, 128), (:free_user, 136),)),
+    (gw_gang_traffic, 40, ((:struct_size, 0), (:next, 8), (:calls, 16), (:bytes_moved, 24), (:bytes_staged, 32),)),
+    (gw_collective, 72, ((:struct_size, 0), (:next, 8), (:input, 16), (:output, 24), (:count, 32), (:counts, 40), (:op, 48), (:dtype, 52), (:reduce, 56), (:peer, 60), (:accumulate, 64), (:reserved, 68),)),
     (gw_mesh_options, 40, ((:struct_size, 0), (:next, 8), (:pp, 16), (:dp_replicate, 20), (:dp_shard, 24), (:cp, 28), (:tp, 32), (:reserved, 36),)),
     (gw_gang_places, 72, ((:struct_size, 0), (:next, 8), (:root, 16), (:dp, 24), (:rdp, 32), (:sdp, 40), (:tp, 48), (:pp, 56), (:cp, 64),)),
     (gw_partition_info, 160, ((:struct_size, 0), (:next, 8), (:active, 16), (:rank, 20), (:size, 24), (:ndim, 28), (:shape, 32), (:index, 96),)),
@@ -715,15 +715,15 @@ const LAYOUT = (
     (gw_pipeline_options, 48, ((:struct_size, 0), (:next, 8), (:schedule, 16), (:schedule_csv, 24), (:microbatches, 32), (:stages_per_rank, 36), (:shard_actions, 40), (:reserved, 44),)),
     (gw_pipeline_info, 32, ((:struct_size, 0), (:next, 8), (:stages, 16), (:microbatches, 20), (:local_stages, 24), (:rank, 28),)),
     (gw_pipeline_action, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:stage, 20), (:microbatch, 24), (:first_stage, 28), (:last_stage, 32), (:training, 36), (:inputs, 40), (:input_count, 48),)),
-    (gw_llama_options, 152, ((:struct_size, 0), (:next, 8), (:vocab, 16), (:dim, 24), (:layers, 32), (:heads, 40), (:kv_heads, 48), (:head_dim, 56), (:ffn, 64), (:max_positions, 72), (:eps, 80), (:rope_theta, 88), (:rope_factor, 96), (:rope_low_frequency_factor, 104), (:rope_high_frequency_factor, 112), (:rope_original_positions, 120), (:initializer_range, 128), (:qkv_bias, 136), (:out_bias, 140), (:mlp_bias, 144), (:tied, 148),)),
-    (gw_attention_options, 80, ((:struct_size, 0), (:next, 8), (:dim, 16), (:heads, 24), (:kv_heads, 32), (:head_dim, 40), (:rope_theta, 48), (:initializer_range, 56), (:qkv_bias, 64), (:out_bias, 68), (:causal, 72), (:reserved, 76),)),
+    (gw_memory_use, 104, ((:struct_size, 0), (:next, 8), (:master, 16), (:region_rows, 24), (:gradient_shards, 32), (:gathered, 40), (:full_gradients, 48), (:activations, 56), (:gradients, 64), (:temporaries, 72), (:copies, 80), (:optimizer, 88), (:host, 96),)),
     (gw_init_options, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:reserved, 20), (:deviation, 24), (:fill, 32), (:user, 40), (:free_user, 48),)),
     (gw_parameter_options, 112, ((:struct_size, 0), (:next, 8), (:name, 16), (:dims, 24), (:ndim, 88), (:dtype, 92), (:frozen, 96), (:reserved, 100), (:initializer, 104),)),
+    (gw_parameter_info, 128, ((:struct_size, 0), (:next, 8), (:name, 16), (:layout, 24), (:dims, 32), (:ndim, 96), (:dtype, 100), (:is_buffer, 104), (:trainable, 108), (:first_row, 112), (:last_row, 120),)),
+    (gw_llama_options, 152, ((:struct_size, 0), (:next, 8), (:vocab, 16), (:dim, 24), (:layers, 32), (:heads, 40), (:kv_heads, 48), (:head_dim, 56), (:ffn, 64), (:max_positions, 72), (:eps, 80), (:rope_theta, 88), (:rope_factor, 96), (:rope_low_frequency_factor, 104), (:rope_high_frequency_factor, 112), (:rope_original_positions, 120), (:initializer_range, 128), (:qkv_bias, 136), (:out_bias, 140), (:mlp_bias, 144), (:tied, 148),)),
+    (gw_attention_options, 80, ((:struct_size, 0), (:next, 8), (:dim, 16), (:heads, 24), (:kv_heads, 32), (:head_dim, 40), (:rope_theta, 48), (:initializer_range, 56), (:qkv_bias, 64), (:out_bias, 68), (:causal, 72), (:reserved, 76),)),
     (gw_call, 152, ((:struct_size, 0), (:next, 8), (:phase, 16), (:training, 20), (:recomputing, 24), (:microbatch, 28), (:input_count, 32), (:output_count, 36), (:parameter_count, 40), (:reserved, 44), (:inputs, 48), (:outputs, 56), (:output_grads, 64), (:input_grads, 72), (:parameters, 80), (:parameter_grads, 88), (:state, 96), (:loss_scale, 104), (:seed, 112), (:step, 120), (:gangs, 128), (:stream, 136), (:context, 144),)),
     (gw_custom_options, 144, ((:struct_size, 0), (:next, 8), (:name, 16), (:shapes, 24), (:forward, 32), (:backward_input, 40), (:backward_weight, 48), (:accepts_dtype, 56), (:user, 64), (:free_user, 72), (:free_state, 80), (:input_count, 88), (:output_count, 92), (:parameters, 96), (:parameter_count, 104), (:children, 112), (:child_names, 120), (:child_count, 128), (:parallel_plan, 136),)),
     (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:reserved, 36),)),
-    (gw_parameter_info, 128, ((:struct_size, 0), (:next, 8), (:name, 16), (:layout, 24), (:dims, 32), (:ndim, 96), (:dtype, 100), (:is_buffer, 104), (:trainable, 108), (:first_row, 112), (:last_row, 120),)),
-    (gw_memory_use, 104, ((:struct_size, 0), (:next, 8), (:master, 16), (:region_rows, 24), (:gradient_shards, 32), (:gathered, 40), (:full_gradients, 48), (:activations, 56), (:gradients, 64), (:temporaries, 72), (:copies, 80), (:optimizer, 88), (:host, 96),)),
     (gw_save_options, 24, ((:struct_size, 0), (:next, 8), (:dtype, 16), (:reserved, 20),)),
     (gw_load_options, 24, ((:struct_size, 0), (:next, 8), (:ignore_extra, 16), (:ignore_config, 20),)),
     (gw_dtype_rule, 32, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:dtype, 24), (:reserved, 28),)),
@@ -740,7 +740,7 @@ const LAYOUT = (
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_init_options_init, :gw_parameter_options_init, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_adamw_options_init, :gw_sgd_options_init, :gw_adamw_create, :gw_sgd_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_adamw_options_init, :gw_sgd_options_init, :gw_adamw_create, :gw_sgd_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
 const ADDRESSES = fill(C_NULL, 255)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
@@ -876,104 +876,104 @@ gw_gang_free(gang, data) =
     ccall(ADDRESSES[61], Cvoid, (Ptr{gw_gang}, Ptr{Cvoid}), gang, data)
 gw_gang_alloc_shared(gang, bytes, out_data) =
     ccall(ADDRESSES[62], gw_status, (Ptr{gw_gang}, Csize_t, Ptr{Ptr{Cvoid}}), gang, bytes, out_data)
-gw_collective_init(record, size) =
-    ccall(ADDRESSES[63], Cvoid, (Ptr{gw_collective}, Csize_t), record, size)
-gw_gang_run(gang, record, stream, out_work) =
-    ccall(ADDRESSES[64], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, record, stream, out_work)
-gw_gang_run_batch(gang, records, record_count, stream, out_work) =
-    ccall(ADDRESSES[65], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Csize_t, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, records, record_count, stream, out_work)
-gw_gang_barrier(gang, stream) =
-    ccall(ADDRESSES[66], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}), gang, stream)
-gw_gang_barrier_async(gang, stream, out_work) =
-    ccall(ADDRESSES[67], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, stream, out_work)
-gw_gang_all_reduce(gang, input, output, count, dtype, reduce, stream) =
-    ccall(ADDRESSES[68], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
-gw_gang_all_reduce_async(gang, input, output, count, dtype, reduce, stream, out_work) =
-    ccall(ADDRESSES[69], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
-gw_gang_all_gather(gang, input, output, count, dtype, stream) =
-    ccall(ADDRESSES[70], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
-gw_gang_all_gather_async(gang, input, output, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[71], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
-gw_gang_all_gather_list(gang, input, outputs, count, dtype, stream) =
-    ccall(ADDRESSES[72], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, outputs, count, dtype, stream)
-gw_gang_all_gather_list_async(gang, input, outputs, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[73], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, outputs, count, dtype, stream, out_work)
-gw_gang_reduce_scatter(gang, input, output, count, dtype, reduce, stream) =
-    ccall(ADDRESSES[74], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
-gw_gang_reduce_scatter_async(gang, input, output, count, dtype, reduce, stream, out_work) =
-    ccall(ADDRESSES[75], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
-gw_gang_broadcast(gang, input, output, count, dtype, root, stream) =
-    ccall(ADDRESSES[76], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
-gw_gang_broadcast_async(gang, input, output, count, dtype, root, stream, out_work) =
-    ccall(ADDRESSES[77], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
-gw_gang_reduce(gang, input, output, count, dtype, reduce, root, stream) =
-    ccall(ADDRESSES[78], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, root, stream)
-gw_gang_reduce_async(gang, input, output, count, dtype, reduce, root, stream, out_work) =
-    ccall(ADDRESSES[79], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, root, stream, out_work)
-gw_gang_gather(gang, input, output, count, dtype, root, stream) =
-    ccall(ADDRESSES[80], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
-gw_gang_gather_async(gang, input, output, count, dtype, root, stream, out_work) =
-    ccall(ADDRESSES[81], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
-gw_gang_scatter(gang, input, output, count, dtype, root, stream) =
-    ccall(ADDRESSES[82], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
-gw_gang_scatter_async(gang, input, output, count, dtype, root, stream, out_work) =
-    ccall(ADDRESSES[83], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
-gw_gang_all_to_all(gang, input, output, count, dtype, stream) =
-    ccall(ADDRESSES[84], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
-gw_gang_all_to_all_async(gang, input, output, count, dtype, stream, out_work) =
-    ccall(ADDRESSES[85], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
-gw_gang_send(gang, input, count, dtype, peer, stream) =
-    ccall(ADDRESSES[86], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, count, dtype, peer, stream)
-gw_gang_send_async(gang, input, count, dtype, peer, stream, out_work) =
-    ccall(ADDRESSES[87], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, count, dtype, peer, stream, out_work)
-gw_gang_recv(gang, output, count, dtype, peer, stream) =
-    ccall(ADDRESSES[88], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, output, count, dtype, peer, stream)
-gw_gang_recv_async(gang, output, count, dtype, peer, stream, out_work) =
-    ccall(ADDRESSES[89], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, output, count, dtype, peer, stream, out_work)
-gw_gang_probe(gang, peer, out_ready, out_count, out_dtype) =
-    ccall(ADDRESSES[90], gw_status, (Ptr{gw_gang}, Int32, Ptr{Int32}, Ptr{Csize_t}, Ptr{gw_dtype}), gang, peer, out_ready, out_count, out_dtype)
-gw_gang_broadcast_bytes(gang, data, size, root, out_bytes) =
-    ccall(ADDRESSES[91], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Int32, Ptr{Ptr{gw_bytes}}), gang, data, size, root, out_bytes)
-gw_gang_all_gather_bytes(gang, data, size, out_sizes, out_bytes) =
-    ccall(ADDRESSES[92], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{gw_bytes}}), gang, data, size, out_sizes, out_bytes)
-gw_gang_broadcast_flag(gang, flag, root, out_flag) =
-    ccall(ADDRESSES[93], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}), gang, flag, root, out_flag)
-gw_gang_broadcast_flag_async(gang, flag, root, out_flag, out_work) =
-    ccall(ADDRESSES[94], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}, Ptr{Ptr{gw_work}}), gang, flag, root, out_flag, out_work)
-gw_gang_all_sum(gang, value, out_sum) =
-    ccall(ADDRESSES[95], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}), gang, value, out_sum)
-gw_gang_all_sum_async(gang, value, out_sum, out_work) =
-    ccall(ADDRESSES[96], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}, Ptr{Ptr{gw_work}}), gang, value, out_sum, out_work)
-gw_work_poll(work, out_done) =
-    ccall(ADDRESSES[97], gw_status, (Ptr{gw_work}, Ptr{Int32}), work, out_done)
-gw_work_wait(work, timeout_ms) =
-    ccall(ADDRESSES[98], gw_status, (Ptr{gw_work}, Int64), work, timeout_ms)
-gw_work_wait_many(works, work_count, timeout_ms) =
-    ccall(ADDRESSES[99], gw_status, (Ptr{Ptr{gw_work}}, Csize_t, Int64), works, work_count, timeout_ms)
-gw_work_order(work, stream) =
-    ccall(ADDRESSES[100], gw_status, (Ptr{gw_work}, Ptr{Cvoid}), work, stream)
-gw_work_error(work) =
-    ccall(ADDRESSES[101], gw_status, (Ptr{gw_work},), work)
-gw_work_attach(work, object, free_object) =
-    ccall(ADDRESSES[102], gw_status, (Ptr{gw_work}, Ptr{Cvoid}, Ptr{Cvoid}), work, object, free_object)
-gw_work_retain(work) =
-    ccall(ADDRESSES[103], Ptr{gw_work}, (Ptr{gw_work},), work)
-gw_work_release(work) =
-    ccall(ADDRESSES[104], Cvoid, (Ptr{gw_work},), work)
 gw_gang_begin_trace(gang, folder) =
-    ccall(ADDRESSES[105], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, folder)
+    ccall(ADDRESSES[63], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, folder)
 gw_gang_end_trace(gang) =
-    ccall(ADDRESSES[106], gw_status, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[64], gw_status, (Ptr{gw_gang},), gang)
 gw_gang_shutdown(gang, timeout_ms) =
-    ccall(ADDRESSES[107], gw_status, (Ptr{gw_gang}, Int64), gang, timeout_ms)
+    ccall(ADDRESSES[65], gw_status, (Ptr{gw_gang}, Int64), gang, timeout_ms)
 gw_gang_abort(gang, reason) =
-    ccall(ADDRESSES[108], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, reason)
+    ccall(ADDRESSES[66], gw_status, (Ptr{gw_gang}, Ptr{Cchar}), gang, reason)
 gw_gang_async_error(gang) =
-    ccall(ADDRESSES[109], gw_status, (Ptr{gw_gang},), gang)
+    ccall(ADDRESSES[67], gw_status, (Ptr{gw_gang},), gang)
 gw_gang_shrink(gang, survivors, survivor_count, out_gang) =
-    ccall(ADDRESSES[110], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, survivors, survivor_count, out_gang)
+    ccall(ADDRESSES[68], gw_status, (Ptr{gw_gang}, Ptr{Int32}, Csize_t, Ptr{Ptr{gw_gang}}), gang, survivors, survivor_count, out_gang)
 gw_gang_flight_record(gang, text, capacity, out_len) =
-    ccall(ADDRESSES[111], gw_status, (Ptr{gw_gang}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), gang, text, capacity, out_len)
+    ccall(ADDRESSES[69], gw_status, (Ptr{gw_gang}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), gang, text, capacity, out_len)
+gw_work_poll(work, out_done) =
+    ccall(ADDRESSES[70], gw_status, (Ptr{gw_work}, Ptr{Int32}), work, out_done)
+gw_work_wait(work, timeout_ms) =
+    ccall(ADDRESSES[71], gw_status, (Ptr{gw_work}, Int64), work, timeout_ms)
+gw_work_wait_many(works, work_count, timeout_ms) =
+    ccall(ADDRESSES[72], gw_status, (Ptr{Ptr{gw_work}}, Csize_t, Int64), works, work_count, timeout_ms)
+gw_work_order(work, stream) =
+    ccall(ADDRESSES[73], gw_status, (Ptr{gw_work}, Ptr{Cvoid}), work, stream)
+gw_work_error(work) =
+    ccall(ADDRESSES[74], gw_status, (Ptr{gw_work},), work)
+gw_work_attach(work, object, free_object) =
+    ccall(ADDRESSES[75], gw_status, (Ptr{gw_work}, Ptr{Cvoid}, Ptr{Cvoid}), work, object, free_object)
+gw_work_retain(work) =
+    ccall(ADDRESSES[76], Ptr{gw_work}, (Ptr{gw_work},), work)
+gw_work_release(work) =
+    ccall(ADDRESSES[77], Cvoid, (Ptr{gw_work},), work)
+gw_collective_init(record, size) =
+    ccall(ADDRESSES[78], Cvoid, (Ptr{gw_collective}, Csize_t), record, size)
+gw_gang_run(gang, record, stream, out_work) =
+    ccall(ADDRESSES[79], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, record, stream, out_work)
+gw_gang_run_batch(gang, records, record_count, stream, out_work) =
+    ccall(ADDRESSES[80], gw_status, (Ptr{gw_gang}, Ptr{gw_collective}, Csize_t, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, records, record_count, stream, out_work)
+gw_gang_barrier(gang, stream) =
+    ccall(ADDRESSES[81], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}), gang, stream)
+gw_gang_barrier_async(gang, stream, out_work) =
+    ccall(ADDRESSES[82], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, stream, out_work)
+gw_gang_all_reduce(gang, input, output, count, dtype, reduce, stream) =
+    ccall(ADDRESSES[83], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
+gw_gang_all_reduce_async(gang, input, output, count, dtype, reduce, stream, out_work) =
+    ccall(ADDRESSES[84], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
+gw_gang_all_gather(gang, input, output, count, dtype, stream) =
+    ccall(ADDRESSES[85], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
+gw_gang_all_gather_async(gang, input, output, count, dtype, stream, out_work) =
+    ccall(ADDRESSES[86], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
+gw_gang_all_gather_list(gang, input, outputs, count, dtype, stream) =
+    ccall(ADDRESSES[87], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, outputs, count, dtype, stream)
+gw_gang_all_gather_list_async(gang, input, outputs, count, dtype, stream, out_work) =
+    ccall(ADDRESSES[88], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Ptr{Cvoid}}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, outputs, count, dtype, stream, out_work)
+gw_gang_reduce_scatter(gang, input, output, count, dtype, reduce, stream) =
+    ccall(ADDRESSES[89], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, stream)
+gw_gang_reduce_scatter_async(gang, input, output, count, dtype, reduce, stream, out_work) =
+    ccall(ADDRESSES[90], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, stream, out_work)
+gw_gang_broadcast(gang, input, output, count, dtype, root, stream) =
+    ccall(ADDRESSES[91], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
+gw_gang_broadcast_async(gang, input, output, count, dtype, root, stream, out_work) =
+    ccall(ADDRESSES[92], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
+gw_gang_reduce(gang, input, output, count, dtype, reduce, root, stream) =
+    ccall(ADDRESSES[93], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, reduce, root, stream)
+gw_gang_reduce_async(gang, input, output, count, dtype, reduce, root, stream, out_work) =
+    ccall(ADDRESSES[94], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, gw_reduce, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, reduce, root, stream, out_work)
+gw_gang_gather(gang, input, output, count, dtype, root, stream) =
+    ccall(ADDRESSES[95], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
+gw_gang_gather_async(gang, input, output, count, dtype, root, stream, out_work) =
+    ccall(ADDRESSES[96], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
+gw_gang_scatter(gang, input, output, count, dtype, root, stream) =
+    ccall(ADDRESSES[97], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, output, count, dtype, root, stream)
+gw_gang_scatter_async(gang, input, output, count, dtype, root, stream, out_work) =
+    ccall(ADDRESSES[98], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, root, stream, out_work)
+gw_gang_all_to_all(gang, input, output, count, dtype, stream) =
+    ccall(ADDRESSES[99], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}), gang, input, output, count, dtype, stream)
+gw_gang_all_to_all_async(gang, input, output, count, dtype, stream, out_work) =
+    ccall(ADDRESSES[100], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Ptr{Cvoid}, Csize_t, gw_dtype, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, output, count, dtype, stream, out_work)
+gw_gang_send(gang, input, count, dtype, peer, stream) =
+    ccall(ADDRESSES[101], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, input, count, dtype, peer, stream)
+gw_gang_send_async(gang, input, count, dtype, peer, stream, out_work) =
+    ccall(ADDRESSES[102], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, input, count, dtype, peer, stream, out_work)
+gw_gang_recv(gang, output, count, dtype, peer, stream) =
+    ccall(ADDRESSES[103], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}), gang, output, count, dtype, peer, stream)
+gw_gang_recv_async(gang, output, count, dtype, peer, stream, out_work) =
+    ccall(ADDRESSES[104], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, gw_dtype, Int32, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), gang, output, count, dtype, peer, stream, out_work)
+gw_gang_probe(gang, peer, out_ready, out_count, out_dtype) =
+    ccall(ADDRESSES[105], gw_status, (Ptr{gw_gang}, Int32, Ptr{Int32}, Ptr{Csize_t}, Ptr{gw_dtype}), gang, peer, out_ready, out_count, out_dtype)
+gw_gang_broadcast_bytes(gang, data, size, root, out_bytes) =
+    ccall(ADDRESSES[106], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Int32, Ptr{Ptr{gw_bytes}}), gang, data, size, root, out_bytes)
+gw_gang_all_gather_bytes(gang, data, size, out_sizes, out_bytes) =
+    ccall(ADDRESSES[107], gw_status, (Ptr{gw_gang}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}, Ptr{Ptr{gw_bytes}}), gang, data, size, out_sizes, out_bytes)
+gw_gang_broadcast_flag(gang, flag, root, out_flag) =
+    ccall(ADDRESSES[108], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}), gang, flag, root, out_flag)
+gw_gang_broadcast_flag_async(gang, flag, root, out_flag, out_work) =
+    ccall(ADDRESSES[109], gw_status, (Ptr{gw_gang}, Int32, Int32, Ptr{Int32}, Ptr{Ptr{gw_work}}), gang, flag, root, out_flag, out_work)
+gw_gang_all_sum(gang, value, out_sum) =
+    ccall(ADDRESSES[110], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}), gang, value, out_sum)
+gw_gang_all_sum_async(gang, value, out_sum, out_work) =
+    ccall(ADDRESSES[111], gw_status, (Ptr{gw_gang}, Cdouble, Ptr{Cdouble}, Ptr{Ptr{gw_work}}), gang, value, out_sum, out_work)
 gw_mesh_options_init(options, size) =
     ccall(ADDRESSES[112], Cvoid, (Ptr{gw_mesh_options}, Csize_t), options, size)
 gw_mesh_options_preset(options, preset, node_size) =
@@ -1068,98 +1068,98 @@ gw_pipeline_input(pipeline, index, out_tensor) =
     ccall(ADDRESSES[157], gw_status, (Ptr{gw_pipeline}, Csize_t, Ptr{Ptr{gw_tensor}}), pipeline, index, out_tensor)
 gw_pipeline_done(pipeline, outputs, output_count, stream) =
     ccall(ADDRESSES[158], gw_status, (Ptr{gw_pipeline}, Ptr{gw_view}, Csize_t, Ptr{Cvoid}), pipeline, outputs, output_count, stream)
-gw_llama_options_init(options, size) =
-    ccall(ADDRESSES[159], Cvoid, (Ptr{gw_llama_options}, Csize_t), options, size)
-gw_llama_create(options, out_model) =
-    ccall(ADDRESSES[160], gw_status, (Ptr{gw_llama_options}, Ptr{Ptr{gw_module}}), options, out_model)
-gw_llama_options_from_folder(folder, options) =
-    ccall(ADDRESSES[161], gw_status, (Ptr{Cchar}, Ptr{gw_llama_options}), folder, options)
-gw_linear_create(input_dim, output_dim, bias, out_model) =
-    ccall(ADDRESSES[162], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), input_dim, output_dim, bias, out_model)
-gw_embedding_create(rows, dim, out_model) =
-    ccall(ADDRESSES[163], gw_status, (Int64, Int64, Ptr{Ptr{gw_module}}), rows, dim, out_model)
-gw_rmsnorm_create(dim, eps, out_model) =
-    ccall(ADDRESSES[164], gw_status, (Int64, Cdouble, Ptr{Ptr{gw_module}}), dim, eps, out_model)
-gw_attention_options_init(options, size) =
-    ccall(ADDRESSES[165], Cvoid, (Ptr{gw_attention_options}, Csize_t), options, size)
-gw_attention_create(options, out_model) =
-    ccall(ADDRESSES[166], gw_status, (Ptr{gw_attention_options}, Ptr{Ptr{gw_module}}), options, out_model)
-gw_mlp_create(dim, ffn, bias, out_model) =
-    ccall(ADDRESSES[167], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), dim, ffn, bias, out_model)
-gw_block_create(attention, ffn, eps, out_model) =
-    ccall(ADDRESSES[168], gw_status, (Ptr{gw_attention_options}, Int64, Cdouble, Ptr{Ptr{gw_module}}), attention, ffn, eps, out_model)
-gw_sequential_create(models, model_count, out_model) =
-    ccall(ADDRESSES[169], gw_status, (Ptr{Ptr{gw_module}}, Csize_t, Ptr{Ptr{gw_module}}), models, model_count, out_model)
-gw_init_options_init(options, size) =
-    ccall(ADDRESSES[170], Cvoid, (Ptr{gw_init_options}, Csize_t), options, size)
-gw_parameter_options_init(options, size) =
-    ccall(ADDRESSES[171], Cvoid, (Ptr{gw_parameter_options}, Csize_t), options, size)
-gw_custom_options_init(options, size) =
-    ccall(ADDRESSES[172], Cvoid, (Ptr{gw_custom_options}, Csize_t), options, size)
-gw_custom_create(options, out_model) =
-    ccall(ADDRESSES[173], gw_status, (Ptr{gw_custom_options}, Ptr{Ptr{gw_module}}), options, out_model)
-gw_call_forward(call, child, inputs, input_count, out_views, out_capacity, out_count) =
-    ccall(ADDRESSES[174], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, inputs, input_count, out_views, out_capacity, out_count)
-gw_call_backward(call, child, output_grads, grad_count, out_views, out_capacity, out_count) =
-    ccall(ADDRESSES[175], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, output_grads, grad_count, out_views, out_capacity, out_count)
 gw_module_retain(model) =
-    ccall(ADDRESSES[176], Ptr{gw_module}, (Ptr{gw_module},), model)
+    ccall(ADDRESSES[159], Ptr{gw_module}, (Ptr{gw_module},), model)
 gw_module_release(model) =
-    ccall(ADDRESSES[177], Cvoid, (Ptr{gw_module},), model)
+    ccall(ADDRESSES[160], Cvoid, (Ptr{gw_module},), model)
 gw_module_materialize(model, gangs, seed, master_dtype) =
-    ccall(ADDRESSES[178], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, UInt64, gw_dtype), model, gangs, seed, master_dtype)
+    ccall(ADDRESSES[161], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, UInt64, gw_dtype), model, gangs, seed, master_dtype)
 gw_module_freeze(model, pattern) =
-    ccall(ADDRESSES[179], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, pattern)
-gw_frame_options_init(options, size) =
-    ccall(ADDRESSES[180], Cvoid, (Ptr{gw_frame_options}, Csize_t), options, size)
-gw_frame_create(model, options, out_frame) =
-    ccall(ADDRESSES[181], gw_status, (Ptr{gw_module}, Ptr{gw_frame_options}, Ptr{Ptr{gw_frame}}), model, options, out_frame)
-gw_frame_reset(frame) =
-    ccall(ADDRESSES[182], gw_status, (Ptr{gw_frame},), frame)
-gw_frame_retain(frame) =
-    ccall(ADDRESSES[183], Ptr{gw_frame}, (Ptr{gw_frame},), frame)
-gw_frame_release(frame) =
-    ccall(ADDRESSES[184], Cvoid, (Ptr{gw_frame},), frame)
-gw_module_forward(model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count) =
-    ccall(ADDRESSES[185], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count)
-gw_module_backward(model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count) =
-    ccall(ADDRESSES[186], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count)
-gw_module_set_no_sync(model, no_sync) =
-    ccall(ADDRESSES[187], gw_status, (Ptr{gw_module}, Int32), model, no_sync)
-gw_module_parameter_count(model, out_count) =
-    ccall(ADDRESSES[188], gw_status, (Ptr{gw_module}, Ptr{Csize_t}), model, out_count)
-gw_module_parameter(model, index, out_parameter) =
-    ccall(ADDRESSES[189], gw_status, (Ptr{gw_module}, Csize_t, Ptr{Ptr{gw_parameter}}), model, index, out_parameter)
-gw_module_find_parameter(model, name, out_parameter) =
-    ccall(ADDRESSES[190], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{gw_parameter}}), model, name, out_parameter)
-gw_parameter_retain(parameter) =
-    ccall(ADDRESSES[191], Ptr{gw_parameter}, (Ptr{gw_parameter},), parameter)
-gw_parameter_release(parameter) =
-    ccall(ADDRESSES[192], Cvoid, (Ptr{gw_parameter},), parameter)
-gw_parameter_info_init(info, size) =
-    ccall(ADDRESSES[193], Cvoid, (Ptr{gw_parameter_info}, Csize_t), info, size)
-gw_parameter_describe(parameter, info) =
-    ccall(ADDRESSES[194], gw_status, (Ptr{gw_parameter}, Ptr{gw_parameter_info}), parameter, info)
-gw_parameter_view(parameter, part, out_view) =
-    ccall(ADDRESSES[195], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{gw_view}), parameter, part, out_view)
-gw_parameter_tensor(parameter, part, out_tensor) =
-    ccall(ADDRESSES[196], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{Ptr{gw_tensor}}), parameter, part, out_tensor)
-gw_parameter_state(parameter, optimizer, name, out_view) =
-    ccall(ADDRESSES[197], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{gw_view}), parameter, optimizer, name, out_view)
-gw_parameter_state_tensor(parameter, optimizer, name, out_tensor) =
-    ccall(ADDRESSES[198], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{Ptr{gw_tensor}}), parameter, optimizer, name, out_tensor)
-gw_parameter_gather(parameter, stream, out_tensor) =
-    ccall(ADDRESSES[199], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
-gw_parameter_gather_gradient(parameter, stream, out_tensor) =
-    ccall(ADDRESSES[200], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
-gw_parameter_assign(parameter, values, stream) =
-    ccall(ADDRESSES[201], gw_status, (Ptr{gw_parameter}, Ptr{gw_view}, Ptr{Cvoid}), parameter, values, stream)
+    ccall(ADDRESSES[162], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, pattern)
 gw_module_check_replicas(model, stream) =
-    ccall(ADDRESSES[202], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[163], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_memory_use_init(memory, size) =
-    ccall(ADDRESSES[203], Cvoid, (Ptr{gw_memory_use}, Csize_t), memory, size)
+    ccall(ADDRESSES[164], Cvoid, (Ptr{gw_memory_use}, Csize_t), memory, size)
 gw_module_memory(model, memory) =
-    ccall(ADDRESSES[204], gw_status, (Ptr{gw_module}, Ptr{gw_memory_use}), model, memory)
+    ccall(ADDRESSES[165], gw_status, (Ptr{gw_module}, Ptr{gw_memory_use}), model, memory)
+gw_init_options_init(options, size) =
+    ccall(ADDRESSES[166], Cvoid, (Ptr{gw_init_options}, Csize_t), options, size)
+gw_parameter_options_init(options, size) =
+    ccall(ADDRESSES[167], Cvoid, (Ptr{gw_parameter_options}, Csize_t), options, size)
+gw_module_parameter_count(model, out_count) =
+    ccall(ADDRESSES[168], gw_status, (Ptr{gw_module}, Ptr{Csize_t}), model, out_count)
+gw_module_parameter(model, index, out_parameter) =
+    ccall(ADDRESSES[169], gw_status, (Ptr{gw_module}, Csize_t, Ptr{Ptr{gw_parameter}}), model, index, out_parameter)
+gw_module_find_parameter(model, name, out_parameter) =
+    ccall(ADDRESSES[170], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{gw_parameter}}), model, name, out_parameter)
+gw_parameter_retain(parameter) =
+    ccall(ADDRESSES[171], Ptr{gw_parameter}, (Ptr{gw_parameter},), parameter)
+gw_parameter_release(parameter) =
+    ccall(ADDRESSES[172], Cvoid, (Ptr{gw_parameter},), parameter)
+gw_parameter_info_init(info, size) =
+    ccall(ADDRESSES[173], Cvoid, (Ptr{gw_parameter_info}, Csize_t), info, size)
+gw_parameter_describe(parameter, info) =
+    ccall(ADDRESSES[174], gw_status, (Ptr{gw_parameter}, Ptr{gw_parameter_info}), parameter, info)
+gw_parameter_view(parameter, part, out_view) =
+    ccall(ADDRESSES[175], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{gw_view}), parameter, part, out_view)
+gw_parameter_tensor(parameter, part, out_tensor) =
+    ccall(ADDRESSES[176], gw_status, (Ptr{gw_parameter}, gw_part, Ptr{Ptr{gw_tensor}}), parameter, part, out_tensor)
+gw_parameter_state(parameter, optimizer, name, out_view) =
+    ccall(ADDRESSES[177], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{gw_view}), parameter, optimizer, name, out_view)
+gw_parameter_state_tensor(parameter, optimizer, name, out_tensor) =
+    ccall(ADDRESSES[178], gw_status, (Ptr{gw_parameter}, Ptr{gw_optimizer}, Ptr{Cchar}, Ptr{Ptr{gw_tensor}}), parameter, optimizer, name, out_tensor)
+gw_parameter_gather(parameter, stream, out_tensor) =
+    ccall(ADDRESSES[179], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
+gw_parameter_gather_gradient(parameter, stream, out_tensor) =
+    ccall(ADDRESSES[180], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
+gw_parameter_assign(parameter, values, stream) =
+    ccall(ADDRESSES[181], gw_status, (Ptr{gw_parameter}, Ptr{gw_view}, Ptr{Cvoid}), parameter, values, stream)
+gw_llama_options_init(options, size) =
+    ccall(ADDRESSES[182], Cvoid, (Ptr{gw_llama_options}, Csize_t), options, size)
+gw_llama_create(options, out_model) =
+    ccall(ADDRESSES[183], gw_status, (Ptr{gw_llama_options}, Ptr{Ptr{gw_module}}), options, out_model)
+gw_llama_options_from_folder(folder, options) =
+    ccall(ADDRESSES[184], gw_status, (Ptr{Cchar}, Ptr{gw_llama_options}), folder, options)
+gw_linear_create(input_dim, output_dim, bias, out_model) =
+    ccall(ADDRESSES[185], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), input_dim, output_dim, bias, out_model)
+gw_embedding_create(rows, dim, out_model) =
+    ccall(ADDRESSES[186], gw_status, (Int64, Int64, Ptr{Ptr{gw_module}}), rows, dim, out_model)
+gw_rmsnorm_create(dim, eps, out_model) =
+    ccall(ADDRESSES[187], gw_status, (Int64, Cdouble, Ptr{Ptr{gw_module}}), dim, eps, out_model)
+gw_attention_options_init(options, size) =
+    ccall(ADDRESSES[188], Cvoid, (Ptr{gw_attention_options}, Csize_t), options, size)
+gw_attention_create(options, out_model) =
+    ccall(ADDRESSES[189], gw_status, (Ptr{gw_attention_options}, Ptr{Ptr{gw_module}}), options, out_model)
+gw_mlp_create(dim, ffn, bias, out_model) =
+    ccall(ADDRESSES[190], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), dim, ffn, bias, out_model)
+gw_block_create(attention, ffn, eps, out_model) =
+    ccall(ADDRESSES[191], gw_status, (Ptr{gw_attention_options}, Int64, Cdouble, Ptr{Ptr{gw_module}}), attention, ffn, eps, out_model)
+gw_sequential_create(models, model_count, out_model) =
+    ccall(ADDRESSES[192], gw_status, (Ptr{Ptr{gw_module}}, Csize_t, Ptr{Ptr{gw_module}}), models, model_count, out_model)
+gw_custom_options_init(options, size) =
+    ccall(ADDRESSES[193], Cvoid, (Ptr{gw_custom_options}, Csize_t), options, size)
+gw_custom_create(options, out_model) =
+    ccall(ADDRESSES[194], gw_status, (Ptr{gw_custom_options}, Ptr{Ptr{gw_module}}), options, out_model)
+gw_call_forward(call, child, inputs, input_count, out_views, out_capacity, out_count) =
+    ccall(ADDRESSES[195], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, inputs, input_count, out_views, out_capacity, out_count)
+gw_call_backward(call, child, output_grads, grad_count, out_views, out_capacity, out_count) =
+    ccall(ADDRESSES[196], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, output_grads, grad_count, out_views, out_capacity, out_count)
+gw_frame_options_init(options, size) =
+    ccall(ADDRESSES[197], Cvoid, (Ptr{gw_frame_options}, Csize_t), options, size)
+gw_frame_create(model, options, out_frame) =
+    ccall(ADDRESSES[198], gw_status, (Ptr{gw_module}, Ptr{gw_frame_options}, Ptr{Ptr{gw_frame}}), model, options, out_frame)
+gw_frame_reset(frame) =
+    ccall(ADDRESSES[199], gw_status, (Ptr{gw_frame},), frame)
+gw_frame_retain(frame) =
+    ccall(ADDRESSES[200], Ptr{gw_frame}, (Ptr{gw_frame},), frame)
+gw_frame_release(frame) =
+    ccall(ADDRESSES[201], Cvoid, (Ptr{gw_frame},), frame)
+gw_module_forward(model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count) =
+    ccall(ADDRESSES[202], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count)
+gw_module_backward(model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count) =
+    ccall(ADDRESSES[203], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count)
+gw_module_set_no_sync(model, no_sync) =
+    ccall(ADDRESSES[204], gw_status, (Ptr{gw_module}, Int32), model, no_sync)
 gw_save_options_init(options, size) =
     ccall(ADDRESSES[205], Cvoid, (Ptr{gw_save_options}, Csize_t), options, size)
 gw_module_save(model, folder, options) =

@@ -26,6 +26,14 @@ class gw_allocator:
     user: Any
     free_user: Any
 
+class gw_store_callbacks:
+    struct_size: int
+    put: Any
+    get: Any
+    remove: Any
+    user: Any
+    free_user: Any
+
 class gw_gang_options:
     struct_size: int
     device: str
@@ -48,6 +56,12 @@ class gw_gang_options:
     user: Any
     free_user: Any
 
+class gw_gang_traffic:
+    struct_size: int
+    calls: int
+    bytes_moved: int
+    bytes_staged: int
+
 class gw_collective:
     struct_size: int
     input: Any
@@ -60,20 +74,6 @@ class gw_collective:
     peer: int
     accumulate: int
     reserved: int
-
-class gw_gang_traffic:
-    struct_size: int
-    calls: int
-    bytes_moved: int
-    bytes_staged: int
-
-class gw_store_callbacks:
-    struct_size: int
-    put: Any
-    get: Any
-    remove: Any
-    user: Any
-    free_user: Any
 
 class gw_mesh_options:
     struct_size: int
@@ -142,6 +142,51 @@ class gw_pipeline_action:
     inputs: Any
     input_count: int
 
+class gw_memory_use:
+    struct_size: int
+    master: int
+    region_rows: int
+    gradient_shards: int
+    gathered: int
+    full_gradients: int
+    activations: int
+    gradients: int
+    temporaries: int
+    copies: int
+    optimizer: int
+    host: int
+
+class gw_init_options:
+    struct_size: int
+    kind: int
+    reserved: int
+    deviation: float
+    fill: Any
+    user: Any
+    free_user: Any
+
+class gw_parameter_options:
+    struct_size: int
+    name: str
+    dims: Sequence[int]
+    ndim: int
+    dtype: int
+    frozen: int
+    reserved: int
+    initializer: Any
+
+class gw_parameter_info:
+    struct_size: int
+    name: str
+    layout: str
+    dims: Sequence[int]
+    ndim: int
+    dtype: int
+    is_buffer: int
+    trainable: int
+    first_row: int
+    last_row: int
+
 class gw_llama_options:
     struct_size: int
     vocab: int
@@ -176,25 +221,6 @@ class gw_attention_options:
     out_bias: int
     causal: int
     reserved: int
-
-class gw_init_options:
-    struct_size: int
-    kind: int
-    reserved: int
-    deviation: float
-    fill: Any
-    user: Any
-    free_user: Any
-
-class gw_parameter_options:
-    struct_size: int
-    name: str
-    dims: Sequence[int]
-    ndim: int
-    dtype: int
-    frozen: int
-    reserved: int
-    initializer: Any
 
 class gw_call:
     struct_size: int
@@ -246,32 +272,6 @@ class gw_frame_options:
     step: int
     microbatch: int
     reserved: int
-
-class gw_parameter_info:
-    struct_size: int
-    name: str
-    layout: str
-    dims: Sequence[int]
-    ndim: int
-    dtype: int
-    is_buffer: int
-    trainable: int
-    first_row: int
-    last_row: int
-
-class gw_memory_use:
-    struct_size: int
-    master: int
-    region_rows: int
-    gradient_shards: int
-    gathered: int
-    full_gradients: int
-    activations: int
-    gradients: int
-    temporaries: int
-    copies: int
-    optimizer: int
-    host: int
 
 class gw_save_options:
     struct_size: int

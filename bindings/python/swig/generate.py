@@ -8,8 +8,6 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "view", "gang", "mesh", "partition", "pipeline", "module", "parallel", "optim", "train"]  # api.h: a table for dlopen users
-
 
 def documented(text: str) -> str:
     """Comments at the start of a line and behind a field become doxygen's."""
@@ -19,19 +17,21 @@ def documented(text: str) -> str:
 
 def main() -> None:
     source, target = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    sys.path.insert(0, str(source.resolve().parent))
+    from headers import HEADERS, commented  # without api.h, a table for programs that open the library
     (target / "gangway").mkdir(parents=True, exist_ok=True)
     whole = ""
-    for name in ORDER:
+    for name in HEADERS:
         text = (source / "gangway" / f"{name}.h").read_text()
         whole += text
-        (target / "gangway" / f"{name}.h").write_text(documented(text))
+        (target / "gangway" / f"{name}.h").write_text(documented(commented(text)))
     handles = re.findall(r"void gw_(\w+)_release\(gw_\1 \*", whole)
     retained = set(re.findall(r"gw_(\w+)_retain\(gw_\1 \*", whole))
     lines = [f"GW_HANDLE({h}, {'gw_' + h + '_retain' if h in retained else 'gwpy_no_retain'})" for h in handles]
     lines += [f"GW_STRUCT({s})" for s in re.findall(r"void gw_(\w+)_init\(gw_\1 \*\w+, size_t size\)", whole)]
     later = re.findall(r"(\w+) \*(out_\w+),\s+gw_work \*\*out_work", whole)
     lines += [f"GW_LATER({kind}, {name})" for kind, name in sorted(set(later))]
-    lines += [f'%include "gangway/{name}.h"' for name in ORDER]
+    lines += [f'%include "gangway/{name}.h"' for name in HEADERS]
     (target / "headers.i").write_text("// Made by generate.py.\n" + "\n".join(lines) + "\n")
 
 

@@ -436,7 +436,7 @@ def test_batches_that_do_not_fit_are_refused(inputs, labels, text):
         gw.train_step(model, gw.AdamW(model), inputs, labels)
     with pytest.raises(gw.InvalidArgument, match="prompt is empty"):
         model.generate(b"", 4)
-    with pytest.raises(gw.InvalidArgument, match="-4"):
+    with pytest.raises(gw.InvalidArgument, match="token_count is -4"):
         model.generate(b"a", -4)
 
 

@@ -2,16 +2,31 @@
 #ifndef GANGWAY_API_H
 #define GANGWAY_API_H
 
+#include <gangway/base.h>
+#include <gangway/checkpoint.h>
+#include <gangway/collectives.h>
+#include <gangway/custom.h>
+#include <gangway/frame.h>
+#include <gangway/gang.h>
+#include <gangway/layers.h>
+#include <gangway/mesh.h>
+#include <gangway/module.h>
+#include <gangway/optim.h>
+#include <gangway/parallel.h>
+#include <gangway/parameter.h>
 #include <gangway/partition.h>
 #include <gangway/pipeline.h>
+#include <gangway/store.h>
 #include <gangway/train.h>
+#include <gangway/view.h>
+#include <gangway/work.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Every function as a table, for programs that open the library at run time and look up gw_get_api alone. Append-only
- * within a major level. */
+/* Every function as a table, for programs that open the library at run time and look up gw_get_api alone.
+ * Within a major level the table only grows at its end. */
 typedef struct gw_api {
   size_t struct_size;
   int32_t abi_major;
@@ -324,7 +339,8 @@ typedef struct gw_api {
       **out_tensor);
 } gw_api;
 
-/* Local. The table of an ABI level (minor); null for a level that gw_abi_range does not give. Static. */
+/* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not
+ * give. */
 GW_API const gw_api *gw_get_api(int32_t abi_minor);
 
 #ifdef __cplusplus

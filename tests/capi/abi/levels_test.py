@@ -24,9 +24,9 @@ NEW = "/* Local. */\nGW_API gw_status gw_new(void);\n"
 CHANGES = [
     ("an enumerator's number changes", "base", "GW_E_CORRUPT = 15", "GW_E_CORRUPT = 17",
      "enumerator GW_E_CORRUPT of gw_status_value was 15 and is 17"),
-    ("an enumerator goes away", "gang", "  GW_SUM = 1,\n", "", "enumerator GW_SUM of gw_reduce_value was 1 and is gone"),
-    ("an enumerator is new", "gang", "GW_MAX = 5", "GW_MAX = 5, GW_BAND = 6", None),
-    ("an enumeration's type changes", "gang", "typedef int32_t gw_op;", "typedef int64_t gw_op;", "typedef gw_op was"),
+    ("an enumerator goes away", "collectives", "  GW_SUM = 1,\n", "", "enumerator GW_SUM of gw_reduce_value was 1 and is gone"),
+    ("an enumerator is new", "collectives", "GW_MAX = 5", "GW_MAX = 5, GW_BAND = 6", None),
+    ("an enumeration's type changes", "collectives", "typedef int32_t gw_op;", "typedef int64_t gw_op;", "typedef gw_op was"),
     ("a field goes away", "train", "  int64_t top_k; ", "  //", "struct gw_generate_options has lost or changed"),
     ("a field's type changes", "train", "double temperature;", "int64_t temperature;",
      "struct gw_generate_options has lost or changed the field \"24 8 double temperature\""),

@@ -11,6 +11,7 @@ import sys
 root = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(root / "capi"))
 import abi  # noqa: E402
+import headers  # noqa: E402
 
 model = abi.read_abi()
 bad = []
@@ -95,23 +96,22 @@ COLLECTIVES = "Every collective returns INVALID_ARGUMENT"
 WORKS = "The caller releases *out_work."
 
 
+def flat(comment):
+    return " ".join(re.sub(r"^\s*\*", "", comment, flags=re.M).split())
+
+
 def comments(header):
-    """Returns the first comment of the header, and the comment of each function. An _async form without a
-    comment has the comment of its plain form."""
+    """Returns the first comment of the header, and each function's own comment."""
     text = header.read_text()
-    flat = lambda comment: " ".join(re.sub(r"^\s*\*", "", comment, flags=re.M).split())  # noqa: E731
-    told = {name: flat(comment) for comment, name in
-            re.findall(r"/\*((?:(?!\*/).)*)\*/\nGW_API [^;(]*?\b(gw_\w+)\(", text, re.S)}
-    for name in re.findall(r"^GW_API [^;(]*?\b(gw_\w+_async)\(", text, re.M):
-        told.setdefault(name, told.get(name.removesuffix("_async"), ""))
-    return flat(re.match(r"/\*(.*?)\*/", text, re.S).group(1)), told
+    told = re.findall(r"/\*((?:(?!\*/).)*)\*/\nGW_API [^;(]*?\b(gw_\w+)\(", text, re.S)
+    return flat(re.match(r"/\*(.*?)\*/", text, re.S).group(1)), {name: flat(comment) for comment, name in told}
 
 
 told_of = {h: comments(root / f"capi/include/gangway/{h}.h") for h in {f.header for f in model.functions}}
 handle_names = {h.name for h in handles} | {"DLManagedTensorVersioned", "void"}
 for function in model.functions:
     head, told = told_of[function.header]
-    text = told.get(function.name, "")
+    text = told.get(function.name, headers.rule_of(function.name))
     if function.result == "gw_status" and not CODES & set(re.findall(r"\b[A-Z_]+\b", text)):
         if not (text.startswith("Collective") and COLLECTIVES in head):
             bad.append(f"{function.name}: its comment names no code")
@@ -121,6 +121,33 @@ for function in model.functions:
             continue
         if not re.search(OWNERSHIP, text) and not (name == "out_work" and WORKS in head):
             bad.append(f"{function.name}: its comment does not say who releases {name}")
+
+# --- the rules of base.h: stated once, and true of every function that has no comment of its own
+
+if set(headers.RULES) != {"init", "retain", "release", "async"}:
+    bad.append(f"base.h states the rules of gw_NAME_{', gw_NAME_'.join(headers.RULES)}, not of init, retain, release and async")
+
+
+def shape(function):
+    return function.result.replace(" ", ""), [ctype.replace(" ", "") for _, ctype in function.arguments]
+
+
+for function in model.functions:
+    name, _, ending = function.name.rpartition("_")
+    own, rule = told_of[function.header][1].get(function.name), headers.rule_of(function.name)
+    if own is not None:
+        said = [sentence for sentence in re.split(r"(?<=\.) ", rule) if len(sentence) > 30 and sentence in own]
+        if said:
+            bad.append(f"{function.name}: its comment repeats the rule of base.h: {said[0]}")
+        continue
+    plain_form = functions.get(name)
+    wanted = {"init": ("void", [f"{name}*@", "size_t@"]), "retain": (f"{name}*", [f"{name}*@"]),
+              "release": ("void", [f"{name}*@"]),
+              "async": ("gw_status", [*(shape(plain_form)[1] if plain_form else ["no plain form"]), "gw_work**@"])}
+    if ending not in wanted:
+        bad.append(f"{function.name} has no comment, and base.h no rule for it")
+    elif shape(function) != wanted[ending]:
+        bad.append(f"{function.name} has no comment, but is not as the rule of base.h says: {shape(function)}")
 
 struct_test = (root / "tests/capi/struct_test.c").read_text()
 tried = {f"gw_{name}" for name in re.findall(r"INPUT\((\w+),", struct_test)}

@@ -90,6 +90,27 @@ functions! {
     bytes_release: pub fn gw_bytes_release(bytes: *mut gw_bytes);
 }
 functions! {
+    store_create_file: pub fn gw_store_create_file(
+        folder: *const ::std::os::raw::c_char,
+        out_store: *mut *mut gw_store,
+    ) -> gw_status;
+}
+functions! {
+    store_callbacks_init: pub fn gw_store_callbacks_init(callbacks: *mut gw_store_callbacks, size: usize);
+}
+functions! {
+    store_create_callbacks: pub fn gw_store_create_callbacks(
+        callbacks: *const gw_store_callbacks,
+        out_store: *mut *mut gw_store,
+    ) -> gw_status;
+}
+functions! {
+    store_retain: pub fn gw_store_retain(store: *mut gw_store) -> *mut gw_store;
+}
+functions! {
+    store_release: pub fn gw_store_release(store: *mut gw_store);
+}
+functions! {
     view_set: pub fn gw_view_set(
         view: *mut gw_view,
         data: *mut ::std::os::raw::c_void,
@@ -134,27 +155,6 @@ functions! {
         tensor: *mut gw_tensor,
         out_managed: *mut *mut DLManagedTensorVersioned,
     ) -> gw_status;
-}
-functions! {
-    store_create_file: pub fn gw_store_create_file(
-        folder: *const ::std::os::raw::c_char,
-        out_store: *mut *mut gw_store,
-    ) -> gw_status;
-}
-functions! {
-    store_callbacks_init: pub fn gw_store_callbacks_init(callbacks: *mut gw_store_callbacks, size: usize);
-}
-functions! {
-    store_create_callbacks: pub fn gw_store_create_callbacks(
-        callbacks: *const gw_store_callbacks,
-        out_store: *mut *mut gw_store,
-    ) -> gw_status;
-}
-functions! {
-    store_retain: pub fn gw_store_retain(store: *mut gw_store) -> *mut gw_store;
-}
-functions! {
-    store_release: pub fn gw_store_release(store: *mut gw_store);
 }
 functions! {
     gang_options_init: pub fn gw_gang_options_init(options: *mut gw_gang_options, size: usize);
@@ -256,6 +256,202 @@ functions! {
         bytes: usize,
         out_data: *mut *mut ::std::os::raw::c_void,
     ) -> gw_status;
+}
+functions! {
+    gang_begin_trace: pub fn gw_gang_begin_trace(gang: *mut gw_gang, folder: *const ::std::os::raw::c_char) -> gw_status;
+}
+functions! {
+    gang_end_trace: pub fn gw_gang_end_trace(gang: *mut gw_gang) -> gw_status;
+}
+functions! {
+    gang_shutdown: pub fn gw_gang_shutdown(gang: *mut gw_gang, timeout_ms: i64) -> gw_status;
+}
+functions! {
+    gang_abort: pub fn gw_gang_abort(gang: *mut gw_gang, reason: *const ::std::os::raw::c_char) -> gw_status;
+}
+functions! {
+    gang_async_error: pub fn gw_gang_async_error(gang: *mut gw_gang) -> gw_status;
+}
+functions! {
+    gang_shrink: pub fn gw_gang_shrink(
+        gang: *mut gw_gang,
+        survivors: *const i32,
+        survivor_count: usize,
+        out_gang: *mut *mut gw_gang,
+    ) -> gw_status;
+}
+functions! {
+    gang_flight_record: pub fn gw_gang_flight_record(
+        gang: *const gw_gang,
+        text: *mut ::std::os::raw::c_char,
+        capacity: usize,
+        out_len: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    mesh_options_init: pub fn gw_mesh_options_init(options: *mut gw_mesh_options, size: usize);
+}
+functions! {
+    mesh_options_preset: pub fn gw_mesh_options_preset(
+        options: *mut gw_mesh_options,
+        preset: *const ::std::os::raw::c_char,
+        node_size: i32,
+    ) -> gw_status;
+}
+functions! {
+    gangs_create: pub fn gw_gangs_create(
+        root: *mut gw_gang,
+        options: *const gw_mesh_options,
+        out_gangs: *mut *mut gw_gangs,
+    ) -> gw_status;
+}
+functions! {
+    gangs_create_parallel: pub fn gw_gangs_create_parallel(
+        root: *mut gw_gang,
+        tp: i32,
+        pp: i32,
+        cp: i32,
+        out_gangs: *mut *mut gw_gangs,
+    ) -> gw_status;
+}
+functions! {
+    gangs_create_fsdp: pub fn gw_gangs_create_fsdp(
+        gangs: *mut gw_gangs,
+        intra_node_size: i32,
+        out_gangs: *mut *mut gw_gangs,
+    ) -> gw_status;
+}
+functions! {
+    gang_places_init: pub fn gw_gang_places_init(places: *mut gw_gang_places, size: usize);
+}
+functions! {
+    gangs_create_of: pub fn gw_gangs_create_of(places: *const gw_gang_places, out_gangs: *mut *mut gw_gangs) -> gw_status;
+}
+functions! {
+    gangs_create_fake: pub fn gw_gangs_create_fake(
+        device: *const ::std::os::raw::c_char,
+        out_gangs: *mut *mut gw_gangs,
+    ) -> gw_status;
+}
+functions! {
+    gangs_retain: pub fn gw_gangs_retain(gangs: *mut gw_gangs) -> *mut gw_gangs;
+}
+functions! {
+    gangs_release: pub fn gw_gangs_release(gangs: *mut gw_gangs);
+}
+functions! {
+    gangs_get: pub fn gw_gangs_get(
+        gangs: *mut gw_gangs,
+        axes: *const ::std::os::raw::c_char,
+        out_gang: *mut *mut gw_gang,
+    ) -> gw_status;
+}
+functions! {
+    gangs_coordinate: pub fn gw_gangs_coordinate(
+        gangs: *const gw_gangs,
+        axis: *const ::std::os::raw::c_char,
+        out_index: *mut i32,
+        out_degree: *mut i32,
+    ) -> gw_status;
+}
+functions! {
+    gangs_data_shard: pub fn gw_gangs_data_shard(gangs: *const gw_gangs, out_index: *mut i32, out_count: *mut i32)
+        -> gw_status;
+}
+functions! {
+    gangs_shutdown: pub fn gw_gangs_shutdown(gangs: *mut gw_gangs, timeout_ms: i64) -> gw_status;
+}
+functions! {
+    gangs_abort: pub fn gw_gangs_abort(gangs: *mut gw_gangs, reason: *const ::std::os::raw::c_char) -> gw_status;
+}
+functions! {
+    gangs_push_current: pub fn gw_gangs_push_current(gangs: *mut gw_gangs) -> gw_status;
+}
+functions! {
+    gangs_pop_current: pub fn gw_gangs_pop_current(gangs: *mut gw_gangs) -> gw_status;
+}
+functions! {
+    gangs_current: pub fn gw_gangs_current(
+        device: *const ::std::os::raw::c_char,
+        out_gangs: *mut *mut gw_gangs,
+    ) -> gw_status;
+}
+functions! {
+    gangs_set_default: pub fn gw_gangs_set_default(device: *const ::std::os::raw::c_char, gangs: *mut gw_gangs) -> gw_status;
+}
+functions! {
+    module_retain: pub fn gw_module_retain(model: *mut gw_module) -> *mut gw_module;
+}
+functions! {
+    module_release: pub fn gw_module_release(model: *mut gw_module);
+}
+functions! {
+    module_materialize: pub fn gw_module_materialize(
+        model: *mut gw_module,
+        gangs: *mut gw_gangs,
+        seed: u64,
+        master_dtype: gw_dtype,
+    ) -> gw_status;
+}
+functions! {
+    module_freeze: pub fn gw_module_freeze(model: *mut gw_module, pattern: *const ::std::os::raw::c_char) -> gw_status;
+}
+functions! {
+    module_check_replicas: pub fn gw_module_check_replicas(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
+}
+functions! {
+    memory_use_init: pub fn gw_memory_use_init(memory: *mut gw_memory_use, size: usize);
+}
+functions! {
+    module_memory: pub fn gw_module_memory(model: *mut gw_module, memory: *mut gw_memory_use) -> gw_status;
+}
+functions! {
+    save_options_init: pub fn gw_save_options_init(options: *mut gw_save_options, size: usize);
+}
+functions! {
+    module_save: pub fn gw_module_save(
+        model: *mut gw_module,
+        folder: *const ::std::os::raw::c_char,
+        options: *const gw_save_options,
+    ) -> gw_status;
+}
+functions! {
+    load_options_init: pub fn gw_load_options_init(options: *mut gw_load_options, size: usize);
+}
+functions! {
+    module_load: pub fn gw_module_load(
+        model: *mut gw_module,
+        path: *const ::std::os::raw::c_char,
+        options: *const gw_load_options,
+    ) -> gw_status;
+}
+functions! {
+    work_poll: pub fn gw_work_poll(work: *mut gw_work, out_done: *mut i32) -> gw_status;
+}
+functions! {
+    work_wait: pub fn gw_work_wait(work: *mut gw_work, timeout_ms: i64) -> gw_status;
+}
+functions! {
+    work_wait_many: pub fn gw_work_wait_many(works: *const *mut gw_work, work_count: usize, timeout_ms: i64) -> gw_status;
+}
+functions! {
+    work_order: pub fn gw_work_order(work: *mut gw_work, stream: *mut ::std::os::raw::c_void) -> gw_status;
+}
+functions! {
+    work_error: pub fn gw_work_error(work: *mut gw_work) -> gw_status;
+}
+functions! {
+    work_attach: pub fn gw_work_attach(
+        work: *mut gw_work,
+        object: *mut ::std::os::raw::c_void,
+        free_object: gw_free_fn,
+    ) -> gw_status;
+}
+functions! {
+    work_retain: pub fn gw_work_retain(work: *mut gw_work) -> *mut gw_work;
+}
+functions! {
+    work_release: pub fn gw_work_release(work: *mut gw_work);
 }
 functions! {
     collective_init: pub fn gw_collective_init(record: *mut gw_collective, size: usize);
@@ -583,445 +779,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    work_poll: pub fn gw_work_poll(work: *mut gw_work, out_done: *mut i32) -> gw_status;
-}
-functions! {
-    work_wait: pub fn gw_work_wait(work: *mut gw_work, timeout_ms: i64) -> gw_status;
-}
-functions! {
-    work_wait_many: pub fn gw_work_wait_many(works: *const *mut gw_work, work_count: usize, timeout_ms: i64) -> gw_status;
-}
-functions! {
-    work_order: pub fn gw_work_order(work: *mut gw_work, stream: *mut ::std::os::raw::c_void) -> gw_status;
-}
-functions! {
-    work_error: pub fn gw_work_error(work: *mut gw_work) -> gw_status;
-}
-functions! {
-    work_attach: pub fn gw_work_attach(
-        work: *mut gw_work,
-        object: *mut ::std::os::raw::c_void,
-        free_object: gw_free_fn,
-    ) -> gw_status;
-}
-functions! {
-    work_retain: pub fn gw_work_retain(work: *mut gw_work) -> *mut gw_work;
-}
-functions! {
-    work_release: pub fn gw_work_release(work: *mut gw_work);
-}
-functions! {
-    gang_begin_trace: pub fn gw_gang_begin_trace(gang: *mut gw_gang, folder: *const ::std::os::raw::c_char) -> gw_status;
-}
-functions! {
-    gang_end_trace: pub fn gw_gang_end_trace(gang: *mut gw_gang) -> gw_status;
-}
-functions! {
-    gang_shutdown: pub fn gw_gang_shutdown(gang: *mut gw_gang, timeout_ms: i64) -> gw_status;
-}
-functions! {
-    gang_abort: pub fn gw_gang_abort(gang: *mut gw_gang, reason: *const ::std::os::raw::c_char) -> gw_status;
-}
-functions! {
-    gang_async_error: pub fn gw_gang_async_error(gang: *mut gw_gang) -> gw_status;
-}
-functions! {
-    gang_shrink: pub fn gw_gang_shrink(
-        gang: *mut gw_gang,
-        survivors: *const i32,
-        survivor_count: usize,
-        out_gang: *mut *mut gw_gang,
-    ) -> gw_status;
-}
-functions! {
-    gang_flight_record: pub fn gw_gang_flight_record(
-        gang: *const gw_gang,
-        text: *mut ::std::os::raw::c_char,
-        capacity: usize,
-        out_len: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    partition_create: pub fn gw_partition_create(gang: *mut gw_gang, out_partition: *mut *mut gw_partition) -> gw_status;
-}
-functions! {
-    partition_inclusive: pub fn gw_partition_inclusive(
-        partition: *const gw_partition,
-        workers: *const i32,
-        worker_count: usize,
-        out_partition: *mut *mut gw_partition,
-    ) -> gw_status;
-}
-functions! {
-    partition_union: pub fn gw_partition_union(
-        partition: *const gw_partition,
-        other: *const gw_partition,
-        out_partition: *mut *mut gw_partition,
-    ) -> gw_status;
-}
-functions! {
-    partition_cartesian: pub fn gw_partition_cartesian(
-        partition: *const gw_partition,
-        shape: *const i32,
-        dim_count: usize,
-        out_partition: *mut *mut gw_partition,
-    ) -> gw_status;
-}
-functions! {
-    partition_subtopology: pub fn gw_partition_subtopology(
-        partition: *const gw_partition,
-        kept: *const i32,
-        kept_count: usize,
-        out_partition: *mut *mut gw_partition,
-    ) -> gw_status;
-}
-functions! {
-    partition_retain: pub fn gw_partition_retain(partition: *mut gw_partition) -> *mut gw_partition;
-}
-functions! {
-    partition_release: pub fn gw_partition_release(partition: *mut gw_partition);
-}
-functions! {
-    partition_info_init: pub fn gw_partition_info_init(info: *mut gw_partition_info, size: usize);
-}
-functions! {
-    partition_describe: pub fn gw_partition_describe(partition: *const gw_partition, info: *mut gw_partition_info) -> gw_status;
-}
-functions! {
-    partition_neighbors: pub fn gw_partition_neighbors(
-        partition: *const gw_partition,
-        dim: i32,
-        out_before: *mut i32,
-        out_after: *mut i32,
-    ) -> gw_status;
-}
-functions! {
-    movement_options_init: pub fn gw_movement_options_init(options: *mut gw_movement_options, size: usize);
-}
-functions! {
-    movement_create: pub fn gw_movement_create(
-        source: *const gw_partition,
-        target: *const gw_partition,
-        kind: gw_movement_kind,
-        options: *const gw_movement_options,
-        out_movement: *mut *mut gw_movement,
-    ) -> gw_status;
-}
-functions! {
-    movement_retain: pub fn gw_movement_retain(movement: *mut gw_movement) -> *mut gw_movement;
-}
-functions! {
-    movement_release: pub fn gw_movement_release(movement: *mut gw_movement);
-}
-functions! {
-    movement_forward: pub fn gw_movement_forward(
-        movement: *mut gw_movement,
-        input: *const gw_view,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    movement_backward: pub fn gw_movement_backward(
-        movement: *mut gw_movement,
-        output_grad: *const gw_view,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    pipeline_options_init: pub fn gw_pipeline_options_init(options: *mut gw_pipeline_options, size: usize);
-}
-functions! {
-    pipeline_create: pub fn gw_pipeline_create(
-        gang: *mut gw_gang,
-        options: *const gw_pipeline_options,
-        out_pipeline: *mut *mut gw_pipeline,
-    ) -> gw_status;
-}
-functions! {
-    pipeline_retain: pub fn gw_pipeline_retain(pipeline: *mut gw_pipeline) -> *mut gw_pipeline;
-}
-functions! {
-    pipeline_release: pub fn gw_pipeline_release(pipeline: *mut gw_pipeline);
-}
-functions! {
-    pipeline_info_init: pub fn gw_pipeline_info_init(info: *mut gw_pipeline_info, size: usize);
-}
-functions! {
-    pipeline_describe: pub fn gw_pipeline_describe(pipeline: *const gw_pipeline, info: *mut gw_pipeline_info) -> gw_status;
-}
-functions! {
-    pipeline_stage_rank: pub fn gw_pipeline_stage_rank(pipeline: *const gw_pipeline, stage: i32, out_rank: *mut i32) -> gw_status;
-}
-functions! {
-    pipeline_set_training: pub fn gw_pipeline_set_training(pipeline: *mut gw_pipeline, training: i32) -> gw_status;
-}
-functions! {
-    pipeline_action_init: pub fn gw_pipeline_action_init(action: *mut gw_pipeline_action, size: usize);
-}
-functions! {
-    pipeline_next: pub fn gw_pipeline_next(
-        pipeline: *mut gw_pipeline,
-        stream: *mut ::std::os::raw::c_void,
-        action: *mut gw_pipeline_action,
-    ) -> gw_status;
-}
-functions! {
-    pipeline_input: pub fn gw_pipeline_input(
-        pipeline: *mut gw_pipeline,
-        index: usize,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    pipeline_done: pub fn gw_pipeline_done(
-        pipeline: *mut gw_pipeline,
-        outputs: *const gw_view,
-        output_count: usize,
-        stream: *mut ::std::os::raw::c_void,
-    ) -> gw_status;
-}
-functions! {
-    mesh_options_init: pub fn gw_mesh_options_init(options: *mut gw_mesh_options, size: usize);
-}
-functions! {
-    mesh_options_preset: pub fn gw_mesh_options_preset(
-        options: *mut gw_mesh_options,
-        preset: *const ::std::os::raw::c_char,
-        node_size: i32,
-    ) -> gw_status;
-}
-functions! {
-    gangs_create: pub fn gw_gangs_create(
-        root: *mut gw_gang,
-        options: *const gw_mesh_options,
-        out_gangs: *mut *mut gw_gangs,
-    ) -> gw_status;
-}
-functions! {
-    gangs_create_parallel: pub fn gw_gangs_create_parallel(
-        root: *mut gw_gang,
-        tp: i32,
-        pp: i32,
-        cp: i32,
-        out_gangs: *mut *mut gw_gangs,
-    ) -> gw_status;
-}
-functions! {
-    gangs_create_fsdp: pub fn gw_gangs_create_fsdp(
-        gangs: *mut gw_gangs,
-        intra_node_size: i32,
-        out_gangs: *mut *mut gw_gangs,
-    ) -> gw_status;
-}
-functions! {
-    gang_places_init: pub fn gw_gang_places_init(places: *mut gw_gang_places, size: usize);
-}
-functions! {
-    gangs_create_of: pub fn gw_gangs_create_of(places: *const gw_gang_places, out_gangs: *mut *mut gw_gangs) -> gw_status;
-}
-functions! {
-    gangs_create_fake: pub fn gw_gangs_create_fake(
-        device: *const ::std::os::raw::c_char,
-        out_gangs: *mut *mut gw_gangs,
-    ) -> gw_status;
-}
-functions! {
-    gangs_retain: pub fn gw_gangs_retain(gangs: *mut gw_gangs) -> *mut gw_gangs;
-}
-functions! {
-    gangs_release: pub fn gw_gangs_release(gangs: *mut gw_gangs);
-}
-functions! {
-    gangs_get: pub fn gw_gangs_get(
-        gangs: *mut gw_gangs,
-        axes: *const ::std::os::raw::c_char,
-        out_gang: *mut *mut gw_gang,
-    ) -> gw_status;
-}
-functions! {
-    gangs_coordinate: pub fn gw_gangs_coordinate(
-        gangs: *const gw_gangs,
-        axis: *const ::std::os::raw::c_char,
-        out_index: *mut i32,
-        out_degree: *mut i32,
-    ) -> gw_status;
-}
-functions! {
-    gangs_data_shard: pub fn gw_gangs_data_shard(gangs: *const gw_gangs, out_index: *mut i32, out_count: *mut i32)
-        -> gw_status;
-}
-functions! {
-    gangs_shutdown: pub fn gw_gangs_shutdown(gangs: *mut gw_gangs, timeout_ms: i64) -> gw_status;
-}
-functions! {
-    gangs_abort: pub fn gw_gangs_abort(gangs: *mut gw_gangs, reason: *const ::std::os::raw::c_char) -> gw_status;
-}
-functions! {
-    gangs_push_current: pub fn gw_gangs_push_current(gangs: *mut gw_gangs) -> gw_status;
-}
-functions! {
-    gangs_pop_current: pub fn gw_gangs_pop_current(gangs: *mut gw_gangs) -> gw_status;
-}
-functions! {
-    gangs_current: pub fn gw_gangs_current(
-        device: *const ::std::os::raw::c_char,
-        out_gangs: *mut *mut gw_gangs,
-    ) -> gw_status;
-}
-functions! {
-    gangs_set_default: pub fn gw_gangs_set_default(device: *const ::std::os::raw::c_char, gangs: *mut gw_gangs) -> gw_status;
-}
-functions! {
-    llama_options_init: pub fn gw_llama_options_init(options: *mut gw_llama_options, size: usize);
-}
-functions! {
-    llama_create: pub fn gw_llama_create(options: *const gw_llama_options, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    llama_options_from_folder: pub fn gw_llama_options_from_folder(
-        folder: *const ::std::os::raw::c_char,
-        options: *mut gw_llama_options,
-    ) -> gw_status;
-}
-functions! {
-    linear_create: pub fn gw_linear_create(
-        input_dim: i64,
-        output_dim: i64,
-        bias: i32,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    embedding_create: pub fn gw_embedding_create(rows: i64, dim: i64, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    rmsnorm_create: pub fn gw_rmsnorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    attention_options_init: pub fn gw_attention_options_init(options: *mut gw_attention_options, size: usize);
-}
-functions! {
-    attention_create: pub fn gw_attention_create(
-        options: *const gw_attention_options,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    block_create: pub fn gw_block_create(
-        attention: *const gw_attention_options,
-        ffn: i64,
-        eps: f64,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    sequential_create: pub fn gw_sequential_create(
-        models: *const *mut gw_module,
-        model_count: usize,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
     init_options_init: pub fn gw_init_options_init(options: *mut gw_init_options, size: usize);
 }
 functions! {
     parameter_options_init: pub fn gw_parameter_options_init(options: *mut gw_parameter_options, size: usize);
-}
-functions! {
-    custom_options_init: pub fn gw_custom_options_init(options: *mut gw_custom_options, size: usize);
-}
-functions! {
-    custom_create: pub fn gw_custom_create(options: *const gw_custom_options, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    call_forward: pub fn gw_call_forward(
-        call: *mut gw_call,
-        child: i32,
-        inputs: *const gw_view,
-        input_count: usize,
-        out_views: *mut gw_view,
-        out_capacity: usize,
-        out_count: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    call_backward: pub fn gw_call_backward(
-        call: *mut gw_call,
-        child: i32,
-        output_grads: *const gw_view,
-        grad_count: usize,
-        out_views: *mut gw_view,
-        out_capacity: usize,
-        out_count: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    module_retain: pub fn gw_module_retain(model: *mut gw_module) -> *mut gw_module;
-}
-functions! {
-    module_release: pub fn gw_module_release(model: *mut gw_module);
-}
-functions! {
-    module_materialize: pub fn gw_module_materialize(
-        model: *mut gw_module,
-        gangs: *mut gw_gangs,
-        seed: u64,
-        master_dtype: gw_dtype,
-    ) -> gw_status;
-}
-functions! {
-    module_freeze: pub fn gw_module_freeze(model: *mut gw_module, pattern: *const ::std::os::raw::c_char) -> gw_status;
-}
-functions! {
-    frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
-}
-functions! {
-    frame_create: pub fn gw_frame_create(
-        model: *mut gw_module,
-        options: *const gw_frame_options,
-        out_frame: *mut *mut gw_frame,
-    ) -> gw_status;
-}
-functions! {
-    frame_reset: pub fn gw_frame_reset(frame: *mut gw_frame) -> gw_status;
-}
-functions! {
-    frame_retain: pub fn gw_frame_retain(frame: *mut gw_frame) -> *mut gw_frame;
-}
-functions! {
-    frame_release: pub fn gw_frame_release(frame: *mut gw_frame);
-}
-functions! {
-    module_forward: pub fn gw_module_forward(
-        model: *mut gw_module,
-        inputs: *const gw_view,
-        input_count: usize,
-        frame: *mut gw_frame,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensors: *mut *mut gw_tensor,
-        out_capacity: usize,
-        out_count: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    module_backward: pub fn gw_module_backward(
-        model: *mut gw_module,
-        output_grads: *const gw_view,
-        grad_count: usize,
-        frame: *mut gw_frame,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensors: *mut *mut gw_tensor,
-        out_capacity: usize,
-        out_count: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    module_set_no_sync: pub fn gw_module_set_no_sync(model: *mut gw_module, no_sync: i32) -> gw_status;
 }
 functions! {
     module_parameter_count: pub fn gw_module_parameter_count(model: *const gw_module, out_count: *mut usize) -> gw_status;
@@ -1104,32 +865,130 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    module_check_replicas: pub fn gw_module_check_replicas(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
+    custom_options_init: pub fn gw_custom_options_init(options: *mut gw_custom_options, size: usize);
 }
 functions! {
-    memory_use_init: pub fn gw_memory_use_init(memory: *mut gw_memory_use, size: usize);
+    custom_create: pub fn gw_custom_create(options: *const gw_custom_options, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
-    module_memory: pub fn gw_module_memory(model: *mut gw_module, memory: *mut gw_memory_use) -> gw_status;
-}
-functions! {
-    save_options_init: pub fn gw_save_options_init(options: *mut gw_save_options, size: usize);
-}
-functions! {
-    module_save: pub fn gw_module_save(
-        model: *mut gw_module,
-        folder: *const ::std::os::raw::c_char,
-        options: *const gw_save_options,
+    call_forward: pub fn gw_call_forward(
+        call: *mut gw_call,
+        child: i32,
+        inputs: *const gw_view,
+        input_count: usize,
+        out_views: *mut gw_view,
+        out_capacity: usize,
+        out_count: *mut usize,
     ) -> gw_status;
 }
 functions! {
-    load_options_init: pub fn gw_load_options_init(options: *mut gw_load_options, size: usize);
+    call_backward: pub fn gw_call_backward(
+        call: *mut gw_call,
+        child: i32,
+        output_grads: *const gw_view,
+        grad_count: usize,
+        out_views: *mut gw_view,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
 }
 functions! {
-    module_load: pub fn gw_module_load(
+    frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
+}
+functions! {
+    frame_create: pub fn gw_frame_create(
         model: *mut gw_module,
-        path: *const ::std::os::raw::c_char,
-        options: *const gw_load_options,
+        options: *const gw_frame_options,
+        out_frame: *mut *mut gw_frame,
+    ) -> gw_status;
+}
+functions! {
+    frame_reset: pub fn gw_frame_reset(frame: *mut gw_frame) -> gw_status;
+}
+functions! {
+    frame_retain: pub fn gw_frame_retain(frame: *mut gw_frame) -> *mut gw_frame;
+}
+functions! {
+    frame_release: pub fn gw_frame_release(frame: *mut gw_frame);
+}
+functions! {
+    module_forward: pub fn gw_module_forward(
+        model: *mut gw_module,
+        inputs: *const gw_view,
+        input_count: usize,
+        frame: *mut gw_frame,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensors: *mut *mut gw_tensor,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    module_backward: pub fn gw_module_backward(
+        model: *mut gw_module,
+        output_grads: *const gw_view,
+        grad_count: usize,
+        frame: *mut gw_frame,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensors: *mut *mut gw_tensor,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    module_set_no_sync: pub fn gw_module_set_no_sync(model: *mut gw_module, no_sync: i32) -> gw_status;
+}
+functions! {
+    llama_options_init: pub fn gw_llama_options_init(options: *mut gw_llama_options, size: usize);
+}
+functions! {
+    llama_create: pub fn gw_llama_create(options: *const gw_llama_options, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    llama_options_from_folder: pub fn gw_llama_options_from_folder(
+        folder: *const ::std::os::raw::c_char,
+        options: *mut gw_llama_options,
+    ) -> gw_status;
+}
+functions! {
+    linear_create: pub fn gw_linear_create(
+        input_dim: i64,
+        output_dim: i64,
+        bias: i32,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    embedding_create: pub fn gw_embedding_create(rows: i64, dim: i64, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    rmsnorm_create: pub fn gw_rmsnorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    attention_options_init: pub fn gw_attention_options_init(options: *mut gw_attention_options, size: usize);
+}
+functions! {
+    attention_create: pub fn gw_attention_create(
+        options: *const gw_attention_options,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    block_create: pub fn gw_block_create(
+        attention: *const gw_attention_options,
+        ffn: i64,
+        eps: f64,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    sequential_create: pub fn gw_sequential_create(
+        models: *const *mut gw_module,
+        model_count: usize,
+        out_model: *mut *mut gw_module,
     ) -> gw_status;
 }
 functions! {
@@ -1187,6 +1046,59 @@ functions! {
 }
 functions! {
     zero_grad: pub fn gw_zero_grad(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
+}
+functions! {
+    pipeline_options_init: pub fn gw_pipeline_options_init(options: *mut gw_pipeline_options, size: usize);
+}
+functions! {
+    pipeline_create: pub fn gw_pipeline_create(
+        gang: *mut gw_gang,
+        options: *const gw_pipeline_options,
+        out_pipeline: *mut *mut gw_pipeline,
+    ) -> gw_status;
+}
+functions! {
+    pipeline_retain: pub fn gw_pipeline_retain(pipeline: *mut gw_pipeline) -> *mut gw_pipeline;
+}
+functions! {
+    pipeline_release: pub fn gw_pipeline_release(pipeline: *mut gw_pipeline);
+}
+functions! {
+    pipeline_info_init: pub fn gw_pipeline_info_init(info: *mut gw_pipeline_info, size: usize);
+}
+functions! {
+    pipeline_describe: pub fn gw_pipeline_describe(pipeline: *const gw_pipeline, info: *mut gw_pipeline_info) -> gw_status;
+}
+functions! {
+    pipeline_stage_rank: pub fn gw_pipeline_stage_rank(pipeline: *const gw_pipeline, stage: i32, out_rank: *mut i32) -> gw_status;
+}
+functions! {
+    pipeline_set_training: pub fn gw_pipeline_set_training(pipeline: *mut gw_pipeline, training: i32) -> gw_status;
+}
+functions! {
+    pipeline_action_init: pub fn gw_pipeline_action_init(action: *mut gw_pipeline_action, size: usize);
+}
+functions! {
+    pipeline_next: pub fn gw_pipeline_next(
+        pipeline: *mut gw_pipeline,
+        stream: *mut ::std::os::raw::c_void,
+        action: *mut gw_pipeline_action,
+    ) -> gw_status;
+}
+functions! {
+    pipeline_input: pub fn gw_pipeline_input(
+        pipeline: *mut gw_pipeline,
+        index: usize,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    pipeline_done: pub fn gw_pipeline_done(
+        pipeline: *mut gw_pipeline,
+        outputs: *const gw_view,
+        output_count: usize,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> gw_status;
 }
 functions! {
     dtype_rule_init: pub fn gw_dtype_rule_init(rule: *mut gw_dtype_rule, size: usize);
@@ -1334,6 +1246,94 @@ functions! {
         groups: *const *mut gw_shard_group,
         group_count: usize,
         out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    partition_create: pub fn gw_partition_create(gang: *mut gw_gang, out_partition: *mut *mut gw_partition) -> gw_status;
+}
+functions! {
+    partition_inclusive: pub fn gw_partition_inclusive(
+        partition: *const gw_partition,
+        workers: *const i32,
+        worker_count: usize,
+        out_partition: *mut *mut gw_partition,
+    ) -> gw_status;
+}
+functions! {
+    partition_union: pub fn gw_partition_union(
+        partition: *const gw_partition,
+        other: *const gw_partition,
+        out_partition: *mut *mut gw_partition,
+    ) -> gw_status;
+}
+functions! {
+    partition_cartesian: pub fn gw_partition_cartesian(
+        partition: *const gw_partition,
+        shape: *const i32,
+        dim_count: usize,
+        out_partition: *mut *mut gw_partition,
+    ) -> gw_status;
+}
+functions! {
+    partition_subtopology: pub fn gw_partition_subtopology(
+        partition: *const gw_partition,
+        kept: *const i32,
+        kept_count: usize,
+        out_partition: *mut *mut gw_partition,
+    ) -> gw_status;
+}
+functions! {
+    partition_retain: pub fn gw_partition_retain(partition: *mut gw_partition) -> *mut gw_partition;
+}
+functions! {
+    partition_release: pub fn gw_partition_release(partition: *mut gw_partition);
+}
+functions! {
+    partition_info_init: pub fn gw_partition_info_init(info: *mut gw_partition_info, size: usize);
+}
+functions! {
+    partition_describe: pub fn gw_partition_describe(partition: *const gw_partition, info: *mut gw_partition_info) -> gw_status;
+}
+functions! {
+    partition_neighbors: pub fn gw_partition_neighbors(
+        partition: *const gw_partition,
+        dim: i32,
+        out_before: *mut i32,
+        out_after: *mut i32,
+    ) -> gw_status;
+}
+functions! {
+    movement_options_init: pub fn gw_movement_options_init(options: *mut gw_movement_options, size: usize);
+}
+functions! {
+    movement_create: pub fn gw_movement_create(
+        source: *const gw_partition,
+        target: *const gw_partition,
+        kind: gw_movement_kind,
+        options: *const gw_movement_options,
+        out_movement: *mut *mut gw_movement,
+    ) -> gw_status;
+}
+functions! {
+    movement_retain: pub fn gw_movement_retain(movement: *mut gw_movement) -> *mut gw_movement;
+}
+functions! {
+    movement_release: pub fn gw_movement_release(movement: *mut gw_movement);
+}
+functions! {
+    movement_forward: pub fn gw_movement_forward(
+        movement: *mut gw_movement,
+        input: *const gw_view,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    movement_backward: pub fn gw_movement_backward(
+        movement: *mut gw_movement,
+        output_grad: *const gw_view,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
     ) -> gw_status;
 }
 functions! {

@@ -477,6 +477,148 @@ impl Default for gw_allocator {
         }
     }
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_store {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_store_callbacks {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub put: ::std::option::Option<
+        unsafe extern "C" fn(
+            user: *mut ::std::os::raw::c_void,
+            key: *const ::std::os::raw::c_char,
+            value: *const ::std::os::raw::c_void,
+            size: usize,
+        ) -> gw_status,
+    >,
+    pub get: ::std::option::Option<
+        unsafe extern "C" fn(
+            user: *mut ::std::os::raw::c_void,
+            key: *const ::std::os::raw::c_char,
+            value: *mut ::std::os::raw::c_void,
+            capacity: usize,
+            out_size: *mut i64,
+        ) -> gw_status,
+    >,
+    pub remove: ::std::option::Option<
+        unsafe extern "C" fn(
+            user: *mut ::std::os::raw::c_void,
+            key: *const ::std::os::raw::c_char,
+        ) -> gw_status,
+    >,
+    pub user: *mut ::std::os::raw::c_void,
+    pub free_user: gw_free_fn,
+}
+#[test]
+fn bindgen_test_layout_gw_store_callbacks() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_store_callbacks>(),
+        56usize,
+        concat!("Size of: ", stringify!(gw_store_callbacks))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_store_callbacks>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_store_callbacks))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_put() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).put) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(put))
+        );
+    }
+    test_field_put();
+    fn test_field_get() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).get) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(get))
+        );
+    }
+    test_field_get();
+    fn test_field_remove() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).remove) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(remove))
+        );
+    }
+    test_field_remove();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(user))
+        );
+    }
+    test_field_user();
+    fn test_field_free_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(free_user))
+        );
+    }
+    test_field_free_user();
+}
+impl Default for gw_store_callbacks {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 pub type gw_device_type = i32;
 pub const GW_DEVICE_INVALID: gw_device_type_value = -1;
 pub const GW_DEVICE_CPU: gw_device_type_value = 1;
@@ -619,39 +761,6 @@ pub struct DLManagedTensorVersioned {
 pub struct gw_gang {
     _unused: [u8; 0],
 }
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_work {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_store {
-    _unused: [u8; 0],
-}
-pub type gw_reduce = i32;
-pub const GW_REDUCE_INVALID: gw_reduce_value = -1;
-pub const GW_REDUCE_NONE: gw_reduce_value = 0;
-pub const GW_SUM: gw_reduce_value = 1;
-pub const GW_MEAN: gw_reduce_value = 2;
-pub const GW_PRODUCT: gw_reduce_value = 3;
-pub const GW_MIN: gw_reduce_value = 4;
-pub const GW_MAX: gw_reduce_value = 5;
-pub type gw_reduce_value = ::std::os::raw::c_int;
-pub type gw_op = i32;
-pub const GW_OP_INVALID: gw_op_value = -1;
-pub const GW_BARRIER: gw_op_value = 0;
-pub const GW_ALL_REDUCE: gw_op_value = 1;
-pub const GW_ALL_GATHER: gw_op_value = 2;
-pub const GW_REDUCE_SCATTER: gw_op_value = 3;
-pub const GW_BROADCAST: gw_op_value = 4;
-pub const GW_REDUCE: gw_op_value = 5;
-pub const GW_GATHER: gw_op_value = 6;
-pub const GW_SCATTER: gw_op_value = 7;
-pub const GW_ALL_TO_ALL: gw_op_value = 8;
-pub const GW_SEND: gw_op_value = 9;
-pub const GW_RECV: gw_op_value = 10;
-pub type gw_op_value = ::std::os::raw::c_int;
 pub type gw_all_gather_fn = ::std::option::Option<
     unsafe extern "C" fn(
         user: *mut ::std::os::raw::c_void,
@@ -961,188 +1070,6 @@ impl Default for gw_gang_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_collective {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub input: *const ::std::os::raw::c_void,
-    pub output: *mut ::std::os::raw::c_void,
-    pub count: usize,
-    pub counts: *const usize,
-    pub op: gw_op,
-    pub dtype: gw_dtype,
-    pub reduce: gw_reduce,
-    pub peer: i32,
-    pub accumulate: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_collective() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_collective>(),
-        72usize,
-        concat!("Size of: ", stringify!(gw_collective))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_collective>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_collective))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_input() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).input) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(input))
-        );
-    }
-    test_field_input();
-    fn test_field_output() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).output) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(output))
-        );
-    }
-    test_field_output();
-    fn test_field_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).count) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(count))
-        );
-    }
-    test_field_count();
-    fn test_field_counts() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).counts) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(counts))
-        );
-    }
-    test_field_counts();
-    fn test_field_op() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).op) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(op))
-        );
-    }
-    test_field_op();
-    fn test_field_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
-            },
-            52usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(dtype))
-        );
-    }
-    test_field_dtype();
-    fn test_field_reduce() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reduce) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reduce))
-        );
-    }
-    test_field_reduce();
-    fn test_field_peer() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).peer) as usize - ptr as usize
-            },
-            60usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(peer))
-        );
-    }
-    test_field_peer();
-    fn test_field_accumulate() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).accumulate) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(accumulate))
-        );
-    }
-    test_field_accumulate();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            68usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_collective {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct gw_gang_traffic {
     pub struct_size: usize,
     pub next: *const gw_ext,
@@ -1224,867 +1151,6 @@ fn bindgen_test_layout_gw_gang_traffic() {
     test_field_bytes_staged();
 }
 impl Default for gw_gang_traffic {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_store_callbacks {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub put: ::std::option::Option<
-        unsafe extern "C" fn(
-            user: *mut ::std::os::raw::c_void,
-            key: *const ::std::os::raw::c_char,
-            value: *const ::std::os::raw::c_void,
-            size: usize,
-        ) -> gw_status,
-    >,
-    pub get: ::std::option::Option<
-        unsafe extern "C" fn(
-            user: *mut ::std::os::raw::c_void,
-            key: *const ::std::os::raw::c_char,
-            value: *mut ::std::os::raw::c_void,
-            capacity: usize,
-            out_size: *mut i64,
-        ) -> gw_status,
-    >,
-    pub remove: ::std::option::Option<
-        unsafe extern "C" fn(
-            user: *mut ::std::os::raw::c_void,
-            key: *const ::std::os::raw::c_char,
-        ) -> gw_status,
-    >,
-    pub user: *mut ::std::os::raw::c_void,
-    pub free_user: gw_free_fn,
-}
-#[test]
-fn bindgen_test_layout_gw_store_callbacks() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_store_callbacks>(),
-        56usize,
-        concat!("Size of: ", stringify!(gw_store_callbacks))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_store_callbacks>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_store_callbacks))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_put() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).put) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(put))
-        );
-    }
-    test_field_put();
-    fn test_field_get() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).get) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(get))
-        );
-    }
-    test_field_get();
-    fn test_field_remove() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).remove) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(remove))
-        );
-    }
-    test_field_remove();
-    fn test_field_user() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(user))
-        );
-    }
-    test_field_user();
-    fn test_field_free_user() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_store_callbacks>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_store_callbacks), "::", stringify!(free_user))
-        );
-    }
-    test_field_free_user();
-}
-impl Default for gw_store_callbacks {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_partition {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_movement {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_partition_info {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub active: i32,
-    pub rank: i32,
-    pub size: i32,
-    pub ndim: i32,
-    pub shape: [i64; 8usize],
-    pub index: [i64; 8usize],
-}
-#[test]
-fn bindgen_test_layout_gw_partition_info() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_partition_info>(),
-        160usize,
-        concat!("Size of: ", stringify!(gw_partition_info))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_partition_info>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_partition_info))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_active() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).active) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(active))
-        );
-    }
-    test_field_active();
-    fn test_field_rank() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
-            },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(rank))
-        );
-    }
-    test_field_rank();
-    fn test_field_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).size) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(size))
-        );
-    }
-    test_field_size();
-    fn test_field_ndim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
-            },
-            28usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(ndim))
-        );
-    }
-    test_field_ndim();
-    fn test_field_shape() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(shape))
-        );
-    }
-    test_field_shape();
-    fn test_field_index() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).index) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(index))
-        );
-    }
-    test_field_index();
-}
-impl Default for gw_partition_info {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type gw_movement_kind = i32;
-pub const GW_MOVEMENT_INVALID: gw_movement_kind_value = -1;
-pub const GW_MOVEMENT_ALL_GATHER: gw_movement_kind_value = 0;
-pub const GW_MOVEMENT_REDUCE_SCATTER: gw_movement_kind_value = 1;
-pub const GW_MOVEMENT_ALL_SUM_REDUCE: gw_movement_kind_value = 2;
-pub const GW_MOVEMENT_BROADCAST: gw_movement_kind_value = 3;
-pub const GW_MOVEMENT_SUM_REDUCE: gw_movement_kind_value = 4;
-pub const GW_MOVEMENT_REPARTITION: gw_movement_kind_value = 5;
-pub type gw_movement_kind_value = ::std::os::raw::c_int;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_movement_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub axes: *const i32,
-    pub axis_count: usize,
-    pub axes_keep: *const i32,
-    pub keep_count: usize,
-    pub backward_scale: f64,
-    pub preserve_batch: i32,
-    pub transpose_source: i32,
-    pub transpose_target: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_movement_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_movement_options>(),
-        72usize,
-        concat!("Size of: ", stringify!(gw_movement_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_movement_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_movement_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_axes() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).axes) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes))
-        );
-    }
-    test_field_axes();
-    fn test_field_axis_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).axis_count) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axis_count))
-        );
-    }
-    test_field_axis_count();
-    fn test_field_axes_keep() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).axes_keep) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes_keep))
-        );
-    }
-    test_field_axes_keep();
-    fn test_field_keep_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).keep_count) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(keep_count))
-        );
-    }
-    test_field_keep_count();
-    fn test_field_backward_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).backward_scale) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(backward_scale))
-        );
-    }
-    test_field_backward_scale();
-    fn test_field_preserve_batch() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).preserve_batch) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(preserve_batch))
-        );
-    }
-    test_field_preserve_batch();
-    fn test_field_transpose_source() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).transpose_source) as usize - ptr as usize
-            },
-            60usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_source))
-        );
-    }
-    test_field_transpose_source();
-    fn test_field_transpose_target() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).transpose_target) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_target))
-        );
-    }
-    test_field_transpose_target();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            68usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_movement_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_pipeline {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_pipeline_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub schedule: *const ::std::os::raw::c_char,
-    pub schedule_csv: *const ::std::os::raw::c_char,
-    pub microbatches: i32,
-    pub stages_per_rank: i32,
-    pub shard_actions: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_pipeline_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_pipeline_options>(),
-        48usize,
-        concat!("Size of: ", stringify!(gw_pipeline_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_pipeline_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_pipeline_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_schedule() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(schedule))
-        );
-    }
-    test_field_schedule();
-    fn test_field_schedule_csv() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).schedule_csv) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(schedule_csv))
-        );
-    }
-    test_field_schedule_csv();
-    fn test_field_microbatches() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(microbatches))
-        );
-    }
-    test_field_microbatches();
-    fn test_field_stages_per_rank() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).stages_per_rank) as usize - ptr as usize
-            },
-            36usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(stages_per_rank))
-        );
-    }
-    test_field_stages_per_rank();
-    fn test_field_shard_actions() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).shard_actions) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(shard_actions))
-        );
-    }
-    test_field_shard_actions();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            44usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_pipeline_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_pipeline_info {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub stages: i32,
-    pub microbatches: i32,
-    pub local_stages: i32,
-    pub rank: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_pipeline_info() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_pipeline_info>(),
-        32usize,
-        concat!("Size of: ", stringify!(gw_pipeline_info))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_pipeline_info>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_pipeline_info))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_stages() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).stages) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(stages))
-        );
-    }
-    test_field_stages();
-    fn test_field_microbatches() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
-            },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(microbatches))
-        );
-    }
-    test_field_microbatches();
-    fn test_field_local_stages() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).local_stages) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(local_stages))
-        );
-    }
-    test_field_local_stages();
-    fn test_field_rank() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
-            },
-            28usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(rank))
-        );
-    }
-    test_field_rank();
-}
-impl Default for gw_pipeline_info {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type gw_action_kind = i32;
-pub const GW_ACTION_INVALID: gw_action_kind_value = -1;
-pub const GW_ACTION_END: gw_action_kind_value = 0;
-pub const GW_ACTION_FORWARD: gw_action_kind_value = 1;
-pub const GW_ACTION_BACKWARD: gw_action_kind_value = 2;
-pub const GW_ACTION_INPUT_GRADIENT: gw_action_kind_value = 3;
-pub const GW_ACTION_WEIGHT_GRADIENT: gw_action_kind_value = 4;
-pub const GW_ACTION_UNSHARD: gw_action_kind_value = 5;
-pub const GW_ACTION_RESHARD: gw_action_kind_value = 6;
-pub const GW_ACTION_REDUCE_GRAD: gw_action_kind_value = 7;
-pub type gw_action_kind_value = ::std::os::raw::c_int;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_pipeline_action {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub kind: gw_action_kind,
-    pub stage: i32,
-    pub microbatch: i32,
-    pub first_stage: i32,
-    pub last_stage: i32,
-    pub training: i32,
-    pub inputs: *const gw_view,
-    pub input_count: usize,
-}
-#[test]
-fn bindgen_test_layout_gw_pipeline_action() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_pipeline_action>(),
-        56usize,
-        concat!("Size of: ", stringify!(gw_pipeline_action))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_pipeline_action>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_pipeline_action))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_kind() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).kind) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(kind))
-        );
-    }
-    test_field_kind();
-    fn test_field_stage() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).stage) as usize - ptr as usize
-            },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(stage))
-        );
-    }
-    test_field_stage();
-    fn test_field_microbatch() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(microbatch))
-        );
-    }
-    test_field_microbatch();
-    fn test_field_first_stage() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).first_stage) as usize - ptr as usize
-            },
-            28usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(first_stage))
-        );
-    }
-    test_field_first_stage();
-    fn test_field_last_stage() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).last_stage) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(last_stage))
-        );
-    }
-    test_field_last_stage();
-    fn test_field_training() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).training) as usize - ptr as usize
-            },
-            36usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(training))
-        );
-    }
-    test_field_training();
-    fn test_field_inputs() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).inputs) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(inputs))
-        );
-    }
-    test_field_inputs();
-    fn test_field_input_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).input_count) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(input_count))
-        );
-    }
-    test_field_input_count();
-}
-impl Default for gw_pipeline_action {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -2378,12 +1444,568 @@ pub struct gw_module {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_parameter {
-    _unused: [u8; 0],
+pub struct gw_memory_use {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub master: u64,
+    pub region_rows: u64,
+    pub gradient_shards: u64,
+    pub gathered: u64,
+    pub full_gradients: u64,
+    pub activations: u64,
+    pub gradients: u64,
+    pub temporaries: u64,
+    pub copies: u64,
+    pub optimizer: u64,
+    pub host: u64,
+}
+#[test]
+fn bindgen_test_layout_gw_memory_use() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_memory_use>(),
+        104usize,
+        concat!("Size of: ", stringify!(gw_memory_use))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_memory_use>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_memory_use))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_master() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).master) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(master))
+        );
+    }
+    test_field_master();
+    fn test_field_region_rows() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).region_rows) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(region_rows))
+        );
+    }
+    test_field_region_rows();
+    fn test_field_gradient_shards() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gradient_shards) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gradient_shards))
+        );
+    }
+    test_field_gradient_shards();
+    fn test_field_gathered() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gathered) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gathered))
+        );
+    }
+    test_field_gathered();
+    fn test_field_full_gradients() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).full_gradients) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(full_gradients))
+        );
+    }
+    test_field_full_gradients();
+    fn test_field_activations() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).activations) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(activations))
+        );
+    }
+    test_field_activations();
+    fn test_field_gradients() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gradients) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gradients))
+        );
+    }
+    test_field_gradients();
+    fn test_field_temporaries() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).temporaries) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(temporaries))
+        );
+    }
+    test_field_temporaries();
+    fn test_field_copies() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).copies) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(copies))
+        );
+    }
+    test_field_copies();
+    fn test_field_optimizer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(optimizer))
+        );
+    }
+    test_field_optimizer();
+    fn test_field_host() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).host) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(host))
+        );
+    }
+    test_field_host();
+}
+impl Default for gw_memory_use {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_frame {
+pub struct gw_save_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub dtype: gw_dtype,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_save_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_save_options>(),
+        24usize,
+        concat!("Size of: ", stringify!(gw_save_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_save_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_save_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(dtype))
+        );
+    }
+    test_field_dtype();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_save_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_load_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub ignore_extra: i32,
+    pub ignore_config: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_load_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_load_options>(),
+        24usize,
+        concat!("Size of: ", stringify!(gw_load_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_load_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_load_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_ignore_extra() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ignore_extra) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(ignore_extra))
+        );
+    }
+    test_field_ignore_extra();
+    fn test_field_ignore_config() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ignore_config) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(ignore_config))
+        );
+    }
+    test_field_ignore_config();
+}
+impl Default for gw_load_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_work {
+    _unused: [u8; 0],
+}
+pub type gw_reduce = i32;
+pub const GW_REDUCE_INVALID: gw_reduce_value = -1;
+pub const GW_REDUCE_NONE: gw_reduce_value = 0;
+pub const GW_SUM: gw_reduce_value = 1;
+pub const GW_MEAN: gw_reduce_value = 2;
+pub const GW_PRODUCT: gw_reduce_value = 3;
+pub const GW_MIN: gw_reduce_value = 4;
+pub const GW_MAX: gw_reduce_value = 5;
+pub type gw_reduce_value = ::std::os::raw::c_int;
+pub type gw_op = i32;
+pub const GW_OP_INVALID: gw_op_value = -1;
+pub const GW_BARRIER: gw_op_value = 0;
+pub const GW_ALL_REDUCE: gw_op_value = 1;
+pub const GW_ALL_GATHER: gw_op_value = 2;
+pub const GW_REDUCE_SCATTER: gw_op_value = 3;
+pub const GW_BROADCAST: gw_op_value = 4;
+pub const GW_REDUCE: gw_op_value = 5;
+pub const GW_GATHER: gw_op_value = 6;
+pub const GW_SCATTER: gw_op_value = 7;
+pub const GW_ALL_TO_ALL: gw_op_value = 8;
+pub const GW_SEND: gw_op_value = 9;
+pub const GW_RECV: gw_op_value = 10;
+pub type gw_op_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_collective {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub input: *const ::std::os::raw::c_void,
+    pub output: *mut ::std::os::raw::c_void,
+    pub count: usize,
+    pub counts: *const usize,
+    pub op: gw_op,
+    pub dtype: gw_dtype,
+    pub reduce: gw_reduce,
+    pub peer: i32,
+    pub accumulate: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_collective() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_collective>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_collective))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_collective>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_collective))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_input() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).input) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(input))
+        );
+    }
+    test_field_input();
+    fn test_field_output() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).output) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(output))
+        );
+    }
+    test_field_output();
+    fn test_field_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).count) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(count))
+        );
+    }
+    test_field_count();
+    fn test_field_counts() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).counts) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(counts))
+        );
+    }
+    test_field_counts();
+    fn test_field_op() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).op) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(op))
+        );
+    }
+    test_field_op();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(dtype))
+        );
+    }
+    test_field_dtype();
+    fn test_field_reduce() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reduce) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reduce))
+        );
+    }
+    test_field_reduce();
+    fn test_field_peer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peer) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(peer))
+        );
+    }
+    test_field_peer();
+    fn test_field_accumulate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).accumulate) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(accumulate))
+        );
+    }
+    test_field_accumulate();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_collective {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_parameter {
     _unused: [u8; 0],
 }
 #[repr(C)]
@@ -2391,514 +2013,6 @@ pub struct gw_frame {
 pub struct gw_optimizer {
     _unused: [u8; 0],
 }
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_llama_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub vocab: i64,
-    pub dim: i64,
-    pub layers: i64,
-    pub heads: i64,
-    pub kv_heads: i64,
-    pub head_dim: i64,
-    pub ffn: i64,
-    pub max_positions: i64,
-    pub eps: f64,
-    pub rope_theta: f64,
-    pub rope_factor: f64,
-    pub rope_low_frequency_factor: f64,
-    pub rope_high_frequency_factor: f64,
-    pub rope_original_positions: i64,
-    pub initializer_range: f64,
-    pub qkv_bias: i32,
-    pub out_bias: i32,
-    pub mlp_bias: i32,
-    pub tied: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_llama_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_llama_options>(),
-        152usize,
-        concat!("Size of: ", stringify!(gw_llama_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_llama_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_llama_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_vocab() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).vocab) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(vocab))
-        );
-    }
-    test_field_vocab();
-    fn test_field_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(dim))
-        );
-    }
-    test_field_dim();
-    fn test_field_layers() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).layers) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(layers))
-        );
-    }
-    test_field_layers();
-    fn test_field_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(heads))
-        );
-    }
-    test_field_heads();
-    fn test_field_kv_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(kv_heads))
-        );
-    }
-    test_field_kv_heads();
-    fn test_field_head_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(head_dim))
-        );
-    }
-    test_field_head_dim();
-    fn test_field_ffn() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(ffn))
-        );
-    }
-    test_field_ffn();
-    fn test_field_max_positions() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).max_positions) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(max_positions))
-        );
-    }
-    test_field_max_positions();
-    fn test_field_eps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(eps))
-        );
-    }
-    test_field_eps();
-    fn test_field_rope_theta() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
-            },
-            88usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(rope_theta))
-        );
-    }
-    test_field_rope_theta();
-    fn test_field_rope_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(rope_factor))
-        );
-    }
-    test_field_rope_factor();
-    fn test_field_rope_low_frequency_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_low_frequency_factor) as usize - ptr as usize
-            },
-            104usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(rope_low_frequency_factor)
-            )
-        );
-    }
-    test_field_rope_low_frequency_factor();
-    fn test_field_rope_high_frequency_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_high_frequency_factor) as usize - ptr as usize
-            },
-            112usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(rope_high_frequency_factor)
-            )
-        );
-    }
-    test_field_rope_high_frequency_factor();
-    fn test_field_rope_original_positions() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_original_positions) as usize - ptr as usize
-            },
-            120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_llama_options),
-                "::",
-                stringify!(rope_original_positions)
-            )
-        );
-    }
-    test_field_rope_original_positions();
-    fn test_field_initializer_range() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
-            },
-            128usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(initializer_range))
-        );
-    }
-    test_field_initializer_range();
-    fn test_field_qkv_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
-            },
-            136usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(qkv_bias))
-        );
-    }
-    test_field_qkv_bias();
-    fn test_field_out_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
-            },
-            140usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(out_bias))
-        );
-    }
-    test_field_out_bias();
-    fn test_field_mlp_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
-            },
-            144usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(mlp_bias))
-        );
-    }
-    test_field_mlp_bias();
-    fn test_field_tied() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
-            },
-            148usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(tied))
-        );
-    }
-    test_field_tied();
-}
-impl Default for gw_llama_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_attention_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub dim: i64,
-    pub heads: i64,
-    pub kv_heads: i64,
-    pub head_dim: i64,
-    pub rope_theta: f64,
-    pub initializer_range: f64,
-    pub qkv_bias: i32,
-    pub out_bias: i32,
-    pub causal: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_attention_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_attention_options>(),
-        80usize,
-        concat!("Size of: ", stringify!(gw_attention_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_attention_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_attention_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(dim))
-        );
-    }
-    test_field_dim();
-    fn test_field_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(heads))
-        );
-    }
-    test_field_heads();
-    fn test_field_kv_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(kv_heads))
-        );
-    }
-    test_field_kv_heads();
-    fn test_field_head_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(head_dim))
-        );
-    }
-    test_field_head_dim();
-    fn test_field_rope_theta() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(rope_theta))
-        );
-    }
-    test_field_rope_theta();
-    fn test_field_initializer_range() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
-            },
-            56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(initializer_range)
-            )
-        );
-    }
-    test_field_initializer_range();
-    fn test_field_qkv_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qkv_bias))
-        );
-    }
-    test_field_qkv_bias();
-    fn test_field_out_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
-            },
-            68usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(out_bias))
-        );
-    }
-    test_field_out_bias();
-    fn test_field_causal() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).causal) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(causal))
-        );
-    }
-    test_field_causal();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            76usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_attention_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type gw_phase = i32;
-pub const GW_PHASE_INVALID: gw_phase_value = -1;
-pub const GW_PHASE_SHAPES: gw_phase_value = 0;
-pub const GW_PHASE_FORWARD: gw_phase_value = 1;
-pub const GW_PHASE_BACKWARD_INPUT: gw_phase_value = 2;
-pub const GW_PHASE_BACKWARD_WEIGHT: gw_phase_value = 3;
-pub type gw_phase_value = ::std::os::raw::c_int;
 pub type gw_init_kind = i32;
 pub const GW_INIT_INVALID: gw_init_kind_value = -1;
 pub const GW_INIT_NORMAL: gw_init_kind_value = 0;
@@ -3188,6 +2302,189 @@ impl Default for gw_parameter_options {
         }
     }
 }
+pub type gw_part = i32;
+pub const GW_PART_INVALID: gw_part_value = -1;
+pub const GW_PART_VALUE: gw_part_value = 0;
+pub const GW_PART_GRADIENT: gw_part_value = 1;
+pub const GW_PART_FULL_VALUE: gw_part_value = 2;
+pub const GW_PART_FULL_GRADIENT: gw_part_value = 3;
+pub type gw_part_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_parameter_info {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub layout: *const ::std::os::raw::c_char,
+    pub dims: [i64; 8usize],
+    pub ndim: i32,
+    pub dtype: gw_dtype,
+    pub is_buffer: i32,
+    pub trainable: i32,
+    pub first_row: i64,
+    pub last_row: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_parameter_info() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_parameter_info>(),
+        128usize,
+        concat!("Size of: ", stringify!(gw_parameter_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_parameter_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_parameter_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_layout() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).layout) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(layout))
+        );
+    }
+    test_field_layout();
+    fn test_field_dims() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dims) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(dims))
+        );
+    }
+    test_field_dims();
+    fn test_field_ndim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(ndim))
+        );
+    }
+    test_field_ndim();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            100usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(dtype))
+        );
+    }
+    test_field_dtype();
+    fn test_field_is_buffer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).is_buffer) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(is_buffer))
+        );
+    }
+    test_field_is_buffer();
+    fn test_field_trainable() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).trainable) as usize - ptr as usize
+            },
+            108usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(trainable))
+        );
+    }
+    test_field_trainable();
+    fn test_field_first_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_row) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(first_row))
+        );
+    }
+    test_field_first_row();
+    fn test_field_last_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_row) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(last_row))
+        );
+    }
+    test_field_last_row();
+}
+impl Default for gw_parameter_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_phase = i32;
+pub const GW_PHASE_INVALID: gw_phase_value = -1;
+pub const GW_PHASE_SHAPES: gw_phase_value = 0;
+pub const GW_PHASE_FORWARD: gw_phase_value = 1;
+pub const GW_PHASE_BACKWARD_INPUT: gw_phase_value = 2;
+pub const GW_PHASE_BACKWARD_WEIGHT: gw_phase_value = 3;
+pub type gw_phase_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_call {
@@ -3785,6 +3082,11 @@ impl Default for gw_custom_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct gw_frame {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct gw_frame_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
@@ -3887,369 +3189,312 @@ impl Default for gw_frame_options {
         }
     }
 }
-pub type gw_part = i32;
-pub const GW_PART_INVALID: gw_part_value = -1;
-pub const GW_PART_VALUE: gw_part_value = 0;
-pub const GW_PART_GRADIENT: gw_part_value = 1;
-pub const GW_PART_FULL_VALUE: gw_part_value = 2;
-pub const GW_PART_FULL_GRADIENT: gw_part_value = 3;
-pub type gw_part_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_parameter_info {
+pub struct gw_llama_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    pub name: *const ::std::os::raw::c_char,
-    pub layout: *const ::std::os::raw::c_char,
-    pub dims: [i64; 8usize],
-    pub ndim: i32,
-    pub dtype: gw_dtype,
-    pub is_buffer: i32,
-    pub trainable: i32,
-    pub first_row: i64,
-    pub last_row: i64,
+    pub vocab: i64,
+    pub dim: i64,
+    pub layers: i64,
+    pub heads: i64,
+    pub kv_heads: i64,
+    pub head_dim: i64,
+    pub ffn: i64,
+    pub max_positions: i64,
+    pub eps: f64,
+    pub rope_theta: f64,
+    pub rope_factor: f64,
+    pub rope_low_frequency_factor: f64,
+    pub rope_high_frequency_factor: f64,
+    pub rope_original_positions: i64,
+    pub initializer_range: f64,
+    pub qkv_bias: i32,
+    pub out_bias: i32,
+    pub mlp_bias: i32,
+    pub tied: i32,
 }
 #[test]
-fn bindgen_test_layout_gw_parameter_info() {
+fn bindgen_test_layout_gw_llama_options() {
     assert_eq!(
-        ::std::mem::size_of::<gw_parameter_info>(),
-        128usize,
-        concat!("Size of: ", stringify!(gw_parameter_info))
+        ::std::mem::size_of::<gw_llama_options>(),
+        152usize,
+        concat!("Size of: ", stringify!(gw_llama_options))
     );
     assert_eq!(
-        ::std::mem::align_of::<gw_parameter_info>(),
+        ::std::mem::align_of::<gw_llama_options>(),
         8usize,
-        concat!("Alignment of ", stringify!(gw_parameter_info))
+        concat!("Alignment of ", stringify!(gw_llama_options))
     );
     fn test_field_struct_size() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(struct_size))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
     fn test_field_next() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(next))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(next))
         );
     }
     test_field_next();
-    fn test_field_name() {
+    fn test_field_vocab() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).vocab) as usize - ptr as usize
             },
             16usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(name))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(vocab))
         );
     }
-    test_field_name();
-    fn test_field_layout() {
+    test_field_vocab();
+    fn test_field_dim() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).layout) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
             },
             24usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(layout))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(dim))
         );
     }
-    test_field_layout();
-    fn test_field_dims() {
+    test_field_dim();
+    fn test_field_layers() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dims) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).layers) as usize - ptr as usize
             },
             32usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(dims))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(layers))
         );
     }
-    test_field_dims();
-    fn test_field_ndim() {
+    test_field_layers();
+    fn test_field_heads() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(ndim))
-        );
-    }
-    test_field_ndim();
-    fn test_field_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
-            },
-            100usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(dtype))
-        );
-    }
-    test_field_dtype();
-    fn test_field_is_buffer() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).is_buffer) as usize - ptr as usize
-            },
-            104usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(is_buffer))
-        );
-    }
-    test_field_is_buffer();
-    fn test_field_trainable() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).trainable) as usize - ptr as usize
-            },
-            108usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(trainable))
-        );
-    }
-    test_field_trainable();
-    fn test_field_first_row() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).first_row) as usize - ptr as usize
-            },
-            112usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(first_row))
-        );
-    }
-    test_field_first_row();
-    fn test_field_last_row() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_parameter_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).last_row) as usize - ptr as usize
-            },
-            120usize,
-            concat!("Offset of field: ", stringify!(gw_parameter_info), "::", stringify!(last_row))
-        );
-    }
-    test_field_last_row();
-}
-impl Default for gw_parameter_info {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_memory_use {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub master: u64,
-    pub region_rows: u64,
-    pub gradient_shards: u64,
-    pub gathered: u64,
-    pub full_gradients: u64,
-    pub activations: u64,
-    pub gradients: u64,
-    pub temporaries: u64,
-    pub copies: u64,
-    pub optimizer: u64,
-    pub host: u64,
-}
-#[test]
-fn bindgen_test_layout_gw_memory_use() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_memory_use>(),
-        104usize,
-        concat!("Size of: ", stringify!(gw_memory_use))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_memory_use>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_memory_use))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_master() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).master) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(master))
-        );
-    }
-    test_field_master();
-    fn test_field_region_rows() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).region_rows) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(region_rows))
-        );
-    }
-    test_field_region_rows();
-    fn test_field_gradient_shards() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).gradient_shards) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gradient_shards))
-        );
-    }
-    test_field_gradient_shards();
-    fn test_field_gathered() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).gathered) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
             },
             40usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gathered))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(heads))
         );
     }
-    test_field_gathered();
-    fn test_field_full_gradients() {
+    test_field_heads();
+    fn test_field_kv_heads() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).full_gradients) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
             },
             48usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(full_gradients))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(kv_heads))
         );
     }
-    test_field_full_gradients();
-    fn test_field_activations() {
+    test_field_kv_heads();
+    fn test_field_head_dim() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).activations) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
             },
             56usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(activations))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(head_dim))
         );
     }
-    test_field_activations();
-    fn test_field_gradients() {
+    test_field_head_dim();
+    fn test_field_ffn() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).gradients) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
             },
             64usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(gradients))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(ffn))
         );
     }
-    test_field_gradients();
-    fn test_field_temporaries() {
+    test_field_ffn();
+    fn test_field_max_positions() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).temporaries) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).max_positions) as usize - ptr as usize
             },
             72usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(temporaries))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(max_positions))
         );
     }
-    test_field_temporaries();
-    fn test_field_copies() {
+    test_field_max_positions();
+    fn test_field_eps() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).copies) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
             },
             80usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(copies))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(eps))
         );
     }
-    test_field_copies();
-    fn test_field_optimizer() {
+    test_field_eps();
+    fn test_field_rope_theta() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).optimizer) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
             },
             88usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(optimizer))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(rope_theta))
         );
     }
-    test_field_optimizer();
-    fn test_field_host() {
+    test_field_rope_theta();
+    fn test_field_rope_factor() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_memory_use>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).host) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
             },
             96usize,
-            concat!("Offset of field: ", stringify!(gw_memory_use), "::", stringify!(host))
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(rope_factor))
         );
     }
-    test_field_host();
+    test_field_rope_factor();
+    fn test_field_rope_low_frequency_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_low_frequency_factor) as usize - ptr as usize
+            },
+            104usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_llama_options),
+                "::",
+                stringify!(rope_low_frequency_factor)
+            )
+        );
+    }
+    test_field_rope_low_frequency_factor();
+    fn test_field_rope_high_frequency_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_high_frequency_factor) as usize - ptr as usize
+            },
+            112usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_llama_options),
+                "::",
+                stringify!(rope_high_frequency_factor)
+            )
+        );
+    }
+    test_field_rope_high_frequency_factor();
+    fn test_field_rope_original_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_original_positions) as usize - ptr as usize
+            },
+            120usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_llama_options),
+                "::",
+                stringify!(rope_original_positions)
+            )
+        );
+    }
+    test_field_rope_original_positions();
+    fn test_field_initializer_range() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(initializer_range))
+        );
+    }
+    test_field_initializer_range();
+    fn test_field_qkv_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(qkv_bias))
+        );
+    }
+    test_field_qkv_bias();
+    fn test_field_out_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
+            },
+            140usize,
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(out_bias))
+        );
+    }
+    test_field_out_bias();
+    fn test_field_mlp_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(mlp_bias))
+        );
+    }
+    test_field_mlp_bias();
+    fn test_field_tied() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
+            },
+            148usize,
+            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(tied))
+        );
+    }
+    test_field_tied();
 }
-impl Default for gw_memory_use {
+impl Default for gw_llama_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -4260,152 +3505,183 @@ impl Default for gw_memory_use {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_save_options {
+pub struct gw_attention_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    pub dtype: gw_dtype,
+    pub dim: i64,
+    pub heads: i64,
+    pub kv_heads: i64,
+    pub head_dim: i64,
+    pub rope_theta: f64,
+    pub initializer_range: f64,
+    pub qkv_bias: i32,
+    pub out_bias: i32,
+    pub causal: i32,
     pub reserved: i32,
 }
 #[test]
-fn bindgen_test_layout_gw_save_options() {
+fn bindgen_test_layout_gw_attention_options() {
     assert_eq!(
-        ::std::mem::size_of::<gw_save_options>(),
-        24usize,
-        concat!("Size of: ", stringify!(gw_save_options))
+        ::std::mem::size_of::<gw_attention_options>(),
+        80usize,
+        concat!("Size of: ", stringify!(gw_attention_options))
     );
     assert_eq!(
-        ::std::mem::align_of::<gw_save_options>(),
+        ::std::mem::align_of::<gw_attention_options>(),
         8usize,
-        concat!("Alignment of ", stringify!(gw_save_options))
+        concat!("Alignment of ", stringify!(gw_attention_options))
     );
     fn test_field_struct_size() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(struct_size))
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
     fn test_field_next() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(next))
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(next))
         );
     }
     test_field_next();
-    fn test_field_dtype() {
+    fn test_field_dim() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
             },
             16usize,
-            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(dtype))
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(dim))
         );
     }
-    test_field_dtype();
+    test_field_dim();
+    fn test_field_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(heads))
+        );
+    }
+    test_field_heads();
+    fn test_field_kv_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(kv_heads))
+        );
+    }
+    test_field_kv_heads();
+    fn test_field_head_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(head_dim))
+        );
+    }
+    test_field_head_dim();
+    fn test_field_rope_theta() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(rope_theta))
+        );
+    }
+    test_field_rope_theta();
+    fn test_field_initializer_range() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_attention_options),
+                "::",
+                stringify!(initializer_range)
+            )
+        );
+    }
+    test_field_initializer_range();
+    fn test_field_qkv_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qkv_bias))
+        );
+    }
+    test_field_qkv_bias();
+    fn test_field_out_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(out_bias))
+        );
+    }
+    test_field_out_bias();
+    fn test_field_causal() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).causal) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(causal))
+        );
+    }
+    test_field_causal();
     fn test_field_reserved() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(reserved))
+            76usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
 }
-impl Default for gw_save_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_load_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub ignore_extra: i32,
-    pub ignore_config: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_load_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_load_options>(),
-        24usize,
-        concat!("Size of: ", stringify!(gw_load_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_load_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_load_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_ignore_extra() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ignore_extra) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(ignore_extra))
-        );
-    }
-    test_field_ignore_extra();
-    fn test_field_ignore_config() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_load_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ignore_config) as usize - ptr as usize
-            },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_load_options), "::", stringify!(ignore_config))
-        );
-    }
-    test_field_ignore_config();
-}
-impl Default for gw_load_options {
+impl Default for gw_attention_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -4997,6 +4273,412 @@ fn bindgen_test_layout_gw_sgd_options() {
     test_field_loss_scale_interval();
 }
 impl Default for gw_sgd_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_pipeline {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_pipeline_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub schedule: *const ::std::os::raw::c_char,
+    pub schedule_csv: *const ::std::os::raw::c_char,
+    pub microbatches: i32,
+    pub stages_per_rank: i32,
+    pub shard_actions: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_pipeline_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_pipeline_options>(),
+        48usize,
+        concat!("Size of: ", stringify!(gw_pipeline_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_pipeline_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_pipeline_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_schedule_csv() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule_csv) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(schedule_csv))
+        );
+    }
+    test_field_schedule_csv();
+    fn test_field_microbatches() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(microbatches))
+        );
+    }
+    test_field_microbatches();
+    fn test_field_stages_per_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stages_per_rank) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(stages_per_rank))
+        );
+    }
+    test_field_stages_per_rank();
+    fn test_field_shard_actions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shard_actions) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(shard_actions))
+        );
+    }
+    test_field_shard_actions();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_pipeline_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_pipeline_info {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub stages: i32,
+    pub microbatches: i32,
+    pub local_stages: i32,
+    pub rank: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_pipeline_info() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_pipeline_info>(),
+        32usize,
+        concat!("Size of: ", stringify!(gw_pipeline_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_pipeline_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_pipeline_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_stages() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stages) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(stages))
+        );
+    }
+    test_field_stages();
+    fn test_field_microbatches() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(microbatches))
+        );
+    }
+    test_field_microbatches();
+    fn test_field_local_stages() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).local_stages) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(local_stages))
+        );
+    }
+    test_field_local_stages();
+    fn test_field_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_info), "::", stringify!(rank))
+        );
+    }
+    test_field_rank();
+}
+impl Default for gw_pipeline_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_action_kind = i32;
+pub const GW_ACTION_INVALID: gw_action_kind_value = -1;
+pub const GW_ACTION_END: gw_action_kind_value = 0;
+pub const GW_ACTION_FORWARD: gw_action_kind_value = 1;
+pub const GW_ACTION_BACKWARD: gw_action_kind_value = 2;
+pub const GW_ACTION_INPUT_GRADIENT: gw_action_kind_value = 3;
+pub const GW_ACTION_WEIGHT_GRADIENT: gw_action_kind_value = 4;
+pub const GW_ACTION_UNSHARD: gw_action_kind_value = 5;
+pub const GW_ACTION_RESHARD: gw_action_kind_value = 6;
+pub const GW_ACTION_REDUCE_GRAD: gw_action_kind_value = 7;
+pub type gw_action_kind_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_pipeline_action {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub kind: gw_action_kind,
+    pub stage: i32,
+    pub microbatch: i32,
+    pub first_stage: i32,
+    pub last_stage: i32,
+    pub training: i32,
+    pub inputs: *const gw_view,
+    pub input_count: usize,
+}
+#[test]
+fn bindgen_test_layout_gw_pipeline_action() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_pipeline_action>(),
+        56usize,
+        concat!("Size of: ", stringify!(gw_pipeline_action))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_pipeline_action>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_pipeline_action))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_kind() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kind) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(kind))
+        );
+    }
+    test_field_kind();
+    fn test_field_stage() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stage) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(stage))
+        );
+    }
+    test_field_stage();
+    fn test_field_microbatch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(microbatch))
+        );
+    }
+    test_field_microbatch();
+    fn test_field_first_stage() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_stage) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(first_stage))
+        );
+    }
+    test_field_first_stage();
+    fn test_field_last_stage() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_stage) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(last_stage))
+        );
+    }
+    test_field_last_stage();
+    fn test_field_training() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).training) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(training))
+        );
+    }
+    test_field_training();
+    fn test_field_inputs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).inputs) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(inputs))
+        );
+    }
+    test_field_inputs();
+    fn test_field_input_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_pipeline_action>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).input_count) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_pipeline_action), "::", stringify!(input_count))
+        );
+    }
+    test_field_input_count();
+}
+impl Default for gw_pipeline_action {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -5907,6 +5589,324 @@ impl Default for gw_parallel_options {
 #[derive(Debug, Copy, Clone)]
 pub struct gw_shard_group {
     _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_partition {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_movement {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_partition_info {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub active: i32,
+    pub rank: i32,
+    pub size: i32,
+    pub ndim: i32,
+    pub shape: [i64; 8usize],
+    pub index: [i64; 8usize],
+}
+#[test]
+fn bindgen_test_layout_gw_partition_info() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_partition_info>(),
+        160usize,
+        concat!("Size of: ", stringify!(gw_partition_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_partition_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_partition_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_active() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).active) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(active))
+        );
+    }
+    test_field_active();
+    fn test_field_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(rank))
+        );
+    }
+    test_field_rank();
+    fn test_field_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).size) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(size))
+        );
+    }
+    test_field_size();
+    fn test_field_ndim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(ndim))
+        );
+    }
+    test_field_ndim();
+    fn test_field_shape() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(shape))
+        );
+    }
+    test_field_shape();
+    fn test_field_index() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).index) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(index))
+        );
+    }
+    test_field_index();
+}
+impl Default for gw_partition_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_movement_kind = i32;
+pub const GW_MOVEMENT_INVALID: gw_movement_kind_value = -1;
+pub const GW_MOVEMENT_ALL_GATHER: gw_movement_kind_value = 0;
+pub const GW_MOVEMENT_REDUCE_SCATTER: gw_movement_kind_value = 1;
+pub const GW_MOVEMENT_ALL_SUM_REDUCE: gw_movement_kind_value = 2;
+pub const GW_MOVEMENT_BROADCAST: gw_movement_kind_value = 3;
+pub const GW_MOVEMENT_SUM_REDUCE: gw_movement_kind_value = 4;
+pub const GW_MOVEMENT_REPARTITION: gw_movement_kind_value = 5;
+pub type gw_movement_kind_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_movement_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub axes: *const i32,
+    pub axis_count: usize,
+    pub axes_keep: *const i32,
+    pub keep_count: usize,
+    pub backward_scale: f64,
+    pub preserve_batch: i32,
+    pub transpose_source: i32,
+    pub transpose_target: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_movement_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_movement_options>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_movement_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_movement_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_movement_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_axes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axes) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes))
+        );
+    }
+    test_field_axes();
+    fn test_field_axis_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axis_count) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axis_count))
+        );
+    }
+    test_field_axis_count();
+    fn test_field_axes_keep() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axes_keep) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes_keep))
+        );
+    }
+    test_field_axes_keep();
+    fn test_field_keep_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).keep_count) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(keep_count))
+        );
+    }
+    test_field_keep_count();
+    fn test_field_backward_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).backward_scale) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(backward_scale))
+        );
+    }
+    test_field_backward_scale();
+    fn test_field_preserve_batch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).preserve_batch) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(preserve_batch))
+        );
+    }
+    test_field_preserve_batch();
+    fn test_field_transpose_source() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).transpose_source) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_source))
+        );
+    }
+    test_field_transpose_source();
+    fn test_field_transpose_target() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).transpose_target) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_target))
+        );
+    }
+    test_field_transpose_target();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_movement_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]

@@ -1,5 +1,5 @@
 // Stores, through which the ranks of a new gang find each other.
-#include <gangway/gang.h>
+#include <gangway/store.h>
 
 #include "gang_handle.h"
 

@@ -1,8 +1,9 @@
-# What the library is built on. All that is missing is said at once, with the command that brings it.
+# The packages that the library needs. The build names all missing ones at once, with the command that
+# installs them.
 find_package(Threads REQUIRED)
 
-# oneDNN by its header and library: Debian's own CMake package of oneDNN also asks for OpenCL's development files, which
-# nothing here uses and libdnnl-dev does not bring.
+# oneDNN is found by its header and library, because Debian's CMake package of oneDNN also requires OpenCL's
+# development files, which nothing here uses and libdnnl-dev does not install.
 find_path(GANGWAY_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp)
 find_library(GANGWAY_DNNL_LIBRARY dnnl)
 mark_as_advanced(GANGWAY_DNNL_INCLUDE GANGWAY_DNNL_LIBRARY)
@@ -20,7 +21,8 @@ if(PKG_CONFIG_FOUND)
   pkg_check_modules(xxhash QUIET IMPORTED_TARGET libxxhash)
 endif()
 
-# gangway_needs(NAME PACKAGE ...): NAME_FOUND says whether it is there, PACKAGE is Debian's.
+# gangway_needs(NAME PACKAGE ...) refuses to configure if some NAME_FOUND is false. PACKAGE is the name of
+# Debian's package.
 function(gangway_needs)
   set(missing "")
   set(packages "")

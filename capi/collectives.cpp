@@ -1,5 +1,5 @@
 // Collectives: each named function is a shorthand for running a gw_collective record.
-#include <gangway/gang.h>
+#include <gangway/collectives.h>
 
 #include "bytes.h"
 #include "gang/agreement.h"

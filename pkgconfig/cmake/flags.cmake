@@ -18,13 +18,14 @@ add_compile_options(-Wall -Wextra -ffp-contract=off)
 if(GANGWAY_WERROR)
   add_compile_options(-Werror)
 endif()
-# The same sources give the same files, wherever they lie. A debugger wants the real paths.
+# Paths are mapped so that the same sources give the same files in any folder. A debugger needs the real
+# paths.
 add_compile_options($<$<NOT:$<CONFIG:Debug>>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
 
 if(GANGWAY_SANITIZE STREQUAL "address")
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
-  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)  # C programs on the library need the C++ half of the runtime
+  if(CMAKE_CXX_COMPILER_ID MATCHES Clang)  # C programs that use the library need the C++ part of the runtime
     add_link_options($<$<LINK_LANGUAGE:C>:-fsanitize-link-c++-runtime>)
     link_libraries($<$<LINK_LANGUAGE:C>:stdc++>)
   endif()
@@ -33,13 +34,13 @@ elseif(GANGWAY_SANITIZE STREQUAL "thread")
   add_link_options(-fsanitize=thread)
 elseif(NOT GANGWAY_SANITIZE STREQUAL "")
   message(FATAL_ERROR "GANGWAY_SANITIZE is \"${GANGWAY_SANITIZE}\", not address or thread")
-elseif(GANGWAY_HARDENING)  # sanitizers check more, and do not see through checked libc calls
+elseif(GANGWAY_HARDENING)  # not with sanitizers: they check more, and cannot follow checked libc calls
   include(CheckCXXCompilerFlag)
   include(CheckPIESupported)
   check_pie_supported()
   add_compile_options(-fstack-protector-strong -Wformat -Wformat-security)
-  set(CMAKE_REQUIRED_FLAGS -Werror)  # clang 14 only warns of another processor's flag
-  foreach(flag fstack-clash-protection fcf-protection mbranch-protection=standard)  # not on every processor
+  set(CMAKE_REQUIRED_FLAGS -Werror)  # clang 14 only warns about the flag of another processor
+  foreach(flag fstack-clash-protection fcf-protection mbranch-protection=standard)  # each exists on some processors only
     string(MAKE_C_IDENTIFIER "GANGWAY_HAS_${flag}" found)
     check_cxx_compiler_flag(-${flag} ${found})
     if(${found})
@@ -47,7 +48,7 @@ elseif(GANGWAY_HARDENING)  # sanitizers check more, and do not see through check
     endif()
   endforeach()
   unset(CMAKE_REQUIRED_FLAGS)
-  add_compile_options(-U_FORTIFY_SOURCE $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)  # needs optimisation
+  add_compile_options(-U_FORTIFY_SOURCE $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)  # it needs optimisation
   add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 endif()
 

@@ -1,0 +1,68 @@
+/* Manual forward and backward, for loops of the caller's own. One thread at a time may use a model. */
+#ifndef GANGWAY_FRAME_H
+#define GANGWAY_FRAME_H
+
+#include <gangway/module.h>
+#include <gangway/view.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The activations of one forward, kept for its backward. */
+typedef struct gw_frame gw_frame;
+
+typedef struct gw_frame_options {
+  size_t struct_size;
+  const gw_ext *next;
+  /* The backward of a loss starts with it: loss scale / N for a mean over N items. Default 1. */
+  double loss_scale;
+  int64_t step;
+  int32_t microbatch;
+  int32_t reserved;
+} gw_frame_options;
+GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
+/* Local. Makes a frame, which keeps the model. The caller releases *out_frame. INVALID_STATE: before
+ * gw_module_materialize. */
+GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
+/* Local. Forgets what was saved, so that the frame can be used again. A forward that awaits its backward is
+ * given up, as it is by gw_frame_release and by a failed forward or backward. Gradients stay as they are.
+ * INVALID_ARGUMENT: null. */
+GW_API gw_status gw_frame_reset(gw_frame *frame);
+GW_API gw_frame *gw_frame_retain(gw_frame *frame);
+/* Local, any thread, never blocks. Gives one reference back, at any moment, on each rank at another time. The
+ * last release frees what was saved; free_state of a custom module runs there. Null is allowed. */
+GW_API void gw_frame_release(gw_frame *frame);
+/* Collective. Runs the model's forward. Inputs on the host are copied to the device. With a null frame it is
+ * an evaluation, which saves nothing. The caller releases each of the *out_count out_tensors, which are
+ * copies.
+ *
+ * Refusals are agreed, and the gangs work on. INVALID_ARGUMENT: out_capacity is less than the number of
+ * outputs, an input's shape or dtype, a token or label outside of the vocabulary, or what a custom module's
+ * `shapes` returns, which runs once more for that. INVALID_STATE: the frame has had a forward. MISMATCH:
+ * ranks differ in giving a frame, in no_sync, or in number or dtypes of inputs. A rank refuses alone if the
+ * model has no memory yet, or if `model` or `out_count` is null.
+ *
+ * What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a
+ * model of several ranks, in backward too: peers get ABORTED with its text. */
+GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size_t input_count,
+                                   gw_frame *frame, void *stream, gw_tensor *out_tensors[],
+                                   size_t out_capacity, size_t *out_count);
+/* Collective. Runs the backward of the frame's forward. It takes the gradients of the outputs (none for a
+ * loss) and gives those of the inputs (null handles where there is none), which the caller releases as in
+ * gw_module_forward. It adds the sum over data ranks to the local gradients, and resets the frame. Refusals
+ * are agreed, as in gw_module_forward, and leave the frame as it was. INVALID_ARGUMENT: a gradient's shape or
+ * dtype, more gradients than outputs, out_capacity. INVALID_STATE: the frame has had no forward. MISMATCH:
+ * ranks differ in no_sync. */
+GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count,
+                                    gw_frame *frame, void *stream, gw_tensor *out_tensors[],
+                                    size_t out_capacity, size_t *out_count);
+/* Local. With no_sync 1, backward adds up gradients without reducing them over replicas and unsharded
+ * accumulations, until the first backward after no_sync 0. It must be the same on every rank, which forward
+ * and backward compare. INVALID_STATE: before gw_module_materialize. */
+GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

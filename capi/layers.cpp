@@ -1,0 +1,170 @@
+// Built-in layers, and the Llama family of models.
+#include <gangway/layers.h>
+
+#include "checkpoint/config_json.h"
+#include "module_handle.h"
+
+using namespace gangway;
+using namespace gangway::capi;
+
+namespace {
+
+double deviation_of(double range) {
+  if (!(finite(range, "options.initializer_range") >= 0))
+    fail(Code::invalid_argument, "options.initializer_range is ", range, ", below 0");
+  return range;
+}
+
+RopeOptions rope_of(double theta) {
+  RopeOptions r;
+  r.theta = finite(theta, "options.rope_theta");
+  return r;
+}
+
+gw_llama_options llama_options_of(const LlamaConfig& c) {
+  gw_llama_options o{};
+  o.vocab = c.vocab;
+  o.dim = c.dim;
+  o.layers = c.layers;
+  o.heads = c.heads;
+  o.kv_heads = c.kv_heads;
+  o.head_dim = c.head_dim;
+  o.ffn = c.ffn;
+  o.max_positions = c.max_positions;
+  o.eps = c.eps;
+  o.rope_theta = c.rope.theta;
+  o.rope_factor = c.rope.factor;
+  o.rope_low_frequency_factor = c.rope.low_frequency_factor;
+  o.rope_high_frequency_factor = c.rope.high_frequency_factor;
+  o.rope_original_positions = c.rope.original_positions;
+  o.initializer_range = c.deviation;
+  o.qkv_bias = c.qkv_bias;
+  o.out_bias = c.out_bias;
+  o.mlp_bias = c.mlp_bias;
+  o.tied = c.tied;
+  return o;
+}
+
+AttentionOptions attention_of(const gw_attention_options* options, const char* name) {
+  const gw_attention_options o = read_struct(&required(options, name), gw_attention_options_init, name);
+  AttentionOptions a;
+  a.dim = o.dim;
+  a.heads = o.heads;
+  a.kv_heads = o.kv_heads != 0 ? o.kv_heads : o.heads;
+  a.head_dim = o.head_dim;
+  a.qkv_bias = o.qkv_bias != 0;
+  a.out_bias = o.out_bias != 0;
+  a.causal = o.causal != 0;
+  a.rope = rope_of(o.rope_theta);
+  a.deviation = deviation_of(o.initializer_range);
+  return a;
+}
+
+}  // namespace
+
+void gw_llama_options_init(gw_llama_options* options, size_t size) {
+  init_struct(options, size, llama_options_of(LlamaConfig{}));
+}
+
+gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    const gw_llama_options o = read_struct(options, gw_llama_options_init, "options");
+    LlamaConfig c;
+    c.vocab = o.vocab;
+    c.dim = o.dim;
+    c.layers = o.layers;
+    c.heads = o.heads;
+    c.kv_heads = o.kv_heads;
+    c.head_dim = o.head_dim;
+    c.ffn = o.ffn;
+    c.max_positions = o.max_positions;
+    c.eps = finite(o.eps, "options.eps");
+    c.rope = {finite(o.rope_theta, "options.rope_theta"), finite(o.rope_factor, "options.rope_factor"),
+              finite(o.rope_low_frequency_factor, "options.rope_low_frequency_factor"),
+              finite(o.rope_high_frequency_factor, "options.rope_high_frequency_factor"),
+              o.rope_original_positions};
+    c.deviation = deviation_of(o.initializer_range);
+    c.qkv_bias = o.qkv_bias != 0;
+    c.out_bias = o.out_bias != 0;
+    c.mlp_bias = o.mlp_bias != 0;
+    c.tied = o.tied != 0;
+    result = new gw_module(make_llama(c));
+  });
+}
+
+gw_status gw_llama_options_from_folder(const char* folder, gw_llama_options* options) {
+  return guarded([&] {
+    check_out_struct(options, "options");
+    const LlamaConfig c = llama_config_of_folder(&required(folder, "folder"));
+    write_struct(options, llama_options_of(c));
+  });
+}
+
+gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_linear(input_dim, output_dim, bias != 0));
+  });
+}
+
+gw_status gw_embedding_create(int64_t rows, int64_t dim, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_embedding(rows, dim));
+  });
+}
+
+gw_status gw_rmsnorm_create(int64_t dim, double eps, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_rmsnorm(dim, finite(eps, "eps")));
+  });
+}
+
+void gw_attention_options_init(gw_attention_options* options, size_t size) {
+  const AttentionOptions a;
+  gw_attention_options d{};
+  d.rope_theta = a.rope.theta;
+  d.initializer_range = a.deviation;
+  d.causal = 1;
+  init_struct(options, size, d);
+}
+
+gw_status gw_attention_create(const gw_attention_options* options, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_attention(attention_of(options, "options")));
+  });
+}
+
+gw_status gw_mlp_create(int64_t dim, int64_t ffn, int32_t bias, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_mlp(dim, ffn, bias != 0));
+  });
+}
+
+gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, double eps,
+                          gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    result = new gw_module(make_block(attention_of(attention, "attention"), ffn, finite(eps, "eps")));
+  });
+}
+
+gw_status gw_sequential_create(gw_module* const* models, size_t model_count, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    if (model_count == 0) fail(Code::invalid_argument, "a sequential of 0 modules");
+    required(models, "models");
+    std::vector<ModulePtr> all;
+    for (size_t i = 0; i < model_count; ++i) {
+      const std::string name = text("models[", i, "]");
+      all.push_back(required(models[i], name.c_str()).part(name));
+      check_once(all, name);
+    }
+    result = new gw_module(make_sequential(std::move(all)));
+    result->takes({models, model_count});
+  });
+}
