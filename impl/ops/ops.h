@@ -196,6 +196,12 @@ struct SgdArgs {
   bool nesterov = false;
 };
 
+// The steps of optimizers. Their structs share these names: p, g, copy, control, lr_scale and
+// weight_decay, and m and v for what an optimizer keeps.
+#define GANGWAY_OPTIMIZER_OPERATIONS(X) \
+  X(adamw, AdamWArgs)                   \
+  X(sgd, SgdArgs)
+
 // The list of operations whose arguments are one struct. Macros generate from it what is the same for all of
 // them: the declarations of their checks, and the devices that only forward calls.
 #define GANGWAY_OPERATIONS(X)                  \
@@ -212,8 +218,7 @@ struct SgdArgs {
   X(embedding_backward, EmbeddingBackwardArgs) \
   X(loss_part, LossPartArgs)                   \
   X(loss_join, LossJoinArgs)                   \
-  X(adamw, AdamWArgs)                          \
-  X(sgd, SgdArgs)
+  GANGWAY_OPTIMIZER_OPERATIONS(X)
 
 class Ops {
  public:

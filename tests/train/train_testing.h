@@ -22,9 +22,9 @@ namespace gangway::test {
 inline OptimizerOptions optimizer_of(const Reference& reference) {
   OptimizerOptions options;
   options.lr = reference.settings.at("lr");
-  options.beta1 = reference.settings.at("betas")[0];
-  options.beta2 = reference.settings.at("betas")[1];
-  options.eps = reference.settings.at("eps");
+  const std::vector<double> betas = reference.settings.at("betas");
+  const double eps = reference.settings.at("eps");
+  options.hyperparameters = {{"beta1", betas[0]}, {"beta2", betas[1]}, {"eps", eps}};
   options.weight_decay = reference.settings.at("weight_decay");
   options.rules = {{"**", 1, options.weight_decay}};
   return options;

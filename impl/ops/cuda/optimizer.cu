@@ -3,8 +3,8 @@
 #include "ops/cuda/arrays.h"
 #include "ops/cuda/families.h"
 
-// One read and one write of each array in one pass; the formulas are those of ops.h with what does not change between
-// elements taken out.
+// Each kernel reads and writes every array once, in one pass. The formulas are those of ops.h; factors
+// that are the same for all elements are computed before.
 
 namespace gangway::cuda {
 namespace {
@@ -53,7 +53,7 @@ __global__ void sgd_kernel(Sgd a) {
   for_elements<n>(a.count, [&](auto k, int64_t at) {
     const Pack<S, k()> g = read<k(), S>(a.g, at);
     Pack<S, k()> p = read<k(), S>(a.p, at), m;
-    // The first step writes m whatever it holds: a NaN there times 0 would stay one.
+    // The first step ignores what m holds: a NaN there times 0 would stay a NaN.
     if (a.m.data != nullptr && m_factor != S(0)) m = read<k(), S>(a.m, at);
     for (int i = 0; i < k(); ++i) {
       const S gradient = g.at[i] * g_factor + p.at[i] * decay;
@@ -70,7 +70,7 @@ __global__ void sgd_kernel(Sgd a) {
   });
 }
 
-// The widest array decides how many elements a pack has.
+// The array with the widest elements decides how many elements a pack has.
 template <typename Body>
 void with_widest(const Tensor& p, std::initializer_list<const Tensor*> others, Body&& body) {
   bool f64 = p.dtype() == DType::f64;
