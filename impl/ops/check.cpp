@@ -258,6 +258,11 @@ void check(const AdamWArgs& args) {
   need_state("adamw.v", args.v, args.p);
 }
 
+void check(const LionArgs& args) {
+  need_step("lion", args);
+  need_state("lion.m", args.m, args.p);
+}
+
 void check(const SgdArgs& args) {
   need_step("sgd", args);
   if (args.momentum != 0) need_state("sgd.m", args.m, args.p);

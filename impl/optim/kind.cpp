@@ -8,10 +8,10 @@
 
 namespace gangway {
 
-extern const OptimizerKind kAdamW, kSgd;
+extern const OptimizerKind kAdamW, kLion, kSgd;
 
 std::span<const OptimizerKind* const> optimizer_kinds() {
-  static constexpr const OptimizerKind* kKinds[] = {&kAdamW, &kSgd};
+  static constexpr const OptimizerKind* kKinds[] = {&kAdamW, &kLion, &kSgd};
   return kKinds;
 }
 

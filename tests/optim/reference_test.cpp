@@ -59,6 +59,7 @@ struct Row {
 };
 constexpr Row kRows[] = {
     {"adamw", "adamw"},
+    {"lion", "lion"},
     {"sgd", "sgd_momentum"},
     {"sgd", "sgd_nesterov"},
 };

@@ -12,7 +12,7 @@ from .groups import ShardGroup
 from .module import Module
 from .train import Optimizer, Rule
 
-__all__ = ["AdamW", "SGD", "Schedule"]
+__all__ = ["AdamW", "Lion", "SGD", "Schedule"]
 
 
 class Schedule(Open):
@@ -50,6 +50,32 @@ class AdamW(Optimizer):
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "adamw", model, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay,
+            moment_dtype=dtype_of(moment_dtype), schedule=member(Schedule, schedule, "schedule"),
+            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules,
+            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
+
+
+class Lion(Optimizer):
+    """Lion (Chen and others, 2023): steps by the sign of an average, with decoupled weight decay. The other options
+    are those of every optimizer: see Optimizer.
+
+    beta1: weight of the average in the direction of a step, in [0, 1).
+    beta2: decay of the average of the gradient, in [0, 1).
+    moment_dtype: of the average: f32 or bf16; that of f64 parameters is f64.
+    betas: (beta1, beta2) at once.
+
+    States: exp_avg (moving average of the gradient)."""
+
+    def __init__(
+        self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-4, beta1: float = 0.9,
+        beta2: float = 0.99, betas: tuple[float, float] | None = None, weight_decay: float = 0.0,
+        moment_dtype: DTypeLike = "f32", schedule: Schedule | str = "constant", warmup_steps: int = 0,
+        total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
+        initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
+    ) -> None:
+        beta1, beta2 = betas or (beta1, beta2)
+        super().__init__(
+            "lion", model, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay,
             moment_dtype=dtype_of(moment_dtype), schedule=member(Schedule, schedule, "schedule"),
             warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules,
             loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)

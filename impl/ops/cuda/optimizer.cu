@@ -38,6 +38,33 @@ __global__ void adamw_kernel(AdamW a) {
   });
 }
 
+struct Lion {
+  Array p, g, m, copy;
+  int64_t count;
+  double g_factor, beta1, beta2, rate, keep;
+};
+
+template <typename S, int n>
+__global__ void lion_kernel(Lion a) {
+  const S g_factor = static_cast<S>(a.g_factor), rate = static_cast<S>(a.rate), keep = static_cast<S>(a.keep);
+  const S beta1 = static_cast<S>(a.beta1), rest1 = static_cast<S>(1 - a.beta1);
+  const S beta2 = static_cast<S>(a.beta2), rest2 = static_cast<S>(1 - a.beta2);
+  for_elements<n>(a.count, [&](auto k, int64_t at) {
+    const Pack<S, k()> g = read<k(), S>(a.g, at);
+    Pack<S, k()> p = read<k(), S>(a.p, at), m = read<k(), S>(a.m, at);
+    for (int i = 0; i < k(); ++i) {
+      const S gradient = g.at[i] * g_factor;
+      const S direction = m.at[i] * beta1 + gradient * rest1;
+      m.at[i] = m.at[i] * beta2 + gradient * rest2;
+      // The sign of zero is zero, and that of NaN is NaN.
+      p.at[i] = p.at[i] * keep - (direction > S(0) ? S(1) : direction < S(0) ? S(-1) : direction) * rate;
+    }
+    write<k()>(a.m, at, m);
+    write<k()>(a.p, at, p);
+    if (a.copy.data != nullptr) write<k()>(a.copy, at, p);
+  });
+}
+
 struct Sgd {
   Array p, g, m, copy;
   int64_t count;
@@ -107,6 +134,26 @@ void adamw(const AdamWArgs& args, Stream& stream) {
                    1 - lr * args.weight_decay};
   with_widest(args.p, {&args.g, &args.m, &args.v, &args.copy}, [&](auto type, auto n) {
     launch("adamw", adamw_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), a);
+  });
+}
+
+void lion(const LionArgs& args, Stream& stream) {
+  const int64_t count = args.p.count();
+  if (count == 0) return;
+  const OptimizerControl& control = args.control;
+  const double lr = control.lr * args.lr_scale;
+  const Lion a = {array_of(args.p),
+                  array_of(args.g),
+                  array_of(args.m),
+                  array_of(args.copy),
+                  count,
+                  control.scale * control.clip,
+                  args.beta1,
+                  args.beta2,
+                  lr,
+                  1 - lr * args.weight_decay};
+  with_widest(args.p, {&args.g, &args.m, &args.copy}, [&](auto type, auto n) {
+    launch("lion", lion_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), a);
   });
 }
 
