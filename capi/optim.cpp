@@ -1,16 +1,11 @@
 #include <gangway/optim.h>
 
-#include "module_handle.h"
-#include "parallel/collective_call.h"
+#include "optimizer_options.h"
 
 using namespace gangway;
 using namespace gangway::capi;
 
-static_assert(static_cast<int>(LrSchedule::Kind::cosine) == GW_COSINE);
-
-namespace {
-
-std::vector<OptimizerRule> rules_of(const gw_optimizer_rule* rules, size_t count) {
+std::vector<OptimizerRule> capi::rules_of(const gw_optimizer_rule* rules, size_t count) {
   if (count > 0) required(rules, "options.rules");
   std::vector<OptimizerRule> all;
   for (size_t i = 0; i < count; ++i) {
@@ -21,83 +16,23 @@ std::vector<OptimizerRule> rules_of(const gw_optimizer_rule* rules, size_t count
   return all;
 }
 
-// The fields that both kinds of options have.
-template <typename Options>
-OptimizerOptions common_of(const Options& o) {
-  if (o.schedule < GW_CONSTANT || o.schedule > GW_COSINE)
-    fail(Code::invalid_argument, "options.schedule is ", o.schedule, ", not 0 to ", GW_COSINE);
-  OptimizerOptions r;
-  r.lr = o.lr;
-  r.weight_decay = o.weight_decay;
-  r.schedule = {static_cast<LrSchedule::Kind>(o.schedule), o.warmup_steps, o.total_steps, o.last_lr_ratio};
-  r.rules = rules_of(o.rules, o.rule_count);
-  r.loss_scale = {o.loss_scale, o.initial_loss_scale, o.loss_scale_interval};
-  return r;
+LrSchedule::Kind capi::schedule_of(int32_t schedule) {
+  if (schedule < 0 || schedule >= schedule_count())
+    fail(Code::invalid_argument, "options.schedule is ", schedule, ", not 0 to ", schedule_count() - 1);
+  return static_cast<LrSchedule::Kind>(schedule);
 }
 
-template <typename Options>
-void set_loss_scale_defaults(Options& o) {
-  const LossScaleOptions d;
-  o.loss_scale = d.fixed;
-  o.initial_loss_scale = d.initial;
-  o.loss_scale_interval = d.interval;
+gw_optimizer* capi::create_optimizer(const char* kind, gw_module* model, const OptimizerOptions& options) {
+  Model& m = required(model, "model").ready();
+  m.run().order(EntryStream::use(m.device().stream()));  // on which the states are made
+  return new gw_optimizer(model->model, make_optimizer(kind, m.inspect().parameters(), options, m.ops()));
 }
-
-}  // namespace
 
 void gw_optimizer_rule_init(gw_optimizer_rule* rule, size_t size) {
   gw_optimizer_rule d{};
   d.lr_scale = 1;
   d.weight_decay = -1;
   init_struct(rule, size, d);
-}
-
-void gw_adamw_options_init(gw_adamw_options* options, size_t size) {
-  const OptimizerOptions o;
-  gw_adamw_options d{};
-  d.lr = o.lr;
-  d.beta1 = o.beta1;
-  d.beta2 = o.beta2;
-  d.eps = o.eps;
-  d.weight_decay = o.weight_decay;
-  d.moment_dtype = GW_F32;
-  set_loss_scale_defaults(d);
-  init_struct(options, size, d);
-}
-
-void gw_sgd_options_init(gw_sgd_options* options, size_t size) {
-  gw_sgd_options d{};
-  d.lr = OptimizerOptions{}.lr;
-  set_loss_scale_defaults(d);
-  init_struct(options, size, d);
-}
-
-gw_status gw_adamw_create(gw_module* model, const gw_adamw_options* options, gw_optimizer** out_optimizer) {
-  return guarded([&] {
-    gw_optimizer*& result = out(out_optimizer, "out_optimizer");
-    const gw_adamw_options o = read_struct(options, gw_adamw_options_init, "options");
-    OptimizerOptions r = common_of(o);
-    r.beta1 = o.beta1;
-    r.beta2 = o.beta2;
-    r.eps = o.eps;
-    if (o.moment_dtype != GW_DTYPE_NONE) r.moment_dtype = dtype_of(o.moment_dtype);
-    Model& m = required(model, "model").ready();
-    m.run().order(EntryStream::use(m.device().stream()));  // on which the state is made
-    result = new gw_optimizer(model->model, make_adamw(m.inspect().parameters(), r, m.ops()));
-  });
-}
-
-gw_status gw_sgd_create(gw_module* model, const gw_sgd_options* options, gw_optimizer** out_optimizer) {
-  return guarded([&] {
-    gw_optimizer*& result = out(out_optimizer, "out_optimizer");
-    const gw_sgd_options o = read_struct(options, gw_sgd_options_init, "options");
-    OptimizerOptions r = common_of(o);
-    r.momentum = o.momentum;
-    r.nesterov = o.nesterov != 0;
-    Model& m = required(model, "model").ready();
-    m.run().order(EntryStream::use(m.device().stream()));  // on which the state is made
-    result = new gw_optimizer(model->model, make_sgd(m.inspect().parameters(), r, m.ops()));
-  });
 }
 
 gw_optimizer* gw_optimizer_retain(gw_optimizer* optimizer) { return retain(optimizer); }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes every committed file that follows from the public headers anew: the list of exports, the linker's script, the
+# Makes every committed file that follows from the table of optimizers and from the public headers anew: the optimizers of C
+# and of each binding, the list of exports, the linker's script, the
 # function table, the golden ABI, the release and level in each binding, the lowest layers of Rust and Julia, Python's stubs, and abidiff's baseline from a build of
 # the library. (Python's lowest layer and the manual are made whenever they are built.) Headers that break what a released
 # level promised are refused before anything is written.
@@ -28,6 +29,8 @@ make() {
     case $? in 0) echo "up to date: $files" ;; 77) skipped=1 ;; *) bad=1 ;; esac
   fi
 }
+# The header of optimizers follows from their table, so it comes before all that follows from headers.
+make "optimizers of the C library and of each binding" python3 python3 capi/optimizers.py
 if command -v castxml >/dev/null; then
   python3 capi/levels.py --check || { echo "the headers do not keep the released levels: nothing was made"; exit 1; }
 fi

@@ -53,6 +53,20 @@ void need_float(const char* what, const Tensor& t) {
 }
 void need_statistics(const char* what, const Tensor& t) { need_dtype(what, t, {DType::f64, DType::f32}); }
 
+void need_state(const std::string& what, const Tensor& t, const Tensor& p) {
+  need_float(what.c_str(), t);
+  need_beside(what.c_str(), t, p);
+}
+// Checks the arguments that the steps of all optimizers have.
+template <typename Args>
+void need_step(const std::string& operation, const Args& args) {
+  need_statistics((operation + ".p").c_str(), args.p);
+  need_beside((operation + ".p").c_str(), args.p, args.p);
+  need_state(operation + ".g", args.g, args.p);
+  if (args.copy) need_state(operation + ".copy", args.copy, args.p);
+  GW_CHECK(args.control.step, >=, 1);
+}
+
 }  // namespace
 
 DType accumulator(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -239,35 +253,19 @@ void check(const LossJoinArgs& args) {
 }
 
 void check(const AdamWArgs& args) {
-  need_statistics("adamw.p", args.p);
-  need_beside("adamw.p", args.p, args.p);
-  need_float("adamw.g", args.g);
-  need_beside("adamw.g", args.g, args.p);
-  need_float("adamw.m", args.m);
-  need_beside("adamw.m", args.m, args.p);
-  need_float("adamw.v", args.v);
-  need_beside("adamw.v", args.v, args.p);
-  if (args.copy) {
-    need_float("adamw.copy", args.copy);
-    need_beside("adamw.copy", args.copy, args.p);
-  }
-  GW_CHECK(args.control.step, >=, 1);
+  need_step("adamw", args);
+  need_state("adamw.m", args.m, args.p);
+  need_state("adamw.v", args.v, args.p);
+}
+
+void check(const LionArgs& args) {
+  need_step("lion", args);
+  need_state("lion.m", args.m, args.p);
 }
 
 void check(const SgdArgs& args) {
-  need_statistics("sgd.p", args.p);
-  need_beside("sgd.p", args.p, args.p);
-  need_float("sgd.g", args.g);
-  need_beside("sgd.g", args.g, args.p);
-  if (args.momentum != 0) {
-    need_float("sgd.m", args.m);
-    need_beside("sgd.m", args.m, args.p);
-  }
-  if (args.copy) {
-    need_float("sgd.copy", args.copy);
-    need_beside("sgd.copy", args.copy, args.p);
-  }
-  GW_CHECK(args.control.step, >=, 1);
+  need_step("sgd", args);
+  if (args.momentum != 0) need_state("sgd.m", args.m, args.p);
 }
 
 void check_cast(const Tensor& x, const Tensor& y) {

@@ -196,6 +196,23 @@ struct SgdArgs {
   bool nesterov = false;
 };
 
+// Lion (Chen and others, 2023):
+//   g' = g * scale * clip
+//   p -= lr * (sign(b1 m + (1 - b1) g') + weight_decay * p); sign(0) is 0, sign(NaN) is NaN
+//   m = b2 m + (1 - b2) g'
+struct LionArgs {
+  Tensor p, g, m, copy;
+  OptimizerControl control;
+  double lr_scale = 1, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+};
+
+// The steps of optimizers. Their structs share these names: p, g, copy, control, lr_scale and
+// weight_decay, and m and v for what an optimizer keeps.
+#define GANGWAY_OPTIMIZER_OPERATIONS(X) \
+  X(adamw, AdamWArgs)                   \
+  X(lion, LionArgs)                     \
+  X(sgd, SgdArgs)
+
 // The list of operations whose arguments are one struct. Macros generate from it what is the same for all of
 // them: the declarations of their checks, and the devices that only forward calls.
 #define GANGWAY_OPERATIONS(X)                  \
@@ -212,8 +229,7 @@ struct SgdArgs {
   X(embedding_backward, EmbeddingBackwardArgs) \
   X(loss_part, LossPartArgs)                   \
   X(loss_join, LossJoinArgs)                   \
-  X(adamw, AdamWArgs)                          \
-  X(sgd, SgdArgs)
+  GANGWAY_OPTIMIZER_OPERATIONS(X)
 
 class Ops {
  public:

@@ -5,53 +5,53 @@ namespace {
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(std::vector<NamedParameter> parameters, const OptimizerOptions& options, Ops& ops)
-      : Optimizer("adamw", std::move(parameters), options, ops),
-        first_(make_moments()),
-        second_(make_moments()) {}
-
-  const char* kind() const override { return "adamw"; }
-
-  std::vector<Slot> state(size_t parameter) const override {
-    if (!first_.at(parameter)) return {};
-    return {{"exp_avg", first_[parameter]}, {"exp_avg_sq", second_[parameter]}};
+  AdamW(const OptimizerKind& kind, std::vector<NamedParameter> parameters, const OptimizerOptions& options,
+        Ops& ops)
+      : Optimizer(kind, std::move(parameters), options, ops),
+        beta1_(hyper<double>("beta1")),
+        beta2_(hyper<double>("beta2")),
+        eps_(hyper<double>("eps")) {
+    make_states(hyper<DType>("moment_dtype"));
   }
 
  private:
   void step_one(size_t i, Stream& stream) override {
-    const Parameter& parameter = *parameters_[i].parameter;
-    AdamWArgs args;
-    args.p = flat(parameter.shard);
-    args.g = flat(parameter.shard_grad->tensor);
-    args.m = flat(first_[i]);
-    args.v = flat(second_[i]);
-    if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
-    args.control = control_;
-    args.lr_scale = resolved_[i].lr_scale;
-    args.beta1 = options_.beta1;
-    args.beta2 = options_.beta2;
-    args.eps = options_.eps;
-    args.weight_decay = resolved_[i].weight_decay;
+    AdamWArgs args = arguments<AdamWArgs>(i);
+    args.m = flat_state(i, 0);
+    args.v = flat_state(i, 1);
+    args.beta1 = beta1_;
+    args.beta2 = beta2_;
+    args.eps = eps_;
     ops_.adamw(args, stream);
   }
 
-  std::vector<Tensor> first_, second_;  // by parameter; absent where frozen
+  const double beta1_, beta2_, eps_;
 };
 
-void check_beta(const char* field, double value) {
-  if (!(value >= 0 && value < 1))
-    fail(Code::invalid_argument, "adamw: ", field, " = ", value, " is outside [0, 1)");
-}
+constexpr StateName kStates[] = {
+    {"exp_avg", "moving average of the gradient"},
+    {"exp_avg_sq", "moving average of the squared gradient"},
+};
+
+constexpr Hyperparameter kHyperparameters[] = {
+    {"beta1", 0.9, "[0, 1)", "decay of the average of the gradient"},
+    {"beta2", 0.999, "[0, 1)", "decay of the average of the squared gradient"},
+    {"eps", 1e-8, "(0, 1)", "added to the root of that average"},
+    {"moment_dtype", DType::f32, "f32 or bf16",
+     "of both averages: f32 or bf16; those of f64 parameters are f64"},
+};
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(std::vector<NamedParameter> parameters, const OptimizerOptions& options,
-                                      Ops& ops) {
-  check_beta("beta1", options.beta1);
-  check_beta("beta2", options.beta2);
-  if (!(options.eps > 0 && options.eps < 1))
-    fail(Code::invalid_argument, "adamw: eps = ", options.eps, " is outside (0, 1)");
-  return std::make_unique<AdamW>(std::move(parameters), options, ops);
-}
+extern const OptimizerKind kAdamW = {
+    .name = "adamw",
+    .title = "AdamW",
+    .doc = "AdamW (Loshchilov and Hutter, 2019): Adam with decoupled weight decay.",
+    .lr = 1e-3,
+    .weight_decay = 0,
+    .states = kStates,
+    .hyperparameters = kHyperparameters,
+    .make = make_kind<AdamW>,
+};
 
 }  // namespace gangway

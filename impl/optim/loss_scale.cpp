@@ -7,7 +7,8 @@
 namespace gangway {
 namespace {
 
-// f32 holds it and its reciprocal to full precision: outside, gradients would become 0 unseen.
+// Within these bounds f32 holds the scale and its reciprocal to full precision. Outside, gradients would
+// silently become 0.
 void check_number(const char* kind, const char* what, double value) {
   if (!(value >= 0x1p-126 && value <= 0x1p126))
     fail(Code::invalid_argument, kind, ": ", what, " = ", value,

@@ -18,20 +18,15 @@ void check_rule(const char* kind, const OptimizerRule& rule, size_t index) {
   if (rule.weight_decay != -1) check_not_negative(kind, (where + ".weight_decay").c_str(), rule.weight_decay);
 }
 
-Facts facts_of(const char* kind, const OptimizerOptions& o) {
+Facts facts_of(const OptimizerKind& kind, const OptimizerOptions& o, const HyperValues& values) {
   Facts facts;
-  facts.add("optimizer", kind);
+  facts.add("optimizer", kind.name);
   facts.add("weight_decay", o.weight_decay);
   facts.add("schedule", o.schedule.kind);
   facts.add("warmup_steps", o.schedule.warmup);
   facts.add("total_steps", o.schedule.total);
   facts.add("last_lr_ratio", o.schedule.final_ratio);
-  facts.add("beta1", o.beta1);
-  facts.add("beta2", o.beta2);
-  facts.add("eps", o.eps);
-  facts.add("moment_dtype", o.moment_dtype);
-  facts.add("momentum", o.momentum);
-  facts.add("nesterov", o.nesterov);
+  add_facts(kind, values, facts);
   for (size_t i = 0; i < o.rules.size(); ++i) {
     facts.set_scope(text("rules[", i, "]"));
     facts.add("pattern", o.rules[i].pattern);
@@ -42,10 +37,11 @@ Facts facts_of(const char* kind, const OptimizerOptions& o) {
   return facts;
 }
 
-// Not materialised: neither a name nor rows. A rank past the last row has the name and no rows.
+// A parameter that is not materialised has neither a full name nor rows. A rank past the last row has the
+// name alone.
 bool has_storage(const Parameter& parameter) { return parameter.shard || !parameter.full_name.empty(); }
 
-// Of any parameter: gradients go through the activations of all.
+// One parameter in f16 is enough, because the gradients of all go through its activations.
 bool computes_in_f16(const std::vector<NamedParameter>& parameters) {
   return std::any_of(parameters.begin(), parameters.end(), [](const NamedParameter& named) {
     return named.parameter->compute_dtype == DType::f16;
@@ -54,42 +50,45 @@ bool computes_in_f16(const std::vector<NamedParameter>& parameters) {
 
 }  // namespace
 
-Optimizer::Optimizer(const char* kind, std::vector<NamedParameter> parameters,
+Optimizer::Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
                      const OptimizerOptions& options, Ops& ops)
-    : parameters_(std::move(parameters)),
+    : ops_(ops),
+      kind_(kind),
+      parameters_(std::move(parameters)),
+      states_(parameters_.size()),
       options_(options),
-      fixed_(facts_of(kind, options)),
-      loss_scale_(kind, options.loss_scale, computes_in_f16(parameters_)),
-      ops_(ops) {
-  check_not_negative(kind, "lr", options.lr);
-  check_not_negative(kind, "weight_decay", options.weight_decay);
-  if (options.moment_dtype != DType::f32 && options.moment_dtype != DType::bf16)
-    fail(Code::invalid_argument, kind, ": moment_dtype = ", name(options.moment_dtype),
-         " is neither f32 nor bf16");
+      values_(complete(kind, options.hyperparameters)),
+      fixed_(facts_of(kind, options, values_)),
+      loss_scale_(kind.name, options.loss_scale, computes_in_f16(parameters_)) {
+  check_not_negative(kind.name, "lr", options.lr);
+  check_not_negative(kind.name, "weight_decay", options.weight_decay);
   check(options.schedule);
-  for (size_t i = 0; i < options.rules.size(); ++i) check_rule(kind, options.rules[i], i);
+  for (size_t i = 0; i < options.rules.size(); ++i) check_rule(kind.name, options.rules[i], i);
+  resolve_rules();
+}
 
-  std::vector<bool> used(options.rules.size());
+void Optimizer::resolve_rules() {
+  std::vector<bool> used(options_.rules.size());
   for (const NamedParameter& named : parameters_) {
     const Parameter& parameter = *named.parameter;
     if (!has_storage(parameter))
-      fail(Code::invalid_state, kind, ": ", named.name,
+      fail(Code::invalid_state, kind_.name, ": ", named.name,
            " has no storage; materialize the model before its optimizer");
-    const double decay = parameter.shape.rank() > 1 ? options.weight_decay : 0.0;
+    const double decay = parameter.shape.rank() > 1 ? options_.weight_decay : 0.0;
     Resolved resolved{1, decay, !parameter.trainable || parameter.kind == Parameter::Kind::buffer};
     const bool never = resolved.frozen;
-    for (size_t i = 0; i < options.rules.size(); ++i) {
-      const OptimizerRule& rule = options.rules[i];
+    for (size_t i = 0; i < options_.rules.size(); ++i) {
+      const OptimizerRule& rule = options_.rules[i];
       if (!path_matches(rule.pattern, named.name)) continue;
       used[i] = true;
       resolved = {rule.lr_scale, rule.weight_decay == -1 ? decay : rule.weight_decay, rule.frozen || never};
     }
     resolved_.push_back(resolved);
   }
-  // A pattern that matches nothing is a slip of the pen that would otherwise train on unseen.
+  // A pattern that matches nothing is most likely misspelt, and training would go on without the rule.
   for (size_t i = 0; i < used.size(); ++i)
     if (!used[i])
-      fail(Code::invalid_argument, kind, ": rules[", i, "] \"", options.rules[i].pattern,
+      fail(Code::invalid_argument, kind_.name, ": rules[", i, "] \"", options_.rules[i].pattern,
            "\" matches none of ", parameters_.size(), " parameters");
 }
 
@@ -98,7 +97,7 @@ void Optimizer::step(double scale, double clip, Stream& stream) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& parameter = *parameters_[i].parameter;
     if (resolved_[i].frozen || !parameter.shard || parameter.shard.count() == 0) continue;
-    // Gradients that were not written count as zero: the moments still decay.
+    // A gradient that was not written counts as zero: the states still decay.
     parameter.shard_grad->zero_if_unwritten(ops_, stream);
     step_one(i, stream);
   }
@@ -123,28 +122,29 @@ size_t Optimizer::state_bytes(bool on_host) const {
   size_t bytes = 0;
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i].parameter->rests_on_host == on_host)
-      for (const Slot& slot : state(i)) bytes += slot.tensor.bytes();
+      for (const Slot& slot : states_[i]) bytes += slot.tensor.bytes();
   return bytes;
 }
 
-Tensor Optimizer::flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
-
-std::vector<Tensor> Optimizer::make_moments() const {
-  std::vector<Tensor> moments;
+void Optimizer::make_states(DType dtype) {
+  Device& device = ops_.device();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Parameter& parameter = *parameters_[i].parameter;
-    if (resolved_[i].frozen || !parameter.shard) {
-      moments.emplace_back();
-      continue;
+    if (resolved_[i].frozen || !parameter.shard) continue;
+    for (const StateName& state : kind_.states) {
+      const Tensor tensor =
+          Tensor::allocate(parameter.rests_on_host ? device.pinned_allocator() : device.allocator(),
+                           parameter.dtype == DType::f64 ? DType::f64 : dtype, parameter.shard.shape());
+      ops_.fill(tensor, 0, device.stream());
+      states_[i].push_back({state.name, tensor});
     }
-    const DType dtype = parameter.dtype == DType::f64 ? DType::f64 : options_.moment_dtype;
-    Device& device = ops_.device();
-    moments.push_back(
-        Tensor::allocate(parameter.rests_on_host ? device.pinned_allocator() : device.allocator(), dtype,
-                         parameter.shard.shape()));
-    ops_.fill(moments.back(), 0, ops_.device().stream());
   }
-  return moments;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
+                                          const OptimizerOptions& options, Ops& ops) {
+  const OptimizerKind& row = optimizer_kind(kind);
+  return row.make(row, std::move(parameters), options, ops);
 }
 
 }  // namespace gangway

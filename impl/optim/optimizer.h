@@ -1,8 +1,8 @@
-// The optim layer. Belongs here: the update of one rank's shards, schedules, rules. Does not: gradient
-// reduction, clipping over a mesh (parallel), the training step (train).
+// The optim layer holds the update of one rank's shards, schedules, rules and loss scales. It does not
+// hold the reduction of gradients, clipping over a mesh (parallel) or the training step (train).
 //
-// Optimizers over local shards: an optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter,
-// never a gang. lr, step, scale and clip factor of a step go to all of its work as one OptimizerControl.
+// An optimizer sees `shard`, `shard_grad` and `shard_copy` of each parameter, never a gang. The learning
+// rate, step number, scale and clip factor of a step go to all of its operations as one OptimizerControl.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -14,14 +14,15 @@
 
 #include "base/facts.h"
 #include "nn/module.h"
+#include "optim/kind.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
 
 namespace gangway {
 
-// For parameters whose whole name matches; the last match wins alone, nothing is merged. Without a match:
-// lr_scale 1 and the optimizer's weight decay, but none for 1-d parameters. A pattern that matches no
-// parameter is refused.
+// A rule for the parameters whose whole name matches. The last matching rule applies alone; rules are not
+// merged. A parameter without a match has lr_scale 1 and the optimizer's weight decay, or none if it has
+// one dim. A pattern that matches no parameter is refused.
 struct OptimizerRule {
   std::string pattern;
   double lr_scale = 1;
@@ -35,68 +36,107 @@ struct OptimizerOptions {
   LrSchedule schedule;
   std::vector<OptimizerRule> rules;
   LossScaleOptions loss_scale;
-  // AdamW
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  DType moment_dtype = DType::f32;  // f32 or bf16; f64 parameters have f64 moments
-  // SGD
-  double momentum = 0;
-  bool nesterov = false;
+  HyperValues hyperparameters;  // of the kind's table; an absent one has its default
 };
 
 class Optimizer {
  public:
   struct Slot {
-    std::string name;  // "exp_avg", "exp_avg_sq", "momentum"
-    Tensor tensor;     // like the parameter's shard
+    std::string name;  // from the kind's table of states
+    Tensor tensor;
   };
   virtual ~Optimizer() = default;
-  virtual const char* kind() const = 0;  // "adamw", "sgd"
+  const char* kind() const { return kind_.name; }
 
-  // One step over every trainable parameter that has rows here, its copy in the compute dtype included;
-  // counts the step. A gradient that was not written is zero. `scale` has 1 / loss scale in it.
+  // Steps every trainable parameter that has rows on this rank, also its copy in the compute dtype, and
+  // counts the step. A gradient that was not written is zero. `scale` includes 1 / loss scale.
   void step(double scale, double clip, Stream& stream);
-  virtual std::vector<Slot> state(size_t parameter) const = 0;  // of parameters()[i]; empty when frozen
 
+  // Besides options and parameters, the next step depends on these alone: the states of each parameter,
+  // the number of steps and the loss scale. A checkpoint saves them.
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  const std::vector<Slot>& state(size_t parameter) const { return states_.at(parameter); }  // empty: frozen
   int64_t steps() const { return steps_; }
-  double lr() const;       // at the next step
-  void set_lr(double lr);  // INVALID_ARGUMENT: not a finite number >= 0
   LossScale& loss_scale() { return loss_scale_; }
   const LossScale& loss_scale() const { return loss_scale_; }
+
+  double lr() const;       // at the next step
+  void set_lr(double lr);  // INVALID_ARGUMENT: not a finite number >= 0
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes(bool on_host = false) const;  // on the device, or of parameters that rest on the host
-  // What all ranks must have alike: kind, hyperparameters, rules, and the learning rate, loss scale and number of
-  // the next step.
+  // What all ranks must have alike: kind, hyperparameters, rules, and the learning rate, loss scale and
+  // number of the next step.
   void add_facts(Facts& facts) const;
 
  protected:
-  Optimizer(const char* kind, std::vector<NamedParameter> parameters, const OptimizerOptions& options,
-            Ops& ops);
-  virtual void step_one(size_t i,
-                        Stream& stream) = 0;  // parameters()[i]; scale, clip, lr and step are in control_
+  Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
+            const OptimizerOptions& options, Ops& ops);
+  // Steps parameters()[i]. arguments(i) fills in the arguments that every kind has.
+  virtual void step_one(size_t i, Stream& stream) = 0;
 
-  static Tensor flat(const Tensor& tensor);
-  std::vector<Tensor> make_moments() const;  // zeros by parameter, like its shard; absent where frozen
+  template <typename T>
+  T hyper(std::string_view name) const {
+    return std::get<T>(values_.find(name)->second);
+  }
+  // Allocates every state of the kind's table for every parameter: zeros in the shape of the shard. f64
+  // parameters have f64 states.
+  void make_states(DType dtype);
+  Tensor flat_state(size_t i, size_t state) const { return flat(states_[i][state].tensor); }
 
+  template <typename Args>
+  Args arguments(size_t i) const {
+    const Parameter& parameter = *parameters_[i].parameter;
+    Args args;
+    args.p = flat(parameter.shard);
+    args.g = flat(parameter.shard_grad->tensor);
+    if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
+    args.control = control_;
+    args.lr_scale = resolved_[i].lr_scale;
+    args.weight_decay = resolved_[i].weight_decay;
+    return args;
+  }
+
+  Ops& ops_;
+
+ private:
   struct Resolved {
     double lr_scale, weight_decay;
     bool frozen;
   };
+  void resolve_rules();
+  static Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
+
+  const OptimizerKind& kind_;
   std::vector<NamedParameter> parameters_;
-  std::vector<Resolved> resolved_;  // by parameter
+  std::vector<Resolved> resolved_;         // by parameter
+  std::vector<std::vector<Slot>> states_;  // by parameter
   OptimizerOptions options_;
+  HyperValues values_;
   Facts fixed_;  // the part of add_facts that no call changes
   OptimizerControl control_;
   int64_t steps_ = 0;
   LossScale loss_scale_;
-  Ops& ops_;
 };
 
-// Parameters must have storage (INVALID_STATE). State is zero. INVALID_ARGUMENT names the field and its
-// value.
-std::unique_ptr<Optimizer> make_adamw(std::vector<NamedParameter> parameters, const OptimizerOptions& options,
-                                      Ops& ops);
-std::unique_ptr<Optimizer> make_sgd(std::vector<NamedParameter> parameters, const OptimizerOptions& options,
-                                    Ops& ops);
+// Parameters must have storage (INVALID_STATE). States are zero. INVALID_ARGUMENT names the field and its
+// value, or the kinds that there are.
+std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
+                                          const OptimizerOptions& options, Ops& ops);
+
+inline std::unique_ptr<Optimizer> make_adamw(std::vector<NamedParameter> parameters,
+                                             const OptimizerOptions& options, Ops& ops) {
+  return make_optimizer("adamw", std::move(parameters), options, ops);
+}
+inline std::unique_ptr<Optimizer> make_sgd(std::vector<NamedParameter> parameters,
+                                           const OptimizerOptions& options, Ops& ops) {
+  return make_optimizer("sgd", std::move(parameters), options, ops);
+}
+
+// Creates an optimizer of class `Kind`: the `make` of its row.
+template <typename Kind>
+std::unique_ptr<Optimizer> make_kind(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
+                                     const OptimizerOptions& options, Ops& ops) {
+  return std::make_unique<Kind>(kind, std::move(parameters), options, ops);
+}
 
 }  // namespace gangway

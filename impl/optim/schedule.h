@@ -1,4 +1,6 @@
-// Learning-rate schedules: pure functions of the step. Value type. Thread rule: pure functions.
+// Learning-rate schedules: pure functions of the step. The table in schedule.cpp has a row for each; the
+// constants of C and the enumerations of the bindings follow from it (capi/optimizers.py). Value type.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +8,17 @@
 namespace gangway {
 
 struct LrSchedule {
-  enum class Kind : int32_t { constant = 0, linear = 1, cosine = 2 };
+  enum class Kind : int32_t { constant, linear, cosine };  // places in the table
   Kind kind = Kind::constant;
   int64_t warmup = 0;      // steps from 0 up to the full rate, linear: step s (from 1) has s / warmup of it
-  int64_t total = 0;       // steps until the end of the decay; linear and cosine need total > warmup
+  int64_t total = 0;       // steps until the end of the decay; a schedule that decays needs total > warmup
   double final_ratio = 0;  // of the rate, from `total` on
 };
 
-// INVALID_ARGUMENT: negative counts, total <= warmup for a decaying kind, a ratio outside [0, 1].
+int32_t schedule_count();
+
+// INVALID_ARGUMENT: an unknown kind, negative counts, total <= warmup for a decaying one, a ratio outside
+// [0, 1].
 void check(const LrSchedule& schedule);
 
 // Factor of the base rate at step `step`, counted from 1.

@@ -5,46 +5,48 @@ namespace {
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(std::vector<NamedParameter> parameters, const OptimizerOptions& options, Ops& ops)
-      : Optimizer("sgd", std::move(parameters), options, ops) {
-    if (options.momentum > 0) momentum_ = make_moments();
-  }
-
-  const char* kind() const override { return "sgd"; }
-
-  std::vector<Slot> state(size_t parameter) const override {
-    if (momentum_.empty() || !momentum_.at(parameter)) return {};
-    return {{"momentum", momentum_[parameter]}};
+  Sgd(const OptimizerKind& kind, std::vector<NamedParameter> parameters, const OptimizerOptions& options,
+      Ops& ops)
+      : Optimizer(kind, std::move(parameters), options, ops),
+        momentum_(hyper<double>("momentum")),
+        nesterov_(hyper<bool>("nesterov")) {
+    if (nesterov_ && momentum_ == 0) fail(Code::invalid_argument, "sgd: nesterov needs momentum > 0");
+    if (momentum_ > 0) make_states(DType::f32);
   }
 
  private:
   void step_one(size_t i, Stream& stream) override {
-    const Parameter& parameter = *parameters_[i].parameter;
-    SgdArgs args;
-    args.p = flat(parameter.shard);
-    args.g = flat(parameter.shard_grad->tensor);
-    if (!momentum_.empty()) args.m = flat(momentum_[i]);
-    if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
-    args.control = control_;
-    args.lr_scale = resolved_[i].lr_scale;
-    args.momentum = options_.momentum;
-    args.weight_decay = resolved_[i].weight_decay;
-    args.nesterov = options_.nesterov;
+    SgdArgs args = arguments<SgdArgs>(i);
+    if (momentum_ > 0) args.m = flat_state(i, 0);
+    args.momentum = momentum_;
+    args.nesterov = nesterov_;
     ops_.sgd(args, stream);
   }
 
-  std::vector<Tensor> momentum_;  // by parameter; empty without momentum, absent where frozen
+  const double momentum_;
+  const bool nesterov_;
+};
+
+constexpr StateName kStates[] = {
+    {"momentum", "the velocity; absent where momentum is 0"},
+};
+
+constexpr Hyperparameter kHyperparameters[] = {
+    {"momentum", 0.0, "[0, 1)", "how much of the velocity a step keeps; 0: plain gradient descent"},
+    {"nesterov", false, "", "looks ahead along the velocity; needs a momentum"},
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_sgd(std::vector<NamedParameter> parameters, const OptimizerOptions& options,
-                                    Ops& ops) {
-  if (!(options.momentum >= 0 && options.momentum < 1))
-    fail(Code::invalid_argument, "sgd: momentum = ", options.momentum, " is outside [0, 1)");
-  if (options.nesterov && options.momentum == 0)
-    fail(Code::invalid_argument, "sgd: nesterov needs momentum > 0");
-  return std::make_unique<Sgd>(std::move(parameters), options, ops);
-}
+extern const OptimizerKind kSgd = {
+    .name = "sgd",
+    .title = "SGD",
+    .doc = "Stochastic gradient descent, with momentum if wanted. Weight decay is added to the gradient.",
+    .lr = 1e-3,
+    .weight_decay = 0,
+    .states = kStates,
+    .hyperparameters = kHyperparameters,
+    .make = make_kind<Sgd>,
+};
 
 }  // namespace gangway

@@ -60,8 +60,8 @@ MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, 
   model.fsdp().use_regions(request.one_host);
   model.build().parallelize(request.options);
   OptimizerOptions adamw;
-  adamw.moment_dtype = request.moment_dtype;
-  const auto optimizer = make_adamw(model.inspect().parameters(), adamw, model.ops());
+  adamw.hyperparameters["moment_dtype"] = request.moment_dtype;
+  const auto optimizer = make_optimizer("adamw", model.inspect().parameters(), adamw, model.ops());
   const auto counted =
       model.inspect().count_optimizer(optimizer->state_bytes(), optimizer->state_bytes(/*on_host=*/true));
   const Tensor ids = Tensor::allocate(model.device().allocator(), DType::i64,

@@ -48,12 +48,14 @@ tests = "\n".join(p.read_text() for p in sorted((root / "tests/capi").glob("*.[c
 # A name in a comment or in a text is no call.
 tests = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", tests, flags=re.S)
 words = set(re.findall(r"\b(gw_\w+)\s*\(", tests))
+rows = (root / "tests/capi/optimizer_rows.h").read_text()
+words |= {f"gw_{kind}_create" for kind in re.findall(r"\bX\((\w+)\)", rows)}  # by OPTIMIZERS in struct_test.c
 words |= {f"gw_{name}_init" for name in re.findall(r"\bINPUT\((\w+),", tests)}
 for name in sorted(listed - words):
     bad.append(f"{name} is called by no C test")
 
 finite = (root / "tests/capi/finite_test.c").read_text()
-tried = set(re.findall(r"FLOAT\((\w+), (\w+)", finite))
+tried = set(re.findall(r"FLOAT\((\w+), (\w+)", finite + rows))
 for header in sorted((root / "capi/include/gangway").glob("*.h")):
     for fields, name in re.findall(r"typedef struct gw_\w+ \{(.*?)\} gw_(\w+);", header.read_text(), re.S):
         if not name.endswith(("_options", "_rule")):

@@ -3,6 +3,7 @@
  * missing here. */
 #include <math.h>
 
+#include "optimizer_rows.h"
 #include "refusals.h"
 
 static gw_module* trained;      /* has memory */
@@ -34,14 +35,13 @@ static gw_status frame(gw_frame_options* x) {
   gw_frame* f = NULL;
   return gw_frame_create(trained, x, &f);
 }
-static gw_status adamw(gw_adamw_options* x) {
-  gw_optimizer* o = NULL;
-  return gw_adamw_create(trained, x, &o);
-}
-static gw_status sgd(gw_sgd_options* x) {
-  gw_optimizer* o = NULL;
-  return gw_sgd_create(trained, x, &o);
-}
+#define OPTIMIZER(kind)                           \
+  static gw_status kind(gw_##kind##_options* x) { \
+    gw_optimizer* o = NULL;                       \
+    return gw_##kind##_create(trained, x, &o);    \
+  }
+OPTIMIZERS(OPTIMIZER)
+#undef OPTIMIZER
 static gw_status rule(gw_optimizer_rule* x) {
   gw_sgd_options s;
   gw_sgd_options_init(&s, sizeof s);
@@ -124,20 +124,7 @@ static void fields(void** state) {
   FLOAT(attention_options, initializer_range, "options.initializer_range is", attention)
   FLOAT(init_options, deviation, "initializer.deviation is", init)
   FLOAT(frame_options, loss_scale, "options.loss_scale is", frame)
-  FLOAT(adamw_options, lr, "lr = ", adamw)
-  FLOAT(adamw_options, beta1, "beta1 = ", adamw)
-  FLOAT(adamw_options, beta2, "beta2 = ", adamw)
-  FLOAT(adamw_options, eps, "eps = ", adamw)
-  FLOAT(adamw_options, weight_decay, "weight_decay = ", adamw)
-  FLOAT(adamw_options, last_lr_ratio, "final_ratio = ", adamw)
-  FLOAT(adamw_options, loss_scale, "loss_scale = ", adamw)
-  FLOAT(adamw_options, initial_loss_scale, "initial_loss_scale = ", adamw)
-  FLOAT(sgd_options, lr, "lr = ", sgd)
-  FLOAT(sgd_options, momentum, "momentum = ", sgd)
-  FLOAT(sgd_options, weight_decay, "weight_decay = ", sgd)
-  FLOAT(sgd_options, last_lr_ratio, "final_ratio = ", sgd)
-  FLOAT(sgd_options, loss_scale, "loss_scale = ", sgd)
-  FLOAT(sgd_options, initial_loss_scale, "initial_loss_scale = ", sgd)
+  OPTIMIZER_FLOATS
   FLOAT(optimizer_rule, lr_scale, "lr_scale = ", rule)
   FLOAT(optimizer_rule, weight_decay, "weight_decay = ", rule)
   FLOAT(shard_options, bucket_cap_mb, "bucket_cap_mb is", shard)

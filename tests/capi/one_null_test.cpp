@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "dlpack.h"
+#include "optimizer_rows.h"
 #include "small.h"
 
 namespace {
@@ -149,8 +150,10 @@ class World {
   void give(const gw_parallel_options*& x) { x = nullptr; }
   void give(const gw_shard_options*& x) { x = nullptr; }
   void give(const gw_tensor_parallel_options*& x) { x = nullptr; }
-  void give(const gw_adamw_options*& x) { x = nullptr; }
-  void give(const gw_sgd_options*& x) { x = nullptr; }
+#define OPTIMIZER(kind) \
+  void give(const gw_##kind##_options*& x) { x = nullptr; }
+  OPTIMIZERS(OPTIMIZER)
+#undef OPTIMIZER
   void give(const gw_step_options*& x) { x = nullptr; }
   void give(const gw_generate_options*& x) { x = nullptr; }
   void give(const gw_save_options*& x) { x = nullptr; }

@@ -2,6 +2,7 @@
  * of which one is set. Calls refuse or read input structs, and fill as much of a result struct as the caller
  * has room for. */
 #include "models.h"
+#include "optimizer_rows.h"
 
 typedef struct matrix {
   gw_gang* gang;
@@ -127,18 +128,15 @@ static gw_status plan_row(void* x) {
   o.row_count = 1;
   return tensor_parallel_options(&o);
 }
-static gw_status adamw_options(void* x) {
-  gw_optimizer* opt = NULL;
-  const gw_status status = gw_adamw_create(m.model, x, &opt);
-  gw_optimizer_release(opt);
-  return status;
-}
-static gw_status sgd_options(void* x) {
-  gw_optimizer* opt = NULL;
-  const gw_status status = gw_sgd_create(m.model, x, &opt);
-  gw_optimizer_release(opt);
-  return status;
-}
+#define OPTIMIZER(kind)                                            \
+  static gw_status kind##_options(void* x) {                       \
+    gw_optimizer* opt = NULL;                                      \
+    const gw_status status = gw_##kind##_create(m.model, x, &opt); \
+    gw_optimizer_release(opt);                                     \
+    return status;                                                 \
+  }
+OPTIMIZERS(OPTIMIZER)
+#undef OPTIMIZER
 static gw_status optimizer_rule(void* x) {
   gw_sgd_options s;
   gw_sgd_options_init(&s, sizeof s);
@@ -259,8 +257,7 @@ static const struct {
               INPUT(dtype_rule, dtype_rule, need_dtype),
               INPUT(tensor_parallel_options, tensor_parallel_options, NULL),
               INPUT(plan_row, plan_row, need_module),
-              INPUT(adamw_options, adamw_options, NULL),
-              INPUT(sgd_options, sgd_options, NULL),
+              OPTIMIZER_INPUTS,
               INPUT(optimizer_rule, optimizer_rule, need_pattern),
               INPUT(batch, batch, need_batch),
               INPUT(step_options, step_options, NULL),

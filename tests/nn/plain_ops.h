@@ -56,7 +56,16 @@ inline void put(const Tensor& t, const Vector& from) {
   host.write();
 }
 
-class PlainOps final : public Ops {
+// Tests of layers step with AdamW alone.
+class OpsWithoutOptimizers : public Ops {
+ public:
+#define GANGWAY_OPERATION(name, Args) \
+  void name(const Args&, Stream&) override { fail(Code::internal, #name " is not part of these tests"); }
+  GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_OPERATION)
+#undef GANGWAY_OPERATION
+};
+
+class PlainOps final : public OpsWithoutOptimizers {
  public:
   explicit PlainOps(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   Device& device() override { return *device_; }
@@ -275,7 +284,6 @@ class PlainOps final : public Ops {
     put(a.m, m);
     put(a.v, v);
   }
-  void sgd(const SgdArgs&, Stream&) override { fail(Code::internal, "sgd is not part of these tests"); }
 
   void cast(const Tensor& x, const Tensor& y, Stream&) override { put(y, get(x)); }
   void fill(const Tensor& y, double value, Stream&) override {

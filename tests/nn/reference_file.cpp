@@ -1,7 +1,6 @@
 #include "nn/reference_file.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <stdexcept>
 
@@ -14,23 +13,6 @@ namespace gangway::test {
 using nlohmann::json;
 
 namespace {
-
-Reference::Entry entry_of(const json& described, const std::string& data) {
-  Reference::Entry entry;
-  entry.dims = described.at("shape").get<std::vector<int64_t>>();
-  const auto range = described.at("data_offsets").get<std::vector<size_t>>();
-  const bool integers = described.at("dtype") == "I64";
-  entry.values.resize((range[1] - range[0]) / 8);
-  for (size_t i = 0; i < entry.values.size(); ++i) {
-    int64_t bits;
-    std::memcpy(&bits, data.data() + range[0] + 8 * i, 8);
-    if (integers)
-      entry.values[i] = static_cast<double>(bits);
-    else
-      std::memcpy(&entry.values[i], &bits, 8);
-  }
-  return entry;
-}
 
 LlamaConfig config_of(const json& settings) {
   LlamaConfig c;
@@ -54,30 +36,16 @@ Reference::Optimizer optimizer_of(const json& settings) {
           settings.at("max_grad_norm")};
 }
 
-std::ifstream open(const std::string& name) {
-  std::ifstream file(test_data(name), std::ios::binary);
-  if (!file) throw std::runtime_error("cannot open " + name);
-  return file;
-}
-
 json half_limits(DType dtype) {
-  std::ifstream file = open("half.json");
+  std::ifstream file(test_data("half.json"));
+  if (!file) throw std::runtime_error("cannot open half.json");
   return json::parse(file).at(name(dtype));
 }
 
 }  // namespace
 
-Reference::Reference(const std::string& name) {
-  std::ifstream file = open(name + ".safetensors");
-  uint64_t header_bytes = 0;
-  file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
-  std::string header(header_bytes, '\0');
-  file.read(header.data(), static_cast<std::streamsize>(header_bytes));
-  const std::string data((std::istreambuf_iterator<char>(file)), {});
-  const json described = json::parse(header);
-  for (const auto& [key, value] : described.items())
-    if (key != "__metadata__") entries[key] = entry_of(value, data);
-  const json settings = json::parse(described.at("__metadata__").at("config").get<std::string>());
+Reference::Reference(const std::string& name) : TensorFile(name) {
+  const json settings = json::parse(TensorFile::config);
   config = config_of(settings);
   optimizer = optimizer_of(settings);
 }

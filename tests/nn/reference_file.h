@@ -8,24 +8,18 @@
 #include <vector>
 
 #include "nn/layers.h"
+#include "support/tensor_file.h"
 
 namespace gangway::test {
 
-class Reference {
+class Reference : public TensorFile {
  public:
-  struct Entry {
-    std::vector<int64_t> dims;
-    std::vector<double> values;  // i64 as f64: token ids are small
-  };
   struct Optimizer {
     double lr, beta1, beta2, eps, weight_decay, max_grad_norm;
   };
 
-  // Throws std::runtime_error if tests/data has no file `name`.safetensors.
   explicit Reference(const std::string& name);
 
-  const Entry& at(const std::string& name) const { return entries.at(name); }
-  const std::vector<double>& values(const std::string& name) const { return at(name).values; }
   std::vector<int64_t> ids(const std::string& name) const {
     return {at(name).values.begin(), at(name).values.end()};
   }
@@ -38,9 +32,8 @@ class Reference {
   // The number of labels of step 0 that count, which are those that are not -100.
   int64_t weight() const;
 
-  LlamaConfig config;
+  LlamaConfig config;  // hides the file's text, which it is made of
   Optimizer optimizer;
-  std::map<std::string, Entry> entries;
 };
 
 // The errors of PyTorch in bf16 and f16 (tests/data/make_half.py), which limit ours: on a reference file, and over

@@ -115,6 +115,54 @@ TEST(AdamW, NothingIsWrittenOutsideTheShard) {
     }
 }
 
+TEST(Lion, FollowsThePublishedFormulaInEveryDType) {
+  for (cpu::Isa isa : available_isas())
+    for (const Types& types : type_choices())
+      for (int64_t count : {0, 1, 515, 9001}) {
+        if (types.v != DType::f32) continue;
+        Bench bench(isa, 2);
+        LionArgs args;
+        args.p = random_tensor(bench, types.p, {count}, 1);
+        args.g = random_tensor(bench, types.g, {count}, 2);
+        args.m = random_tensor(bench, types.m, {count}, 3);
+        args.copy = bench.empty(copy_dtype(types), {count});
+        args.control = {.lr = 0.01, .scale = 0.5, .clip = 0.8, .step = 3};
+        args.lr_scale = 0.7;
+        args.weight_decay = 0.1;
+        const std::vector<double> g = values(args.g);
+        std::vector<double> p = values(args.p), m = values(args.m);
+        for (size_t i = 0; i < p.size(); ++i) {
+          const double x = g[i] * 0.4, direction = 0.9 * m[i] + 0.1 * x;
+          ASSERT_GT(std::abs(direction), 1e-6);  // so far from zero that every dtype gives the same sign
+          p[i] -= 0.007 * ((direction > 0 ? 1 : -1) + 0.1 * p[i]);
+          m[i] = 0.99 * m[i] + 0.01 * x;
+        }
+        bench.ops->lion(args, bench.stream());
+        const std::string what = label(isa, types.p) + " g " + name(types.g) + " m " + name(types.m);
+        expect_close(args.p, p, relative(types.p), what + " p");
+        expect_close(args.m, m, std::max(relative(types.p), relative(types.m)), what + " m");
+        const std::vector<double> stepped = values(args.p), copy = values(args.copy);
+        for (size_t i = 0; i < p.size(); ++i)
+          ASSERT_EQ(copy[i], rounded(args.copy.dtype(), stepped[i])) << what;
+      }
+}
+
+TEST(Lion, TheSignOfZeroIsZeroAndThatOfNanIsNan) {
+  for (cpu::Isa isa : available_isas())
+    for (DType dtype : {DType::f32, DType::f64}) {
+      Bench bench(isa);
+      LionArgs args;
+      args.p = tensor(bench, dtype, {3}, {1, 2, 3});
+      args.g = tensor(bench, dtype, {3}, {0, std::nan(""), -1});
+      args.m = tensor(bench, dtype, {3}, {0, 0, 0});
+      args.control = {.lr = 0.5, .step = 1};
+      bench.ops->lion(args, bench.stream());
+      EXPECT_EQ(element(args.p, 0), 1);
+      EXPECT_TRUE(std::isnan(element(args.p, 1)));
+      EXPECT_EQ(element(args.p, 2), 3.5);
+    }
+}
+
 TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
   for (cpu::Isa isa : available_isas())
     for (const Types& types : type_choices())

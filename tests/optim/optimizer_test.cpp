@@ -12,14 +12,16 @@ using test::error_of;
 using test::make_parameter;
 using test::set_gradient;
 
+constexpr double kBeta1 = 0.8, kBeta2 = 0.95;
+
 // AdamW of one element, in f64.
 struct AdamWElement {
   double p, m = 0, v = 0;
-  void step(double g, double lr, double decay, const OptimizerOptions& o, int step) {
-    m = o.beta1 * m + (1 - o.beta1) * g;
-    v = o.beta2 * v + (1 - o.beta2) * g * g;
-    const double m_hat = m / (1 - std::pow(o.beta1, step)), v_hat = v / (1 - std::pow(o.beta2, step));
-    p -= lr * (m_hat / (std::sqrt(v_hat) + o.eps) + decay * p);
+  void step(double g, double lr, double decay, int step) {
+    m = kBeta1 * m + (1 - kBeta1) * g;
+    v = kBeta2 * v + (1 - kBeta2) * g * g;
+    const double m_hat = m / (1 - std::pow(kBeta1, step)), v_hat = v / (1 - std::pow(kBeta2, step));
+    p -= lr * (m_hat / (std::sqrt(v_hat) + 1e-8) + decay * p);
   }
 };
 
@@ -27,8 +29,7 @@ OptimizerOptions adamw_options() {
   OptimizerOptions options;
   options.lr = 0.03;
   options.weight_decay = 0.1;
-  options.beta1 = 0.8;
-  options.beta2 = 0.95;
+  options.hyperparameters = {{"beta1", kBeta1}, {"beta2", kBeta2}};
   options.schedule = {LrSchedule::Kind::linear, 2, 10, 0.5};
   return options;
 }
@@ -38,7 +39,7 @@ void expect_adamw(DType dtype, DType moment, double tolerance) {
   for (const Shape& shape : {Shape{1}, Shape{7}, Shape{5, 13}, Shape{64, 33}}) {
     const NamedParameter named = make_parameter(cpu, "w", shape, dtype);
     OptimizerOptions options = adamw_options();
-    options.moment_dtype = moment;
+    options.hyperparameters["moment_dtype"] = moment;
     const auto optimizer = make_adamw({named}, options, *cpu.ops);
     std::vector<AdamWElement> expected;
     for (const double p : test::values(named.parameter->shard)) expected.push_back({p});
@@ -50,7 +51,7 @@ void expect_adamw(DType dtype, DType moment, double tolerance) {
       EXPECT_EQ(optimizer->steps(), step);
       const std::vector<double> g = test::values(named.parameter->shard_grad->tensor);
       for (size_t i = 0; i < g.size(); ++i)
-        expected[i].step(g[i] * 0.125, lr, shape.rank() > 1 ? 0.1 : 0, options, step);
+        expected[i].step(g[i] * 0.125, lr, shape.rank() > 1 ? 0.1 : 0, step);
     }
     const std::vector<double> got = test::values(named.parameter->shard);
     for (size_t i = 0; i < got.size(); ++i)
@@ -61,7 +62,8 @@ void expect_adamw(DType dtype, DType moment, double tolerance) {
 TEST(AdamW, StepsAsThePublishedFormula) {
   expect_adamw(DType::f64, DType::f32, 1e-13);  // f64 parameters have f64 moments
   expect_adamw(DType::f32, DType::f32, 2e-6);
-  // Five steps, each of lr 0.03 at most in a direction of about 1, by moments that were rounded up to five times.
+  // Five steps, each of lr 0.03 at most in a direction of about 1, by moments that were rounded up to
+  // five times.
   expect_adamw(DType::f32, DType::bf16, 5 * 0.03 * 5 * 0x1p-8);
 }
 
@@ -69,7 +71,7 @@ TEST(AdamW, MomentsHaveTheAskedDtypeAndF64StaysF64) {
   Cpu cpu;
   const auto a = make_parameter(cpu, "a", Shape{3, 5}), b = make_parameter(cpu, "b", Shape{2}, DType::f64);
   OptimizerOptions options;
-  options.moment_dtype = DType::bf16;
+  options.hyperparameters["moment_dtype"] = DType::bf16;
   const auto optimizer = make_adamw({a, b}, options, *cpu.ops);
   ASSERT_EQ(optimizer->state(0).size(), 2u);
   EXPECT_EQ(optimizer->state(0)[0].name, "exp_avg");
@@ -192,11 +194,11 @@ TEST(Optimizer, ARankWithoutRowsStepsNothing) {
 // SGD of one element, in f64.
 struct SgdElement {
   double p, m = 0;
-  void step(double g, double lr, double decay, const OptimizerOptions& o, int step) {
+  void step(double g, double lr, double decay, double momentum, bool nesterov, int step) {
     g += decay * p;
-    if (o.momentum > 0) {
-      m = step == 1 ? g : o.momentum * m + g;
-      g = o.nesterov ? g + o.momentum * m : m;
+    if (momentum > 0) {
+      m = step == 1 ? g : momentum * m + g;
+      g = nesterov ? g + momentum * m : m;
     }
     p -= lr * g;
   }
@@ -211,8 +213,7 @@ TEST(Sgd, StepsAsThePlainFormula) {
       OptimizerOptions options;
       options.lr = 0.1;
       options.weight_decay = 0.01;
-      options.momentum = momentum;
-      options.nesterov = nesterov;
+      options.hyperparameters = {{"momentum", momentum}, {"nesterov", nesterov}};
       const auto optimizer = make_sgd({named}, options, *cpu.ops);
       EXPECT_EQ(optimizer->state(0).size(), momentum > 0 ? 1u : 0u);
       std::vector<SgdElement> expected;
@@ -221,7 +222,7 @@ TEST(Sgd, StepsAsThePlainFormula) {
         set_gradient(named, step);
         optimizer->step(2, 0.5, cpu.stream);
         const std::vector<double> g = test::values(named.parameter->shard_grad->tensor);
-        for (size_t i = 0; i < g.size(); ++i) expected[i].step(g[i], 0.1, 0.01, options, step);
+        for (size_t i = 0; i < g.size(); ++i) expected[i].step(g[i], 0.1, 0.01, momentum, nesterov, step);
       }
       const std::vector<double> got = test::values(named.parameter->shard);
       for (size_t i = 0; i < got.size(); ++i)
@@ -241,12 +242,13 @@ TEST(Optimizer, RefusesWithFieldAndValue) {
       {[](OptimizerOptions& o) { o.lr = -1; }, "lr = -1", false},
       {[](OptimizerOptions& o) { o.lr = std::numeric_limits<double>::infinity(); }, "lr = inf", true},
       {[](OptimizerOptions& o) { o.weight_decay = -0.5; }, "weight_decay = -0.5", false},
-      {[](OptimizerOptions& o) { o.beta1 = 1; }, "beta1 = 1", false},
-      {[](OptimizerOptions& o) { o.beta2 = -0.1; }, "beta2 = -0.1", false},
-      {[](OptimizerOptions& o) { o.eps = 0; }, "eps = 0", false},
-      {[](OptimizerOptions& o) { o.moment_dtype = DType::f16; }, "moment_dtype = f16", false},
-      {[](OptimizerOptions& o) { o.momentum = 1; }, "momentum = 1", true},
-      {[](OptimizerOptions& o) { o.nesterov = true; }, "nesterov needs momentum", true},
+      {[](OptimizerOptions& o) { o.hyperparameters["beta1"] = 1.0; }, "beta1 = 1", false},
+      {[](OptimizerOptions& o) { o.hyperparameters["beta2"] = -0.1; }, "beta2 = -0.1", false},
+      {[](OptimizerOptions& o) { o.hyperparameters["eps"] = 0.0; }, "eps = 0", false},
+      {[](OptimizerOptions& o) { o.hyperparameters["moment_dtype"] = DType::f16; }, "moment_dtype = f16",
+       false},
+      {[](OptimizerOptions& o) { o.hyperparameters["momentum"] = 1.0; }, "momentum = 1", true},
+      {[](OptimizerOptions& o) { o.hyperparameters["nesterov"] = true; }, "nesterov needs momentum", true},
       {[](OptimizerOptions& o) { o.schedule.warmup = -2; }, "warmup = -2", true},
       {[](OptimizerOptions& o) {
          o.rules = {{"", 1, -1, false}};

@@ -18,10 +18,9 @@ struct Case {
 
 std::unique_ptr<Optimizer> optimizer_of(Model& model, const Case& c) {
   OptimizerOptions options;
-  options.moment_dtype = c.moments;
-  if (!c.momentum) return make_adamw(model.inspect().parameters(), options, model.ops());
-  options.momentum = 0.9;
-  return make_sgd(model.inspect().parameters(), options, model.ops());
+  if (c.momentum) options.hyperparameters = {{"momentum", 0.9}};
+  if (!c.momentum) options.hyperparameters = {{"moment_dtype", c.moments}};
+  return make_optimizer(c.momentum ? "sgd" : "adamw", model.inspect().parameters(), options, model.ops());
 }
 
 // Runs two clipped steps of two microbatches each, and an evaluation.
@@ -83,7 +82,7 @@ TEST(TrainMemory, LocalBytesAreThoseOfTheFormula) {
         const auto model = test::make_model(make_linear(16, 12, false), make_gangs(root),
                                             test::parallel(Strategy::full_shard, DType::f32));
         OptimizerOptions options;
-        options.moment_dtype = moments;
+        options.hyperparameters["moment_dtype"] = moments;
         const auto optimizer = make_adamw(model->inspect().parameters(), options, model->ops());
         {
           const auto counted = model->inspect().count_optimizer(optimizer->state_bytes());

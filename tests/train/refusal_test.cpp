@@ -182,11 +182,12 @@ const Differing kDiffering[] = {
     {[](OptimizerOptions& o, StepOptions&) { o.lr = 0.0010000000000000002; }, "lr 0.001",
      "lr 0.0010000000000000002"},
     {[](OptimizerOptions& o, StepOptions&) { o.weight_decay = 0.1; }, "weight_decay 0", "weight_decay 0.1"},
-    {[](OptimizerOptions& o, StepOptions&) { o.beta1 = 0.8; }, "beta1 0.9", "beta1 0.8"},
-    {[](OptimizerOptions& o, StepOptions&) { o.beta2 = 0.99; }, "beta2 0.999", "beta2 0.99"},
-    {[](OptimizerOptions& o, StepOptions&) { o.eps = 1e-6; }, "eps 1e-08", "eps 1e-06"},
-    {[](OptimizerOptions& o, StepOptions&) { o.moment_dtype = DType::bf16; }, "moment_dtype f32",
-     "moment_dtype bf16"},
+    {[](OptimizerOptions& o, StepOptions&) { o.hyperparameters["beta1"] = 0.8; }, "beta1 0.9", "beta1 0.8"},
+    {[](OptimizerOptions& o, StepOptions&) { o.hyperparameters["beta2"] = 0.99; }, "beta2 0.999",
+     "beta2 0.99"},
+    {[](OptimizerOptions& o, StepOptions&) { o.hyperparameters["eps"] = 1e-6; }, "eps 1e-08", "eps 1e-06"},
+    {[](OptimizerOptions& o, StepOptions&) { o.hyperparameters["moment_dtype"] = DType::bf16; },
+     "moment_dtype f32", "moment_dtype bf16"},
     {[](OptimizerOptions& o, StepOptions&) {
        o.schedule = {LrSchedule::Kind::linear, 0, 10, 0};
      },

@@ -22,9 +22,9 @@ namespace gangway::test {
 inline OptimizerOptions optimizer_of(const Reference& reference) {
   OptimizerOptions options;
   options.lr = reference.optimizer.lr;
-  options.beta1 = reference.optimizer.beta1;
-  options.beta2 = reference.optimizer.beta2;
-  options.eps = reference.optimizer.eps;
+  options.hyperparameters = {{"beta1", reference.optimizer.beta1},
+                             {"beta2", reference.optimizer.beta2},
+                             {"eps", reference.optimizer.eps}};
   options.weight_decay = reference.optimizer.weight_decay;
   options.rules = {{"**", 1, options.weight_decay}};
   return options;

@@ -15,7 +15,7 @@ using Libdl
 using Serialization: serialize, deserialize
 
 export Llama, llama_options, from_pretrained, Linear, Embedding, RMSNorm, Attention, Mlp, Block, Sequential, Custom, Parameter, Model
-export parallelize!, tensor_parallel!, context_parallel!, fully_shard!, replicate!, recompute!, materialize!, freeze!, AdamW, SGD
+export parallelize!, tensor_parallel!, context_parallel!, fully_shard!, replicate!, recompute!, materialize!, freeze!
 export train_step!, eval_step, step!, generate, clip_grad_norm!, zero_grad!
 export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, send, recv!, barrier
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
@@ -44,6 +44,7 @@ include("partitions.jl")
 include("pipelines.jl")
 include("custom.jl")
 include("train.jl")
+include("optimizers.jl")
 include("shard_groups.jl")
 include("show.jl")
 

@@ -36,7 +36,17 @@ end
 @handle Model gw_module "A model or layer: made by `Llama(...)` and the like, or by `Custom`."
 @handle Frame gw_frame "The activations of one forward, kept for its backward."
 @handle Param gw_parameter "One parameter or buffer of a model."
-@handle Optimizer gw_optimizer "An optimizer over a model's local shards: `AdamW(model; ...)`, `SGD(model; ...)`."
+@handle Optimizer gw_optimizer """
+An optimizer over a model's local shards: `AdamW(model; ...)`, `SGD(model; ...)`. All take these keywords:
+
+- `lr`, after `warmup_steps` that rise to it; `schedule`: `:constant`, or one that falls down to `last_lr_ratio` of it at
+  `total_steps`, as `:linear` and `:cosine`.
+- `weight_decay`: leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise.
+- `rules`: a list of `(pattern = "*.bias", lr_scale = 0.5, weight_decay = 0, frozen = false)`, of which the last match wins.
+- `loss_scale`: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in
+  `Float16` a dynamic one, from `initial_loss_scale = 65536`, by the rule of PyTorch's `GradScaler`: a step whose gradients are
+  not finite is skipped and halves it, `loss_scale_interval = 2000` finite steps in a row double it; elsewhere none. 1: none.
+"""
 @handle Bytes gw_bytes "Bytes owned by the library."
 
 # Makes a handle by a call that has an out-parameter.

@@ -17,8 +17,6 @@ hidden(::Type{LibGangway.gw_gang_options}) = (:id_size, :all_gather, :user, :fre
 hidden(::Type{LibGangway.gw_shard_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_tensor_parallel_options}) = (:row_count,)
 hidden(::Type{LibGangway.gw_parallel_options}) = (:shard, :tensor_parallel, :first_layer_count)
-hidden(::Type{LibGangway.gw_adamw_options}) = (:rule_count,)
-hidden(::Type{LibGangway.gw_sgd_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_movement_options}) = (:axes, :axis_count, :axes_keep, :keep_count)
 hidden(::Type{LibGangway.gw_batch}) = (:inputs, :input_count, :targets, :target_count)
 
@@ -52,7 +50,7 @@ end
 
 const PLACEMENTS = (replicate = LibGangway.GW_PLACEMENT_REPLICATE, varying = LibGangway.GW_PLACEMENT_VARYING,
                     partial = LibGangway.GW_PLACEMENT_PARTIAL, shard = LibGangway.GW_PLACEMENT_SHARD)
-const CHOICES = Dict(
+const CHOICES = Dict{Symbol,NamedTuple}(
     :strategy => (full_shard = LibGangway.GW_FULL_SHARD, shard_grad_op = LibGangway.GW_SHARD_GRAD_OP,
                   no_shard = LibGangway.GW_NO_SHARD),
     :recompute => (none = LibGangway.GW_RECOMPUTE_NONE, full = LibGangway.GW_RECOMPUTE_FULL,
@@ -66,7 +64,6 @@ const CHOICES = Dict(
                         all_to_all = LibGangway.GW_CONTEXT_ALL_TO_ALL),
     :stage_split => (even = LibGangway.GW_STAGE_SPLIT_EVEN, by_cost = LibGangway.GW_STAGE_SPLIT_BY_COST,
                      given = LibGangway.GW_STAGE_SPLIT_GIVEN),
-    :schedule => (constant = LibGangway.GW_CONSTANT, linear = LibGangway.GW_LINEAR, cosine = LibGangway.GW_COSINE),
     :kind => (normal = LibGangway.GW_INIT_NORMAL, zeros = LibGangway.GW_INIT_ZEROS, ones = LibGangway.GW_INIT_ONES,
               fill = LibGangway.GW_INIT_FILL))
 

@@ -1,23 +1,4 @@
-# Optimizers, training steps, evaluation, text generation.
-
-"""
-    AdamW(model; lr = 1e-3, beta1, beta2, eps, weight_decay, schedule = :constant, warmup_steps, total_steps, rules, ...)
-
-An optimizer over the model's local shards. `rules`: a list of `(pattern = "*.bias", lr_scale = 0.5, weight_decay = 0,
-frozen = false)`, of which the last match wins. Without one that says otherwise weight decay leaves 1-d parameters (biases,
-norms) alone. Schedules: `:constant`, `:linear`, `:cosine`.
-
-`loss_scale`: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in
-`Float16` a dynamic one, from `initial_loss_scale = 65536`, by the rule of PyTorch's `GradScaler`: a step whose gradients are not
-finite is skipped and halves it, `loss_scale_interval = 2000` finite steps in a row double it; elsewhere none. 1: none.
-"""
-AdamW(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_adamw_options, "AdamW", keywords) do made, out
-    LibGangway.gw_adamw_create(model, made, out)
-end
-"`SGD(model; lr = 1e-3, momentum, weight_decay, nesterov, schedule, ...)`: weight decay, schedule, rules and loss scale as in `AdamW`."
-SGD(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_sgd_options, "SGD", keywords) do made, out
-    LibGangway.gw_sgd_create(model, made, out)
-end
+# What optimizers do, training steps, evaluation, text generation.
 
 "Steps taken."
 function steps(optimizer::Optimizer)

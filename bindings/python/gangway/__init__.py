@@ -14,8 +14,8 @@ from ._low import View
 from .arrays import Array, dtype_of
 from .custom import Behaviour, Call, Custom
 from .enums import (
-    ActionKind, ContextMethod, DType, Init, Op, Part, Phase, Recompute, Reduce, Schedule, SkipReason, StageSplit, Status,
-    Strategy, Style,
+    ActionKind, ContextMethod, DType, Init, Op, Part, Phase, Recompute, Reduce, SkipReason, StageSplit, Status, Strategy,
+    Style,
 )
 from .errors import (
     Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
@@ -28,6 +28,8 @@ from .library import abi_version, version
 from .library import check as _check_library
 from .mesh import Gangs, current_gangs, init, mesh_preset, set_default_gangs, watch_signals
 from .module import Frame, Module
+from .optimizers import *
+from .optimizers import __all__ as _optimizers
 from .parameters import Spec
 from .partition import AllGather, AllSumReduce, Broadcast, Partition, ReduceScatter, Repartition, SumReduce
 from .pipeline import Action, Pipeline
@@ -39,7 +41,7 @@ from .structs import text as _text
 from .tensors import Parameter, Tensor
 from .torch_modules import TorchGroup, shard
 from .torch_stages import TorchStages
-from .train import SGD, AdamW, Optimizer, Rule, StepResult, eval_step, train_step
+from .train import Optimizer, Rule, StepResult, eval_step, train_step
 from .works import Work, wait_all
 
 _check_library()
@@ -69,15 +71,16 @@ def log(first: int = 0) -> tuple[str, int]:
 watch_signals()
 
 __all__ = [
-    "Aborted", "Action", "ActionKind", "AdamW", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
+    "Aborted", "Action", "ActionKind", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
     "Block", "Broadcast", "Call", "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "Embedding",
     "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
     "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mlp", "Module",
     "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "Partial",
     "Partition", "PeerLost", "Phase", "Pipeline", "Placement", "PlanRow", "RMSNorm", "Recompute", "Reduce",
-    "ReduceScatter", "Repartition", "Replicate", "Rule", "SGD", "Schedule", "Sequential", "Shard", "ShardGroup",
+    "ReduceScatter", "Repartition", "Replicate", "Rule", "Sequential", "Shard", "ShardGroup",
     "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor",
     "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config", "current_gangs",
     "dtype_of", "eval_step", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs",
     "shard", "train_step", "version", "wait_all", "watch_signals",
 ]
+__all__ += _optimizers

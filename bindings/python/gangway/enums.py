@@ -153,14 +153,6 @@ class Recompute(Open):
     RATIO = c.GW_RECOMPUTE_RATIO
 
 
-class Schedule(Open):
-    """Learning-rate schedules."""
-
-    CONSTANT = c.GW_CONSTANT
-    LINEAR = c.GW_LINEAR
-    COSINE = c.GW_COSINE
-
-
 class Init(Open):
     """First values of a parameter."""
 

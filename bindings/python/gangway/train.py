@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Sequence
 
 from . import _low as c
-from .arrays import ANY, Array, DTypeLike, Place, dtype_of
-from .enums import Schedule, SkipReason, member
+from .arrays import ANY, Array, Place
+from .enums import SkipReason
 from .groups import ShardGroup
 from .module import Module
 from .structs import block, handle_of, struct
@@ -47,15 +47,22 @@ def _result(made: Any) -> StepResult:
 
 
 class Optimizer:
-    """Steps the shards of a model, or of shard groups. As in every optimizer here, weight decay leaves 1-d parameters (biases,
-    norms) alone; a Rule that matches one says otherwise."""
+    """Steps the shards of a model, or of shard groups: AdamW(model), SGD(model). All optimizers have these options:
 
-    def __init__(self, kind: str, model: Module | ShardGroup | Sequence[ShardGroup], *, schedule: Schedule | str,
-                 rules: Sequence[Rule], **fields: Any) -> None:
+    lr: the learning rate, after warmup_steps that rise to it. schedule: "constant", or one that falls down to last_lr_ratio of
+    lr at total_steps (see Schedule).
+    weight_decay: leaves 1-d parameters (biases, norms) alone; a Rule that matches one says otherwise.
+    rules: by name pattern; the last match wins.
+
+    loss_scale: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in f16 a
+    dynamic one, from initial_loss_scale, by the rule of torch.amp.GradScaler: a step whose gradients are not finite is skipped
+    and halves it, loss_scale_interval finite steps in a row double it, within 1 and 2**24; elsewhere none. 1: none."""
+
+    def __init__(self, kind: str, model: Module | ShardGroup | Sequence[ShardGroup], *, rules: Sequence[Rule],
+                 **fields: Any) -> None:
         self.model = model if isinstance(model, Module) else ShardGroup.module(model)
         made = [struct("gw_optimizer_rule", **vars(rule)) for rule in rules]
-        options = struct(f"gw_{kind}_options", schedule=member(Schedule, schedule, "schedule"), rules=block("s", made),
-                         rule_count=len(made), **fields)
+        options = struct(f"gw_{kind}_options", rules=block("s", made), rule_count=len(made), **fields)
         self._h = getattr(c, f"gw_{kind}_create")(self.model._h, options)
 
     def __repr__(self) -> str:
@@ -101,45 +108,6 @@ class Optimizer:
     def release(self) -> None:
         """Drops the handle now."""
         self._h = c.RELEASED
-
-
-class AdamW(Optimizer):
-    """AdamW. `betas`, if given, is (beta1, beta2). Without a Rule that says otherwise weight decay leaves 1-d parameters
-    (biases, norms) alone. schedule: "constant", or "linear" or "cosine" down to last_lr_ratio of lr at total_steps; each after
-    warmup_steps. moment_dtype: f32 or bf16; f64 parameters have f64 moments. rules: by name pattern; the last match wins.
-
-    loss_scale: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in f16 a
-    dynamic one, from initial_loss_scale, by the rule of torch.amp.GradScaler: a step whose gradients are not finite is skipped
-    and halves it, loss_scale_interval finite steps in a row double it, within 1 and 2**24; elsewhere none. 1: none."""
-
-    def __init__(
-        self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9, beta2: float = 0.999,
-        betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0, total_steps: int = 0,
-        last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
-        loss_scale_interval: int = 2000,
-    ) -> None:
-        beta1, beta2 = betas or (beta1, beta2)
-        super().__init__(
-            "adamw", model, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, schedule=schedule,
-            moment_dtype=dtype_of(moment_dtype), warmup_steps=warmup_steps, total_steps=total_steps,
-            last_lr_ratio=last_lr_ratio, rules=rules, loss_scale=loss_scale, initial_loss_scale=initial_loss_scale,
-            loss_scale_interval=loss_scale_interval)
-
-
-class SGD(Optimizer):
-    """Stochastic gradient descent. Weight decay, schedule, rules and loss scale as in AdamW."""
-
-    def __init__(
-        self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, momentum: float = 0.0,
-        weight_decay: float = 0.0, nesterov: bool = False, schedule: Schedule | str = "constant", warmup_steps: int = 0,
-        total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
-        initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
-    ) -> None:
-        super().__init__(
-            "sgd", model, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov, schedule=schedule,
-            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules,
-            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
 
 
 def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:

@@ -226,6 +226,15 @@ def test_without_shapes_each_output_is_one_f64(gangs):
     assert model.forward(x)[0].tolist() == [4 * 0.875**2 / 2]
 
 
+@pytest.mark.parametrize("name", [name for name in gw.optimizers.__all__ if name != "Schedule"])
+def test_every_optimizer_learns(name):
+    model = gw.Llama(dim=16, layers=1, heads=2, ffn=16).parallelize(seed=1)
+    opt = getattr(gw, name)(model, lr=1e-2, schedule="linear", total_steps=10, rules=[gw.Rule("lm_head.weight", frozen=True)])
+    tokens = np.arange(24).reshape(4, 6)
+    losses = [gw.train_step(model, opt, tokens, tokens).loss for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2] and opt.steps == 3 and repr(opt).startswith(f"<{name}: lr ")
+
+
 class NanLoss(SquaredError):
     """One output is NaN, and all gradients are numbers."""
 

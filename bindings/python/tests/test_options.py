@@ -43,8 +43,8 @@ CALLABLES = [
     (gw.Module.load, "gw_load_options", set()),
     (gw.Frame.__init__, "gw_frame_options", set()),
     (gw.Rule.__init__, "gw_optimizer_rule", {"pattern"}),
-    (gw.AdamW.__init__, "gw_adamw_options", {"rules", "rule_count"}),
-    (gw.SGD.__init__, "gw_sgd_options", {"rules", "rule_count"}),
+    *((getattr(gw, name).__init__, f"gw_{name.lower()}_options", {"rules", "rule_count"})
+      for name in gw.optimizers.__all__ if name != "Schedule"),
     (gw.Optimizer.step, "gw_step_options", {"microbatches"}),
     (gw.train_step, *STEP),
     (gw.eval_step, "gw_step_options", {"scale", "max_grad_norm", "norm_type", "allow_non_finite"}),

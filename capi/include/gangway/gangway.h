@@ -13,6 +13,7 @@
 #include <gangway/mesh.h>
 #include <gangway/module.h>
 #include <gangway/optim.h>
+#include <gangway/optimizers.h>
 #include <gangway/parallel.h>
 #include <gangway/parameter.h>
 #include <gangway/partition.h>

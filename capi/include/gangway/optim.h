@@ -1,4 +1,20 @@
-/* Optimizers over local shards, learning-rate schedules, rules by name pattern, loss scales, and clipping. */
+/* Optimizers over local shards: rules by name pattern, learning rate, loss scale and clipping. optimizers.h creates
+ * them.
+ *
+ * The loss scale: gradients in f16 are lost where they are too small and infinite where they are too large.
+ * So gw_train_step starts its backward from scale / N, and divides gradients by the scale again where it
+ * steps them. What it reports (loss, grad_norm) and compares (max_grad_norm) is unscaled; gw_call.loss_scale
+ * is scaled.
+ *
+ * A dynamic scale follows PyTorch's torch.amp.GradScaler with growth_factor 2, backoff_factor 0.5 and
+ * growth_interval loss_scale_interval. A loss or gradient that is not finite, on any rank, skips the step and
+ * halves the scale; so many finite steps in a row double it. The scale stays between 1 and 2^24, and equal on
+ * all ranks of the optimizer's model.
+ *
+ * Where several optimizers step the gradients of one loss (stages that the caller computes, several shard
+ * groups), give each the same fixed loss_scale. A scale that is a power of two changes no bits of gradients
+ * that neither underflow nor overflow. With a scale, norm_type of gw_step_options is at most 32, or infinity;
+ * with a dynamic scale, allow_non_finite is 0. Else a step is INVALID_ARGUMENT. */
 #ifndef GANGWAY_OPTIM_H
 #define GANGWAY_OPTIM_H
 
@@ -7,9 +23,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef int32_t gw_schedule;
-enum gw_schedule_value { GW_SCHEDULE_INVALID = -1, GW_CONSTANT = 0, GW_LINEAR = 1, GW_COSINE = 2 };
 
 /* A rule applies to parameters whose whole name matches `pattern` ('*' stays within one dot, "**" matches
  * everything). The last match wins. Parameters without a match get the optimizer's weight decay, except 1-d
@@ -25,72 +38,6 @@ typedef struct gw_optimizer_rule {
 } gw_optimizer_rule;
 GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
 
-/* The loss scale: gradients in f16 are lost where they are too small and infinite where they are too large.
- * So gw_train_step starts its backward from scale / N, and divides gradients by the scale again where it
- * steps them. What it reports (loss, grad_norm) and compares (max_grad_norm) is unscaled; gw_call.loss_scale
- * is scaled.
- *
- * A dynamic scale follows PyTorch's torch.amp.GradScaler with growth_factor 2, backoff_factor 0.5 and
- * growth_interval loss_scale_interval. A loss or gradient that is not finite, on any rank, skips the step and
- * halves the scale; so many finite steps in a row double it. The scale stays between 1 and 2^24, and equal on
- * all ranks of the optimizer's model.
- *
- * Where several optimizers step the gradients of one loss (stages that the caller computes, several shard
- * groups), give each the same fixed loss_scale. A scale that is a power of two changes no bits of gradients
- * that neither underflow nor overflow. With a scale, norm_type of gw_step_options is at most 32, or infinity;
- * with a dynamic scale, allow_non_finite is 0. Else a step is INVALID_ARGUMENT. */
-typedef struct gw_adamw_options {
-  size_t struct_size;
-  const gw_ext *next;
-  double lr;             /* Default 1e-3. */
-  double beta1;          /* Default 0.9. */
-  double beta2;          /* Default 0.999. */
-  double eps;            /* Default 1e-8. */
-  double weight_decay;   /* Default 0. */
-  gw_schedule schedule;  /* Default GW_CONSTANT. */
-  gw_dtype moment_dtype; /* GW_F32, the default, or GW_BF16. f64 parameters have f64 moments. */
-  int64_t warmup_steps;  /* Default 0. */
-  int64_t total_steps;   /* Where the decay of linear and cosine ends. */
-  double last_lr_ratio;  /* The learning rate from total_steps on, as a part of lr. Default 0. */
-  const gw_optimizer_rule *rules;
-  size_t rule_count;
-  /* Default 0: dynamic where a parameter is computed in f16, else none. Over 0: fixed. 1: none. */
-  double loss_scale;
-  double initial_loss_scale; /* Of a dynamic scale, 1 to 2^24. Default 65536. */
-  /* Finite steps in a row that double a dynamic scale; at least 1. Default 2000. */
-  int64_t loss_scale_interval;
-} gw_adamw_options;
-GW_API void gw_adamw_options_init(gw_adamw_options *options, size_t size);
-
-typedef struct gw_sgd_options {
-  size_t struct_size;
-  const gw_ext *next;
-  double lr;            /* Default 1e-3. */
-  double momentum;      /* Default 0. */
-  double weight_decay;  /* Default 0. */
-  int32_t nesterov;     /* Default 0. */
-  gw_schedule schedule; /* Default GW_CONSTANT. */
-  int64_t warmup_steps; /* Default 0. */
-  int64_t total_steps;  /* Where the decay of linear and cosine ends. */
-  double last_lr_ratio; /* The learning rate from total_steps on, as a part of lr. Default 0. */
-  const gw_optimizer_rule *rules;
-  size_t rule_count;
-  /* Default 0: dynamic where a parameter is computed in f16, else none. Over 0: fixed. 1: none. */
-  double loss_scale;
-  double initial_loss_scale; /* Of a dynamic scale, 1 to 2^24. Default 65536. */
-  /* Finite steps in a row that double a dynamic scale; at least 1. Default 2000. */
-  int64_t loss_scale_interval;
-} gw_sgd_options;
-GW_API void gw_sgd_options_init(gw_sgd_options *options, size_t size);
-
-/* Local. Makes an AdamW optimizer, which keeps the model alive. The caller releases *out_optimizer.
- * INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its
- * range. */
-GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *options,
-                                 gw_optimizer **out_optimizer);
-/* Local. Makes an SGD optimizer, which keeps the model alive. The caller releases *out_optimizer.
- * INVALID_STATE and INVALID_ARGUMENT as in gw_adamw_create. */
-GW_API gw_status gw_sgd_create(gw_module *model, const gw_sgd_options *options, gw_optimizer **out_optimizer);
 GW_API gw_optimizer *gw_optimizer_retain(gw_optimizer *optimizer);
 GW_API void gw_optimizer_release(gw_optimizer *optimizer);
 

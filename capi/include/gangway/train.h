@@ -2,7 +2,7 @@
 #ifndef GANGWAY_TRAIN_H
 #define GANGWAY_TRAIN_H
 
-#include <gangway/optim.h>
+#include <gangway/optimizers.h>
 #include <gangway/parallel.h>
 
 #ifdef __cplusplus

@@ -96,10 +96,13 @@ std::string describe_cpu_paths(Ops& ops) {
            (gemm_by_vendor(context, dtype) ? "oneDNN, one slice a thread; tiny and unpacked shapes own\n"
             : item_bytes(dtype) == 2       ? "f32 panels, " + own
                                            : own);
-  for (const char* op : {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding",
-                         "head_loss", "loss_part", "loss_join", "adamw", "sgd", "cast", "fill", "add",
-                         "scale", "column_sum", "norm_power", "fill_normal", "id_range"})
+#define GANGWAY_NAME(name, Args) #name,
+  for (const char* op :
+       {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding", "head_loss", "loss_part",
+        "loss_join", GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_NAME) "cast", "fill", "add", "scale", "column_sum",
+        "norm_power", "fill_normal", "id_range"})
     out += std::string(op) + ": " + own;
+#undef GANGWAY_NAME
   return out;
 }
 

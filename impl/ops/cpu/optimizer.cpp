@@ -44,6 +44,22 @@ void adamw(Context& context, const AdamWArgs& args) {
   run(context, args.p, step, kernels(context.isa).adamw);
 }
 
+void lion(Context& context, const LionArgs& args) {
+  const OptimizerControl& control = args.control;
+  const double lr = control.lr * args.lr_scale;
+  LionStep step;
+  step.p = stored(args.p);
+  step.g = stored(args.g);
+  step.m = stored(args.m);
+  step.copy = stored(args.copy);
+  step.g_factor = control.scale * control.clip;
+  step.beta1 = args.beta1;
+  step.beta2 = args.beta2;
+  step.rate = lr;
+  step.keep = 1 - lr * args.weight_decay;
+  run(context, args.p, step, kernels(context.isa).lion);
+}
+
 void sgd(Context& context, const SgdArgs& args) {
   const OptimizerControl& control = args.control;
   SgdStep step;

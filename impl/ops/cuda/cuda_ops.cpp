@@ -63,14 +63,13 @@ class CudaOps final : public Ops {
     const OnDevice on(device_->index());
     cuda::head_loss(products_, args, temporaries, stream);
   }
-  void adamw(const AdamWArgs& args, Stream& stream) override {
-    check(args);
-    now(stream, cuda::adamw, args);
+#define GANGWAY_OPERATION(name, Args)                    \
+  void name(const Args& args, Stream& stream) override { \
+    check(args);                                         \
+    now(stream, cuda::name, args);                       \
   }
-  void sgd(const SgdArgs& args, Stream& stream) override {
-    check(args);
-    now(stream, cuda::sgd, args);
-  }
+  GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_OPERATION)
+#undef GANGWAY_OPERATION
   void scale(const Tensor& y, double factor, Stream& stream) override {
     check_scale(y);
     now(stream, cuda::scale, y, factor);

@@ -21,8 +21,9 @@ void embedding(const EmbeddingArgs& args, Stream& stream);
 void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream);
 void loss_part(const LossPartArgs& args, Stream& stream);
 void loss_join(const LossJoinArgs& args, Stream& stream);
-void adamw(const AdamWArgs& args, Stream& stream);
-void sgd(const SgdArgs& args, Stream& stream);
+#define GANGWAY_OPERATION(name, Args) void name(const Args& args, Stream& stream);
+GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_OPERATION)
+#undef GANGWAY_OPERATION
 void cast(const Tensor& x, const Tensor& y, Stream& stream);
 void fill(const Tensor& y, double value, Stream& stream);
 void add(const Tensor& x, double factor, const Tensor& y, Stream& stream);

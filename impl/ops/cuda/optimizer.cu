@@ -3,8 +3,8 @@
 #include "ops/cuda/arrays.h"
 #include "ops/cuda/families.h"
 
-// One read and one write of each array in one pass; the formulas are those of ops.h with what does not change between
-// elements taken out.
+// Each kernel reads and writes every array once, in one pass. The formulas are those of ops.h; factors
+// that are the same for all elements are computed before.
 
 namespace gangway::cuda {
 namespace {
@@ -38,6 +38,33 @@ __global__ void adamw_kernel(AdamW a) {
   });
 }
 
+struct Lion {
+  Array p, g, m, copy;
+  int64_t count;
+  double g_factor, beta1, beta2, rate, keep;
+};
+
+template <typename S, int n>
+__global__ void lion_kernel(Lion a) {
+  const S g_factor = static_cast<S>(a.g_factor), rate = static_cast<S>(a.rate), keep = static_cast<S>(a.keep);
+  const S beta1 = static_cast<S>(a.beta1), rest1 = static_cast<S>(1 - a.beta1);
+  const S beta2 = static_cast<S>(a.beta2), rest2 = static_cast<S>(1 - a.beta2);
+  for_elements<n>(a.count, [&](auto k, int64_t at) {
+    const Pack<S, k()> g = read<k(), S>(a.g, at);
+    Pack<S, k()> p = read<k(), S>(a.p, at), m = read<k(), S>(a.m, at);
+    for (int i = 0; i < k(); ++i) {
+      const S gradient = g.at[i] * g_factor;
+      const S direction = m.at[i] * beta1 + gradient * rest1;
+      m.at[i] = m.at[i] * beta2 + gradient * rest2;
+      // The sign of zero is zero, and that of NaN is NaN.
+      p.at[i] = p.at[i] * keep - (direction > S(0) ? S(1) : direction < S(0) ? S(-1) : direction) * rate;
+    }
+    write<k()>(a.m, at, m);
+    write<k()>(a.p, at, p);
+    if (a.copy.data != nullptr) write<k()>(a.copy, at, p);
+  });
+}
+
 struct Sgd {
   Array p, g, m, copy;
   int64_t count;
@@ -53,7 +80,7 @@ __global__ void sgd_kernel(Sgd a) {
   for_elements<n>(a.count, [&](auto k, int64_t at) {
     const Pack<S, k()> g = read<k(), S>(a.g, at);
     Pack<S, k()> p = read<k(), S>(a.p, at), m;
-    // The first step writes m whatever it holds: a NaN there times 0 would stay one.
+    // The first step ignores what m holds: a NaN there times 0 would stay a NaN.
     if (a.m.data != nullptr && m_factor != S(0)) m = read<k(), S>(a.m, at);
     for (int i = 0; i < k(); ++i) {
       const S gradient = g.at[i] * g_factor + p.at[i] * decay;
@@ -70,7 +97,7 @@ __global__ void sgd_kernel(Sgd a) {
   });
 }
 
-// The widest array decides how many elements a pack has.
+// The array with the widest elements decides how many elements a pack has.
 template <typename Body>
 void with_widest(const Tensor& p, std::initializer_list<const Tensor*> others, Body&& body) {
   bool f64 = p.dtype() == DType::f64;
@@ -107,6 +134,26 @@ void adamw(const AdamWArgs& args, Stream& stream) {
                    1 - lr * args.weight_decay};
   with_widest(args.p, {&args.g, &args.m, &args.v, &args.copy}, [&](auto type, auto n) {
     launch("adamw", adamw_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), a);
+  });
+}
+
+void lion(const LionArgs& args, Stream& stream) {
+  const int64_t count = args.p.count();
+  if (count == 0) return;
+  const OptimizerControl& control = args.control;
+  const double lr = control.lr * args.lr_scale;
+  const Lion a = {array_of(args.p),
+                  array_of(args.g),
+                  array_of(args.m),
+                  array_of(args.copy),
+                  count,
+                  control.scale * control.clip,
+                  args.beta1,
+                  args.beta2,
+                  lr,
+                  1 - lr * args.weight_decay};
+  with_widest(args.p, {&args.g, &args.m, &args.copy}, [&](auto type, auto n) {
+    launch("lion", lion_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), a);
   });
 }
 

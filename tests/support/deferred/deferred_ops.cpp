@@ -24,8 +24,14 @@ void reach_all(EmbeddingBackwardArgs& a) { reach(a.ids, a.dy, a.dtable); }
 void reach_all(HeadLossArgs& a) { reach(a.x, a.w, a.labels, a.loss, a.weight, a.dx, a.dw); }
 void reach_all(LossPartArgs& a) { reach(a.logits, a.labels, a.statistics); }
 void reach_all(LossJoinArgs& a) { reach(a.logits, a.labels, a.statistics, a.loss, a.weight); }
-void reach_all(AdamWArgs& a) { reach(a.p, a.g, a.m, a.v, a.copy); }
-void reach_all(SgdArgs& a) { reach(a.p, a.g, a.m, a.copy); }
+// The step of any optimizer.
+template <typename Args>
+requires requires(Args a) { a.control; }
+void reach_all(Args& a) {
+  reach(a.p, a.g, a.copy);
+  if constexpr (requires { a.m; }) reach(a.m);
+  if constexpr (requires { a.v; }) reach(a.v);
+}
 
 class DeferredOps final : public Ops {
  public:

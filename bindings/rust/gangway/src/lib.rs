@@ -43,6 +43,7 @@ mod memory;
 mod mesh;
 mod module;
 mod optim;
+mod optimizers;
 mod options;
 mod parallel;
 mod parameter;
@@ -71,7 +72,8 @@ pub use layers::{
 pub use memory::{Buffer, GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};
 pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
-pub use optim::{AdamW, AdamWOptions, Optimizer, Rule, Schedule, Sgd, SgdOptions};
+pub use optim::{Optimizer, Rule};
+pub use optimizers::*;
 pub use parallel::{
     ContextMethod, DTypeRule, ParallelOptions, PipelineOptions, Placement, PlanRow, Recompute, ShardOptions,
     StageSplit, Strategy, Style, TensorParallelOptions,

@@ -1,18 +1,9 @@
 use crate::error::{check, made, Error, Result};
 use crate::module::Module;
-use crate::options::{open_enum, options, with_rules};
+use crate::options::options;
 use crate::train::{StepOptions, StepResult};
 use gangway_sys as sys;
 use std::ptr::NonNull;
-
-open_enum! {
-    /// Of the learning rate, after the warm-up.
-    Schedule {
-        Constant = GW_CONSTANT,
-        Linear = GW_LINEAR,
-        Cosine = GW_COSINE,
-    }
-}
 
 options! {
     /// For parameters whose whole name matches ('*' stays within one dot, "**" is everything); the last match
@@ -28,59 +19,6 @@ options! {
     }
 }
 
-options! {
-    AdamWOptions = gw_adamw_options, gw_adamw_options_init {
-        lr: f64,
-        beta1: f64,
-        beta2: f64,
-        eps: f64,
-        /// Leaves 1-d parameters (biases, norms) alone, unless a rule that matches says otherwise.
-        weight_decay: f64,
-        schedule: Schedule,
-        /// F32 or BF16; f64 parameters have f64 moments.
-        moment_dtype: crate::DType,
-        warmup_steps: i64,
-        /// Where the decay ends.
-        total_steps: i64,
-        /// Of lr, from `total_steps` on.
-        last_lr_ratio: f64,
-        /// 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. A dynamic one
-        /// follows PyTorch's GradScaler: a step that is not finite is skipped and halves it.
-        loss_scale: f64,
-        /// Of a dynamic one, 1 to 2^24.
-        initial_loss_scale: f64,
-        /// So many finite steps in a row double a dynamic one.
-        loss_scale_interval: i64,
-    } with {
-        rules: Vec<Rule> = Vec::new(),
-    }
-}
-
-options! {
-    SgdOptions = gw_sgd_options, gw_sgd_options_init {
-        lr: f64,
-        momentum: f64,
-        /// Leaves 1-d parameters (biases, norms) alone, unless a rule that matches says otherwise.
-        weight_decay: f64,
-        nesterov: bool,
-        schedule: Schedule,
-        warmup_steps: i64,
-        total_steps: i64,
-        last_lr_ratio: f64,
-        /// As in [`AdamWOptions`].
-        loss_scale: f64,
-        initial_loss_scale: f64,
-        loss_scale_interval: i64,
-    } with {
-        rules: Vec<Rule> = Vec::new(),
-    }
-}
-
-with_rules! {
-    AdamWOptions.rules => gw_adamw_options;
-    SgdOptions.rules => gw_sgd_options;
-}
-
 /// Steps the local shards of a model, and keeps it alive.
 pub struct Optimizer {
     handle: NonNull<sys::gw_optimizer>,
@@ -90,7 +28,8 @@ pub struct Optimizer {
 // As a module: one thread at a time.
 unsafe impl Send for Optimizer {}
 
-macro_rules! optimizers {
+/// Declares the optimizers: each is made of its options by its C function.
+macro_rules! optimizer_kinds {
     ($($(#[$meta:meta])* $name:ident($options:ident) = $create:ident;)*) => { $(
         $(#[$meta])*
         #[derive(Debug)]
@@ -99,22 +38,27 @@ macro_rules! optimizers {
         impl $name {
             /// Local. The model has memory.
             #[allow(clippy::new_ret_no_self)]
-            pub fn new(model: &Module, options: &$options) -> Result<Optimizer> {
-                let mut handle = std::ptr::null_mut();
-                let status =
-                    options.with_raw(|raw| unsafe { sys::$create(model.raw(), raw, &mut handle) })?;
-                Ok(Optimizer { handle: made(status, handle)?, model: model.raw() })
+            pub fn new(model: &crate::Module, options: &$options) -> crate::Result<Optimizer> {
+                Optimizer::made(model, |model, made| {
+                    options.with_raw(|raw| unsafe { gangway_sys::$create(model, raw, made) })
+                })
             }
         }
     )* };
 }
-
-optimizers! {
-    AdamW(AdamWOptions) = gw_adamw_create;
-    Sgd(SgdOptions) = gw_sgd_create;
-}
+pub(crate) use optimizer_kinds;
 
 impl Optimizer {
+    /// Of what `create` hands out.
+    pub(crate) fn made(
+        model: &Module,
+        create: impl FnOnce(*mut sys::gw_module, *mut *mut sys::gw_optimizer) -> Result<sys::gw_status>,
+    ) -> Result<Optimizer> {
+        let mut handle = std::ptr::null_mut();
+        let status = create(model.raw(), &mut handle)?;
+        Ok(Optimizer { handle: made(status, handle)?, model: model.raw() })
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::gw_optimizer {
         self.handle.as_ptr()
     }

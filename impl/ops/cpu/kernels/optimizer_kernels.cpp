@@ -45,6 +45,44 @@ void adamw(const AdamWStep& step, int64_t first, int64_t last) {
   }
 }
 
+// The sign of zero is zero, and that of NaN is NaN.
+template <typename V>
+GW_SIMD V sign(V x) {
+  return select(x > 0, V{} + 1, select(x < 0, V{} - 1, x));
+}
+
+template <typename S>
+void lion_as(const LionStep& step, int64_t first, int64_t last) {
+  const S g_factor = static_cast<S>(step.g_factor), rate = static_cast<S>(step.rate);
+  const S beta1 = static_cast<S>(step.beta1), rest1 = static_cast<S>(1 - step.beta1);
+  const S beta2 = static_cast<S>(step.beta2), rest2 = static_cast<S>(1 - step.beta2);
+  const S keep = static_cast<S>(step.keep);
+  S g_block[kConvertBlock], m_block[kConvertBlock];
+  for (int64_t at = first; at < last; at += kConvertBlock) {
+    const int64_t n = least(kConvertBlock, last - at);
+    const S* g = read_block<S>(step.g.dtype, step.g.data, at, n, g_block);
+    S* m = open_block<S>(step.m.dtype, step.m.data, at, n, m_block);
+    S* p = static_cast<S*>(step.p.data) + at;
+    for_lanes<S>(
+        n, [&](int64_t i, auto part) __attribute__((always_inline)) {
+          const Vec<S> gradient = load(g + i, part) * g_factor, moment = load(m + i, part);
+          const Vec<S> direction = sign(moment * beta1 + gradient * rest1);
+          store(m + i, moment * beta2 + gradient * rest2, part);
+          store(p + i, load(p + i, part) * keep - direction * rate, part);
+        });
+    write_block<S>(step.m.dtype, step.m.data, at, n, m);
+    if (step.copy.data != nullptr) write_block<S>(step.copy.dtype, step.copy.data, at, n, p);
+  }
+}
+
+void lion(const LionStep& step, int64_t first, int64_t last) {
+  if (step.p.dtype == DType::f64) {
+    lion_as<double>(step, first, last);
+  } else {
+    lion_as<float>(step, first, last);
+  }
+}
+
 template <typename S>
 void sgd_as(const SgdStep& step, int64_t first, int64_t last) {
   const S g_factor = static_cast<S>(step.g_factor), decay = static_cast<S>(step.weight_decay);
@@ -94,6 +132,6 @@ void sgd(const SgdStep& step, int64_t first, int64_t last) {
 
 }  // namespace
 
-extern const OptimizerKernels optimizer_kernels = {adamw, sgd};
+extern const OptimizerKernels optimizer_kernels = {adamw, lion, sgd};
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

@@ -21,6 +21,12 @@ struct AdamWStep {
   double g_factor, beta1, beta2, rate, v_factor, eps, keep;
 };
 
+// p = p * keep - rate * sign(m * beta1 + g' * (1 - beta1)); g' = g * g_factor.
+struct LionStep {
+  Stored p, g, m, copy;
+  double g_factor, beta1, beta2, rate, keep;
+};
+
 // g' = g * g_factor + weight_decay * p; m = m_factor * m + g', where m_factor is 0 at the first step and
 // momentum later.
 struct SgdStep {
@@ -31,6 +37,7 @@ struct SgdStep {
 
 struct OptimizerKernels {
   void (*adamw)(const AdamWStep& step, int64_t first, int64_t last);
+  void (*lion)(const LionStep& step, int64_t first, int64_t last);
   void (*sgd)(const SgdStep& step, int64_t first, int64_t last);
 };
 

@@ -1,0 +1,136 @@
+// Made by capi/optimizers.py from the table of optimizers (impl/optim): do not edit.
+//! The optimizers, and the schedules of their learning rates.
+use crate::optim::{optimizer_kinds, Optimizer, Rule};
+use crate::options::{open_enum, options, with_rules};
+
+open_enum! {
+    /// How the learning rate goes on after its warm-up.
+    Schedule {
+        /// The full rate.
+        Constant = GW_CONSTANT,
+        /// Falls evenly down to last_lr_ratio at total_steps.
+        Linear = GW_LINEAR,
+        /// Falls as half a cosine down to last_lr_ratio at total_steps.
+        Cosine = GW_COSINE,
+    }
+}
+
+options! {
+    /// Options of [`AdamW`].
+    AdamWOptions = gw_adamw_options, gw_adamw_options_init {
+        /// Learning rate. Default 1e-3, in [0, inf).
+        lr: f64,
+        /// Decay of the average of the gradient. Default 0.9, in [0, 1).
+        beta1: f64,
+        /// Decay of the average of the squared gradient. Default 0.999, in [0, 1).
+        beta2: f64,
+        /// Added to the root of that average. Default 1e-8, in (0, 1).
+        eps: f64,
+        /// Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0,
+        /// inf).
+        weight_decay: f64,
+        /// Of both averages: f32 or bf16; those of f64 parameters are f64. Default f32.
+        moment_dtype: crate::DType,
+        /// How the learning rate goes on after the warm-up. Default constant.
+        schedule: Schedule,
+        /// Steps in which the rate rises from 0. Default 0.
+        warmup_steps: i64,
+        /// Where the decay of the rate ends. Default 0.
+        total_steps: i64,
+        /// The rate from total_steps on, as a part of lr. Default 0, in [0, 1].
+        last_lr_ratio: f64,
+        /// 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0.
+        loss_scale: f64,
+        /// Where a dynamic scale starts; 1 to 2^24. Default 65536.
+        initial_loss_scale: f64,
+        /// Finite steps in a row that double a dynamic scale; at least 1. Default 2000.
+        loss_scale_interval: i64,
+    } with {
+        /// By name pattern; the last match wins.
+        rules: Vec<Rule> = Vec::new(),
+    }
+}
+
+options! {
+    /// Options of [`Lion`].
+    LionOptions = gw_lion_options, gw_lion_options_init {
+        /// Learning rate. Default 1e-4, in [0, inf).
+        lr: f64,
+        /// Weight of the average in the direction of a step. Default 0.9, in [0, 1).
+        beta1: f64,
+        /// Decay of the average of the gradient. Default 0.99, in [0, 1).
+        beta2: f64,
+        /// Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0,
+        /// inf).
+        weight_decay: f64,
+        /// Of the average: f32 or bf16; that of f64 parameters is f64. Default f32.
+        moment_dtype: crate::DType,
+        /// How the learning rate goes on after the warm-up. Default constant.
+        schedule: Schedule,
+        /// Steps in which the rate rises from 0. Default 0.
+        warmup_steps: i64,
+        /// Where the decay of the rate ends. Default 0.
+        total_steps: i64,
+        /// The rate from total_steps on, as a part of lr. Default 0, in [0, 1].
+        last_lr_ratio: f64,
+        /// 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0.
+        loss_scale: f64,
+        /// Where a dynamic scale starts; 1 to 2^24. Default 65536.
+        initial_loss_scale: f64,
+        /// Finite steps in a row that double a dynamic scale; at least 1. Default 2000.
+        loss_scale_interval: i64,
+    } with {
+        /// By name pattern; the last match wins.
+        rules: Vec<Rule> = Vec::new(),
+    }
+}
+
+options! {
+    /// Options of [`Sgd`].
+    SgdOptions = gw_sgd_options, gw_sgd_options_init {
+        /// Learning rate. Default 1e-3, in [0, inf).
+        lr: f64,
+        /// How much of the velocity a step keeps; 0: plain gradient descent. Default 0, in [0, 1).
+        momentum: f64,
+        /// Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0,
+        /// inf).
+        weight_decay: f64,
+        /// Looks ahead along the velocity; needs a momentum. Default false.
+        nesterov: bool,
+        /// How the learning rate goes on after the warm-up. Default constant.
+        schedule: Schedule,
+        /// Steps in which the rate rises from 0. Default 0.
+        warmup_steps: i64,
+        /// Where the decay of the rate ends. Default 0.
+        total_steps: i64,
+        /// The rate from total_steps on, as a part of lr. Default 0, in [0, 1].
+        last_lr_ratio: f64,
+        /// 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0.
+        loss_scale: f64,
+        /// Where a dynamic scale starts; 1 to 2^24. Default 65536.
+        initial_loss_scale: f64,
+        /// Finite steps in a row that double a dynamic scale; at least 1. Default 2000.
+        loss_scale_interval: i64,
+    } with {
+        /// By name pattern; the last match wins.
+        rules: Vec<Rule> = Vec::new(),
+    }
+}
+
+with_rules! {
+    AdamWOptions.rules => gw_adamw_options;
+    LionOptions.rules => gw_lion_options;
+    SgdOptions.rules => gw_sgd_options;
+}
+
+optimizer_kinds! {
+    /// AdamW (Loshchilov and Hutter, 2019): Adam with decoupled weight decay. States: `exp_avg`, moving
+    /// average of the gradient; `exp_avg_sq`, moving average of the squared gradient.
+    AdamW(AdamWOptions) = gw_adamw_create;
+    /// Lion (Chen and others, 2023): steps by the sign of an average, with decoupled weight decay. States:
+    /// `exp_avg`, moving average of the gradient.
+    Lion(LionOptions) = gw_lion_create;
+    /// Stochastic gradient descent, with momentum if wanted. Weight decay is added to the gradient. States:
+    /// `momentum`, the velocity; absent where momentum is 0.
+    Sgd(SgdOptions) = gw_sgd_create;
+}

@@ -1,0 +1,111 @@
+/* Made by capi/optimizers.py from the table of optimizers (impl/optim): do not edit.
+ * The optimizers (AdamW, Lion, SGD) and the schedules of their rates. Rules and loss scales: optim.h. */
+#ifndef GANGWAY_OPTIMIZERS_H
+#define GANGWAY_OPTIMIZERS_H
+
+#include <gangway/optim.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What follows the warm-up. constant: the full rate; linear: falls evenly down to last_lr_ratio at
+ * total_steps; cosine: falls as half a cosine down to last_lr_ratio at total_steps. */
+typedef int32_t gw_schedule;
+enum gw_schedule_value { GW_SCHEDULE_INVALID = -1, GW_CONSTANT = 0, GW_LINEAR = 1, GW_COSINE = 2 };
+
+/* AdamW (Loshchilov and Hutter, 2019): Adam with decoupled weight decay. States (gw_parameter_state):
+ * exp_avg: moving average of the gradient; exp_avg_sq: moving average of the squared gradient. */
+typedef struct gw_adamw_options {
+  size_t struct_size;
+  const gw_ext *next;
+  double lr; /* Learning rate. Default 1e-3, in [0, inf). */
+  double beta1; /* Decay of the average of the gradient. Default 0.9, in [0, 1). */
+  double beta2; /* Decay of the average of the squared gradient. Default 0.999, in [0, 1). */
+  double eps; /* Added to the root of that average. Default 1e-8, in (0, 1). */
+  /* Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0, inf). */
+  double weight_decay;
+  gw_dtype moment_dtype; /* Of both averages: f32 or bf16; those of f64 parameters are f64. Default GW_F32. */
+  gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
+  int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
+  int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
+  double last_lr_ratio; /* The rate from total_steps on, as a part of lr. Default 0, in [0, 1]. */
+  const gw_optimizer_rule *rules;
+  size_t rule_count;
+  /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0. */
+  double loss_scale;
+  double initial_loss_scale; /* Where a dynamic scale starts; 1 to 2^24. Default 65536. */
+  /* Finite steps in a row that double a dynamic scale; at least 1. Default 2000. */
+  int64_t loss_scale_interval;
+} gw_adamw_options;
+GW_API void gw_adamw_options_init(gw_adamw_options *options, size_t size);
+/* Local. Makes the optimizer AdamW, which keeps the model alive. The caller releases *out_optimizer.
+ * INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its
+ * range. */
+GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *options,
+                                  gw_optimizer **out_optimizer);
+
+/* Lion (Chen and others, 2023): steps by the sign of an average, with decoupled weight decay. States
+ * (gw_parameter_state): exp_avg: moving average of the gradient. */
+typedef struct gw_lion_options {
+  size_t struct_size;
+  const gw_ext *next;
+  double lr; /* Learning rate. Default 1e-4, in [0, inf). */
+  double beta1; /* Weight of the average in the direction of a step. Default 0.9, in [0, 1). */
+  double beta2; /* Decay of the average of the gradient. Default 0.99, in [0, 1). */
+  /* Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0, inf). */
+  double weight_decay;
+  gw_dtype moment_dtype; /* Of the average: f32 or bf16; that of f64 parameters is f64. Default GW_F32. */
+  gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
+  int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
+  int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
+  double last_lr_ratio; /* The rate from total_steps on, as a part of lr. Default 0, in [0, 1]. */
+  const gw_optimizer_rule *rules;
+  size_t rule_count;
+  /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0. */
+  double loss_scale;
+  double initial_loss_scale; /* Where a dynamic scale starts; 1 to 2^24. Default 65536. */
+  /* Finite steps in a row that double a dynamic scale; at least 1. Default 2000. */
+  int64_t loss_scale_interval;
+} gw_lion_options;
+GW_API void gw_lion_options_init(gw_lion_options *options, size_t size);
+/* Local. Makes the optimizer Lion, which keeps the model alive. The caller releases *out_optimizer.
+ * INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its
+ * range. */
+GW_API gw_status gw_lion_create(gw_module *model, const gw_lion_options *options,
+                                  gw_optimizer **out_optimizer);
+
+/* Stochastic gradient descent, with momentum if wanted. Weight decay is added to the gradient. States
+ * (gw_parameter_state): momentum: the velocity; absent where momentum is 0. */
+typedef struct gw_sgd_options {
+  size_t struct_size;
+  const gw_ext *next;
+  double lr; /* Learning rate. Default 1e-3, in [0, inf). */
+  /* How much of the velocity a step keeps; 0: plain gradient descent. Default 0, in [0, 1). */
+  double momentum;
+  /* Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0, inf). */
+  double weight_decay;
+  int32_t nesterov; /* Looks ahead along the velocity; needs a momentum. Default 0. */
+  gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
+  int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
+  int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
+  double last_lr_ratio; /* The rate from total_steps on, as a part of lr. Default 0, in [0, 1]. */
+  const gw_optimizer_rule *rules;
+  size_t rule_count;
+  /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0. */
+  double loss_scale;
+  double initial_loss_scale; /* Where a dynamic scale starts; 1 to 2^24. Default 65536. */
+  /* Finite steps in a row that double a dynamic scale; at least 1. Default 2000. */
+  int64_t loss_scale_interval;
+} gw_sgd_options;
+GW_API void gw_sgd_options_init(gw_sgd_options *options, size_t size);
+/* Local. Makes the optimizer SGD, which keeps the model alive. The caller releases *out_optimizer.
+ * INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its
+ * range. */
+GW_API gw_status gw_sgd_create(gw_module *model, const gw_sgd_options *options,
+                                  gw_optimizer **out_optimizer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,27 @@
+// A safetensors file of reference values in tests/data, read without the library.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace gangway::test {
+
+struct TensorFile {
+  struct Entry {
+    std::vector<int64_t> dims;
+    std::vector<double> values;  // i64 as f64: token ids are small
+  };
+
+  // Throws std::runtime_error if tests/data has no file `name`.safetensors.
+  explicit TensorFile(const std::string& name);
+
+  const Entry& at(const std::string& name) const { return entries.at(name); }
+  const std::vector<double>& values(const std::string& name) const { return at(name).values; }
+
+  std::string config;  // the metadata entry "config", which is JSON; empty: there is none
+  std::map<std::string, Entry> entries;
+};
+
+}  // namespace gangway::test
