@@ -45,9 +45,9 @@ json half_limits(DType dtype) {
 }  // namespace
 
 Reference::Reference(const std::string& name) : TensorFile(name) {
-  const json settings = json::parse(TensorFile::config);
-  config = config_of(settings);
-  optimizer = optimizer_of(settings);
+  const json parsed = json::parse(settings);
+  config = config_of(parsed);
+  optimizer = optimizer_of(parsed);
 }
 
 std::vector<int64_t> Reference::rows(const char* which, int64_t first, int64_t last, int64_t step) const {

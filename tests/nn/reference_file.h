@@ -32,7 +32,7 @@ class Reference : public TensorFile {
   // The number of labels of step 0 that count, which are those that are not -100.
   int64_t weight() const;
 
-  LlamaConfig config;  // hides the file's text, which it is made of
+  LlamaConfig config;
   Optimizer optimizer;
 };
 

@@ -14,7 +14,7 @@ using test::TensorFile;
 // Every parameter decays in the files, those of one dim too.
 OptimizerOptions options_of(const TensorFile& file) {
   OptimizerOptions options;
-  const nlohmann::json settings = nlohmann::json::parse(file.config);
+  const nlohmann::json settings = nlohmann::json::parse(file.settings);
   options.lr = settings.at("lr");
   options.weight_decay = settings.at("weight_decay");
   options.rules = {{"**", 1, options.weight_decay}};

@@ -44,7 +44,7 @@ TensorFile::TensorFile(const std::string& name) {
   const json described = json::parse(header);
   for (const auto& [key, value] : described.items())
     if (key != "__metadata__") entries[key] = entry_of(value, data);
-  if (described.contains("__metadata__")) config = described["__metadata__"].value("config", "");
+  if (described.contains("__metadata__")) settings = described["__metadata__"].value("config", "");
 }
 
 }  // namespace gangway::test

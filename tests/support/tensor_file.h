@@ -20,7 +20,7 @@ struct TensorFile {
   const Entry& at(const std::string& name) const { return entries.at(name); }
   const std::vector<double>& values(const std::string& name) const { return at(name).values; }
 
-  std::string config;  // the metadata entry "config", which is JSON; empty: there is none
+  std::string settings;  // the metadata entry "config", which is JSON; empty if there is none
   std::map<std::string, Entry> entries;
 };
 
