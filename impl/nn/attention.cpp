@@ -24,17 +24,23 @@ AttentionCoreOptions core_options(const AttentionOptions& o, int64_t head_dim) {
 class Attention final : public Module {
  public:
   Attention(const AttentionOptions& o, std::shared_ptr<RopeTable> table)
-      : head_dim_(checked_head_dim(o)), table_(std::move(table)) {
-    const int64_t kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads;
-    add_child("q_proj", make_linear(o.dim, o.heads * head_dim_, o.qkv_bias, o.deviation));
-    add_child("k_proj", make_linear(o.dim, kv_heads * head_dim_, o.qkv_bias, o.deviation));
-    add_child("v_proj", make_linear(o.dim, kv_heads * head_dim_, o.qkv_bias, o.deviation));
+      : heads_(o.heads),
+        kv_heads_(o.kv_heads == 0 ? o.heads : o.kv_heads), head_dim_(checked_head_dim(o)), table_(std::move(table)) {
+    add_child("q_proj", make_linear(o.dim, heads_ * head_dim_, o.qkv_bias, o.deviation));
+    add_child("k_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
+    add_child("v_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("o_proj", make_linear(o.heads * head_dim_, o.dim, o.out_bias, o.deviation));
     add_child("core_attention", std::make_shared<AttentionCore>(core_options(o, head_dim_)));
   }
 
   const char* kind() const override { return "Attention"; }
-  const Module* first_reader() const override { return &child(kQ); }
+  std::optional<DataFlow> data_flow() const override {
+    const DataFlow::Pieces heads{heads_, "heads"}, kv_heads{kv_heads_, "key and value heads"}; return DataFlow{.steps = {{kQ, {DataFlow::kInput}, heads},
+                              {kK, {DataFlow::kInput}, kv_heads},
+                              {kV, {DataFlow::kInput}, kv_heads},
+                              {kCore, {kQ, kK, kV}},
+                              {kO, {kCore}}},
+                    .output = {kO}}; }
   void add_options(Facts& facts) const override {
     facts.add("head_dim", head_dim_);
     const RopeOptions& rope = table_->options();
@@ -131,7 +137,7 @@ class Attention final : public Module {
                  ctx.stream);
   }
 
-  int64_t head_dim_;
+  int64_t heads_, kv_heads_, head_dim_;
   std::shared_ptr<RopeTable> table_;
 };
 

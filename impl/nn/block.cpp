@@ -32,6 +32,12 @@ class LayerBlock final : public Module {
 
   const char* kind() const override { return "Block"; }
   bool is_block() const override { return true; }
+  std::optional<DataFlow> data_flow() const override {
+    return DataFlow{.steps = {{kInputNorm, {DataFlow::kInput}},
+                              {kAttention, {kInputNorm}},
+                              {kPostNorm, {kAttention, DataFlow::kInput}},
+                              {kMlp, {kPostNorm}}},
+                    .output = {kMlp, kPostNorm}}; }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);

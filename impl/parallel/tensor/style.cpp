@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "nn/attention_core.h"
 #include "parallel/tensor/boundaries.h"
 #include "parallel/tensor/loss.h"
 
@@ -43,20 +42,15 @@ LmHead* head_around(const StyledModule& styled) {
   return head != nullptr && styled.place.index == LmHead::kOutput ? head : nullptr;
 }
 
-// Projections of attention are split by whole heads.
-void check_heads(const StyledModule& styled, int ranks) {
+// A projection of attention is split by whole heads.
+void check_pieces(const StyledModule& styled, int ranks) {
   if (styled.row.style != TensorStyle::colwise || styled.place.parent == nullptr) return;
-  const Module& parent = *styled.place.parent;
-  if (std::string(parent.kind()) != "Attention") return;
-  const std::string& name = parent.children()[styled.place.index].name;
-  for (const Module::Child& child : parent.children()) {
-    const auto* core = dynamic_cast<const AttentionCore*>(&unwrapped(*child.module));
-    if (core == nullptr) continue;
-    const int64_t heads = name == "q_proj" ? core->options().heads : core->options().kv_heads;
-    if (heads % ranks != 0)
-      refuse(styled, styled.place.path, " has ", heads, name == "q_proj" ? " heads" : " key and value heads",
-             ", which tp ", ranks, " does not divide");
-  }
+  const std::optional<DataFlow> flow = styled.place.parent->data_flow();
+  if (!flow) return;
+  for (const DataFlow::Step& step : flow->steps)
+    if (step.child == styled.place.index && step.pieces.count % ranks != 0)
+      refuse(styled, styled.place.path, " has ", step.pieces.count, " ", step.pieces.name, ", which tp ", ranks,
+             " does not divide");
 }
 
 void check_head(const StyledModule& styled) {
@@ -169,7 +163,7 @@ void check_style(const StyledModule& styled, const Gang& gang) {
         layouts.output == ValueLayout::partial())
       refuse(styled, styled.place.path,
              " has a bias, which is added to the sum; its output cannot stay Partial");
-    check_heads(styled, gang.size());
+    check_pieces(styled, gang.size());
     const int dim = split_dim(styled);
     if (const int64_t size = module.parameters()[0]->shape[dim]; size % gang.size() != 0)
       refuse(styled, styled.place.path, " has ", dim_name(module, dim), " ", size, ", which tp ", gang.size(),
