@@ -22,12 +22,12 @@ enum Part : size_t { kInputNorm, kAttention, kPostNorm, kMlp };
 
 class LayerBlock final : public Module {
  public:
-  LayerBlock(const AttentionOptions& o, int64_t ffn, double eps, bool mlp_bias,
+  LayerBlock(const BlockOptions& o,
              std::shared_ptr<RopeTable> table) {
-    add_child("input_layernorm", make_rmsnorm(o.dim, eps, true));
+    add_child("input_layernorm", make_rmsnorm(o.dim, o. eps, true));
     add_child("self_attn", make_attention(o, std::move(table)));
-    add_child("post_attention_layernorm", make_rmsnorm(o.dim, eps, true));
-    add_child("mlp", make_mlp(o.dim, ffn, mlp_bias, o.deviation));
+    add_child("post_attention_layernorm", make_rmsnorm(o.dim, o. eps, true));
+    add_child("mlp", make_mlp(o.dim, o. ffn, o. mlp_bias, o.deviation));
   }
 
   const char* kind() const override { return "Block"; }
@@ -81,14 +81,14 @@ class LayerBlock final : public Module {
 
 }  // namespace
 
-ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps, bool mlp_bias,
+ModulePtr make_block(const BlockOptions& options,
                      std::shared_ptr<RopeTable> table) {
-  return std::make_shared<LayerBlock>(attention, ffn, eps, mlp_bias, std::move(table));
+  return std::make_shared<LayerBlock>(options, std::move(table));
 }
 
-ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps) {
-  return make_block(attention, ffn, eps, false,
-                    std::make_shared<RopeTable>(attention.rope, checked_head_dim(attention)));
+ModulePtr make_block(const BlockOptions& options) {
+  return make_block(options,
+                    std::make_shared<RopeTable>(options.rope, checked_head_dim(options)));
 }
 
 }  // namespace gangway

@@ -1,7 +1,7 @@
-// The built-in layers of the Llama family, each with its single-device meaning and Hugging Face's names and shapes.
-// Construction describes (shapes, names, first values); it takes no memory. Refusals are INVALID_ARGUMENT.
+// The built-in layers and the decoder made of them, each with its single-device meaning and Hugging Face's names and
+// shapes. Construction describes (shapes, names, first values); it takes no memory. Refusals are INVALID_ARGUMENT.
 //
-// Each layer has its own .cpp: linear, embedding, rmsnorm, attention (with rotary), mlp, block, llama, loss.
+// Each layer has its own .cpp: linear, embedding, rmsnorm, attention (with rotary), mlp, block, decoder, loss.
 // Thread rule: that of a module (nn/module.h).
 #pragma once
 
@@ -45,38 +45,42 @@ ModulePtr make_attention(const AttentionOptions& options);
 // SwiGLU: down(silu(gate(x)) * up(x)); children gate_proj, up_proj, down_proj.
 ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation = 0.02);
 
+struct BlockOptions : AttentionOptions {
+  int64_t ffn = 0;
+  double eps = 1e-5;
+  bool mlp_bias = false;
+};
 // Pre-norm block: children input_layernorm, self_attn, post_attention_layernorm, mlp. x [B, S, dim] -> the same.
-ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps);
+ModulePtr make_block(const BlockOptions& options);
 
 // One after the other: children "0", "1", ... each one input, one output. The last may have more: further inputs of the
 // whole (labels) go to it and have no gradients.
 ModulePtr make_sequential(std::vector<ModulePtr> modules);
 
-// Fields as in config.json.
-struct LlamaConfig {
+// Every fact that a decoder is built from. A model family (families/family.h) is a set of such facts with a name.
+struct DecoderOptions : BlockOptions {
+  DecoderOptions() {
+    dim = 256;
+    heads = 8;
+  }
+  std::string family = "llama";  // as model_type of config.json; nn only keeps it
   int64_t vocab = 256;
-  int64_t dim = 256;
   int64_t layers = 4;
-  int64_t heads = 8;
-  int64_t kv_heads = 0;  // 0: heads
-  int64_t head_dim = 0;  // 0: dim / heads
-  int64_t ffn = 0;       // 0: 8/3 dim, rounded up to a multiple of 32
-  double eps = 1e-5;
-  RopeOptions rope;
+  // kv_heads 0: heads; head_dim 0: dim / heads; ffn 0: 8/3 dim, rounded up to a multiple of 32.
   int64_t max_positions = 2048;
-  bool qkv_bias = false, out_bias = false, mlp_bias = false;
-  bool tied = false;
-  double deviation = 0.02;
+  // Each token attends to so many tokens, itself included; 0: to all before it. A window below max_positions is refused.
+  int64_t window = 0;
+  bool tied = false;  // lm_head's weight is embed_tokens' parameter
 };
 
-// Children "model.embed_tokens", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}; tied: lm_head's
-// weight is embed_tokens' parameter.
+// Children "model.embed_tokens", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}.
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
 // forward({tokens, labels [B, S]}) -> {loss, weight}: f64 [1] sum of -log p over labels that are not -100 (already
 // shifted), and their number. backward({}) starts from ctx.loss_scale. With ctx.fused_loss it makes the loss, too, in
-// one pass with the head's gradients.
-ModulePtr make_llama(const LlamaConfig& config);
-const LlamaConfig* llama_config(const Module& module);  // through wrappers; null for another module
+// one pass with the head's gradients. NOT_SUPPORTED: a window below max_positions.
+ModulePtr make_decoder(const DecoderOptions& options);
+// What a decoder was built from, with every 0 of the options filled in. It looks through wrappers; null: another module.
+const DecoderOptions* decoder_options(const Module& module);
 
 // --- a module whose compute is somebody else's ------------------------------------------------------------------------
 

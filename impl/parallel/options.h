@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/facts.h"
+#include "families/family.h"
 #include "parallel/plan.h"
 
 namespace gangway {
@@ -55,10 +56,9 @@ struct RecomputeOptions {
 
 // Over the axis tp of the mesh.
 struct TensorOptions {
-  std::vector<PlanRow>
-      rows;  // of the caller; each wins over those that a module or the Llama plan has for its modules
-  LlamaPlanOptions llama;  // of the plan of a Llama
-  // In so many a sequence is gathered and summed while the products next to it run; 1: it travels whole.
+  std::vector<PlanRow> rows;  // of the caller; each wins over those of a module's plan and of the family's plan
+  FamilyPlanOptions family;   // of the plan of a decoder's model family
+  // A sequence is gathered and summed in so many chunks while the products next to it run; 1: it travels whole.
   int overlap_chunks = 1;
   bool operator==(const TensorOptions&) const = default;
 };

@@ -204,34 +204,4 @@ std::string plan_to_text(const std::vector<PlanRow>& rows) {
   return all;
 }
 
-std::vector<PlanRow> llama_plan(const LlamaPlanOptions& options) {
-  const bool sequence = options.sequence_parallel;
-  const ValueLayout between = sequence ? ValueLayout::shard(1) : ValueLayout::replicate();
-  std::vector<PlanRow> rows;
-  const auto add = [&](const char* pattern, TensorStyle style, std::optional<ValueLayout> input = {},
-                       std::optional<ValueLayout> output = {}) {
-    rows.push_back({pattern, style, input, output, ValueLayout::varying()});
-  };
-  // One boundary before each group of products, not one for each of them.
-  const auto add_group = [&](const char* module, std::initializer_list<const char*> columns,
-                             const char* row) {
-    add(module, TensorStyle::prepare_input, between);
-    for (const char* column : columns) add(column, TensorStyle::colwise, ValueLayout::varying());
-    add(row, TensorStyle::rowwise, {}, between);
-  };
-  add("model.embed_tokens", TensorStyle::rowwise, {}, between);
-  if (sequence) add("model.layers.*.input_layernorm", TensorStyle::sequence_parallel);
-  add_group("model.layers.*.self_attn",
-            {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.k_proj",
-             "model.layers.*.self_attn.v_proj"},
-            "model.layers.*.self_attn.o_proj");
-  if (sequence) add("model.layers.*.post_attention_layernorm", TensorStyle::sequence_parallel);
-  add_group("model.layers.*.mlp", {"model.layers.*.mlp.gate_proj", "model.layers.*.mlp.up_proj"},
-            "model.layers.*.mlp.down_proj");
-  if (sequence) add("model.norm", TensorStyle::sequence_parallel);
-  add("lm_head", TensorStyle::colwise, between,
-      options.loss_parallel ? ValueLayout::shard(-1) : ValueLayout::replicate());
-  return rows;
-}
-
 }  // namespace gangway

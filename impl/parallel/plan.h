@@ -88,11 +88,4 @@ std::string text(const PlanRow& row);
 // A line for each row, patterns padded to one width; plan_from_text makes the same rows of it.
 std::string plan_to_text(const std::vector<PlanRow>& rows);
 
-struct LlamaPlanOptions {
-  bool sequence_parallel = false;  // norms and what stands between layers on parts of the sequence
-  bool loss_parallel = true;
-  bool operator==(const LlamaPlanOptions&) const = default;
-};
-std::vector<PlanRow> llama_plan(const LlamaPlanOptions& options);
-
 }  // namespace gangway

@@ -22,8 +22,8 @@ const std::map<std::string, Strategy> kStrategies = {{"full_shard", Strategy::fu
 const std::map<std::string, RecomputeKind> kRecompute = {
     {"none", RecomputeKind::none}, {"selective", RecomputeKind::selective}, {"full", RecomputeKind::full}};
 
-LlamaConfig config_of(const std::string& path) {
-  if (std::filesystem::is_directory(path)) return llama_config_of_folder(path);
+DecoderOptions config_of(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return decoder_options_of_folder(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(Code::io, "cannot read ", path);
   return parse_config_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
@@ -151,7 +151,7 @@ CLI::App* add_model_command(CLI::App& app, ModelCommand& c) {
   model->add_option("--recompute", c.recompute)->capture_default_str()->check(CLI::IsMember(kRecompute));
   model->add_option("--schedule", c.plan.options.pipeline.schedule, "of meshes with pp")
       ->capture_default_str();
-  model->add_flag("--sequence-parallel", c.plan.options.tensor.llama.sequence_parallel, "beside tp");
+  model->add_flag("--sequence-parallel", c.plan.options.tensor.family.sequence_parallel, "beside tp");
   model->add_option("--memory", c.memory, "what a rank has, like 80GiB: says which meshes fit");
   model->add_option("--lines", c.lines, "of the table")->capture_default_str()->check(CLI::PositiveNumber);
   return model;

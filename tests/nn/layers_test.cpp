@@ -254,7 +254,7 @@ TEST(Mlp, GradientsAgreeWithDifferences) {
 TEST(Block, GradientsAgreeWithDifferences) {
   Rig rig;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
-    const ModulePtr block = make_block(attention_options(4, 2, true), 5, 1e-5);
+    const ModulePtr block = make_block({attention_options(4, 2, true), 5});
     rig.materialize(*block, DType::f64);
     expect_gradients(rig, *block, {rig.normal({2, 3, 6}, 1)}, recompute);
   }

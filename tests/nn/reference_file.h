@@ -61,7 +61,7 @@ class Reference {
     return n;
   }
 
-  LlamaConfig config;
+  DecoderOptions config;
   nlohmann::json settings;  // of the model and its optimizer
   std::map<std::string, Entry> entries;
 
@@ -83,8 +83,8 @@ class Reference {
     return entry;
   }
 
-  LlamaConfig llama() const {
-    LlamaConfig c;
+  DecoderOptions llama() const {
+    DecoderOptions c;
     c.vocab = settings.at("vocab_size");
     c.dim = settings.at("hidden_size");
     c.layers = settings.at("num_hidden_layers");

@@ -37,7 +37,7 @@ GangsPtr gangs_of(Gang& root, const Case& c) {
 
 ParallelOptions options_of(const Case& c, DType master) {
   ParallelOptions options = test::parallel(c.strategy, master);
-  options.tensor.llama = {c.sequence, c.loss};
+  options.tensor.family = {c.sequence, c.loss};
   options.tensor.overlap_chunks = c.chunks;
   options.recompute.kind = c.recompute;
   options.context = c.method;
@@ -52,7 +52,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
   SCOPED_TRACE(c.text());
   test::run_ranks(c.ranks(), [&](Gang& root) {
     const auto model =
-        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, master));
+        test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, master));
     test::assign_initial(*model, reference);
     const auto optimizer =
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
@@ -84,7 +84,7 @@ void expect_gradients(const Reference& reference, const Case& c, DType master) {
   SCOPED_TRACE(c.text());
   test::run_ranks(c.ranks(), [&](Gang& root) {
     const auto model =
-        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, master));
+        test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, master));
     test::assign_initial(*model, reference);
     Stream& stream = model->device().stream();
     const Batch batch = test::own_rows(*model, reference, 0);
@@ -198,7 +198,7 @@ TEST(TensorParallel, RowsOfTheCallerGiveTheReferenceToo) {
       Case c{.tp = 2};
       ParallelOptions options = options_of(c, DType::f64);
       options.tensor.rows = plan_from_text(plan);
-      const auto model = test::make_model(make_llama(reference.config), gangs_of(root, c), options);
+      const auto model = test::make_model(make_decoder(reference.config), gangs_of(root, c), options);
       test::assign_initial(*model, reference);
       const auto optimizer =
           make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
@@ -220,7 +220,7 @@ TEST(TensorParallel, Bf16StaysBesideF32) {
         const Case c{.tp = 2, .shards = 2, .sequence = sequence, .loss = loss};
         ParallelOptions options = options_of(c, DType::f32);
         options.shard.param_dtype = DType::bf16;
-        const auto model = test::make_model(make_llama(reference.config), gangs_of(root, c), options);
+        const auto model = test::make_model(make_decoder(reference.config), gangs_of(root, c), options);
         test::assign_initial(*model, reference);
         const auto optimizer =
             make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
@@ -238,7 +238,7 @@ TEST(TensorParallel, EveryMeshGeneratesTheSameTokens) {
                         Case{.tp = 4, .sequence = true, .loss = false}})
     test::run_ranks(c.ranks(), [&](Gang& root) {
       const auto model =
-          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+          test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
       test::assign_initial(*model, reference);
       GenerateOptions options;
       options.new_tokens = 33;  // more than the model's 32 positions
@@ -256,7 +256,7 @@ TEST(TensorParallel, SequencesThatCannotBeSplitAreRefusedOnAllRanks) {
   test::run_ranks(4, [&](Gang& root) {
     const Case c{.tp = 4, .sequence = true};
     const auto model =
-        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+        test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
     const auto optimizer =
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     const std::vector<int64_t> ids(20, 1);
@@ -281,7 +281,7 @@ TEST(TensorParallel, ADataCoordinateWithoutRowsTakesPart) {
     test::run_ranks(4, [&](Gang& root) {
       const Case c{.tp = 2, .shards = 2, .sequence = sequence};
       const auto model =
-          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+          test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
       test::assign_initial(*model, reference);
       const auto optimizer =
           make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
@@ -304,7 +304,7 @@ TEST(TensorParallel, NothingThatABoundaryMovesIsStaged) {
     test::run_ranks(2, [&](Gang& root) {
       const Case c{.tp = 2, .sequence = sequence};
       const auto model =
-          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f32));
+          test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f32));
       const auto optimizer =
           make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
       const Traffic before = model->gangs().tp()->traffic();
@@ -322,7 +322,7 @@ TEST(TensorParallel, RanksOfOneDataCoordinateTakeTheSameBatch) {
   test::run_ranks(4, [&](Gang& root) {
     const Case c{.tp = 2, .shards = 2};
     const auto model =
-        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+        test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
     const auto optimizer =
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     Batch batch = test::own_rows(*model, reference, 0);

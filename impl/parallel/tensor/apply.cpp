@@ -7,12 +7,12 @@
 namespace gangway {
 namespace {
 
-// Rows for the modules below `prefix`.
+// One who gives rows for the modules below `prefix`.
 struct Source {
   std::string name;  // empty: the caller
   std::string prefix;
   std::vector<PlanRow> rows;
-  bool built_in = false;
+  bool built_in = false;  // a row may match no module
 };
 
 std::string below(const std::string& prefix, const std::string& path) {
@@ -34,8 +34,9 @@ std::vector<Source> sources_of(const std::vector<Place>& places, const TensorOpt
     const Module& module = unwrapped(*place->module);
     const std::string who = "module " + place->label;
     if (!module.parallel_plan().empty()) all.push_back({who, place->path, rows_of(module, who)});
-    if (llama_config(module) != nullptr)
-      built_in.push_back({"the Llama plan", place->path, llama_plan(options.llama), true});
+    if (const DecoderOptions* decoder = decoder_options(module))
+      built_in.push_back({"the " + decoder->family + " plan", place->path,
+                          plan_from_text(family_plan(*decoder, options.family)), true});
   }
   all.insert(all.end(), built_in.begin(), built_in.end());
   return all;

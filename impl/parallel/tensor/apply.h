@@ -1,8 +1,8 @@
 // Carries out a tensor parallel plan: sets the layouts of parameters, and puts redistributions around modules. A new
 // style is a row of plan.h's table, and its case in style.cpp.
 //
-// Rows come from the caller, from modules (Module::parallel_plan) and from the Llama plan, each for the modules below its
-// source. For one module the caller's row wins, then that of the innermost module.
+// Rows come from the caller, from modules (Module::parallel_plan) and from the plan of a decoder's family, each for the
+// modules below its source. For one module the caller's row wins, then that of the innermost module.
 //
 // Thread rule: one thread at a time; local, but all ranks of the gang do the same.
 #pragma once

@@ -38,7 +38,7 @@ constexpr const char* kTensorAxis = "tp";
 // Whether one of its own parameters says already how it lies over tp.
 bool is_split(const Module& module);
 
-// "plan row \"...\" of the Llama plan".
+// "plan row \"...\" of the llama plan".
 std::string label(const StyledModule& styled);
 // INVALID_ARGUMENT: the style cannot split such a module, or the gang does not divide it.
 void check_style(const StyledModule& styled, const Gang& gang);
