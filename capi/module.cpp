@@ -215,7 +215,9 @@ gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, do
                           gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_block({attention_of(attention, "attention"), ffn, finite(eps, "eps")}));
+    BlockOptions block{attention_of(attention, "attention"), ffn};
+    block.eps = finite(eps, "eps");
+    result = new gw_module(make_block(block));
   });
 }
 

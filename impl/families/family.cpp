@@ -110,6 +110,7 @@ const std::vector<NamedOption>& named_options() {
       {"ffn", &O::ffn},             {"eps", &O::eps},           {"max_positions", &O::max_positions},
       {"deviation", &O::deviation}, {"qkv_bias", &O::qkv_bias}, {"out_bias", &O::out_bias},
       {"mlp_bias", &O::mlp_bias},   {"tied", &O::tied},         {"causal", &O::causal},
+      {"qk_norm", &O::qk_norm},
   };
   return all;
 }

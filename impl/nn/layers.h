@@ -36,10 +36,13 @@ struct AttentionOptions {
   int64_t head_dim = 0;  // 0: dim / heads
   bool qkv_bias = false, out_bias = false;
   bool causal = true;
+  bool qk_norm = false;  // RMSNorm over each head of q and k, before the rotary angles
+  double eps = 1e-5;     // of norms
   RopeOptions rope;
   double deviation = 0.02;
 };
-// x [B, S, dim] -> the same; children q_proj, k_proj, v_proj, o_proj.
+// x [B, S, dim] -> the same; children q_proj, k_proj, v_proj, o_proj, core_attention; with qk_norm q_norm and k_norm, whose
+// weights are [head_dim].
 ModulePtr make_attention(const AttentionOptions& options);
 
 // SwiGLU: down(silu(gate(x)) * up(x)); children gate_proj, up_proj, down_proj.
@@ -47,7 +50,6 @@ ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation = 0.02)
 
 struct BlockOptions : AttentionOptions {
   int64_t ffn = 0;
-  double eps = 1e-5;
   bool mlp_bias = false;
 };
 // Pre-norm block: children input_layernorm, self_attn, post_attention_layernorm, mlp. x [B, S, dim] -> the same.

@@ -13,7 +13,8 @@ using Kind = Placement::Kind;
 
 constexpr TensorStyle kStyles[] = {TensorStyle::replicate,     TensorStyle::colwise,
                                    TensorStyle::rowwise,       TensorStyle::sequence_parallel,
-                                   TensorStyle::prepare_input, TensorStyle::prepare_output};
+                                   TensorStyle::prepare_input, TensorStyle::prepare_output,
+                                   TensorStyle::headwise};
 
 bool prepares(TensorStyle style) {
   return style == TensorStyle::prepare_input || style == TensorStyle::prepare_output;
@@ -103,9 +104,10 @@ class Reader {
   }
 
   static ValueLayout made_by(TensorStyle style) {
-    return style == TensorStyle::colwise   ? ValueLayout::shard(-1)
-           : style == TensorStyle::rowwise ? ValueLayout::partial()
-                                           : ValueLayout::shard(1);
+    return style == TensorStyle::colwise    ? ValueLayout::shard(-1)
+           : style == TensorStyle::rowwise  ? ValueLayout::partial()
+           : style == TensorStyle::headwise ? ValueLayout::shard(2)
+                                            : ValueLayout::shard(1);
   }
 
   ValueLayout layout(std::string_view word) const {
@@ -137,6 +139,7 @@ const char* name(TensorStyle style) noexcept {
     case TensorStyle::sequence_parallel: return "sequence_parallel";
     case TensorStyle::prepare_input: return "prepare_input";
     case TensorStyle::prepare_output: return "prepare_output";
+    case TensorStyle::headwise: return "headwise";
   }
   return "unknown";
 }

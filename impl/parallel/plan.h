@@ -17,13 +17,15 @@
 // | rowwise            | Embedding         | Replicate  | Partial   | weight on dim 0, the vocabulary     |
 // | sequence_parallel  | any, token by     | Shard(1)   | Shard(1)  | whole; each rank has a part of      |
 // |                    | token (a norm)    |            |           | their gradients                     |
+// | headwise           | any, head by head | Shard(2)   | Shard(2)  | whole; each rank has a part of      |
+// |                    | (a norm of q)     |            |           | their gradients                     |
 // | prepare_input(a,b) | any               | b          |           | as further rows say                 |
 // | prepare_output(a,b)| any               |            | a         | as further rows say                 |
 //
 // `input L` and `output L` say how the module's first input comes and how its first output is wanted; what stands between
 // that and the table is moved by a redistribution (redistribution_plan.h). Without them: input is Shard(-1) for rowwise
-// Linear, Shard(1) for sequence_parallel, else Replicate; output is Shard(-1) for colwise, Shard(1) for
-// sequence_parallel, else Replicate. `output local` is what the module makes, `output whole` is Replicate.
+// Linear, Shard(1) for sequence_parallel, Shard(2) for headwise (of [batch, sequence, heads, width]), else Replicate; output
+// is Shard(-1) for colwise, Shard(1) for sequence_parallel, Shard(2) for headwise, else Replicate. `output local` is what the module makes, `output whole` is Replicate.
 // prepare_input(a, b): the input comes as a and the module takes b. prepare_output(a, b): it makes a, b is wanted.
 //
 // Layouts: Replicate (one value, on all ranks; and its gradient is one value), Varying (all ranks have the value and go
@@ -52,6 +54,7 @@ enum class TensorStyle : int32_t {
   sequence_parallel = 3,
   prepare_input = 4,
   prepare_output = 5,
+  headwise = 6,
 };
 const char* name(TensorStyle style) noexcept;
 

@@ -251,6 +251,18 @@ TEST(Mlp, GradientsAgreeWithDifferences) {
     }
 }
 
+TEST(Attention, WithNormsOfQAndKGradientsAgreeWithDifferences) {
+  Rig rig;
+  for (Recompute recompute : {Recompute::none, Recompute::selective}) {
+    AttentionOptions options = attention_options(4, 2, false);
+    options.qk_norm = true;
+    options.eps = 1e-2;
+    const ModulePtr attention = make_attention(options);
+    rig.materialize(*attention, DType::f64);
+    expect_gradients(rig, *attention, {rig.normal({2, 3, 6}, 1)}, recompute);
+  }
+}
+
 TEST(Block, GradientsAgreeWithDifferences) {
   Rig rig;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {

@@ -143,6 +143,9 @@ RowLayouts layouts_of(const StyledModule& styled) {
     case TensorStyle::sequence_parallel:
       all.input = all.takes = all.makes = all.output = ValueLayout::shard(1);
       break;
+    case TensorStyle::headwise:
+      all.input = all.takes = all.makes = all.output = ValueLayout::shard(2);
+      break;
     case TensorStyle::prepare_input: all.takes = row.inner; break;
     case TensorStyle::prepare_output: all.makes = row.inner; break;
   }
@@ -180,8 +183,9 @@ ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks
   const Parameter& p = *inner_of(styled).parameters()[i];
   const bool weight = i == 0;
   const bool whole = !splits(styled.row.style) || (!weight && styled.row.style == TensorStyle::rowwise);
-  ParameterLayout layout{Placement::replicate(kTensorAxis),
-                         styled.row.style == TensorStyle::sequence_parallel, label(styled)};
+  const bool of_parts =
+      styled.row.style == TensorStyle::sequence_parallel || styled.row.style == TensorStyle::headwise;
+  ParameterLayout layout{Placement::replicate(kTensorAxis), of_parts, label(styled)};
   if (whole) return layout;
   const int dim = weight ? split_dim(styled) : 0;
   layout.placement = Placement::shard(kTensorAxis, dim, balanced_bounds(p.shape[dim], ranks));
@@ -217,11 +221,12 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
           module, input(), output(),
           chunked(sums_sequence(styled, layouts), layouts.makes, ValueLayout::shard(0), gang, chunks));
     case TensorStyle::colwise: return bounded(module, input(), output(), gathered());
-    case TensorStyle::sequence_parallel: return bounded(module, input(), output());
+    case TensorStyle::sequence_parallel:
+    case TensorStyle::headwise: return bounded(module, input(), output());
     case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered());
     case TensorStyle::prepare_output: return bounded(module, nullptr, output());
   }
-  fail(Code::internal, "tensor style ", static_cast<int>(styled.row.style), " is unknown (0 to 5)");
+  fail(Code::internal, "tensor style ", static_cast<int>(styled.row.style), " is unknown (0 to 6)");
 }
 
 }  // namespace gangway

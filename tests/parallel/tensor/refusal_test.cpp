@@ -82,6 +82,19 @@ TEST(TensorPlan, LayoutsThatDoNotMeetAreRefused) {
                  "0.gate_proj -> colwise\n0.down_proj -> rowwise", {"0.up_proj", "Shard(-1)"});
 }
 
+TEST(TensorPlan, ANormOfHeadsIsHeadwiseWhereTheHeadsAreSplit) {
+  const auto tree = [] {
+    AttentionOptions options;
+    options.dim = 16;
+    options.heads = options.kv_heads = 4;
+    options.qk_norm = true;
+    return make_sequential({make_attention(options)});
+  };
+  const char* const heads = "0.q_proj -> colwise\n0.k_proj -> colwise\n0.v_proj -> colwise\n0.o_proj -> rowwise\n";
+  expect_refused(tree(), 2, heads, {"no row for 0.q_norm", "Shard(-1)"});
+  expect_refused(tree(), 2, "0.q_norm -> headwise", {"0.q_norm -> headwise", "takes Shard(2)"});
+}
+
 TEST(TensorPlan, MovesThatNoCollectiveMakesAreRefused) {
   expect_refused(linears(4, 4, 4), 2, "0 -> rowwise, input Varying",
                  {"0 -> rowwise, input Varying", "no collective"});
