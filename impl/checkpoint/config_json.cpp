@@ -12,7 +12,7 @@ const char* torch_name(DType dtype) {
   return dtype == DType::f16 ? "float16" : "float32";
 }
 
-// What a file means that does not have the key.
+// Returns what a file means that does not have the key.
 double missing_value(const ConfigKey& key, const DecoderOptions& options) {
   if (const auto* other = std::get_if<ConfigKey::SameAs>(&key.missing)) return options.*(*other) ? 1 : 0;
   return std::get<double>(key.missing);
@@ -28,7 +28,7 @@ void add_keys(JsonObject& json, const Family& family, const DecoderOptions& opti
       json.add(key.name, std::visit([](const auto& value) { return json_scalar(value); }, key.values.at(0)));
 }
 
-// The form of transformers 4, which transformers 5 reads as well.
+// Writes the form of transformers 4, which transformers 5 reads as well.
 void add_rope(JsonObject& json, const RopeOptions& options) {
   json.add("rope_theta", json_scalar(options.theta));
   if (options.factor <= 1) return;
@@ -41,7 +41,7 @@ void add_rope(JsonObject& json, const RopeOptions& options) {
   json.add("rope_scaling", std::move(rope).close());
 }
 
-// Without the key the class in transformers has a window of its own, so null is written, too.
+// Null is written, too, because without the key the class in transformers has a window of its own.
 void add_window(JsonObject& json, const Family& family, int64_t window) {
   if (family.window == WindowKeys::none) return;
   if (family.window == WindowKeys::size_and_switch) json.add("use_sliding_window", json_scalar(window != 0));

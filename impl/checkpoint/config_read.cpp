@@ -1,5 +1,5 @@
-// Reads config.json by the table of its family. Numbers are bounded here, so that a file cannot make later code take
-// memory.
+// Reads config.json by the table of its family. Numbers are bounded here, so that a file cannot make later
+// code take memory.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -107,7 +107,8 @@ void read_key(const Fields& fields, const ConfigKey& key, DecoderOptions& option
 }
 
 bool equals(const JsonValue& value, const FixedKey::Value& wanted) {
-  if (const auto* flag = std::get_if<bool>(&wanted)) return value.kind == Kind::boolean && value.boolean == *flag;
+  if (const auto* flag = std::get_if<bool>(&wanted))
+    return value.kind == Kind::boolean && value.boolean == *flag;
   if (const auto* number = std::get_if<double>(&wanted))
     return (value.kind == Kind::integer || value.kind == Kind::real) && value.real == *number;
   return value.kind == Kind::text && value.text == std::get<const char*>(wanted);
@@ -120,7 +121,7 @@ void check_fixed(const Fields& fields, const FixedKey& key) {
     fields.unsupported(key.name, *value, key.known);
 }
 
-// A window that is as long as the positions hides nothing; a shorter one is refused.
+// Returns the window. One that is no shorter than the positions hides nothing; a shorter one is refused.
 int64_t window_of(const Fields& fields, int64_t max_positions) {
   const bool slides = fields.flag_or("use_sliding_window", true);
   const JsonValue* value = fields.find("sliding_window");
@@ -130,7 +131,7 @@ int64_t window_of(const Fields& fields, int64_t max_positions) {
   return value->integer;
 }
 
-// A key that nobody knows may change what the model computes.
+// An unknown key may change what the model computes, so it is refused.
 void refuse_unknown(const JsonScalars& all, const Fields& fields, const Family& family) {
   std::set<std::string> known = {"model_type",      "rope_theta",         "rope_scaling",
                                  "rope_parameters", "use_sliding_window", "sliding_window"};
@@ -144,16 +145,22 @@ void refuse_unknown(const JsonScalars& all, const Fields& fields, const Family& 
 }
 
 void refuse_unknown_rope(const JsonScalars& all, const Fields& scaling, const char* object) {
-  static const std::set<std::string> known = {
-      "rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor",
-      "original_max_position_embeddings", "partial_rotary_factor"};
+  static const std::set<std::string> known = {"rope_type",
+                                              "type",
+                                              "rope_theta",
+                                              "factor",
+                                              "low_freq_factor",
+                                              "high_freq_factor",
+                                              "original_max_position_embeddings",
+                                              "partial_rotary_factor"};
   for (const auto& [name, value] : all)
-    if (name.first == object && !name.second.empty() && value.kind != Kind::null && !known.contains(name.second))
+    if (name.first == object && !name.second.empty() && value.kind != Kind::null &&
+        !known.contains(name.second))
       scaling.unsupported(printable(name.second).c_str(), value,
                           "this library does not know the key, which may change what the model computes");
 }
 
-// rope_theta and rope_scaling, or since transformers 5 rope_parameters with both.
+// Reads rope_theta and rope_scaling, or rope_parameters, which since transformers 5 holds both.
 RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const std::string& file) {
   RopeOptions rope;
   const char* object = nullptr;
@@ -209,7 +216,8 @@ DecoderOptions parse_config_json(std::string_view json, const std::string& file)
   if (options.kv_heads == 0) options.kv_heads = options.heads;
   if (options.head_dim == 0) options.head_dim = options.dim / options.heads;
   if (options.head_dim == 0)
-    fail(Code::corrupt, file, ": hidden_size is ", options.dim, ", below num_attention_heads ", options.heads);
+    fail(Code::corrupt, file, ": hidden_size is ", options.dim, ", below num_attention_heads ",
+         options.heads);
   options.rope = rope_of(all, fields, file);
   for (const FixedKey& key : family.fixed) check_fixed(fields, key);
   options.window = window_of(fields, options.max_positions);
@@ -226,8 +234,8 @@ void check_same_function(const DecoderOptions& stated, const DecoderOptions& opt
                          const std::string& file) {
   const std::vector<ConfigKey>& keys = family_named(stated.family).keys;
   for (const NamedOption& option : named_options()) {
-    const auto key = std::find_if(keys.begin(), keys.end(),
-                                  [&](const ConfigKey& k) { return k.member == option.member; });
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.member == option.member; });
     if (key != keys.end() && key->bounds_only) continue;
     const char* name = key == keys.end() ? option.name : key->name;
     std::visit([&](auto member) { compare(file, name, stated.*member, options.*member); }, option.member);

@@ -1,7 +1,7 @@
-// The families layer. Belongs here: what is particular to one published model family, as data: its options, the keys of
-// its config.json, the names of its parameters, its tensor parallel plan. Does not: code that runs for a model (nn), code
-// that reads and writes files (checkpoint), code that splits modules (parallel). Those layers read this data and name no
-// family.
+// The families layer. Belongs here: what is particular to one published model family, as data: its options,
+// the keys of its config.json, the names of its parameters, its tensor parallel plan. Does not: code that
+// runs for a model (nn), code that reads and writes files (checkpoint), code that splits modules (parallel).
+// Those layers read this data and name no family.
 //
 // A family is one file that fills in a Family, and one line of the list in registry.cpp.
 //
@@ -32,7 +32,7 @@ struct ConfigKey {
   std::variant<Required, double, SameAs> missing;
   int64_t least = 1;  // of an integer
   int64_t most = INT32_MAX;
-  bool bounds_only = false;  // it bounds or starts a model, but does not change what the model computes
+  bool bounds_only = false;     // it bounds or starts a model, but does not change what the model computes
   bool only_if_needed = false;  // it is written only if a file without it would mean something else
 };
 
@@ -55,18 +55,20 @@ enum class WindowKeys : uint8_t {
 struct Family {
   std::string name;          // model_type
   std::string architecture;  // of transformers
-  // What a model of the family has when nothing else is said. A member that no key sets has this value in all of them.
+  // What a model of the family has when nothing else is said. A member that no key sets has this value in all
+  // of them.
   DecoderOptions options;
   std::vector<ConfigKey> keys;
   std::vector<FixedKey> fixed;
-  std::vector<const char*> harmless;  // keys of this family that change nothing, besides those of all families
+  std::vector<const char*>
+      harmless;  // keys of this family that change nothing, besides those of all families
   WindowKeys window = WindowKeys::none;
-  // Rows of parallel/plan.h as text, with {between} for the layout of values between layers and {logits} for that of the
-  // logits. A row of sequence_parallel stands only with sequence parallelism.
+  // Rows of parallel/plan.h as text, with {between} for the layout of values between layers and {logits} for
+  // that of the logits. A row of sequence_parallel stands only with sequence parallelism.
   std::string plan;
 };
 
-// --- what families share ---------------------------------------------------------------------------------------------
+// --- what families share -----------------------------------------------------------------------------------
 
 // What a config.json means that has no such key, which differs between the classes of transformers.
 struct MissingKeys {
@@ -76,7 +78,8 @@ struct MissingKeys {
 };
 // A family with the keys and the plan that every decoder of this library has.
 Family decoder_family(const char* name, const char* architecture, const MissingKeys& missing);
-// attention_bias, which in transformers means q, k, v and o; attention_out_bias is a key of this library for o alone.
+// attention_bias, which in transformers means q, k, v and o; attention_out_bias is a key of this library for
+// o alone.
 void add_attention_bias(Family& family);
 // Keys of any model's config.json that say nothing about what it computes.
 bool is_harmless(const Family& family, const std::string& key);
@@ -90,7 +93,7 @@ const std::vector<NamedOption>& named_options();
 double get(const DecoderOptions& options, const OptionMember& member);
 void set(DecoderOptions& options, const OptionMember& member, double value);
 
-// --- the families ----------------------------------------------------------------------------------------------------
+// --- the families ------------------------------------------------------------------------------------------
 
 const std::vector<Family>& families();
 // Null: there is none of that name.

@@ -133,8 +133,8 @@ class Attention final : public Module {
 
   bool has_norms() const { return children().size() > kQNorm; }
 
-  // In memory that rotate() may write over: under selective recomputation the norm's own output is not kept, and would be
-  // made again without its rotation.
+  // Returns the normed heads in memory that rotate() may write over. Under selective recomputation that is a
+  // copy, because the norm's own output would be made again without the rotation.
   static Tensor normed(Context& ctx, Module& norm, const Tensor& x, Frame* frame) {
     const Tensor y = norm.forward1(ctx, x, frame);
     return frame == nullptr ? y : frame->kept(ctx, y);

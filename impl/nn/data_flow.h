@@ -1,5 +1,6 @@
-// How values go through the children of a module, as data beside its forward. Code that must know a module's wiring
-// without running it (the check of a tensor parallel plan) reads this declaration and asks no module for its kind.
+// How values go through the children of a module, as data beside its forward. Code that must know a module's
+// wiring without running it (the check of a tensor parallel plan) reads this declaration and asks no module
+// for its kind.
 //
 // Thread rule: values.
 #pragma once
@@ -11,7 +12,8 @@
 namespace gangway {
 
 struct DataFlow {
-  // A value is named by the index of the child whose first output it is; kInput is the module's own first input.
+  // A value is named by the index of the child whose first output it is; kInput is the module's own first
+  // input.
   static constexpr size_t kInput = SIZE_MAX;
 
   // The last dim of a value consists of `count` equal pieces, and a piece must stay whole on one rank.
@@ -19,7 +21,8 @@ struct DataFlow {
     int64_t count = 0;  // 0: the dim may be cut anywhere
     const char* name = "";
   };
-  // One child reads these values. Where they are several it computes with them together, so they must lie alike.
+  // One child reads these values. Where they are several it computes with them together, so they must lie
+  // alike.
   struct Step {
     size_t child;
     std::vector<size_t> reads;

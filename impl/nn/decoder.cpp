@@ -8,8 +8,7 @@ namespace {
 void check_range(const char* field, int64_t value, int64_t least, int64_t most = kMostWidth) {
   if (value < least)
     fail(Code::invalid_argument, "Decoder: ", field, " is ", value, ", but must be ", least, " or more");
-  if (value > most)
-    fail(Code::invalid_argument, "Decoder: ", field, " is ", value, "; the most is ", most);
+  if (value > most) fail(Code::invalid_argument, "Decoder: ", field, " is ", value, "; the most is ", most);
 }
 
 DecoderOptions completed(DecoderOptions o) {
@@ -20,8 +19,8 @@ DecoderOptions completed(DecoderOptions o) {
   check_range("max_positions", o.max_positions, 1);
   check_range("window", o.window, 0);
   if (o.window != 0 && o.window < o.max_positions)
-    fail(Code::not_supported, "Decoder: window is ", o.window, ", below max_positions ",
-         o.max_positions, "; this library attends to all earlier positions");
+    fail(Code::not_supported, "Decoder: window is ", o.window, ", below max_positions ", o.max_positions,
+         "; this library attends to all earlier positions");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   if (o.ffn == 0) o.ffn = (o.dim * 8 / 3 + 31) / 32 * 32;
   o.head_dim = checked_head_dim(o);

@@ -209,7 +209,8 @@ void add_facts(const ModulePtr& root, Facts& facts);
 // Sets the full name of every module and parameter. Call it on the whole model, before it is cut into stages.
 void assign_full_names(Module& root);
 
-// The child that reads the first input before anything else does. Null: there is none, or the data flow is not known.
+// Returns the child that reads the first input before anything else does. Null: there is none, or the module
+// declares no data flow.
 const Module* first_reader(const Module& module);
 
 // Returns the module inside all wrappers.

@@ -20,7 +20,7 @@ void check_switch(const char* field, int value) {
     fail(Code::invalid_argument, field, " is ", value, "; it must be 0, 1 or -1 (the strategy's)");
 }
 
-// Compute never carries more digits than the master, which is what is saved and stepped.
+// Compute never has more digits than the master value, which is what is saved and stepped.
 void check_wider(const char* field, DType dtype, DType master) {
   if (dtype == DType::f64 && master == DType::f32)
     fail(Code::invalid_argument, field, " is f64, but the master values are f32");

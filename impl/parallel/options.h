@@ -1,4 +1,4 @@
-// Options of parallelism: plain data. Refusals are made by check() in one place, before any memory is taken.
+// Options of parallelism: plain data. check() refuses wrong ones in one place, before any memory is taken.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,18 @@ struct DtypeRule {
 
 struct ShardOptions {
   Strategy strategy = Strategy::full_shard;
-  // -1: the strategy's; 0; 1. k over 1: after forward values stay split over k consecutive ranks, from which backward
-  // gathers them; a factor of the ranks of dp_shard x cp. Where ranks share rows in memory nothing moves, as with 1.
+  // -1: the strategy's; 0; 1. k over 1: after forward, values stay split over k consecutive ranks, from which backward
+  // gathers them. k is a factor of the ranks of dp_shard x cp. Where ranks share rows in memory nothing
+  // moves, as with 1.
   int reshard_after_forward = -1;
   DType param_dtype = DType{};   // compute dtype; none: the master's
-  DType reduce_dtype = DType{};  // of gradients on the way; none: f32 (f64 for f64)
-  DType output_dtype = DType{};  // of the unit's outputs; none: as computed
+  DType reduce_dtype = DType{};  // of gradients while they are reduced; none: f32 (f64 for f64)
+  DType output_dtype = DType{};  // of the parameter group's outputs; none: as computed
   bool cast_forward_inputs = true;
   std::vector<DtypeRule> dtype_rules;  // override param_dtype by name; last match wins
-  // Shards, their gradients and what the optimizer keeps of them lie in pinned memory of the host; own rows are copied to
-  // the device for each gather, sums of gradients to the host. Not with NO_SHARD. Where the device's memory is the host's
-  // it changes nothing.
+  // Shards, their gradients and their optimizer state lie in pinned memory of the host. A rank's own rows are
+  // copied to the device for each gather, and sums of gradients are copied to the host. Not with NO_SHARD. It
+  // changes nothing where the device's memory is the host's.
   bool cpu_offload = false;
   int prefetch_forward = 1, prefetch_backward = 1;
   // -1: the strategy's (FULL_SHARD reduces every microbatch; the others accumulate unsharded and reduce
@@ -56,9 +57,11 @@ struct RecomputeOptions {
 
 // Over the axis tp of the mesh.
 struct TensorOptions {
-  std::vector<PlanRow> rows;  // of the caller; each wins over those of a module's plan and of the family's plan
-  FamilyPlanOptions family;   // of the plan of a decoder's model family
-  // A sequence is gathered and summed in so many chunks while the products next to it run; 1: it travels whole.
+  std::vector<PlanRow>
+      rows;  // of the caller; each wins over those of a module's plan and of the family's plan
+  FamilyPlanOptions family;  // of the plan of a decoder's model family
+  // A sequence is gathered and summed in so many chunks while the products next to it run; 1: it travels
+  // whole.
   int overlap_chunks = 1;
   bool operator==(const TensorOptions&) const = default;
 };
@@ -69,10 +72,10 @@ enum class ContextMethod : uint8_t {
   all_to_all,  // each rank has the whole sequence of some heads (Ulysses)
 };
 
-// How the layers of a model are shared out among the stages of a pipeline.
+// How the layers of a model are divided into the stages of a pipeline.
 enum class StageSplit : int32_t {
-  even = 0,     // the same number of layers, the first stages one more where it does not divide
-  by_cost = 1,  // so that the largest stage has as few parameters as possible; embedding and head weigh, too
+  even = 0,     // the same number of layers; the first stages have one more where it does not divide
+  by_cost = 1,  // so that the largest stage has as few parameters as possible, embedding and head included
   given = 2,    // first_layers
 };
 
@@ -93,24 +96,26 @@ struct ParallelOptions {
   ContextMethod context = ContextMethod::ring;  // over the axis cp
   ShardOptions shard;
   RecomputeOptions recompute;
-  // What blocks save lies in pinned memory of the host until their backward (activation_offload.h). Where the device's
-  // memory is the host's it changes nothing.
+  // What blocks save lies in pinned memory of the host until their backward (activation_offload.h). It
+  // changes nothing where the device's memory is the host's.
   bool activation_offload = false;
   PipelineOptions pipeline;
   uint64_t seed = 0;
   DType master_dtype = DType::f32;  // f32 or f64
 };
 
-// Refusals: INVALID_ARGUMENT, or NOT_SUPPORTED for a value of an option that is not built. `master`: dtype of
-// the values that are stepped.
+// Throw INVALID_ARGUMENT, or NOT_SUPPORTED for an option's value that is not built. `master`: the dtype of
+// the values that the optimizer steps.
 void check(const ShardOptions& options, DType master);
-// Of units over so many ranks of dp_shard x cp. INVALID_ARGUMENT: a reshard_after_forward that is no factor of them.
+// For parameter groups over so many ranks of dp_shard x cp. INVALID_ARGUMENT: reshard_after_forward is no
+// factor of that number.
 void check_reshard(const ShardOptions& options, int shard_ranks);
 void check(const RecomputeOptions& options);
 void check(const PipelineOptions& options);
 void check_master(DType dtype);
 
-// What of them all ranks must have alike: they decide which collectives run and what numbers come out.
+// Add those options that all ranks must have alike, because they decide which collectives run and what
+// numbers result.
 void add_facts(const ShardOptions& options, Facts& facts);
 void add_facts(const PipelineOptions& options, Facts& facts);
 

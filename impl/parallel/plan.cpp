@@ -28,7 +28,7 @@ std::string_view trimmed(std::string_view s) {
                                          : s.substr(first, s.find_last_not_of(" \t\r") + 1 - first);
 }
 
-// One line.
+// Reads one line of a plan.
 class Reader {
  public:
   Reader(std::string_view line, int number) : line_(line), number_(number) {}
@@ -50,7 +50,7 @@ class Reader {
     fail(Code::invalid_argument, "plan line ", number_, " \"", trimmed(line_), "\": ", parts...);
   }
 
-  // At commas outside of parentheses. At least one part.
+  // Splits at commas outside of parentheses. There is at least one part.
   static std::vector<std::string_view> split(std::string_view s) {
     std::vector<std::string_view> parts;
     int depth = 0;

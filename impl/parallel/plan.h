@@ -1,5 +1,5 @@
-// A tensor parallel plan as data: which module of a tree is split in which way over the ranks of tp, and how its inputs
-// and outputs lie over them. It knows no gang; tensor/apply.h carries it out.
+// A tensor parallel plan as data: which module of a tree is split in which way over the ranks of tp, and how
+// its inputs and outputs lie over them. It knows no gang; tensor/apply.h carries it out.
 //
 // As text, a row is a line, and `#` starts a comment:
 //
@@ -22,18 +22,21 @@
 // | prepare_input(a,b) | any               | b          |           | as further rows say                 |
 // | prepare_output(a,b)| any               |            | a         | as further rows say                 |
 //
-// `input L` and `output L` say how the module's first input comes and how its first output is wanted; what stands between
-// that and the table is moved by a redistribution (redistribution_plan.h). Without them: input is Shard(-1) for rowwise
-// Linear, Shard(1) for sequence_parallel, Shard(2) for headwise (of [batch, sequence, heads, width]), else Replicate; output
-// is Shard(-1) for colwise, Shard(1) for sequence_parallel, Shard(2) for headwise, else Replicate. `output local` is what the module makes, `output whole` is Replicate.
-// prepare_input(a, b): the input comes as a and the module takes b. prepare_output(a, b): it makes a, b is wanted.
+// `input L` and `output L` say how the module's first input comes and how its first output is wanted; what
+// stands between that and the table is moved by a redistribution (redistribution_plan.h). Without them: input
+// is Shard(-1) for rowwise Linear, Shard(1) for sequence_parallel, Shard(2) for headwise (of [batch,
+// sequence, heads, width]), else Replicate; output is Shard(-1) for colwise, Shard(1) for sequence_parallel,
+// Shard(2) for headwise, else Replicate. `output local` is what the module makes, `output whole` is
+// Replicate. prepare_input(a, b): the input comes as a and the module takes b. prepare_output(a, b): it makes
+// a, b is wanted.
 //
-// Layouts: Replicate (one value, on all ranks; and its gradient is one value), Varying (all ranks have the value and go
-// on with it by themselves; its gradient is the sum of theirs), Partial (the value is the sum of the ranks' parts),
-// Shard(d) (each rank has its part of dim d; -1 is the last dim).
+// Layouts: Replicate (one value, on all ranks; and its gradient is one value), Varying (all ranks have the
+// value and go on with it by themselves; its gradient is the sum of theirs), Partial (the value is the sum of
+// the ranks' parts), Shard(d) (each rank has its part of dim d; -1 is the last dim).
 //
-// The lm_head of a language model is colwise; `output Shard(-1)` there means loss parallelism: logits are never whole in
-// training. With Replicate each chunk of logits is gathered. Logits without a loss are always whole.
+// The lm_head of a language model is colwise; `output Shard(-1)` there means loss parallelism: logits are
+// never whole in training. With Replicate each chunk of logits is gathered. Logits without a loss are always
+// whole.
 //
 // Thread rule: values and pure functions.
 #pragma once
@@ -81,14 +84,14 @@ struct PlanRow {
   friend bool operator==(const PlanRow&, const PlanRow&) = default;
 };
 
-// INVALID_ARGUMENT names the line and what is wrong with it.
+// Reads rows from text. INVALID_ARGUMENT names the line and what is wrong with it.
 std::vector<PlanRow> plan_from_text(std::string_view text);
-// A row from its parts; prepare_input and prepare_output move from `input` to `output`. INVALID_ARGUMENT says which part
-// the style does not take, or misses.
+// Makes a row from its parts; prepare_input and prepare_output move from `input` to `output`.
+// INVALID_ARGUMENT says which part the style does not take, or misses.
 PlanRow make_plan_row(std::string pattern, TensorStyle style, std::optional<ValueLayout> input,
                       std::optional<ValueLayout> output);
 std::string text(const PlanRow& row);
-// A line for each row, patterns padded to one width; plan_from_text makes the same rows of it.
+// Writes a line for each row, with patterns padded to one width. plan_from_text reads the same rows from it.
 std::string plan_to_text(const std::vector<PlanRow>& rows);
 
 }  // namespace gangway

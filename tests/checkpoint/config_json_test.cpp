@@ -129,7 +129,8 @@ TEST(ConfigJson, ReadsWhatItWrites) {
 // The keys of one family as transformers 4 writes them.
 std::string of_family(const char* family, const std::string& rest) {
   return text(R"({"model_type": ")", family, R"(", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "intermediate_size": 40, "max_position_embeddings": 64)", rest, "}");
+    "num_attention_heads": 4, "intermediate_size": 40, "max_position_embeddings": 64)",
+              rest, "}");
 }
 
 TEST(ConfigJson, AFamilyIsWrittenAsItWasRead) {
@@ -185,7 +186,8 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
       {with(R"("rms_norm_eps": 1e999)"), Code::corrupt, "not JSON"},
       {with(R"("rope_theta": 0)"), Code::corrupt, "rope_theta is 0, not above 0"},
       {with(R"("tie_word_embeddings": 1)"), Code::corrupt, "tie_word_embeddings is 1, not true or false"},
-      {with(R"("logit_scale": 0.5)"), Code::not_supported, "\"logit_scale\" is 0.5; this library does not know"},
+      {with(R"("logit_scale": 0.5)"), Code::not_supported,
+       "\"logit_scale\" is 0.5; this library does not know"},
       {with(R"("rope_scaling": {"rope_type": "default", "mrope_section": [1]})"), Code::not_supported,
        "rope_scaling.\"mrope_section\" is a list; this library does not know"},
       {R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,

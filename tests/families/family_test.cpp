@@ -46,7 +46,8 @@ TEST(Families, AnOptionThatTheFamilysConfigCannotSayIsRefused) {
   options.qkv_bias = true;
   const Error error = test::error_of([&] { check_expressible(options); });
   EXPECT_EQ(error.code(), Code::invalid_argument);
-  EXPECT_NE(error.message().find("qkv_bias is 1, but in the family mistral it is always 0"), std::string::npos)
+  EXPECT_NE(error.message().find("qkv_bias is 1, but in the family mistral it is always 0"),
+            std::string::npos)
       << error.message();
 }
 

@@ -1,5 +1,6 @@
-// Each model family against what transformers computes of a small model of it in f64 (tests/data/families): logits, loss,
-// every gradient and five AdamW steps, on one rank and over each axis of the mesh; and its config.json read and written.
+// Each model family against what transformers computes of a small model of it in f64 (tests/data/families):
+// logits, loss, every gradient and five AdamW steps, on one rank and over each axis of the mesh; and its
+// config.json read and written.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -53,9 +54,7 @@ struct FamilyMesh {
   MeshOptions degrees;
   bool sequence_parallel = false;
 
-  int ranks() const {
-    return degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp;
-  }
+  int ranks() const { return degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp; }
   // The vocabulary of these models is a prime, so that embedding and output stay whole.
   const char* rows() const {
     return sequence_parallel ? "model.embed_tokens -> prepare_output(Replicate, Shard(1))\n"
@@ -188,10 +187,12 @@ TEST_P(FamilyParity, FiveAdamWStepsEqualTheReference) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(, FamilyParity, testing::Combine(testing::ValuesIn(kFamilies), testing::ValuesIn(kMeshes)),
+INSTANTIATE_TEST_SUITE_P(, FamilyParity,
+                         testing::Combine(testing::ValuesIn(kFamilies), testing::ValuesIn(kMeshes)),
                          [](const auto& row) {
                            std::string name = text(std::get<0>(row.param), "_", std::get<1>(row.param).name);
-                           std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
                            return name;
                          });
 

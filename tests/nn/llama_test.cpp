@@ -26,7 +26,8 @@ DecoderOptions tiny(bool tied = false) {
 
 // A model, a batch and what one step leaves behind.
 struct Step {
-  explicit Step(const DecoderOptions& config, DType dtype = DType::f64, int64_t batch = 2, int64_t sequence = 5)
+  explicit Step(const DecoderOptions& config, DType dtype = DType::f64, int64_t batch = 2,
+                int64_t sequence = 5)
       : model(make_decoder(config)) {
     rig.materialize(*model, dtype);
     tokens = rig.ids({batch, sequence}, 1, config.vocab);

@@ -27,7 +27,7 @@ std::vector<PlanRow> rows_of(const Module& module, const std::string& who) {
   }
 }
 
-// The strongest first.
+// Returns the sources in order of precedence, the strongest first.
 std::vector<Source> sources_of(const std::vector<Place>& places, const TensorOptions& options) {
   std::vector<Source> all = {{"", "", options.rows}}, built_in;
   for (auto place = places.rbegin(); place != places.rend(); ++place) {
@@ -102,7 +102,7 @@ void TensorPlan::resolve(const ModulePtr& root, const TensorOptions& options) {
     if (chosen[i].source != nullptr) modules_.push_back({places[i], chosen[i].row, chosen[i].source->name});
 }
 
-// `outer`: the row of sequence_parallel that this module lies under.
+// `outer`: the sequence_parallel row of a module around this one; null: there is none.
 void TensorPlan::plan_parameters(const Module& wrapped, const StyledModule* outer, Walk& walk) {
   const Module& module = unwrapped(wrapped);
   const auto found = walk.styled.find(&module);

@@ -23,7 +23,7 @@ bool is_embedding(const Module& module) { return dynamic_cast<const Embedding*>(
 
 bool splits(TensorStyle style) { return style == TensorStyle::colwise || style == TensorStyle::rowwise; }
 
-// Dim of the weight.
+// Returns the dim of the weight that the style splits.
 int split_dim(const StyledModule& styled) {
   if (!splits(styled.row.style)) return kNoSplit;
   const bool columns = styled.row.style == TensorStyle::colwise;
@@ -49,8 +49,8 @@ void check_pieces(const StyledModule& styled, int ranks) {
   if (!flow) return;
   for (const DataFlow::Step& step : flow->steps)
     if (step.child == styled.place.index && step.pieces.count % ranks != 0)
-      refuse(styled, styled.place.path, " has ", step.pieces.count, " ", step.pieces.name, ", which tp ", ranks,
-             " does not divide");
+      refuse(styled, styled.place.path, " has ", step.pieces.count, " ", step.pieces.name, ", which tp ",
+             ranks, " does not divide");
 }
 
 void check_head(const StyledModule& styled) {
@@ -73,7 +73,7 @@ void check_moves(const StyledModule& styled, const ValueLayout& from, const Valu
   }
 }
 
-// Null: nothing is to be moved.
+// Returns null where nothing has to be moved.
 RedistributePtr move(const ValueLayout& from, const ValueLayout& to, const GangPtr& gang) {
   if (from == to) return nullptr;
   const bool gathers = from.kind == Placement::Kind::shard && to.kind != Placement::Kind::shard;
@@ -92,7 +92,7 @@ bool sums_sequence(const StyledModule& styled, const RowLayouts& l) {
          l.output == ValueLayout::shard(1);
 }
 
-// Of packed chunks, which are split on dim 0.
+// Returns the move of packed chunks, which are split on dim 0.
 ChunkedMove chunked(bool moves, const ValueLayout& from, const ValueLayout& to, const GangPtr& gang,
                     int chunks) {
   if (!moves || chunks == 1) return {};
@@ -143,9 +143,7 @@ RowLayouts layouts_of(const StyledModule& styled) {
     case TensorStyle::sequence_parallel:
       all.input = all.takes = all.makes = all.output = ValueLayout::shard(1);
       break;
-    case TensorStyle::headwise:
-      all.input = all.takes = all.makes = all.output = ValueLayout::shard(2);
-      break;
+    case TensorStyle::headwise: all.input = all.takes = all.makes = all.output = ValueLayout::shard(2); break;
     case TensorStyle::prepare_input: all.takes = row.inner; break;
     case TensorStyle::prepare_output: all.makes = row.inner; break;
   }

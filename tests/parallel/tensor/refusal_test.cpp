@@ -90,7 +90,8 @@ TEST(TensorPlan, ANormOfHeadsIsHeadwiseWhereTheHeadsAreSplit) {
     options.qk_norm = true;
     return make_sequential({make_attention(options)});
   };
-  const char* const heads = "0.q_proj -> colwise\n0.k_proj -> colwise\n0.v_proj -> colwise\n0.o_proj -> rowwise\n";
+  const char* const heads =
+      "0.q_proj -> colwise\n0.k_proj -> colwise\n0.v_proj -> colwise\n0.o_proj -> rowwise\n";
   expect_refused(tree(), 2, heads, {"no row for 0.q_norm", "Shard(-1)"});
   expect_refused(tree(), 2, "0.q_norm -> headwise", {"0.q_norm -> headwise", "takes Shard(2)"});
 }
