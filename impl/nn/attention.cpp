@@ -1,7 +1,7 @@
 // Letters: B batch, S sequence, T = B S, H query heads, G key/value heads, K head width, D model width.
 //
-// The rotary embedding changes q and k in place. The output of the heads is the input of o_proj; o_proj saves
-// a reference to it, not a copy.
+// The rotary embedding changes q and k in place, after their norms where there are any. The output of the
+// heads is the input of o_proj; o_proj saves a reference to it, not a copy.
 #include "nn/attention.h"
 
 #include <cmath>
@@ -25,7 +25,9 @@ class Attention final : public Module {
  public:
   Attention(const AttentionOptions& o, std::shared_ptr<RopeTable> table)
       : heads_(o.heads),
-        kv_heads_(o.kv_heads == 0 ? o.heads : o.kv_heads), head_dim_(checked_head_dim(o)), table_(std::move(table)) {
+        kv_heads_(o.kv_heads == 0 ? o.heads : o.kv_heads),
+        head_dim_(checked_head_dim(o)),
+        table_(std::move(table)) {
     add_child("q_proj", make_linear(o.dim, heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("k_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("v_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
@@ -48,7 +50,9 @@ class Attention final : public Module {
       flow.steps.push_back({kKNorm, {kK}});
     }
     flow.steps.push_back({kCore, {has_norms() ? kQNorm : kQ, has_norms() ? kKNorm : kK, kV}});
-    flow.steps.push_back({kO, {kCore}}); return flow; }
+    flow.steps.push_back({kO, {kCore}});
+    return flow;
+  }
   void add_options(Facts& facts) const override {
     facts.add("head_dim", head_dim_);
     const RopeOptions& rope = table_->options();

@@ -9,7 +9,8 @@
 //     2 G K  k and v
 //     2 F    gate and up
 //     2 + H  rstd of the two norms, and lse
-// The outputs of the norms and of SwiGLU are recomputed in their backward.
+// Norms of q and k add e T (H + G) K + s T (H + G). The outputs of the other norms and of SwiGLU are
+// recomputed in their backward.
 #include <optional>
 
 #include "nn/attention.h"
@@ -22,12 +23,11 @@ enum Part : size_t { kInputNorm, kAttention, kPostNorm, kMlp };
 
 class LayerBlock final : public Module {
  public:
-  LayerBlock(const BlockOptions& o,
-             std::shared_ptr<RopeTable> table) {
-    add_child("input_layernorm", make_rmsnorm(o.dim, o. eps, true));
+  LayerBlock(const BlockOptions& o, std::shared_ptr<RopeTable> table) {
+    add_child("input_layernorm", make_rmsnorm(o.dim, o.eps, true));
     add_child("self_attn", make_attention(o, std::move(table)));
-    add_child("post_attention_layernorm", make_rmsnorm(o.dim, o. eps, true));
-    add_child("mlp", make_mlp(o.dim, o. ffn, o. mlp_bias, o.deviation));
+    add_child("post_attention_layernorm", make_rmsnorm(o.dim, o.eps, true));
+    add_child("mlp", make_mlp(o.dim, o.ffn, o.mlp_bias, o.deviation));
   }
 
   const char* kind() const override { return "Block"; }
@@ -37,7 +37,8 @@ class LayerBlock final : public Module {
                               {kAttention, {kInputNorm}},
                               {kPostNorm, {kAttention, DataFlow::kInput}},
                               {kMlp, {kPostNorm}}},
-                    .output = {kMlp, kPostNorm}}; }
+                    .output = {kMlp, kPostNorm}};
+  }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);
@@ -81,14 +82,12 @@ class LayerBlock final : public Module {
 
 }  // namespace
 
-ModulePtr make_block(const BlockOptions& options,
-                     std::shared_ptr<RopeTable> table) {
+ModulePtr make_block(const BlockOptions& options, std::shared_ptr<RopeTable> table) {
   return std::make_shared<LayerBlock>(options, std::move(table));
 }
 
 ModulePtr make_block(const BlockOptions& options) {
-  return make_block(options,
-                    std::make_shared<RopeTable>(options.rope, checked_head_dim(options)));
+  return make_block(options, std::make_shared<RopeTable>(options.rope, checked_head_dim(options)));
 }
 
 }  // namespace gangway

@@ -92,8 +92,7 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual bool backward_reads_values() const {
     return is_wrapper() ? child(0).backward_reads_values() : true;
   }
-  // Returns the child that reads the first input before anything else does. Null: there is none, or it is not
-  // known.
+  // Declares how values go through the module's children. None: that is not known, as for a custom module.
   virtual std::optional<DataFlow> data_flow() const { return std::nullopt; }
   // Whether the module is a layer of a deep model, which activation checkpointing recomputes as one.
   virtual bool is_block() const { return false; }

@@ -57,9 +57,8 @@ struct RecomputeOptions {
 
 // Over the axis tp of the mesh.
 struct TensorOptions {
-  std::vector<PlanRow>
-      rows;  // of the caller; each wins over those of a module's plan and of the family's plan
-  FamilyPlanOptions family;  // of the plan of a decoder's model family
+  std::vector<PlanRow> rows;  // of the caller; a row wins over those of a module's or the family's plan
+  FamilyPlanOptions family;   // of the plan of a decoder's model family
   // A sequence is gathered and summed in so many chunks while the products next to it run; 1: it travels
   // whole.
   int overlap_chunks = 1;

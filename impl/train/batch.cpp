@@ -35,7 +35,8 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
   const int64_t rows = values_[0].dim(0);
   bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
-  // The loss of a Llama counts labels, so that a weight that the caller gave is checked against their number.
+  // The loss of a decoder counts labels, so that a weight that the caller gave is checked against their
+  // number.
   counts_ = batch.weight == -1 || decoder_options(model.root()) != nullptr;
   if (counts_ && batch.targets.empty())
     fail(Code::invalid_argument, "batch.weight = ", batch.weight,

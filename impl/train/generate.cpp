@@ -27,8 +27,8 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
          ", but sequences that grow by one token cannot be split evenly; ",
          "save the model and generate with cp 1");
   if (const int tp = model.gangs().mesh().degree(Axis::tp); decoder->max_positions < tp)
-    fail(Code::invalid_argument, "generate: max_position_embeddings ", decoder->max_positions, " is below tp ",
-         tp);
+    fail(Code::invalid_argument, "generate: max_position_embeddings ", decoder->max_positions,
+         " is below tp ", tp);
   model.run().check_whole("generate");
   if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
   for (const int64_t id : prompt)

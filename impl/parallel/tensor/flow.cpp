@@ -50,7 +50,8 @@ class Flow {
     fail(Code::invalid_argument, a.from, " gives ", a.layout->text(), ", but ", b.from, " gives ",
          b.layout->text(), ", and ", name_of(reader), " takes them together; give both one layout");
   }
-  // Activations have three dims: batch, sequence, width.
+  // Activations have three dims: batch, sequence, width. Where the width is seen as heads, dim 2 counts the
+  // heads, so that a part of it is a part of the width, too.
   static bool same(const ValueLayout& a, const ValueLayout& b) {
     const auto dim = [](const ValueLayout& x) {
       return x.kind != Kind::shard ? 0 : x.dim < 0 ? x.dim + 3 : x.dim;

@@ -64,8 +64,8 @@ TEST(MpiTraining, AModelThatWasSavedIsLoadedWithTheSameBits) {
   const Reference reference("llama_parity");
   const std::string folder =
       "/tmp/gangway_mpi_training." + root->broadcast_bytes(Channel::user, std::to_string(getpid()), 0);
-  const auto trained =
-      make_model(make_decoder(reference.config), make_gangs(*root), parallel(Strategy::full_shard, DType::f32));
+  const auto trained = make_model(make_decoder(reference.config), make_gangs(*root),
+                                  parallel(Strategy::full_shard, DType::f32));
   const auto optimizer = make_adamw(trained->inspect().parameters(), optimizer_of(reference), trained->ops());
   train_step(*trained, optimizer.get(), own_rows(*trained, reference, 0), {}, trained->device().stream());
   save_model(*trained, folder, {});
