@@ -8,12 +8,14 @@ namespace gangway {
 Family llama_family();
 Family qwen2_family();
 Family mistral_family();
+Family qwen3_family();
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       llama_family(),
       qwen2_family(),
       mistral_family(),
+      qwen3_family(),
   };
   return all;
 }

@@ -20,6 +20,7 @@ namespace {
 // A family is one row.
 const char* const kFamilies[] = {
     "llama",
+    "qwen3",
 };
 
 std::string folder_of(const std::string& family) { return test_data("families/" + family); }
