@@ -21,7 +21,7 @@ RopeOptions rope_of(double theta) {
   return r;
 }
 
-gw_llama_options llama_options_of(const LlamaConfig& c) {
+gw_llama_options llama_options_of(const DecoderOptions& c) {
   gw_llama_options o{};
   o.vocab = c.vocab;
   o.dim = c.dim;
@@ -63,14 +63,14 @@ AttentionOptions attention_of(const gw_attention_options* options, const char* n
 }  // namespace
 
 void gw_llama_options_init(gw_llama_options* options, size_t size) {
-  init_struct(options, size, llama_options_of(LlamaConfig{}));
+  init_struct(options, size, llama_options_of(DecoderOptions{}));
 }
 
 gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
     const gw_llama_options o = read_struct(options, gw_llama_options_init, "options");
-    LlamaConfig c;
+    DecoderOptions c;
     c.vocab = o.vocab;
     c.dim = o.dim;
     c.layers = o.layers;
@@ -89,14 +89,14 @@ gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model
     c.out_bias = o.out_bias != 0;
     c.mlp_bias = o.mlp_bias != 0;
     c.tied = o.tied != 0;
-    result = new gw_module(make_llama(c));
+    result = new gw_module(make_decoder(c));
   });
 }
 
 gw_status gw_llama_options_from_folder(const char* folder, gw_llama_options* options) {
   return guarded([&] {
     check_out_struct(options, "options");
-    const LlamaConfig c = llama_config_of_folder(&required(folder, "folder"));
+    const DecoderOptions c = decoder_options_of_folder(&required(folder, "folder"));
     write_struct(options, llama_options_of(c));
   });
 }
@@ -149,7 +149,9 @@ gw_status gw_block_create(const gw_attention_options* attention, int64_t ffn, do
                           gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_block(attention_of(attention, "attention"), ffn, finite(eps, "eps")));
+    BlockOptions block{attention_of(attention, "attention"), ffn};
+    block.eps = finite(eps, "eps");
+    result = new gw_module(make_block(block));
   });
 }
 

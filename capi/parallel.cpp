@@ -50,7 +50,7 @@ gw_status gw_llama_from_folder(gw_gangs* gangs, const char* folder, const gw_par
         [&] {
           p = parallel_options_of(options);
           path = &required(folder, "folder");
-          made->module = make_llama(llama_config_of_folder(path));
+          made->module = make_decoder(decoder_options_of_folder(path));
           check_loads(*made->module, path);
         },
         [&](Model& bound) { bound.build().parallelize(p); });

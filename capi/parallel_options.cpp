@@ -83,7 +83,7 @@ TensorOptions tensor_options_of(const gw_tensor_parallel_options* options, const
   const std::string rows = name + ".rows";
   if (o.row_count > 0) required(o.rows, rows.c_str());
   for (size_t i = 0; i < o.row_count; ++i) t.rows.push_back(plan_row_of(o.rows, i, rows));
-  t.llama = {.sequence_parallel = o.sequence_parallel != 0, .loss_parallel = o.loss_parallel != 0};
+  t.family = {.sequence_parallel = o.sequence_parallel != 0, .loss_parallel = o.loss_parallel != 0};
   t.overlap_chunks = o.overlap_chunks;
   return t;
 }

@@ -16,16 +16,18 @@ using Names = std::set<std::string>;
 
 const std::map<std::string, Names>& layers() {
   static const Names compute = {"device", "tensor", "ops"};
-  static const Names below_parallel = {"device", "tensor", "ops", "nn", "optim", "gang", "mesh"};
-  static const Names above = {"device", "tensor", "ops", "nn", "optim", "gang", "mesh", "parallel"};
-  static const Names all = {"device", "tensor",   "ops",   "nn",         "optim", "gang",
-                            "mesh",   "parallel", "train", "checkpoint", "plan",  "tools"};
+  static const Names below_parallel = {"device", "tensor", "ops", "nn", "families", "optim", "gang", "mesh"};
+  static const Names above = {"device", "tensor", "ops",  "nn",      "families",
+                              "optim",  "gang",   "mesh", "parallel"};
+  static const Names all = {"device", "tensor",   "ops",   "nn",         "families", "optim", "gang",
+                            "mesh",   "parallel", "train", "checkpoint", "plan",     "tools"};
   static const std::map<std::string, Names> table = {
       {"base", {}},
       {"device", {}},
       {"tensor", {"device"}},
       {"ops", {"device", "tensor"}},
       {"nn", compute},
+      {"families", {"nn"}},
       {"optim", {"device", "tensor", "ops", "nn"}},  // one row with nn: it steps nn's parameters
       {"gang", {"device", "tensor"}},
       {"mesh", {"device", "tensor", "gang"}},
@@ -174,7 +176,10 @@ TEST(Layers, EveryRoomOfTheTableExists) {
 }
 
 TEST(Layers, TheRuleRefusesWhatItMust) {
-  EXPECT_EQ(refusal("nn/llama.h", "gang/gang.h"), "layer nn may not include layer gang");
+  EXPECT_EQ(refusal("nn/decoder.h", "gang/gang.h"), "layer nn may not include layer gang");
+  EXPECT_EQ(refusal("nn/decoder.cpp", "families/family.h"), "layer nn may not include layer families");
+  EXPECT_EQ(refusal("families/llama.cpp", "parallel/plan.h"),
+            "layer families may not include layer parallel");
   EXPECT_EQ(refusal("device/device.h", "tensor/tensor.h"), "layer device may not include layer tensor");
   EXPECT_EQ(refusal("gang/gang.h", "ops/ops.h"), "layer gang may not include layer ops");
   EXPECT_EQ(refusal("train/step.cpp", "checkpoint/manifest.h"),

@@ -1,6 +1,7 @@
 #include "checkpoint/config_json.h"
 
 #include "checkpoint/json_text.h"
+#include "families/family.h"
 
 namespace gangway {
 namespace {
@@ -11,42 +12,52 @@ const char* torch_name(DType dtype) {
   return dtype == DType::f16 ? "float16" : "float32";
 }
 
+// Returns what a file means that does not have the key.
+double missing_value(const ConfigKey& key, const DecoderOptions& options) {
+  if (const auto* other = std::get_if<ConfigKey::SameAs>(&key.missing)) return options.*(*other) ? 1 : 0;
+  return std::get<double>(key.missing);
+}
+
+void add_keys(JsonObject& json, const Family& family, const DecoderOptions& options) {
+  for (const ConfigKey& key : family.keys) {
+    if (key.only_if_needed && missing_value(key, options) == get(options, key.member)) continue;
+    json.add(key.name, std::visit([&](auto member) { return json_scalar(options.*member); }, key.member));
+  }
+  for (const FixedKey& key : family.fixed)
+    if (key.written)
+      json.add(key.name, std::visit([](const auto& value) { return json_scalar(value); }, key.values.at(0)));
+}
+
+// Writes the form of transformers 4, which transformers 5 reads as well.
+void add_rope(JsonObject& json, const RopeOptions& options) {
+  json.add("rope_theta", json_scalar(options.theta));
+  if (options.factor <= 1) return;
+  JsonObject rope(4);
+  rope.add("rope_type", json_scalar("llama3"));
+  rope.add("factor", json_scalar(options.factor));
+  rope.add("low_freq_factor", json_scalar(options.low_frequency_factor));
+  rope.add("high_freq_factor", json_scalar(options.high_frequency_factor));
+  rope.add("original_max_position_embeddings", json_scalar(options.original_positions));
+  json.add("rope_scaling", std::move(rope).close());
+}
+
+// Null is written, too, because without the key the class in transformers has a window of its own.
+void add_window(JsonObject& json, const Family& family, int64_t window) {
+  if (family.window == WindowKeys::none) return;
+  if (family.window == WindowKeys::size_and_switch) json.add("use_sliding_window", json_scalar(window != 0));
+  json.add("sliding_window", window == 0 ? "null" : json_scalar(window));
+}
+
 }  // namespace
 
-std::string config_json(const LlamaConfig& config, DType dtype) {
-  // Qwen2 always has biases on q, k and v and nowhere else; Llama's attention_bias means all four.
-  const bool qwen = config.qkv_bias && !config.out_bias && !config.mlp_bias;
+std::string config_json(const DecoderOptions& options, DType dtype) {
+  const Family& family = family_named(options.family);
   JsonObject json(2);
-  json.add("architectures", qwen ? "[\"Qwen2ForCausalLM\"]" : "[\"LlamaForCausalLM\"]");
-  json.add("model_type", json_scalar(qwen ? "qwen2" : "llama"));
-  json.add("vocab_size", json_scalar(config.vocab));
-  json.add("hidden_size", json_scalar(config.dim));
-  json.add("intermediate_size", json_scalar(config.ffn));
-  json.add("num_hidden_layers", json_scalar(config.layers));
-  json.add("num_attention_heads", json_scalar(config.heads));
-  json.add("num_key_value_heads", json_scalar(config.kv_heads));
-  json.add("head_dim", json_scalar(config.head_dim));
-  json.add("max_position_embeddings", json_scalar(config.max_positions));
-  json.add("rms_norm_eps", json_scalar(config.eps));
-  json.add("rope_theta", json_scalar(config.rope.theta));
-  if (config.rope.factor > 1) {
-    JsonObject rope(4);
-    rope.add("rope_type", json_scalar("llama3"));
-    rope.add("factor", json_scalar(config.rope.factor));
-    rope.add("low_freq_factor", json_scalar(config.rope.low_frequency_factor));
-    rope.add("high_freq_factor", json_scalar(config.rope.high_frequency_factor));
-    rope.add("original_max_position_embeddings", json_scalar(config.rope.original_positions));
-    json.add("rope_scaling", std::move(rope).close());
-  }
-  json.add("tie_word_embeddings", json_scalar(config.tied));
-  if (!qwen) {
-    json.add("attention_bias", json_scalar(config.qkv_bias));
-    if (config.out_bias != config.qkv_bias)
-      json.add("attention_out_bias", json_scalar(config.out_bias));  // a field of our own
-    json.add("mlp_bias", json_scalar(config.mlp_bias));
-  }
-  json.add("hidden_act", json_scalar("silu"));
-  json.add("initializer_range", json_scalar(config.deviation));
+  json.add("architectures", "[" + json_scalar(family.architecture) + "]");
+  json.add("model_type", json_scalar(family.name));
+  add_keys(json, family, options);
+  add_rope(json, options.rope);
+  add_window(json, family, options.window);
   json.add("torch_dtype", json_scalar(torch_name(dtype)));
   return std::move(json).close() + "\n";
 }

@@ -1,8 +1,8 @@
-// config.json to a LlamaConfig. Numbers are bounded here, so that nothing that is made of them later takes memory on the
-// word of a file.
+// Reads config.json by the table of its family. Numbers are bounded here, so that a file cannot make later
+// code take memory.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <set>
 
 #include "base/error.h"
 #include "checkpoint/config_json.h"
@@ -10,45 +10,27 @@
 #include "checkpoint/input_file.h"
 #include "checkpoint/json_scalars.h"
 #include "checkpoint/json_text.h"
+#include "families/family.h"
 
 namespace gangway {
 namespace {
 
 using Kind = JsonValue::Kind;
 
-constexpr int64_t kMostLayers = 10'000;
-constexpr int64_t kMostSize = std::numeric_limits<int32_t>::max();
-
-// What a family's class in transformers has by itself.
-struct Family {
-  const char* name;
-  int64_t kv_heads;  // 0: num_attention_heads
-  int64_t max_positions;
-};
-constexpr Family kFamilies[] = {
-    {"llama", 0, 2048},
-    {"qwen2", 32, 32768},
-    {"mistral", 8, 131072},
-};
-
-// The fields of one object: the whole (""), rope_scaling or rope_parameters.
+// The keys of one object: of the whole (""), of rope_scaling or of rope_parameters.
 class Fields {
  public:
   Fields(const JsonScalars& all, std::string file, std::string object = "")
       : all_(all), file_(std::move(file)), object_(std::move(object)) {}
 
-  // Null: it is missing, or is null.
+  // Null: the key is missing, or its value is null.
   const JsonValue* find(const char* name) const {
     const auto found = all_.find(object_.empty() ? std::pair<std::string, std::string>(name, "")
                                                  : std::pair<std::string, std::string>(object_, name));
     return found == all_.end() || found->second.kind == Kind::null ? nullptr : &found->second;
   }
-  int64_t size(const char* name, int64_t least, int64_t most = kMostSize) const {
+  int64_t size(const char* name, int64_t least, int64_t most = INT32_MAX) const {
     return whole(name, required(name), least, most);
-  }
-  int64_t size_or(const char* name, int64_t fallback) const {
-    const JsonValue* value = find(name);
-    return value == nullptr ? fallback : whole(name, *value, 1, kMostSize);
   }
   double number(const char* name) const { return real(name, required(name)); }
   double number_or(const char* name, double fallback) const {
@@ -100,40 +82,85 @@ class Fields {
 };
 
 const Family& family_of(const Fields& fields, const std::string& file) {
-  const std::string known = "this library has llama, qwen2 and mistral";
+  const std::string known = "this library has " + family_names();
   const JsonValue* type = fields.find("model_type");
   if (type == nullptr) fail(Code::not_supported, file, ": model_type is missing; ", known);
-  for (const Family& family : kFamilies)
-    if (type->kind == Kind::text && type->text == family.name) return family;
-  fields.unsupported("model_type", *type, known);
+  const Family* family = type->kind == Kind::text ? find_family(type->text) : nullptr;
+  if (family == nullptr) fields.unsupported("model_type", *type, known);
+  return *family;
 }
 
-// Settings of these families that change values and have no form here.
-void refuse_unsupported(const Fields& fields, int64_t max_positions) {
-  const auto only = [&](const char* name, auto&& plain, const char* known) {
-    const JsonValue* value = fields.find(name);
-    if (value != nullptr && !plain(*value)) fields.unsupported(name, *value, known);
-  };
-  only(
-      "hidden_act", [](const JsonValue& v) { return v.text == "silu" || v.text == "swish"; },
-      "this library has silu");
-  only(
-      "attention_dropout", [](const JsonValue& v) { return v.real == 0 && v.kind != Kind::text; },
-      "this library has no dropout");
-  only(
-      "partial_rotary_factor", [](const JsonValue& v) { return v.real == 1; },
-      "this library rotates whole heads");
-  only(
-      "quantization_config", [](const JsonValue&) { return false; },
-      "this library reads f64, f32, bf16 and f16 weights");
+double value_of(const Fields& fields, const ConfigKey& key) {
+  if (std::holds_alternative<int64_t DecoderOptions::*>(key.member))
+    return static_cast<double>(fields.size(key.name, key.least, key.most));
+  if (std::holds_alternative<double DecoderOptions::*>(key.member)) return fields.number(key.name);
+  return fields.flag_or(key.name, false) ? 1 : 0;
+}
+
+void read_key(const Fields& fields, const ConfigKey& key, DecoderOptions& options) {
+  const auto* same = std::get_if<ConfigKey::SameAs>(&key.missing);
+  const auto* fallback = std::get_if<double>(&key.missing);
+  if (fields.find(key.name) != nullptr || (same == nullptr && fallback == nullptr))
+    set(options, key.member, value_of(fields, key));
+  else
+    set(options, key.member, same == nullptr ? *fallback : options.*(*same) ? 1 : 0);
+}
+
+bool equals(const JsonValue& value, const FixedKey::Value& wanted) {
+  if (const auto* flag = std::get_if<bool>(&wanted))
+    return value.kind == Kind::boolean && value.boolean == *flag;
+  if (const auto* number = std::get_if<double>(&wanted))
+    return (value.kind == Kind::integer || value.kind == Kind::real) && value.real == *number;
+  return value.kind == Kind::text && value.text == std::get<const char*>(wanted);
+}
+
+void check_fixed(const Fields& fields, const FixedKey& key) {
+  const JsonValue* value = fields.find(key.name);
+  if (value != nullptr && std::none_of(key.values.begin(), key.values.end(),
+                                       [&](const FixedKey::Value& v) { return equals(*value, v); }))
+    fields.unsupported(key.name, *value, key.known);
+}
+
+// Returns the window. One that is no shorter than the positions hides nothing; a shorter one is refused.
+int64_t window_of(const Fields& fields, int64_t max_positions) {
   const bool slides = fields.flag_or("use_sliding_window", true);
-  only(
-      "sliding_window",
-      [&](const JsonValue& v) { return !slides || (v.kind == Kind::integer && v.integer >= max_positions); },
-      "this library attends to all earlier positions");
+  const JsonValue* value = fields.find("sliding_window");
+  if (value == nullptr || !slides) return 0;
+  if (value->kind != Kind::integer || value->integer < max_positions)
+    fields.unsupported("sliding_window", *value, "this library attends to all earlier positions");
+  return value->integer;
 }
 
-// rope_theta and rope_scaling, or since transformers 5 rope_parameters with both.
+// An unknown key may change what the model computes, so it is refused.
+void refuse_unknown(const JsonScalars& all, const Fields& fields, const Family& family) {
+  std::set<std::string> known = {"model_type",      "rope_theta",         "rope_scaling",
+                                 "rope_parameters", "use_sliding_window", "sliding_window"};
+  for (const ConfigKey& key : family.keys) known.insert(key.name);
+  for (const FixedKey& key : family.fixed) known.insert(key.name);
+  for (const auto& [name, value] : all)
+    if (name.second.empty() && value.kind != Kind::null && !known.contains(name.first) &&
+        !is_harmless(family, name.first))
+      fields.unsupported(printable(name.first).c_str(), value,
+                         "this library does not know the key, which may change what the model computes");
+}
+
+void refuse_unknown_rope(const JsonScalars& all, const Fields& scaling, const char* object) {
+  static const std::set<std::string> known = {"rope_type",
+                                              "type",
+                                              "rope_theta",
+                                              "factor",
+                                              "low_freq_factor",
+                                              "high_freq_factor",
+                                              "original_max_position_embeddings",
+                                              "partial_rotary_factor"};
+  for (const auto& [name, value] : all)
+    if (name.first == object && !name.second.empty() && value.kind != Kind::null &&
+        !known.contains(name.second))
+      scaling.unsupported(printable(name.second).c_str(), value,
+                          "this library does not know the key, which may change what the model computes");
+}
+
+// Reads rope_theta and rope_scaling, or rope_parameters, which since transformers 5 holds both.
 RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const std::string& file) {
   RopeOptions rope;
   const char* object = nullptr;
@@ -147,6 +174,8 @@ RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const std::str
   rope.theta = fields.number_or("rope_theta", rope.theta);
   if (object != nullptr) {
     const Fields scaling(all, file, object);
+    check_fixed(scaling, {"partial_rotary_factor", {1.0}, "this library rotates whole heads"});
+    refuse_unknown_rope(all, scaling, object);
     if (const JsonValue* theta = scaling.find("rope_theta")) {
       rope.theta = scaling.number("rope_theta");
       if (fields.find("rope_theta") != nullptr && fields.number("rope_theta") != rope.theta)
@@ -178,57 +207,46 @@ void compare(const std::string& file, const char* field, const T& stated, const 
 
 }  // namespace
 
-LlamaConfig parse_config_json(std::string_view json, const std::string& file) {
+DecoderOptions parse_config_json(std::string_view json, const std::string& file) {
   const JsonScalars all = read_json_scalars(json, file);
   const Fields fields(all, file);
   const Family& family = family_of(fields, file);
-  const bool qwen = std::string_view(family.name) == "qwen2";
-  LlamaConfig c;
-  c.vocab = fields.size("vocab_size", 1);
-  c.dim = fields.size("hidden_size", 1);
-  c.layers = fields.size("num_hidden_layers", 0, kMostLayers);
-  c.heads = fields.size("num_attention_heads", 1);
-  c.kv_heads = fields.size_or("num_key_value_heads", family.kv_heads != 0 ? family.kv_heads : c.heads);
-  c.head_dim = fields.size_or("head_dim", c.dim / c.heads);
-  c.ffn = fields.size("intermediate_size", 1);
-  c.max_positions = fields.size_or("max_position_embeddings", family.max_positions);
-  c.eps = fields.number_or("rms_norm_eps", 1e-6);
-  c.deviation = fields.number_or("initializer_range", 0.02);
-  c.rope = rope_of(all, fields, file);
-  c.qkv_bias = qwen || fields.flag_or("attention_bias", false);
-  c.out_bias = !qwen && fields.flag_or("attention_out_bias", c.qkv_bias);
-  c.mlp_bias = fields.flag_or("mlp_bias", false);
-  c.tied = fields.flag_or("tie_word_embeddings", false);
-  refuse_unsupported(fields, c.max_positions);
-  return c;
+  DecoderOptions options = family.options;
+  for (const ConfigKey& key : family.keys) read_key(fields, key, options);
+  if (options.kv_heads == 0) options.kv_heads = options.heads;
+  if (options.head_dim == 0) options.head_dim = options.dim / options.heads;
+  if (options.head_dim == 0)
+    fail(Code::corrupt, file, ": hidden_size is ", options.dim, ", below num_attention_heads ",
+         options.heads);
+  options.rope = rope_of(all, fields, file);
+  for (const FixedKey& key : family.fixed) check_fixed(fields, key);
+  options.window = window_of(fields, options.max_positions);
+  refuse_unknown(all, fields, family);
+  return options;
 }
 
-LlamaConfig llama_config_of_folder(const std::string& folder) {
+DecoderOptions decoder_options_of_folder(const std::string& folder) {
   const InputFile file(folder + "/" + kConfigName);
   return parse_config_json(file.read_all(kConfigLimit), file.path());
 }
 
-void check_same_function(const LlamaConfig& stated, const LlamaConfig& config, const std::string& file) {
-  compare(file, "vocab_size", stated.vocab, config.vocab);
-  compare(file, "hidden_size", stated.dim, config.dim);
-  compare(file, "num_hidden_layers", stated.layers, config.layers);
-  compare(file, "num_attention_heads", stated.heads, config.heads);
-  compare(file, "num_key_value_heads", stated.kv_heads, config.kv_heads);
-  compare(file, "head_dim", stated.head_dim, config.head_dim);
-  compare(file, "intermediate_size", stated.ffn, config.ffn);
-  compare(file, "rms_norm_eps", stated.eps, config.eps);
-  compare(file, "rope_theta", stated.rope.theta, config.rope.theta);
-  compare(file, "the factor of rope_scaling", stated.rope.factor, std::max(config.rope.factor, 1.0));
-  if (stated.rope.factor != 1) {
-    compare(file, "low_freq_factor", stated.rope.low_frequency_factor, config.rope.low_frequency_factor);
-    compare(file, "high_freq_factor", stated.rope.high_frequency_factor, config.rope.high_frequency_factor);
-    compare(file, "original_max_position_embeddings", stated.rope.original_positions,
-            config.rope.original_positions);
+void check_same_function(const DecoderOptions& stated, const DecoderOptions& options,
+                         const std::string& file) {
+  const std::vector<ConfigKey>& keys = family_named(stated.family).keys;
+  for (const NamedOption& option : named_options()) {
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.member == option.member; });
+    if (key != keys.end() && key->bounds_only) continue;
+    const char* name = key == keys.end() ? option.name : key->name;
+    std::visit([&](auto member) { compare(file, name, stated.*member, options.*member); }, option.member);
   }
-  compare(file, "biases of q, k and v", stated.qkv_bias, config.qkv_bias);
-  compare(file, "a bias of o_proj", stated.out_bias, config.out_bias);
-  compare(file, "mlp_bias", stated.mlp_bias, config.mlp_bias);
-  compare(file, "tie_word_embeddings", stated.tied, config.tied);
+  compare(file, "rope_theta", stated.rope.theta, options.rope.theta);
+  compare(file, "the factor of rope_scaling", stated.rope.factor, std::max(options.rope.factor, 1.0));
+  if (stated.rope.factor == 1) return;
+  compare(file, "low_freq_factor", stated.rope.low_frequency_factor, options.rope.low_frequency_factor);
+  compare(file, "high_freq_factor", stated.rope.high_frequency_factor, options.rope.high_frequency_factor);
+  compare(file, "original_max_position_embeddings", stated.rope.original_positions,
+          options.rope.original_positions);
 }
 
 }  // namespace gangway

@@ -68,10 +68,10 @@ std::vector<Found> match(const std::vector<NamedParameter>& parameters,
 }
 
 void check_config(const Module& module, const Source& source, const LoadOptions& options) {
-  const LlamaConfig* config = llama_config(module);
-  if (config == nullptr || source.config() == nullptr || options.ignore_config) return;
+  const DecoderOptions* own = decoder_options(module);
+  if (own == nullptr || source.config() == nullptr || options.ignore_config) return;
   const std::string& path = source.config()->path();
-  check_same_function(parse_config_json(source.config_text(), path), *config, path);
+  check_same_function(parse_config_json(source.config_text(), path), *own, path);
 }
 
 // Throws MISMATCH unless this rank opened the same files as rank 0. `expected`: the lines of rank 0's Source.

@@ -78,10 +78,10 @@ struct SaveOptions {
 inline constexpr char kWeightsName[] = "model.safetensors";
 inline constexpr char kIndexName[] = "model.safetensors.index.json";
 
-// Writes folder/model.safetensors and, for a Llama, folder/config.json. Collective; each rank writes its own
-// rows into the file. The files change in one commit (save_folder.h): readers find either the whole earlier
-// checkpoint or the whole new one. The commit also removes an index and the files model-*-of-*.safetensors of
-// an earlier checkpoint.
+// Writes folder/model.safetensors and, for a decoder, folder/config.json. Collective; each rank writes its
+// own rows into the file. The files change in one commit (save_folder.h): readers find either the whole
+// earlier checkpoint or the whole new one. The commit also removes an index and the files
+// model-*-of-*.safetensors of an earlier checkpoint.
 void save_model(Model& model, const std::string& folder, const SaveOptions& options);
 
 struct LoadOptions {

@@ -86,10 +86,10 @@ bool is_shard_name(const std::string& name) {
 }
 
 // Replaces an earlier checkpoint by the staged files, config.json included.
-void commit(SaveFolder& folder, const LlamaConfig* config, DType stored) {
+void commit(SaveFolder& folder, const DecoderOptions* options, DType stored) {
   std::vector<std::string> names = {kWeightsName, kIndexName};
-  if (config != nullptr) {
-    const std::string json = config_json(*config, stored);
+  if (options != nullptr) {
+    const std::string json = config_json(*options, stored);
     OutputFile file(folder.staged(kConfigName), O_WRONLY | O_CREAT | O_EXCL);
     file.write(0, json.data(), json.size());
     file.sync();
@@ -140,7 +140,7 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
 
   call.check([&] {
     if (root.rank() == 0)
-      commit(*folder, llama_config(model.root()),
+      commit(*folder, decoder_options(model.root()),
              stored_dtype(*model.inspect().parameters()[0].parameter, options));
   });
 }

@@ -1,7 +1,7 @@
 // Letters: B batch, S sequence, T = B S, H query heads, G key/value heads, K head width, D model width.
 //
-// The rotary embedding changes q and k in place. The output of the heads is the input of o_proj; o_proj saves
-// a reference to it, not a copy.
+// The rotary embedding changes q and k in place, after their norms where there are any. The output of the
+// heads is the input of o_proj; o_proj saves a reference to it, not a copy.
 #include "nn/attention.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace gangway {
 namespace {
 
-enum Part : size_t { kQ, kK, kV, kO, kCore };
+enum Part : size_t { kQ, kK, kV, kO, kCore, kQNorm, kKNorm };
 
 AttentionCoreOptions core_options(const AttentionOptions& o, int64_t head_dim) {
   return {.heads = o.heads,
@@ -24,17 +24,35 @@ AttentionCoreOptions core_options(const AttentionOptions& o, int64_t head_dim) {
 class Attention final : public Module {
  public:
   Attention(const AttentionOptions& o, std::shared_ptr<RopeTable> table)
-      : head_dim_(checked_head_dim(o)), table_(std::move(table)) {
-    const int64_t kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads;
-    add_child("q_proj", make_linear(o.dim, o.heads * head_dim_, o.qkv_bias, o.deviation));
-    add_child("k_proj", make_linear(o.dim, kv_heads * head_dim_, o.qkv_bias, o.deviation));
-    add_child("v_proj", make_linear(o.dim, kv_heads * head_dim_, o.qkv_bias, o.deviation));
+      : heads_(o.heads),
+        kv_heads_(o.kv_heads == 0 ? o.heads : o.kv_heads),
+        head_dim_(checked_head_dim(o)),
+        table_(std::move(table)) {
+    add_child("q_proj", make_linear(o.dim, heads_ * head_dim_, o.qkv_bias, o.deviation));
+    add_child("k_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
+    add_child("v_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("o_proj", make_linear(o.heads * head_dim_, o.dim, o.out_bias, o.deviation));
     add_child("core_attention", std::make_shared<AttentionCore>(core_options(o, head_dim_)));
+    if (!o.qk_norm) return;
+    add_child("q_norm", make_rmsnorm(head_dim_, o.eps));
+    add_child("k_norm", make_rmsnorm(head_dim_, o.eps));
   }
 
   const char* kind() const override { return "Attention"; }
-  const Module* first_reader() const override { return &child(kQ); }
+  std::optional<DataFlow> data_flow() const override {
+    const DataFlow::Pieces heads{heads_, "heads"}, kv_heads{kv_heads_, "key and value heads"};
+    DataFlow flow{.steps = {{kQ, {DataFlow::kInput}, heads},
+                            {kK, {DataFlow::kInput}, kv_heads},
+                            {kV, {DataFlow::kInput}, kv_heads}},
+                  .output = {kO}};
+    if (has_norms()) {
+      flow.steps.push_back({kQNorm, {kQ}});
+      flow.steps.push_back({kKNorm, {kK}});
+    }
+    flow.steps.push_back({kCore, {has_norms() ? kQNorm : kQ, has_norms() ? kKNorm : kK, kV}});
+    flow.steps.push_back({kO, {kCore}});
+    return flow;
+  }
   void add_options(Facts& facts) const override {
     facts.add("head_dim", head_dim_);
     const RopeOptions& rope = table_->options();
@@ -54,6 +72,10 @@ class Attention final : public Module {
       if (y.empty()) return {};
       projected.push_back({y[0].dtype, heads(y[0].shape)});
     }
+    if (has_norms()) {
+      child(kQNorm).check_forward(ctx, {&projected[kQ], 1});
+      child(kKNorm).check_forward(ctx, {&projected[kK], 1});
+    }
     const Specs out = child(kCore).check_forward(ctx, projected);
     if (out.empty()) return {};
     const Spec flat{out[0].dtype, rows(out[0].shape)};
@@ -67,6 +89,10 @@ class Attention final : public Module {
     for (const size_t part : {kQ, kK, kV}) {
       const Tensor y = child(part).forward1(ctx, x, frame);
       qkv[part] = y.reshape(heads(y.shape()));
+    }
+    if (has_norms()) {
+      qkv[kQ] = normed(ctx, child(kQNorm), qkv[kQ], frame);
+      qkv[kK] = normed(ctx, child(kKNorm), qkv[kK], frame);
     }
     rotate(ctx, qkv[kQ], false);
     rotate(ctx, qkv[kK], false);
@@ -88,6 +114,10 @@ class Attention final : public Module {
     }
     rotate(ctx, dqkv.at(kQ), true);
     rotate(ctx, dqkv.at(kK), true);
+    if (has_norms()) {
+      dqkv[kQ] = child(kQNorm).backward1(ctx, dqkv[kQ], frame);
+      dqkv[kK] = child(kKNorm).backward1(ctx, dqkv[kK], frame);
+    }
     const Tensor dx = child(kQ).backward1(ctx, flat(dqkv[kQ]), frame);
     for (const size_t part : {kK, kV}) {
       const Stack::Mark mark = frame.mark();
@@ -103,6 +133,15 @@ class Attention final : public Module {
     if (x.shape.rank() != 3)
       fail(Code::invalid_argument, "Attention ", full_name(), ": input is ", x.text(),
            ", wanted [batch, sequence, width]");
+  }
+
+  bool has_norms() const { return children().size() > kQNorm; }
+
+  // Returns the normed heads in memory that rotate() may write over. Under selective recomputation that is a
+  // copy, because the norm's own output would be made again without the rotation.
+  static Tensor normed(Context& ctx, Module& norm, const Tensor& x, Frame* frame) {
+    const Tensor y = norm.forward1(ctx, x, frame);
+    return frame == nullptr ? y : frame->kept(ctx, y);
   }
 
   // [B, S, heads * K] <-> [B, S, heads, K]. The number of heads follows from the width of the projection's
@@ -131,7 +170,7 @@ class Attention final : public Module {
                  ctx.stream);
   }
 
-  int64_t head_dim_;
+  int64_t heads_, kv_heads_, head_dim_;
   std::shared_ptr<RopeTable> table_;
 };
 

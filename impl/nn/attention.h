@@ -19,7 +19,6 @@ constexpr int64_t kMostWidth = INT32_MAX;
 int64_t checked_head_dim(const AttentionOptions& options);
 
 ModulePtr make_attention(const AttentionOptions& options, std::shared_ptr<RopeTable> table);
-ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps, bool mlp_bias,
-                     std::shared_ptr<RopeTable> table);
+ModulePtr make_block(const BlockOptions& options, std::shared_ptr<RopeTable> table);
 
 }  // namespace gangway

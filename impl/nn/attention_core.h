@@ -29,6 +29,10 @@ class AttentionCore : public Module {
   const char* kind() const override { return "AttentionCore"; }
   void add_options(Facts& facts) const override { facts.add("causal", options_.causal); }
   size_t gradient_count() const override { return 3; }
+  // Its output lies as q does.
+  std::optional<DataFlow> data_flow() const override {
+    return DataFlow{.steps = {}, .output = {DataFlow::kInput}, .mixes_tokens = true};
+  }
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) final;
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) final;

@@ -9,7 +9,8 @@
 //     2 G K  k and v
 //     2 F    gate and up
 //     2 + H  rstd of the two norms, and lse
-// The outputs of the norms and of SwiGLU are recomputed in their backward.
+// Norms of q and k add e T (H + G) K + s T (H + G). The outputs of the other norms and of SwiGLU are
+// recomputed in their backward.
 #include <optional>
 
 #include "nn/attention.h"
@@ -22,16 +23,22 @@ enum Part : size_t { kInputNorm, kAttention, kPostNorm, kMlp };
 
 class LayerBlock final : public Module {
  public:
-  LayerBlock(const AttentionOptions& o, int64_t ffn, double eps, bool mlp_bias,
-             std::shared_ptr<RopeTable> table) {
-    add_child("input_layernorm", make_rmsnorm(o.dim, eps, true));
+  LayerBlock(const BlockOptions& o, std::shared_ptr<RopeTable> table) {
+    add_child("input_layernorm", make_rmsnorm(o.dim, o.eps, true));
     add_child("self_attn", make_attention(o, std::move(table)));
-    add_child("post_attention_layernorm", make_rmsnorm(o.dim, eps, true));
-    add_child("mlp", make_mlp(o.dim, ffn, mlp_bias, o.deviation));
+    add_child("post_attention_layernorm", make_rmsnorm(o.dim, o.eps, true));
+    add_child("mlp", make_mlp(o.dim, o.ffn, o.mlp_bias, o.deviation));
   }
 
   const char* kind() const override { return "Block"; }
   bool is_block() const override { return true; }
+  std::optional<DataFlow> data_flow() const override {
+    return DataFlow{.steps = {{kInputNorm, {DataFlow::kInput}},
+                              {kAttention, {kInputNorm}},
+                              {kPostNorm, {kAttention, DataFlow::kInput}},
+                              {kMlp, {kPostNorm}}},
+                    .output = {kMlp, kPostNorm}};
+  }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);
@@ -75,14 +82,12 @@ class LayerBlock final : public Module {
 
 }  // namespace
 
-ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps, bool mlp_bias,
-                     std::shared_ptr<RopeTable> table) {
-  return std::make_shared<LayerBlock>(attention, ffn, eps, mlp_bias, std::move(table));
+ModulePtr make_block(const BlockOptions& options, std::shared_ptr<RopeTable> table) {
+  return std::make_shared<LayerBlock>(options, std::move(table));
 }
 
-ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps) {
-  return make_block(attention, ffn, eps, false,
-                    std::make_shared<RopeTable>(attention.rope, checked_head_dim(attention)));
+ModulePtr make_block(const BlockOptions& options) {
+  return make_block(options, std::make_shared<RopeTable>(options.rope, checked_head_dim(options)));
 }
 
 }  // namespace gangway

@@ -5,6 +5,13 @@
 
 namespace gangway {
 
+std::optional<DataFlow> Chain::data_flow() const {
+  DataFlow flow{.steps = {}, .output = {last()}};
+  for (size_t i = 0; i < children().size(); ++i)
+    flow.steps.push_back({i, {i == 0 ? DataFlow::kInput : i - 1}});
+  return flow;
+}
+
 Specs Chain::check_forward(Context& ctx, std::span<const Spec> inputs) {
   check_inputs(inputs);
   return check_range(ctx, 0, children().size(), inputs);

@@ -16,6 +16,7 @@ class Chain : public Module {
  public:
   size_t output_count(size_t inputs) const override { return child(last()).output_count(inputs); }
   size_t gradient_count() const override { return child(last()).gradient_count(); }
+  std::optional<DataFlow> data_flow() const override;
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;

@@ -1,8 +1,9 @@
-// The built-in layers of the Llama family, each with its single-device meaning and Hugging Face's names and shapes.
-// Construction describes (shapes, names, first values); it takes no memory. Refusals are INVALID_ARGUMENT.
+// The built-in layers and the decoder made of them, each with its single-device meaning and Hugging Face's
+// names and shapes. Construction describes (shapes, names, first values); it takes no memory. Refusals are
+// INVALID_ARGUMENT.
 //
-// Each layer has its own .cpp: linear, embedding, rmsnorm, attention (with rotary), mlp, block, llama, loss.
-// Thread rule: that of a module (nn/module.h).
+// Each layer has its own .cpp: linear, embedding, rmsnorm, attention (with rotary), mlp, block, decoder,
+// loss. Thread rule: that of a module (nn/module.h).
 #pragma once
 
 #include <memory>
@@ -19,8 +20,8 @@ ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation = 0.0
 ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02);
 
 // inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual, in memory of its own, or x itself.
-// owns_gradient, inside of a block: x and the gradient of y are the norm's. `sum` is written over x; a frame does not
-// keep y, which backward makes again in its pass, over that gradient.
+// owns_gradient, inside of a block: the norm may write over x and over the gradient of y. `sum` then lies
+// over x. A frame does not keep y, because backward makes it once more in its own pass, over that gradient.
 ModulePtr make_rmsnorm(int64_t dim, double eps, bool owns_gradient = false);
 
 // Rotary frequencies; Llama-3 scaling when factor > 1.
@@ -36,53 +37,63 @@ struct AttentionOptions {
   int64_t head_dim = 0;  // 0: dim / heads
   bool qkv_bias = false, out_bias = false;
   bool causal = true;
+  bool qk_norm = false;  // RMSNorm over each head of q and k, before the rotary angles
+  double eps = 1e-5;     // of norms
   RopeOptions rope;
   double deviation = 0.02;
 };
-// x [B, S, dim] -> the same; children q_proj, k_proj, v_proj, o_proj.
+// x [B, S, dim] -> the same; children q_proj, k_proj, v_proj, o_proj, core_attention; with qk_norm q_norm and
+// k_norm, whose weights are [head_dim].
 ModulePtr make_attention(const AttentionOptions& options);
 
 // SwiGLU: down(silu(gate(x)) * up(x)); children gate_proj, up_proj, down_proj.
 ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation = 0.02);
 
-// Pre-norm block: children input_layernorm, self_attn, post_attention_layernorm, mlp. x [B, S, dim] -> the same.
-ModulePtr make_block(const AttentionOptions& attention, int64_t ffn, double eps);
+struct BlockOptions : AttentionOptions {
+  int64_t ffn = 0;
+  bool mlp_bias = false;
+};
+// Pre-norm block: children input_layernorm, self_attn, post_attention_layernorm, mlp. x [B, S, dim] -> the
+// same.
+ModulePtr make_block(const BlockOptions& options);
 
-// One after the other: children "0", "1", ... each one input, one output. The last may have more: further inputs of the
-// whole (labels) go to it and have no gradients.
+// Runs modules one after the other: children "0", "1", ..., each with one input and one output. The last one
+// may have more inputs: those of the whole after its first (labels) go to it and have no gradients.
 ModulePtr make_sequential(std::vector<ModulePtr> modules);
 
-// Fields as in config.json.
-struct LlamaConfig {
+// Every fact that a decoder is built from; families/family.cpp names each of them. A model family is a set of
+// such facts. kv_heads 0: heads; head_dim 0: dim / heads; ffn 0: 8/3 dim, rounded up to a multiple of 32.
+struct DecoderOptions : BlockOptions {
+  DecoderOptions() {
+    dim = 256;
+    heads = 8;
+  }
+  std::string family = "llama";  // as model_type of config.json; nn only keeps it
   int64_t vocab = 256;
-  int64_t dim = 256;
   int64_t layers = 4;
-  int64_t heads = 8;
-  int64_t kv_heads = 0;  // 0: heads
-  int64_t head_dim = 0;  // 0: dim / heads
-  int64_t ffn = 0;       // 0: 8/3 dim, rounded up to a multiple of 32
-  double eps = 1e-5;
-  RopeOptions rope;
   int64_t max_positions = 2048;
-  bool qkv_bias = false, out_bias = false, mlp_bias = false;
-  bool tied = false;
-  double deviation = 0.02;
+  // Each token attends to so many tokens, itself included; 0: to all before it. A window below max_positions
+  // is refused.
+  int64_t window = 0;
+  bool tied = false;  // lm_head's weight is embed_tokens' parameter
 };
 
-// Children "model.embed_tokens", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}; tied: lm_head's
-// weight is embed_tokens' parameter.
+// Children "model.embed_tokens", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}.
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
-// forward({tokens, labels [B, S]}) -> {loss, weight}: f64 [1] sum of -log p over labels that are not -100 (already
-// shifted), and their number. backward({}) starts from ctx.loss_scale. With ctx.fused_loss it makes the loss, too, in
-// one pass with the head's gradients.
-ModulePtr make_llama(const LlamaConfig& config);
-const LlamaConfig* llama_config(const Module& module);  // through wrappers; null for another module
+// forward({tokens, labels [B, S]}) -> {loss, weight}: f64 [1] sum of -log p over labels that are not -100
+// (already shifted), and their number. backward({}) starts from ctx.loss_scale. With ctx.fused_loss it makes
+// the loss, too, in one pass with the head's gradients. NOT_SUPPORTED: a window below max_positions.
+ModulePtr make_decoder(const DecoderOptions& options);
+// The options that a decoder was built from, with every 0 that means "derived" filled in. Looks through
+// wrappers. Null: the module is no decoder.
+const DecoderOptions* decoder_options(const Module& module);
 
-// --- a module whose compute is somebody else's ------------------------------------------------------------------------
+// --- a module whose computation comes from the caller ------------------------------------------------------
 
 class Custom;
 
-// Its phases; each throws an Error{caller} to fail. Tensors are views valid during the call.
+// The phases of a custom module. Each throws an Error{caller} to fail. Tensors are views that are valid
+// during the call.
 class CustomBehaviour {
  public:
   struct Call {
@@ -90,7 +101,7 @@ class CustomBehaviour {
     Context& ctx;
     Frame* frame;  // null: nothing is saved
     std::span<const Tensor> inputs, outputs;
-    std::span<const Tensor> output_grads, input_grads;  // absent: zero / not wanted
+    std::span<const Tensor> output_grads, input_grads;  // absent: zero, or not wanted
     std::vector<ParameterPtr> parameters;               // value, grad (zeroed before first use)
     void* state = nullptr;  // in: what forward left; forward may set it (freed once through free_state)
   };

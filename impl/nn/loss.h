@@ -40,6 +40,9 @@ class LmHead final : public Module {
   const char* kind() const override { return "LmHead"; }
   void add_options(Facts& facts) const override { facts.add("loss", loss_->name()); }
   bool computes_children() const override { return true; }
+  std::optional<DataFlow> data_flow() const override {
+    return DataFlow{.steps = {{kNorm, {DataFlow::kInput}}, {kOutput, {kNorm}}}, .output = {kOutput}};
+  }
   size_t output_count(size_t inputs) const override { return inputs > 1 ? 2 : 1; }
   std::vector<IdRule> id_rules() const override;
 

@@ -20,7 +20,12 @@ class Mlp final : public Module {
   }
 
   const char* kind() const override { return "Mlp"; }
-  const Module* first_reader() const override { return &child(kGateProjection); }
+  std::optional<DataFlow> data_flow() const override {
+    return DataFlow{.steps = {{kGateProjection, {DataFlow::kInput}},
+                              {kUpProjection, {DataFlow::kInput}},
+                              {kDownProjection, {kGateProjection, kUpProjection}}},
+                    .output = {kDownProjection}};
+  }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     child(kUpProjection).check_forward(ctx, inputs);

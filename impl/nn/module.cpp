@@ -153,6 +153,12 @@ void assign_full_names(Module& root) {
   assign(root, "", seen);
 }
 
+const Module* first_reader(const Module& module) {
+  const std::optional<DataFlow> flow = module.data_flow();
+  const bool reads = flow && !flow->steps.empty() && flow->steps[0].reads.at(0) == DataFlow::kInput;
+  return reads ? &module.child(flow->steps[0].child) : nullptr;
+}
+
 Module& unwrapped(Module& module) {
   Module* inner = &module;
   while (inner->is_wrapper()) inner = &inner->child(0);

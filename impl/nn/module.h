@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "base/facts.h"
 #include "base/tracer.h"
 #include "nn/arriving.h"
+#include "nn/data_flow.h"
 #include "nn/frame.h"
 #include "nn/parameter.h"
 #include "ops/ops.h"
@@ -90,9 +92,8 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual bool backward_reads_values() const {
     return is_wrapper() ? child(0).backward_reads_values() : true;
   }
-  // Returns the child that reads the first input before anything else does. Null: there is none, or it is not
-  // known.
-  virtual const Module* first_reader() const { return nullptr; }
+  // Declares how values go through the module's children. None: that is not known, as for a custom module.
+  virtual std::optional<DataFlow> data_flow() const { return std::nullopt; }
   // Whether the module is a layer of a deep model, which activation checkpointing recomputes as one.
   virtual bool is_block() const { return false; }
 
@@ -206,6 +207,10 @@ void add_facts(const ModulePtr& root, Facts& facts);
 
 // Sets the full name of every module and parameter. Call it on the whole model, before it is cut into stages.
 void assign_full_names(Module& root);
+
+// Returns the child that reads the first input before anything else does. Null: there is none, or the module
+// declares no data flow.
+const Module* first_reader(const Module& module);
 
 // Returns the module inside all wrappers.
 Module& unwrapped(Module& module);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/facts.h"
+#include "families/family.h"
 #include "parallel/plan.h"
 
 namespace gangway {
@@ -59,9 +60,9 @@ struct RecomputeOptions {
 
 // Tensor parallelism over the mesh axis tp.
 struct TensorOptions {
-  // The caller's rows. They take precedence over the rows of a custom module and of the Llama plan.
+  // The caller's rows. They take precedence over the rows of a custom module and of the plan of the model family.
   std::vector<PlanRow> rows;
-  LlamaPlanOptions llama;
+  FamilyPlanOptions family;  // of the plan of a decoder's model family
   // The number of chunks in which a sequence is gathered and reduced, so that each chunk overlaps with the
   // products next to it; 1: no overlap.
   int overlap_chunks = 1;

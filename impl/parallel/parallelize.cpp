@@ -80,7 +80,7 @@ Chain* chain_of(const Gangs& gangs, Module& root) {
   auto* chain = dynamic_cast<Chain*>(&unwrapped(root));
   if (chain == nullptr)
     fail(Code::not_supported, "parallelize: pp is ", pp, ", but a ", unwrapped(root).kind(),
-         " cannot be cut into stages; a Llama or a Sequential can");
+         " cannot be cut into stages; a decoder or a Sequential can");
   return chain;
 }
 
@@ -331,8 +331,8 @@ std::string ModelBuilder::facts_of_whole(const ParallelOptions& options) const {
   facts.add("recompute ratio", options.recompute.ratio);
   add_facts(options.shard, facts);
   facts.add("plan", plan_to_text(options.tensor.rows));
-  facts.add("sequence parallel", options.tensor.llama.sequence_parallel);
-  facts.add("loss parallel", options.tensor.llama.loss_parallel);
+  facts.add("sequence parallel", options.tensor.family.sequence_parallel);
+  facts.add("loss parallel", options.tensor.family.loss_parallel);
   facts.add("overlap chunks", options.tensor.overlap_chunks);
   facts.add("context method", options.context);
   add_facts(options.pipeline, facts);

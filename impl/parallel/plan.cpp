@@ -13,7 +13,8 @@ using Kind = Placement::Kind;
 
 constexpr TensorStyle kStyles[] = {TensorStyle::replicate,     TensorStyle::colwise,
                                    TensorStyle::rowwise,       TensorStyle::sequence_parallel,
-                                   TensorStyle::prepare_input, TensorStyle::prepare_output};
+                                   TensorStyle::prepare_input, TensorStyle::prepare_output,
+                                   TensorStyle::headwise};
 
 bool prepares(TensorStyle style) {
   return style == TensorStyle::prepare_input || style == TensorStyle::prepare_output;
@@ -27,7 +28,7 @@ std::string_view trimmed(std::string_view s) {
                                          : s.substr(first, s.find_last_not_of(" \t\r") + 1 - first);
 }
 
-// Parses one line of a plan.
+// Reads one line of a plan.
 class Reader {
  public:
   Reader(std::string_view line, int number) : line_(line), number_(number) {}
@@ -49,7 +50,7 @@ class Reader {
     fail(Code::invalid_argument, "plan line ", number_, " \"", trimmed(line_), "\": ", parts...);
   }
 
-  // Splits at commas outside of parentheses. Returns at least one part.
+  // Splits at commas outside of parentheses. There is at least one part.
   static std::vector<std::string_view> split(std::string_view s) {
     std::vector<std::string_view> parts;
     int depth = 0;
@@ -103,9 +104,10 @@ class Reader {
   }
 
   static ValueLayout made_by(TensorStyle style) {
-    return style == TensorStyle::colwise   ? ValueLayout::shard(-1)
-           : style == TensorStyle::rowwise ? ValueLayout::partial()
-                                           : ValueLayout::shard(1);
+    return style == TensorStyle::colwise    ? ValueLayout::shard(-1)
+           : style == TensorStyle::rowwise  ? ValueLayout::partial()
+           : style == TensorStyle::headwise ? ValueLayout::shard(2)
+                                            : ValueLayout::shard(1);
   }
 
   ValueLayout layout(std::string_view word) const {
@@ -137,6 +139,7 @@ const char* name(TensorStyle style) noexcept {
     case TensorStyle::sequence_parallel: return "sequence_parallel";
     case TensorStyle::prepare_input: return "prepare_input";
     case TensorStyle::prepare_output: return "prepare_output";
+    case TensorStyle::headwise: return "headwise";
   }
   return "unknown";
 }
@@ -202,36 +205,6 @@ std::string plan_to_text(const std::vector<PlanRow>& rows) {
     all += line + "\n";
   }
   return all;
-}
-
-std::vector<PlanRow> llama_plan(const LlamaPlanOptions& options) {
-  const bool sequence = options.sequence_parallel;
-  const ValueLayout between = sequence ? ValueLayout::shard(1) : ValueLayout::replicate();
-  std::vector<PlanRow> rows;
-  const auto add = [&](const char* pattern, TensorStyle style, std::optional<ValueLayout> input = {},
-                       std::optional<ValueLayout> output = {}) {
-    rows.push_back({pattern, style, input, output, ValueLayout::varying()});
-  };
-  // One redistribution serves all products that read the same value.
-  const auto add_group = [&](const char* module, std::initializer_list<const char*> columns,
-                             const char* row) {
-    add(module, TensorStyle::prepare_input, between);
-    for (const char* column : columns) add(column, TensorStyle::colwise, ValueLayout::varying());
-    add(row, TensorStyle::rowwise, {}, between);
-  };
-  add("model.embed_tokens", TensorStyle::rowwise, {}, between);
-  if (sequence) add("model.layers.*.input_layernorm", TensorStyle::sequence_parallel);
-  add_group("model.layers.*.self_attn",
-            {"model.layers.*.self_attn.q_proj", "model.layers.*.self_attn.k_proj",
-             "model.layers.*.self_attn.v_proj"},
-            "model.layers.*.self_attn.o_proj");
-  if (sequence) add("model.layers.*.post_attention_layernorm", TensorStyle::sequence_parallel);
-  add_group("model.layers.*.mlp", {"model.layers.*.mlp.gate_proj", "model.layers.*.mlp.up_proj"},
-            "model.layers.*.mlp.down_proj");
-  if (sequence) add("model.norm", TensorStyle::sequence_parallel);
-  add("lm_head", TensorStyle::colwise, between,
-      options.loss_parallel ? ValueLayout::shard(-1) : ValueLayout::replicate());
-  return rows;
 }
 
 }  // namespace gangway

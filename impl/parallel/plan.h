@@ -1,5 +1,5 @@
-// A plan of tensor parallelism as data: how each module of a tree is split over the ranks of tp, and the
-// layouts of its inputs and outputs. A plan knows no gang; tensor/apply.h applies it.
+// A tensor parallel plan as data: which module of a tree is split in which way over the ranks of tp, and how
+// its inputs and outputs lie over them. It knows no gang; tensor/apply.h carries it out.
 //
 // As text, a row is a line, and `#` starts a comment:
 //
@@ -17,23 +17,26 @@
 // | rowwise            | Embedding         | Replicate  | Partial   | weight on dim 0, the vocabulary     |
 // | sequence_parallel  | any, token by     | Shard(1)   | Shard(1)  | whole; each rank has a part of      |
 // |                    | token (a norm)    |            |           | their gradients                     |
+// | headwise           | any, head by head | Shard(2)   | Shard(2)  | whole; each rank has a part of      |
+// |                    | (a norm of q)     |            |           | their gradients                     |
 // | prepare_input(a,b) | any               | b          |           | as further rows say                 |
 // | prepare_output(a,b)| any               |            | a         | as further rows say                 |
 //
-// `input L` is the layout in which the first input arrives, and `output L` is the layout in which the first
-// output is wanted. Where these differ from the table, a redistribution converts (redistribution_plan.h). The
-// default input is Shard(-1) for a rowwise Linear, Shard(1) for sequence_parallel, else Replicate. The
-// default output is Shard(-1) for colwise, Shard(1) for sequence_parallel, else Replicate. `output local` is
-// the layout that the module makes, and `output whole` is Replicate. prepare_input(a, b): the input arrives
-// as a and the module takes b. prepare_output(a, b): the module makes a and b is wanted.
+// `input L` and `output L` say how the module's first input comes and how its first output is wanted; what
+// stands between that and the table is moved by a redistribution (redistribution_plan.h). Without them: input
+// is Shard(-1) for rowwise Linear, Shard(1) for sequence_parallel, Shard(2) for headwise (of [batch,
+// sequence, heads, width]), else Replicate; output is Shard(-1) for colwise, Shard(1) for sequence_parallel,
+// Shard(2) for headwise, else Replicate. `output local` is what the module makes, `output whole` is
+// Replicate. prepare_input(a, b): the input comes as a and the module takes b. prepare_output(a, b): it makes
+// a, b is wanted.
 //
-// Layouts: Replicate (all ranks have the same value and the same gradient), Varying (all ranks have the same
-// value and use it differently, so its gradient is the sum of theirs), Partial (the value is the sum of the
-// ranks' parts), Shard(d) (each rank has its part of dim d; -1 is the last dim).
+// Layouts: Replicate (one value, on all ranks; and its gradient is one value), Varying (all ranks have the
+// value and go on with it by themselves; its gradient is the sum of theirs), Partial (the value is the sum of
+// the ranks' parts), Shard(d) (each rank has its part of dim d; -1 is the last dim).
 //
-// The lm_head of a language model is colwise. `output Shard(-1)` there means loss parallelism: in training no
-// rank ever has full logits. With Replicate each chunk of logits is gathered. Logits without a loss are
-// always gathered.
+// The lm_head of a language model is colwise; `output Shard(-1)` there means loss parallelism: logits are
+// never whole in training. With Replicate each chunk of logits is gathered. Logits without a loss are always
+// whole.
 //
 // Thread rule: values and pure functions.
 #pragma once
@@ -54,47 +57,41 @@ enum class TensorStyle : int32_t {
   sequence_parallel = 3,
   prepare_input = 4,
   prepare_output = 5,
+  headwise = 6,
 };
 const char* name(TensorStyle style) noexcept;
 
 // A Placement without its axis.
 struct ValueLayout {
   Placement::Kind kind = Placement::Kind::replicate;
-  int dim = 0;  // of a shard; negative dims count from the end
+  int dim = 0;  // of a shard; negative: counted from the end
 
   static ValueLayout replicate() { return {Placement::Kind::replicate, 0}; }
   static ValueLayout varying() { return {Placement::Kind::varying, 0}; }
   static ValueLayout partial() { return {Placement::Kind::partial, 0}; }
   static ValueLayout shard(int dim) { return {Placement::Kind::shard, dim}; }
-  // Returns the placement over `axis`. A shard has no bounds, which means equal pieces.
+  // A shard without bounds: of equal pieces.
   Placement over(const std::string& axis) const { return {kind, axis, dim, {}, false}; }
   std::string text() const;  // "Shard(1)"
   friend bool operator==(const ValueLayout&, const ValueLayout&) = default;
 };
 
 struct PlanRow {
-  std::string pattern;  // of module paths, for path_matches (nn/module.h)
+  std::string pattern;  // of module paths, as path_matches (nn/module.h)
   TensorStyle style = TensorStyle::replicate;
-  std::optional<ValueLayout> input, output;  // none: the style's default
-  ValueLayout inner;  // the layout that the module takes (prepare_input) or makes (prepare_output)
+  std::optional<ValueLayout> input, output;  // none: the style's
+  ValueLayout inner;  // prepare_input: what the module takes; prepare_output: what it makes
   friend bool operator==(const PlanRow&, const PlanRow&) = default;
 };
 
-// INVALID_ARGUMENT names the line and its error.
+// Reads rows from text. INVALID_ARGUMENT names the line and what is wrong with it.
 std::vector<PlanRow> plan_from_text(std::string_view text);
-// Makes a row from its parts. For prepare_input and prepare_output, `input` and `output` are the two layouts
-// in the parentheses. INVALID_ARGUMENT names the part that the style does not take or that is missing.
+// Makes a row from its parts; prepare_input and prepare_output move from `input` to `output`.
+// INVALID_ARGUMENT says which part the style does not take, or misses.
 PlanRow make_plan_row(std::string pattern, TensorStyle style, std::optional<ValueLayout> input,
                       std::optional<ValueLayout> output);
 std::string text(const PlanRow& row);
-// Returns one line for each row, with patterns padded to one width. plan_from_text reads the same rows back.
+// Writes a line for each row, with patterns padded to one width. plan_from_text reads the same rows from it.
 std::string plan_to_text(const std::vector<PlanRow>& rows);
-
-struct LlamaPlanOptions {
-  bool sequence_parallel = false;  // norms and residuals work on parts of the sequence
-  bool loss_parallel = true;
-  bool operator==(const LlamaPlanOptions&) const = default;
-};
-std::vector<PlanRow> llama_plan(const LlamaPlanOptions& options);
 
 }  // namespace gangway

@@ -56,7 +56,7 @@ MeshPlan plan_of(const ModelPlanRequest& request, const MeshOptions& degrees) {
 
 MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, const MeshOptions& degrees,
                           int microbatches) {
-  Model model(make_llama(request.config), create_gangs(root, degrees));
+  Model model(make_decoder(request.decoder), create_gangs(root, degrees));
   model.fsdp().use_regions(request.one_host);
   model.build().parallelize(request.options);
   OptimizerOptions adamw;

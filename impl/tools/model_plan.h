@@ -17,7 +17,7 @@
 namespace gangway {
 
 struct ModelPlanRequest {
-  LlamaConfig config;
+  DecoderOptions decoder;
   int ranks = 1;
   // A degree below 1 means: try all numbers that divide the ranks.
   MeshOptions degrees{0, 0, 0, 0, 0};

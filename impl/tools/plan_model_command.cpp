@@ -22,8 +22,8 @@ const std::map<std::string, Strategy> kStrategies = {{"full_shard", Strategy::fu
 const std::map<std::string, RecomputeKind> kRecompute = {
     {"none", RecomputeKind::none}, {"selective", RecomputeKind::selective}, {"full", RecomputeKind::full}};
 
-LlamaConfig config_of(const std::string& path) {
-  if (std::filesystem::is_directory(path)) return llama_config_of_folder(path);
+DecoderOptions decoder_of(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return decoder_options_of_folder(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(Code::io, "cannot read ", path);
   return parse_config_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
@@ -151,7 +151,7 @@ CLI::App* add_model_command(CLI::App& app, ModelCommand& c) {
   model->add_option("--recompute", c.recompute)->capture_default_str()->check(CLI::IsMember(kRecompute));
   model->add_option("--schedule", c.plan.options.pipeline.schedule, "of meshes with pp")
       ->capture_default_str();
-  model->add_flag("--sequence-parallel", c.plan.options.tensor.llama.sequence_parallel, "beside tp");
+  model->add_flag("--sequence-parallel", c.plan.options.tensor.family.sequence_parallel, "beside tp");
   model->add_option("--memory", c.memory, "what a rank has, like 80GiB: says which meshes fit");
   model->add_option("--lines", c.lines, "of the table")->capture_default_str()->check(CLI::PositiveNumber);
   return model;
@@ -160,11 +160,11 @@ CLI::App* add_model_command(CLI::App& app, ModelCommand& c) {
 void run_model(ModelCommand& c) {
   const uint64_t limit = c.memory.empty() ? 0 : bytes_of(c.memory);
   ModelPlanRequest& plan = c.plan;
-  plan.config = config_of(c.file);
+  plan.decoder = decoder_of(c.file);
   plan.one_host = c.ranks > 0;
   plan.ranks = plan.one_host ? c.ranks : c.gpus;
   if (plan.ranks < 1) fail(Code::invalid_argument, "--gpus or --ranks is missing, or below 1");
-  if (plan.sequence == 0) plan.sequence = std::min<int64_t>(4096, plan.config.max_positions);
+  if (plan.sequence == 0) plan.sequence = std::min<int64_t>(4096, plan.decoder.max_positions);
   plan.options.shard.strategy = kStrategies.at(c.strategy);
   if (c.param_dtype != "f32") plan.options.shard.param_dtype = kDtypes.at(c.param_dtype);
   plan.options.recompute.kind = kRecompute.at(c.recompute);

@@ -35,8 +35,9 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
   const int64_t rows = values_[0].dim(0);
   bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
-  // The loss of a Llama counts labels, so that a weight that the caller gave is checked against their number.
-  counts_ = batch.weight == -1 || llama_config(model.root()) != nullptr;
+  // The loss of a decoder counts labels, so that a weight that the caller gave is checked against their
+  // number.
+  counts_ = batch.weight == -1 || decoder_options(model.root()) != nullptr;
   if (counts_ && batch.targets.empty())
     fail(Code::invalid_argument, "batch.weight = ", batch.weight,
          ", but what counts are labels, and there is no target");
@@ -125,10 +126,10 @@ void PreparedBatch::make_parts(Model& model) {
     fail(Code::invalid_argument, "batch.inputs[0] is ", values_[0].text(), "; with cp ", cp,
          " its dim 1 is the sequence that ranks share");
   const int64_t tokens = values_[0].dim(1);
-  const LlamaConfig* const llama = llama_config(model.root());
-  if (llama != nullptr && tokens > llama->max_positions)
+  const DecoderOptions* const decoder = decoder_options(model.root());
+  if (decoder != nullptr && tokens > decoder->max_positions)
     fail(Code::invalid_argument, "batch.inputs[0] has sequences of ", tokens,
-         " tokens, longer than max_position_embeddings ", llama->max_positions);
+         " tokens, longer than max_position_embeddings ", decoder->max_positions);
   check_sequence(tokens, cp);
   whole_ = values_;
   for (Tensor& value : values_) {

@@ -18,22 +18,22 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
   if (!model.materialized())
     fail(Code::invalid_state,
          "generate: the model has no storage yet; call parallelize or materialize first");
-  const LlamaConfig* config = llama_config(model.root());
-  if (config == nullptr) fail(Code::invalid_argument, "generate: the model is not a Llama");
+  const DecoderOptions* decoder = decoder_options(model.root());
+  if (decoder == nullptr) fail(Code::invalid_argument, "generate: the model is not a decoder");
   if (model.device().kind() == DeviceKind::meta)
     fail(Code::invalid_argument, "generate: a meta device has no values");
   if (const int cp = model.gangs().mesh().degree(Axis::cp); cp > 1)
     fail(Code::not_supported, "generate: cp is ", cp,
          ", but sequences that grow by one token cannot be split evenly; ",
          "save the model and generate with cp 1");
-  if (const int tp = model.gangs().mesh().degree(Axis::tp); config->max_positions < tp)
-    fail(Code::invalid_argument, "generate: max_position_embeddings ", config->max_positions, " is below tp ",
-         tp);
+  if (const int tp = model.gangs().mesh().degree(Axis::tp); decoder->max_positions < tp)
+    fail(Code::invalid_argument, "generate: max_position_embeddings ", decoder->max_positions,
+         " is below tp ", tp);
   model.run().check_whole("generate");
   if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
   for (const int64_t id : prompt)
-    if (id < 0 || id >= config->vocab)
-      fail(Code::invalid_argument, "generate: the prompt has id ", id, ", outside [0, ", config->vocab, ")");
+    if (id < 0 || id >= decoder->vocab)
+      fail(Code::invalid_argument, "generate: the prompt has id ", id, ", outside [0, ", decoder->vocab, ")");
   if (options.new_tokens < 0)
     fail(Code::invalid_argument, "generate: token_count = ", options.new_tokens, " is negative");
   if (!(std::isfinite(options.temperature) && options.temperature >= 0))
@@ -56,11 +56,11 @@ std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions&
 
 // Returns the logits of the last position.
 std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens, Stream& stream) {
-  const LlamaConfig& config = *llama_config(model.root());
+  const DecoderOptions& decoder = *decoder_options(model.root());
   // The length is a multiple of tp, because ranks of tp may split the sequence evenly. The padding comes
   // after the last token, which does not attend to it.
   const int64_t tp = model.gangs().mesh().degree(Axis::tp);
-  const int64_t most = config.max_positions / tp * tp;
+  const int64_t most = decoder.max_positions / tp * tp;
   const int64_t used = std::min<int64_t>(static_cast<int64_t>(tokens.size()), most);
   const int64_t length = (used + tp - 1) / tp * tp;
   StackScope scope(model.temporaries());
@@ -71,7 +71,7 @@ std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens
             0);
   ids.send(stream);
   const Values outputs = model.run().forward(ctx, std::span<const Tensor>(&window, 1), nullptr);
-  const Tensor row = outputs.at(0).reshape(Shape{length, config.vocab}).slice(0, used - 1, used);
+  const Tensor row = outputs.at(0).reshape(Shape{length, decoder.vocab}).slice(0, used - 1, used);
   const Tensor wide = model.temporaries().allocate(DType::f64, row.shape());
   model.ops().cast(row, wide, stream);
   const HostView<double> logits(wide, stream);

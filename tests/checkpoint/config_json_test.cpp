@@ -1,4 +1,4 @@
-// config.json of a Llama: what Hugging Face's published files say, what is refused, hostile bytes.
+// The config.json of a decoder: what Hugging Face's published files say, what is refused, hostile bytes.
 #include "checkpoint/config_json.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ Error error_of(const std::string& json) {
 }
 
 TEST(ConfigJson, ReadsEachFieldOfPublishedFiles) {
-  const LlamaConfig llama = parse_config_json(kLlama, "config.json");
+  const DecoderOptions llama = parse_config_json(kLlama, "config.json");
   EXPECT_EQ(llama.vocab, 128256);
   EXPECT_EQ(llama.dim, 4096);
   EXPECT_EQ(llama.layers, 32);
@@ -68,7 +68,7 @@ TEST(ConfigJson, ReadsEachFieldOfPublishedFiles) {
   EXPECT_EQ(llama.rope.original_positions, 8192);
   EXPECT_EQ(llama.deviation, 0.02);
   EXPECT_FALSE(llama.tied || llama.qkv_bias || llama.out_bias || llama.mlp_bias);
-  const LlamaConfig qwen = parse_config_json(kQwen, "config.json");
+  const DecoderOptions qwen = parse_config_json(kQwen, "config.json");
   EXPECT_TRUE(qwen.qkv_bias && qwen.tied);
   EXPECT_FALSE(qwen.out_bias || qwen.mlp_bias);
   EXPECT_EQ(qwen.head_dim, 64);
@@ -79,7 +79,7 @@ TEST(ConfigJson, ReadsEachFieldOfPublishedFiles) {
 }
 
 TEST(ConfigJson, WhatIsMissingIsAsInTheClassOfTransformers) {
-  const LlamaConfig least = parse_config_json(kLeast, "config.json");
+  const DecoderOptions least = parse_config_json(kLeast, "config.json");
   EXPECT_EQ(least.kv_heads, 4);
   EXPECT_EQ(least.head_dim, 6);
   EXPECT_EQ(least.max_positions, 2048);
@@ -87,21 +87,21 @@ TEST(ConfigJson, WhatIsMissingIsAsInTheClassOfTransformers) {
   EXPECT_EQ(least.rope.theta, 10000);
   EXPECT_EQ(least.rope.factor, 1);
   EXPECT_EQ(least.deviation, 0.02);
-  const LlamaConfig nulls =
+  const DecoderOptions nulls =
       parse_config_json(with(R"("num_key_value_heads": null, "head_dim": null, "rope_scaling": null)"), "c");
   EXPECT_EQ(nulls.kv_heads, 4);
   EXPECT_EQ(nulls.head_dim, 6);
-  const LlamaConfig biased = parse_config_json(with(R"("attention_bias": true, "mlp_bias": true)"), "c");
+  const DecoderOptions biased = parse_config_json(with(R"("attention_bias": true, "mlp_bias": true)"), "c");
   EXPECT_TRUE(biased.qkv_bias && biased.out_bias && biased.mlp_bias);
 }
 
 TEST(ConfigJson, ReadsTheFormOfTransformers5) {
-  const LlamaConfig plain = parse_config_json(
+  const DecoderOptions plain = parse_config_json(
       with(R"("rope_parameters": {"rope_theta": 20000.0, "rope_type": "default"}, "dtype": "bfloat16")"),
       "c");
   EXPECT_EQ(plain.rope.theta, 20000);
   EXPECT_EQ(plain.rope.factor, 1);
-  const LlamaConfig scaled = parse_config_json(
+  const DecoderOptions scaled = parse_config_json(
       with(R"("rope_parameters": {"rope_theta": 5e5, "rope_type": "llama3", "factor": 2, "low_freq_factor": 1,
               "high_freq_factor": 3, "original_max_position_embeddings": 64})"),
       "c");
@@ -112,7 +112,7 @@ TEST(ConfigJson, ReadsTheFormOfTransformers5) {
 }
 
 TEST(ConfigJson, ReadsWhatItWrites) {
-  LlamaConfig config = parse_config_json(kLlama, "c");
+  DecoderOptions config = parse_config_json(kLlama, "c");
   for (int bits = 0; bits < 16; ++bits) {
     config.qkv_bias = (bits & 1) != 0;
     config.out_bias = (bits & 2) != 0;
@@ -124,6 +124,45 @@ TEST(ConfigJson, ReadsWhatItWrites) {
         check_same_function(parse_config_json(config_json(config, DType::bf16), "c"), config, "c"))
         << bits;
   }
+}
+
+// The keys of one family as transformers 4 writes them.
+std::string of_family(const char* family, const std::string& rest) {
+  return text(R"({"model_type": ")", family, R"(", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "intermediate_size": 40, "max_position_embeddings": 64)",
+              rest, "}");
+}
+
+TEST(ConfigJson, AFamilyIsWrittenAsItWasRead) {
+  struct Row {
+    const char* family;
+    std::string rest;
+    std::string architecture, written;
+  };
+  const Row table[] = {
+      {"llama", R"(, "attention_bias": true)", "LlamaForCausalLM", R"("attention_bias": true)"},
+      {"mistral", R"(, "sliding_window": null)", "MistralForCausalLM", R"("sliding_window": null)"},
+      {"mistral", R"(, "sliding_window": 64)", "MistralForCausalLM", R"("sliding_window": 64)"},
+      {"qwen2", R"(, "use_sliding_window": false, "sliding_window": 4)", "Qwen2ForCausalLM",
+       R"("use_sliding_window": false)"},
+      {"qwen2", R"(, "use_sliding_window": true, "sliding_window": 64)", "Qwen2ForCausalLM",
+       R"("use_sliding_window": true)"},
+  };
+  for (const Row& row : table) {
+    const DecoderOptions options = parse_config_json(of_family(row.family, row.rest), "c");
+    EXPECT_EQ(options.family, row.family);
+    const std::string json = config_json(options, DType::f32);
+    EXPECT_NE(json.find(text("\"model_type\": \"", row.family, "\"")), std::string::npos) << json;
+    EXPECT_NE(json.find(row.architecture), std::string::npos) << json;
+    EXPECT_NE(json.find(row.written), std::string::npos) << json;
+    EXPECT_EQ(config_json(parse_config_json(json, "c"), DType::f32), json);
+  }
+}
+
+TEST(ConfigJson, AMistralOrQwen2WithAShorterWindowIsRefused) {
+  EXPECT_EQ(error_of(of_family("mistral", R"(, "sliding_window": 63)")).code(), Code::not_supported);
+  EXPECT_EQ(error_of(of_family("qwen2", R"(, "use_sliding_window": true, "sliding_window": 63)")).code(),
+            Code::not_supported);
 }
 
 TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
@@ -147,6 +186,16 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
       {with(R"("rms_norm_eps": 1e999)"), Code::corrupt, "not JSON"},
       {with(R"("rope_theta": 0)"), Code::corrupt, "rope_theta is 0, not above 0"},
       {with(R"("tie_word_embeddings": 1)"), Code::corrupt, "tie_word_embeddings is 1, not true or false"},
+      {with(R"("logit_scale": 0.5)"), Code::not_supported,
+       "\"logit_scale\" is 0.5; this library does not know"},
+      {with(R"("rope_scaling": {"rope_type": "default", "mrope_section": [1]})"), Code::not_supported,
+       "rope_scaling.\"mrope_section\" is a list; this library does not know"},
+      {R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
+           "num_attention_heads": 25, "intermediate_size": 40})",
+       Code::corrupt, "hidden_size is 24, below num_attention_heads 25"},
+      {R"({"model_type": "mistral", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
+           "num_attention_heads": 4, "intermediate_size": 40, "attention_bias": true})",
+       Code::not_supported, "attention_bias is true; a mistral has no biases"},
       {with(R"("hidden_act": "gelu")"), Code::not_supported, "hidden_act is \"gelu\"; this library has silu"},
       {with(R"("attention_dropout": 0.1)"), Code::not_supported, "attention_dropout is 0.1"},
       {with(R"("sliding_window": 64)"), Code::not_supported, "sliding_window is 64"},

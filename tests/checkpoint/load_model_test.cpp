@@ -213,7 +213,7 @@ TEST(LoadModel, LogitsOfPublishedFoldersAreThoseOfTransformers) {
     std::memcpy(logits.data(), at("logits"), logits.size() * 8);
     for (const int ranks : {1, 3})
       run_ranks(ranks, [&](Gang& root) {
-        const auto model = llama(root, seeded(1, DType::f64), llama_config_of_folder(folder));
+        const auto model = llama(root, seeded(1, DType::f64), decoder_options_of_folder(folder));
         load_model(*model, folder);
         Stream& stream = model->device().stream();
         Context ctx = model->run().context(stream);
@@ -427,25 +427,25 @@ TEST(LoadModel, ATiedModelTakesOneValueUnderBothNamesAndRefusesTwo) {
 // Each row's model has the names and shapes of the saved one, or nearly so.
 TEST(LoadModel, AFolderOfAnotherFunctionIsRefusedWithBothValues) {
   struct Row {
-    void (*change)(LlamaConfig&);
+    void (*change)(DecoderOptions&);
     const char* words;
   };
   const Row table[] = {
-      {[](LlamaConfig& c) { c.rope.theta = 500000; },
+      {[](DecoderOptions& c) { c.rope.theta = 500000; },
        "says rope_theta = 10000.0, but the model has 500000.0"},
-      {[](LlamaConfig& c) { c.eps = 1e-6; }, "says rms_norm_eps = 1e-05, but the model has 1e-06"},
-      {[](LlamaConfig& c) { c.rope.factor = 8; },
+      {[](DecoderOptions& c) { c.eps = 1e-6; }, "says rms_norm_eps = 1e-05, but the model has 1e-06"},
+      {[](DecoderOptions& c) { c.rope.factor = 8; },
        "says the factor of rope_scaling = 1.0, but the model has 8.0"},
-      {[](LlamaConfig& c) { c.heads = 2, c.kv_heads = 1, c.head_dim = 12; },
+      {[](DecoderOptions& c) { c.heads = 2, c.kv_heads = 1, c.head_dim = 12; },
        "says num_attention_heads = 4, but the model has 2"},
-      {[](LlamaConfig& c) { c.layers = 3; }, "says num_hidden_layers = 2, but the model has 3"},
-      {[](LlamaConfig& c) { c.tied = true; }, "says tie_word_embeddings = false, but the model has true"},
+      {[](DecoderOptions& c) { c.layers = 3; }, "says num_hidden_layers = 2, but the model has 3"},
+      {[](DecoderOptions& c) { c.tied = true; }, "says tie_word_embeddings = false, but the model has true"},
   };
   const TemporaryFolder folder;
   run_ranks(2, [&](Gang& root) {
     save_model(*llama(root, seeded(26)), folder.path(), {});
     for (const Row& row : table) {
-      LlamaConfig config = small_llama();
+      DecoderOptions config = small_llama();
       row.change(config);
       const auto model = llama(root, seeded(27), config);
       const std::vector<double> before = all_values(*model);
@@ -456,7 +456,7 @@ TEST(LoadModel, AFolderOfAnotherFunctionIsRefusedWithBothValues) {
       if (config.layers == 2 && !config.tied) load_model(*model, folder.path(), {.ignore_config = true});
     }
     // What only bounds or starts a model may differ.
-    LlamaConfig longer = small_llama();
+    DecoderOptions longer = small_llama();
     longer.max_positions = 99;
     longer.deviation = 1;
     load_model(*llama(root, seeded(27), longer), folder.path());

@@ -42,8 +42,8 @@ inline std::string read_all(const std::string& path) {
 }
 
 inline std::unique_ptr<Model> llama(Gang& root, const ParallelOptions& options,
-                                    const LlamaConfig& config = small_llama(), int replicas = 1) {
-  return make_model(make_llama(config), make_gangs(root, replicas), options);
+                                    const DecoderOptions& config = small_llama(), int replicas = 1) {
+  return make_model(make_decoder(config), make_gangs(root, replicas), options);
 }
 
 inline ParallelOptions seeded(uint64_t seed, DType master = DType::f32,

@@ -6,8 +6,8 @@
 namespace gangway::test {
 namespace {
 
-LlamaConfig four_layers(bool tied) {
-  LlamaConfig config = small_llama(tied);
+DecoderOptions four_layers(bool tied) {
+  DecoderOptions config = small_llama(tied);
   config.layers = 4;
   return config;
 }
@@ -17,7 +17,7 @@ const std::vector<PipelineCase> kMeshes = {
 
 TEST(PipelineModel, EveryMeshWritesTheFileOfOneDeviceAndReadsIt) {
   for (const bool tied : {false, true}) {
-    const LlamaConfig config = four_layers(tied);
+    const DecoderOptions config = four_layers(tied);
     const TemporaryFolder one;
     std::vector<double> values;
     run_ranks(1, [&](Gang& root) {
@@ -31,7 +31,7 @@ TEST(PipelineModel, EveryMeshWritesTheFileOfOneDeviceAndReadsIt) {
       run_ranks(c.ranks(), [&](Gang& root) {
         ParallelOptions options = c.options(DType::f32);
         options.seed = 7;
-        const auto model = make_model(make_llama(config), make_gangs(root, c), options);
+        const auto model = make_model(make_decoder(config), make_gangs(root, c), options);
         save_model(*model, folder.path(), {});
       });
       for (const char* file : {"/model.safetensors", "/config.json"})
@@ -39,7 +39,7 @@ TEST(PipelineModel, EveryMeshWritesTheFileOfOneDeviceAndReadsIt) {
       run_ranks(c.ranks(), [&](Gang& root) {
         ParallelOptions options = c.options(DType::f32);
         options.seed = 8;
-        const auto model = make_model(make_llama(config), make_gangs(root, c), options);
+        const auto model = make_model(make_decoder(config), make_gangs(root, c), options);
         EXPECT_NE(all_values(*model), values);
         load_model(*model, one.path());
         EXPECT_EQ(all_values(*model), values);

@@ -14,7 +14,7 @@ namespace {
 template <typename Check>
 void save(int which, const std::string& folder, int ranks, const BeforeCall& hook, Check&& check) {
   run_ranks(ranks, [&](Gang& root) {
-    LlamaConfig config = small_llama();
+    DecoderOptions config = small_llama();
     config.rope.theta += which;
     const auto model = llama(root, seeded(static_cast<uint64_t>(which)), config);
     root.barrier();

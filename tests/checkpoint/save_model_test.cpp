@@ -69,12 +69,12 @@ TEST(SaveModel, AnIndependentReaderFindsTheValues) {
 }
 
 TEST(SaveModel, WritesHuggingFacesConfig) {
-  const auto config_of = [](const LlamaConfig& config) {
+  const auto config_of = [](const DecoderOptions& config) {
     const TemporaryFolder folder;
     run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(1), config), folder.path(), {}); });
     return nlohmann::json::parse(read_all(folder.path() + "/config.json"));
   };
-  LlamaConfig config = small_llama();
+  DecoderOptions config = small_llama();
   config.rope.factor = 8;
   const nlohmann::json plain = config_of(config);
   EXPECT_EQ(plain["architectures"], nlohmann::json::array({"LlamaForCausalLM"}));
@@ -92,11 +92,13 @@ TEST(SaveModel, WritesHuggingFacesConfig) {
   EXPECT_EQ(plain["rope_scaling"]["factor"], 8.0);
   EXPECT_EQ(plain["torch_dtype"], "float32");
   config = small_llama(/*tied=*/true);
+  config.family = "qwen2";
   config.qkv_bias = true;
   const nlohmann::json qwen = config_of(config);
   EXPECT_EQ(qwen["architectures"], nlohmann::json::array({"Qwen2ForCausalLM"}));
   EXPECT_EQ(qwen["tie_word_embeddings"], true);
   EXPECT_FALSE(qwen.contains("rope_scaling"));
+  config.family = "llama";
   config.out_bias = true;
   EXPECT_EQ(config_of(config)["attention_bias"], true);
 }
@@ -130,7 +132,7 @@ TEST(SaveModel, RefusalsAreAgreed) {
     EXPECT_NE(access(never.c_str(), F_OK), 0);
     root.barrier();
     save_model(*model, never, {});
-    Model bare(make_llama(small_llama()), make_gangs(root));
+    Model bare(make_decoder(small_llama()), make_gangs(root));
     EXPECT_EQ(error_of([&] { save_model(bare, never, {}); }).code(), Code::invalid_state);
   });
 }

@@ -11,15 +11,15 @@ struct Mesh {
 };
 
 std::unique_ptr<Model> model_on(Gang& root, const Mesh& mesh, uint64_t seed) {
-  LlamaConfig config = small_llama();
+  DecoderOptions config = small_llama();
   config.vocab = 20;
   config.kv_heads = 4;
   config.qkv_bias = config.out_bias = config.mlp_bias = true;
   MeshOptions degrees;
   degrees.tp = mesh.tp;
   ParallelOptions options = seeded(seed, DType::f32, mesh.strategy);
-  options.tensor.llama.sequence_parallel = mesh.sequence;
-  return make_model(make_llama(config), create_gangs(root.shared_from_this(), degrees), options);
+  options.tensor.family.sequence_parallel = mesh.sequence;
+  return make_model(make_decoder(config), create_gangs(root.shared_from_this(), degrees), options);
 }
 
 TEST(TensorModel, EveryMeshSavesTheSameBytesAndLoadsThem) {

@@ -15,7 +15,7 @@ void require(bool holds) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace gangway;
-  LlamaConfig config;
+  DecoderOptions config;
   try {
     config = parse_config_json({reinterpret_cast<const char*>(data), size}, "config.json");
   } catch (const Error& error) {

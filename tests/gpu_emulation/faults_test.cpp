@@ -15,8 +15,8 @@
 namespace gangway {
 namespace {
 
-LlamaConfig tiny() {
-  LlamaConfig options;
+DecoderOptions tiny() {
+  DecoderOptions options;
   options.vocab = 16;
   options.dim = 8;
   options.layers = 1;
@@ -28,7 +28,7 @@ LlamaConfig tiny() {
 
 // `last` is called before what was made is given back.
 void step_and(Gang& root, const std::function<void()>& last) {
-  const auto model = test::make_model(make_llama(tiny()), test::make_gangs(root),
+  const auto model = test::make_model(make_decoder(tiny()), test::make_gangs(root),
                                       test::parallel(Strategy::full_shard, DType::f32));
   const auto optimizer = make_adamw(model->inspect().parameters(), OptimizerOptions(), model->ops());
   const std::vector<int64_t> ids{1, 2, 3, 4};

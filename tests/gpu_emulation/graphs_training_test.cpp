@@ -14,8 +14,8 @@ namespace {
 
 using gpu_emulation::calls;
 
-LlamaConfig tiny(int64_t layers) {
-  LlamaConfig options;
+DecoderOptions tiny(int64_t layers) {
+  DecoderOptions options;
   options.vocab = 16;
   options.dim = 8;
   options.layers = layers;
@@ -43,7 +43,7 @@ struct Rig {
   Rig(Gang& root, int64_t layers, Strategy strategy = Strategy::full_shard, DType param = DType{}) {
     ParallelOptions options = test::parallel(strategy, DType::f32);
     options.shard.param_dtype = param;
-    model = test::make_model(make_llama(tiny(layers)), test::make_gangs(root), options);
+    model = test::make_model(make_decoder(tiny(layers)), test::make_gangs(root), options);
     optimizer = make_adamw(model->inspect().parameters(), OptimizerOptions(), model->ops());
   }
   StepResult step(int64_t rows, int64_t first = 0, int microbatches = 1) {

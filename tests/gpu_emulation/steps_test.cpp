@@ -23,7 +23,7 @@ class CudaSteps : public testing::Test {
         ranks,
         [&](Gang& root) {
           test::Rig rig;
-          rig.model = test::make_model(make_llama(test::small_llama()), test::make_gangs(root),
+          rig.model = test::make_model(make_decoder(test::small_llama()), test::make_gangs(root),
                                        test::parallel(strategy, DType::f32));
           // A larger rate makes of any rounding another path: the CPU's instruction sets differ as much then.
           OptimizerOptions adamw;

@@ -74,7 +74,7 @@ void train(int rank, int size, const std::shared_ptr<Store>& store, Report& repo
 
 // Two models whose configs and weights differ, in turn into one folder.
 std::unique_ptr<Model> model_to_save(Gang& root, int which) {
-  LlamaConfig config = small_llama();
+  DecoderOptions config = small_llama();
   config.rope.theta += which;
   return llama(root, seeded(static_cast<uint64_t>(which)), config);
 }

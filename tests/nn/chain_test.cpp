@@ -13,7 +13,7 @@ using namespace nn_testing;
 constexpr int kMicrobatches = 3;
 
 struct Staged {
-  Staged() : model(make_llama(test::small_llama())), chain(dynamic_cast<Chain&>(*model)) {
+  Staged() : model(make_decoder(test::small_llama())), chain(dynamic_cast<Chain&>(*model)) {
     rig.materialize(*model, DType::f64);
     for (uint32_t m = 0; m < kMicrobatches; ++m) {
       tokens.push_back(rig.ids({2, 5}, 10 + m, 17));
@@ -115,7 +115,7 @@ TEST(Chain, DeferredHalvesOfFramesInFlightGiveTheGradientsOfTheWhole) {
 
 TEST(Chain, ASequentialGivesFurtherInputsToItsLastModule) {
   Rig rig;
-  const LlamaConfig c = test::small_llama();
+  const DecoderOptions c = test::small_llama();
   const ModulePtr model = make_sequential({make_embedding(c.vocab, c.dim), make_linear(c.dim, c.dim, false),
                                            make_head(c.dim, c.vocab, c.eps, c.deviation)});
   rig.materialize(*model, DType::f64);

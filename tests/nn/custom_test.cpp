@@ -255,7 +255,7 @@ TEST(Custom, RecomputedInANestedFrameGivesTheSameBits) {
       std::vector<ModulePtr> modules;
       for (int i = 0; i < 3; ++i) {
         CustomOptions o;
-        o.children = {{"inner", make_block(attention, 5, 1e-5)}};
+        o.children = {{"inner", make_block({attention, 5})}};
         ModulePtr module = make_custom(o, std::make_shared<Residual>());
         modules.push_back(checkpoint ? std::make_shared<Checkpoint>(module) : module);
       }

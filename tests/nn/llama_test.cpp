@@ -9,8 +9,8 @@ namespace {
 
 using namespace nn_testing;
 
-LlamaConfig tiny(bool tied = false) {
-  LlamaConfig c;
+DecoderOptions tiny(bool tied = false) {
+  DecoderOptions c;
   c.vocab = 11;
   c.dim = 6;
   c.layers = 2;
@@ -26,8 +26,9 @@ LlamaConfig tiny(bool tied = false) {
 
 // A model, a batch and what one step leaves behind.
 struct Step {
-  explicit Step(const LlamaConfig& config, DType dtype = DType::f64, int64_t batch = 2, int64_t sequence = 5)
-      : model(make_llama(config)) {
+  explicit Step(const DecoderOptions& config, DType dtype = DType::f64, int64_t batch = 2,
+                int64_t sequence = 5)
+      : model(make_decoder(config)) {
     rig.materialize(*model, dtype);
     tokens = rig.ids({batch, sequence}, 1, config.vocab);
     labels = rig.ids({batch, sequence}, 2, config.vocab);
@@ -173,7 +174,7 @@ TEST(Llama, InferenceEqualsTrainingForward) {
 TEST(Llama, InferenceMemoryDoesNotGrowWithLayers) {
   size_t high[2];
   for (int layers : {1, 6}) {
-    LlamaConfig c = tiny();
+    DecoderOptions c = tiny();
     c.layers = layers;
     Step step(c);
     step.evaluate();
@@ -186,7 +187,7 @@ TEST(Llama, GradientMemoryDoesNotGrowWithLayers) {
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     size_t high[2];
     for (int layers : {1, 6}) {
-      LlamaConfig c = tiny();
+      DecoderOptions c = tiny();
       c.layers = layers;
       Step step(c);
       Frame frame(step.rig.device->allocator());
@@ -210,7 +211,7 @@ TEST(Llama, SavedBytesOfABlockFollowTheFormula) {
     for (Recompute recompute : {Recompute::none, Recompute::selective})
       for (const char* device : {"cpu", "meta"}) {
         Rig rig(device);
-        const ModulePtr block = make_block(o, kF, 1e-5);
+        const ModulePtr block = make_block({o, kF});
         for (const NamedParameter& p : named_parameters(*block)) p.parameter->dtype = dtype;
         materialize(*block, *rig.ops, 3);
         Frame frame(rig.device->allocator());
@@ -227,7 +228,7 @@ TEST(Llama, MetaTakesTheMemoryOfTheRun) {
     size_t activations[2], gradients[2];
     for (bool meta : {false, true}) {
       Rig rig(meta ? "meta" : "cpu");
-      const ModulePtr model = make_llama(tiny());
+      const ModulePtr model = make_decoder(tiny());
       materialize(*model, *rig.ops, 3);
       Context ctx = rig.context();
       ctx.training = true;
@@ -302,9 +303,9 @@ TEST(Llama, RefusesWhatItCannotRead) {
   expect_text(refused({rig.empty(DType::i64, {2, 0})}), {"[2, 0]"});
   Frame frame(rig.device->allocator());
   expect_text(refused({step.tokens}, &frame), {"logits"});
-  LlamaConfig bad = tiny();
+  DecoderOptions bad = tiny();
   bad.vocab = 0;
-  expect_text(expect_error(Code::invalid_argument, [&] { make_llama(bad); }), {"vocab is 0"});
+  expect_text(expect_error(Code::invalid_argument, [&] { make_decoder(bad); }), {"vocab is 0"});
 }
 
 TEST(Llama, IdsAndLabelsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {
@@ -326,10 +327,10 @@ TEST(Llama, IdsAndLabelsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {
 }
 
 TEST(Llama, FeedForwardWidthHasADefault) {
-  LlamaConfig c = tiny();
+  DecoderOptions c = tiny();
   c.ffn = 0;
   c.dim = 256;
-  EXPECT_EQ(llama_config(*make_llama(c))->ffn, 704);
+  EXPECT_EQ(decoder_options(*make_decoder(c))->ffn, 704);
 }
 
 }  // namespace

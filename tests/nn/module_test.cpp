@@ -10,8 +10,8 @@ namespace {
 
 using namespace nn_testing;
 
-LlamaConfig small_config() {
-  LlamaConfig c;
+DecoderOptions small_config() {
+  DecoderOptions c;
   c.vocab = 11;
   c.dim = 8;
   c.layers = 2;
@@ -41,11 +41,11 @@ std::vector<std::string> names(const std::vector<NamedParameter>& parameters) {
 }
 
 TEST(Names, AreThoseOfHuggingFace) {
-  LlamaConfig c = small_config();
+  DecoderOptions c = small_config();
   c.layers = 1;
   c.qkv_bias = c.out_bias = c.mlp_bias = true;
   EXPECT_EQ(
-      names(named_parameters(*make_llama(c))),
+      names(named_parameters(*make_decoder(c))),
       (std::vector<std::string>{
           "model.embed_tokens.weight [11, 8]", "model.layers.0.input_layernorm.weight [8]",
           "model.layers.0.self_attn.q_proj.weight [8, 8]", "model.layers.0.self_attn.q_proj.bias [8]",
@@ -59,9 +59,9 @@ TEST(Names, AreThoseOfHuggingFace) {
 }
 
 TEST(Names, TiedHeadIsOneParameterWithAnAlias) {
-  LlamaConfig c = small_config();
+  DecoderOptions c = small_config();
   c.tied = true;
-  const ModulePtr llama = make_llama(c);
+  const ModulePtr llama = make_decoder(c);
   EXPECT_EQ(named_parameters(*llama).back().name, "model.norm.weight");
   const std::vector<NamedParameter> all = named_parameters_with_aliases(*llama);
   EXPECT_EQ(all.back().name, "lm_head.weight");
@@ -71,7 +71,7 @@ TEST(Names, TiedHeadIsOneParameterWithAnAlias) {
 }
 
 TEST(Names, WrappersAddNothing) {
-  const ModulePtr llama = make_llama(small_config());
+  const ModulePtr llama = make_decoder(small_config());
   const std::vector<std::string> plain = names(named_parameters(*llama));
   llama->set_child(1, std::make_shared<Wrapper>(std::make_shared<Wrapper>(llama->children()[1].module)));
   EXPECT_EQ(names(named_parameters(*llama)), plain);
@@ -88,9 +88,9 @@ TEST(Names, WrappersAddNothing) {
     if (m.parent != nullptr) {
       EXPECT_EQ(m.parent->children()[m.index].module, m.module);
     }
-  ASSERT_NE(llama_config(*root), nullptr);
-  EXPECT_EQ(llama_config(*root)->head_dim, 2);
-  EXPECT_EQ(llama_config(*make_rmsnorm(3, 1e-5)), nullptr);
+  ASSERT_NE(decoder_options(*root), nullptr);
+  EXPECT_EQ(decoder_options(*root)->head_dim, 2);
+  EXPECT_EQ(decoder_options(*make_rmsnorm(3, 1e-5)), nullptr);
 }
 
 TEST(Names, PatternsMatchWholePathsComponentByComponent) {
@@ -109,7 +109,7 @@ TEST(Names, PatternsMatchWholePathsComponentByComponent) {
 
 TEST(Initialisation, FollowsTheCounterOfTheFullName) {
   Rig rig;
-  const ModulePtr llama = make_llama(small_config());
+  const ModulePtr llama = make_decoder(small_config());
   materialize(*llama, *rig.ops, 1234);
   for (const NamedParameter& p : named_parameters(*llama)) {
     EXPECT_EQ(p.parameter->full_name, p.name);
@@ -126,7 +126,7 @@ TEST(Initialisation, FollowsTheCounterOfTheFullName) {
 
 TEST(Initialisation, GoldenValues) {
   Rig rig;
-  const ModulePtr llama = make_llama(small_config());
+  const ModulePtr llama = make_decoder(small_config());
   for (const NamedParameter& p : named_parameters(*llama)) p.parameter->dtype = DType::f64;
   materialize(*llama, *rig.ops, 42);
   const std::vector<NamedParameter> p = named_parameters(*llama);

@@ -14,8 +14,8 @@ using nlohmann::json;
 
 namespace {
 
-LlamaConfig config_of(const json& settings) {
-  LlamaConfig c;
+DecoderOptions config_of(const json& settings) {
+  DecoderOptions c;
   c.vocab = settings.at("vocab_size");
   c.dim = settings.at("hidden_size");
   c.layers = settings.at("num_hidden_layers");

@@ -32,7 +32,7 @@ class Reference : public TensorFile {
   // The number of labels of step 0 that count, which are those that are not -100.
   int64_t weight() const;
 
-  LlamaConfig config;
+  DecoderOptions config;
   Optimizer optimizer;
 };
 

@@ -66,7 +66,7 @@ struct ReferenceTest : testing::TestWithParam<std::tuple<const char*, DType>> {
   const Tolerance tolerance =
       dtype == DType::f64 ? Tolerance{1e-10, 1e-10, 1e-10} : Tolerance{1e-5, 2e-4, 5e-5};
   Rig rig{make_ops};
-  ModulePtr model = make_llama(file.config);
+  ModulePtr model = make_decoder(file.config);
   Frame frame{rig.device->allocator()};
 };
 

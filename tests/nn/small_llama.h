@@ -6,8 +6,8 @@
 
 namespace gangway::test {
 
-inline LlamaConfig small_llama(bool tied = false) {
-  LlamaConfig config;
+inline DecoderOptions small_llama(bool tied = false) {
+  DecoderOptions config;
   config.vocab = 17;
   config.dim = 24;
   config.layers = 2;

@@ -9,14 +9,14 @@ namespace gangway::test {
 namespace {
 
 struct Wanted {
-  LlamaConfig config = small_llama();
+  DecoderOptions config = small_llama();
   ParallelOptions options;
   const char* frozen = nullptr;  // a pattern of names
   Wanted() { options.shard.strategy = Strategy::no_shard; }
 };
 
 ModulePtr llama_of(const Wanted& wanted) {
-  ModulePtr module = make_llama(wanted.config);
+  ModulePtr module = make_decoder(wanted.config);
   for (const NamedParameter& p : named_parameters(*module))
     if (wanted.frozen != nullptr && path_matches(wanted.frozen, p.name)) p.parameter->trainable = false;
   return module;
@@ -89,7 +89,7 @@ TEST(DifferingRanks, ModelsAndOptionsAreMismatchesWithBothValues) {
 
 TEST(DifferingRanks, AModelThatWasRefusedIsParallelizedAgain) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(small_llama()), mesh_of(root));
+    Model model(make_decoder(small_llama()), mesh_of(root));
     ParallelOptions options;
     options.seed = static_cast<uint64_t>(root.rank());
     expect_refusal(Code::mismatch, [&] { model.build().parallelize(options); }, {"seed 0", "seed 1"});
@@ -100,7 +100,7 @@ TEST(DifferingRanks, AModelThatWasRefusedIsParallelizedAgain) {
 
 TEST(DifferingRanks, PatternsOfParameterGroupsAreCompared) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(small_llama()), mesh_of(root));
+    Model model(make_decoder(small_llama()), mesh_of(root));
     model.build().fully_shard(root.rank() == 0 ? "model.layers.*" : "model.layers.0", {});
     model.build().fully_shard("", {});
     expect_refusal(Code::mismatch, [&] { model.build().materialize(1, DType::f32); },

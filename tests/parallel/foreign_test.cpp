@@ -50,7 +50,7 @@ class Scaled final : public CustomBehaviour {
 AttentionOptions small_attention() {
   return {.dim = 6, .heads = 3, .kv_heads = 1, .head_dim = 2, .rope = {}, .deviation = 0.3};
 }
-ModulePtr small_block() { return make_block(small_attention(), 5, 1e-5); }
+ModulePtr small_block() { return make_block({small_attention(), 5}); }
 
 ModulePtr with_custom() {
   CustomOptions options;

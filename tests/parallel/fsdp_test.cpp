@@ -193,8 +193,7 @@ ModulePtr block() {
   attention.dim = 12;
   attention.heads = 3;
   attention.deviation = 0.5;
-  return make_sequential(
-      {make_block(attention, 20, 1e-5), make_rmsnorm(12, 1e-5), make_linear(12, 4, false)});
+  return make_sequential({make_block({attention, 20}), make_rmsnorm(12, 1e-5), make_linear(12, 4, false)});
 }
 
 // Backward needs the output of a norm after the norm's parameter group, which could compute it again, has

@@ -6,8 +6,8 @@
 namespace gangway::test {
 namespace {
 
-LlamaConfig config() {
-  LlamaConfig c = small_llama();
+DecoderOptions config() {
+  DecoderOptions c = small_llama();
   c.layers = 3;
   return c;
 }
@@ -19,7 +19,7 @@ std::vector<uint64_t> fields(const MemoryUse& m) {
 
 // Runs two steps of two microbatches each, and an evaluation.
 MemoryUse use(Gang& root, const ParallelOptions& options, int replicas, bool regions, bool frozen) {
-  Model model(make_llama(config()), mesh_of(root, replicas));
+  Model model(make_decoder(config()), mesh_of(root, replicas));
   if (frozen) model.root().child(1).child(0).parameters()[0]->trainable = false;
   model.fsdp().use_regions(regions);
   model.build().parallelize(options);
@@ -99,7 +99,7 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
 TEST(Memory, FullShardTakesWhatTheFormulaSays) {
   const Reference reference("llama_parity");
   uint64_t all = 0, largest = 0, block = 0;
-  for (const NamedParameter& p : named_parameters(*make_llama(reference.config))) {
+  for (const NamedParameter& p : named_parameters(*make_decoder(reference.config))) {
     all += static_cast<uint64_t>(p.parameter->shape.count());
     if (p.name.starts_with("model.layers.0.")) block += static_cast<uint64_t>(p.parameter->shape.count());
   }

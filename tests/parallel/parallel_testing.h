@@ -187,7 +187,7 @@ inline void expect_reference(const StepValues& values, const Reference& referenc
 
 inline std::unique_ptr<Model> make_model(const Reference& reference, std::shared_ptr<Gangs> gangs,
                                          const ParallelOptions& options, bool regions = true) {
-  auto model = std::make_unique<Model>(make_llama(reference.config), std::move(gangs));
+  auto model = std::make_unique<Model>(make_decoder(reference.config), std::move(gangs));
   model->fsdp().use_regions(regions);
   model->build().parallelize(options);
   set_initial(*model, reference);

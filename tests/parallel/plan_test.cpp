@@ -80,18 +80,19 @@ TEST(Plan, LocalAndWholeAreLayoutsOfTheStyle) {
   EXPECT_EQ(rows[3].output, ValueLayout::replicate());
 }
 
-TEST(Plan, WhatIsWrittenIsReadAsTheSameRows) {
-  for (const bool sequence : {false, true})
-    for (const bool loss : {false, true}) {
-      const std::vector<PlanRow> rows = llama_plan({sequence, loss});
-      const std::vector<PlanRow> again = plan_from_text(plan_to_text(rows));
-      ASSERT_EQ(again.size(), rows.size());
-      for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(text(again[i]), text(rows[i]));
-    }
+TEST(Plan, EachFamilysPlanIsWrittenAndReadAsTheSameRows) {
+  for (const Family& family : families())
+    for (const bool sequence : {false, true})
+      for (const bool loss : {false, true}) {
+        const std::vector<PlanRow> rows = plan_from_text(family_plan(family.options, {sequence, loss}));
+        const std::vector<PlanRow> again = plan_from_text(plan_to_text(rows));
+        ASSERT_EQ(again.size(), rows.size()) << family.name;
+        for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(text(again[i]), text(rows[i])) << family.name;
+      }
 }
 
 TEST(Plan, TheLlamaPlanIsWrittenLikeThis) {
-  EXPECT_EQ(plan_to_text(llama_plan({.sequence_parallel = true, .loss_parallel = true})),
+  EXPECT_EQ(plan_to_text(plan_from_text(family_plan({}, {.sequence_parallel = true, .loss_parallel = true}))),
             "model.embed_tokens                      -> rowwise, output Shard(1)\n"
             "model.layers.*.input_layernorm          -> sequence_parallel\n"
             "model.layers.*.self_attn                -> prepare_input(Shard(1), Varying)\n"

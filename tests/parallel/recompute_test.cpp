@@ -53,7 +53,7 @@ struct Saved {
   uint64_t row, block, head;
 };
 
-Saved saved_bytes(const LlamaConfig& c, uint64_t tokens, uint64_t e, uint64_t s) {
+Saved saved_bytes(const DecoderOptions& c, uint64_t tokens, uint64_t e, uint64_t s) {
   const auto tensor = [&](uint64_t width, uint64_t item) { return (tokens * width * item + 63) / 64 * 64; };
   const auto d = static_cast<uint64_t>(c.dim), f = static_cast<uint64_t>(c.ffn);
   const auto h = static_cast<uint64_t>(c.heads), g = static_cast<uint64_t>(c.kv_heads), k = d / h;
@@ -81,7 +81,7 @@ void expect_formula(Gang& root, const Variant& variant, const Dtypes& d) {
   const auto model = make_model(llama(), mesh_of(root), options);
   run_microbatches(*model, llama(), 2);
   const auto tokens = static_cast<uint64_t>(llama().batch() / 2 / root.size() * llama().sequence());
-  const Saved saved = saved_bytes(*llama_config(model->root()), tokens, d.element, d.statistic);
+  const Saved saved = saved_bytes(*decoder_options(model->root()), tokens, d.element, d.statistic);
   const uint64_t again = variant.recomputed_of_eight;
   uint64_t expected = saved.row + (8 - again) * saved.block + again * saved.row + saved.head;
   if (again != 0) expected += saved.block;

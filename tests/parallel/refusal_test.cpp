@@ -10,7 +10,7 @@ namespace {
 TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
   run_ranks(2, [](Gang& root) {
     const ShardOptions options;
-    Model model(make_llama(small_llama()), mesh_of(root));
+    Model model(make_decoder(small_llama()), mesh_of(root));
     Stream& stream = model.device().stream();
     expect_refusal(Code::not_found, [&] { model.build().fully_shard("model.blocks.*", options); },
                    {"model.blocks.*"});
@@ -43,7 +43,7 @@ TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
 
 TEST(FullyShard, TiedParameterOverTwoParameterGroupsIsNamed) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(small_llama(/*tied=*/true)), mesh_of(root));
+    Model model(make_decoder(small_llama(/*tied=*/true)), mesh_of(root));
     expect_refusal(Code::invalid_argument, [&] { model.build().fully_shard("model.embed_tokens", {}); },
                    {"model.embed_tokens.weight", "tied"});
     model.build().parallelize({});
@@ -54,7 +54,7 @@ TEST(FullyShard, TiedParameterOverTwoParameterGroupsIsNamed) {
 
 TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(small_llama()), mesh_of(root));
+    Model model(make_decoder(small_llama()), mesh_of(root));
     const auto refuse = [&](Code code, auto change, std::initializer_list<const char*> parts) {
       ParallelOptions options;
       change(options);
@@ -103,7 +103,7 @@ TEST(FullyShard, OptionsAreRefusedByNameBeforeAnythingChanges) {
 
 TEST(FullyShard, OneRanksRefusalComesBackOnEveryRank) {
   run_ranks(3, [](Gang& root) {
-    Model model(make_llama(small_llama()), mesh_of(root));
+    Model model(make_decoder(small_llama()), mesh_of(root));
     ParallelOptions options;
     if (root.rank() == 1) options.shard.bucket_cap_mb = -1;
     expect_refusal(Code::invalid_argument, [&] { model.build().parallelize(options); },
@@ -176,7 +176,7 @@ TEST(FullyShard, TrainingOverAFakeGangIsRefusedOutsideMeta) {
 
 TEST(FullyShard, NoRankUpdatesWhileTheForwardOfOneAwaitsItsBackward) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(small_llama()), mesh_of(root));
+    Model model(make_decoder(small_llama()), mesh_of(root));
     model.build().parallelize({});
     Stream& stream = model.device().stream();
     Parameter& weight = *model.inspect().parameters()[0].parameter;
@@ -192,7 +192,7 @@ TEST(FullyShard, NoRankUpdatesWhileTheForwardOfOneAwaitsItsBackward) {
 
 TEST(FullyShard, GradientsAreClippedAndGatheredWithinTheirLimits) {
   run_ranks(2, [](Gang& root) {
-    Model model(make_llama(small_llama()), mesh_of(root));
+    Model model(make_decoder(small_llama()), mesh_of(root));
     model.build().parallelize({});
     Stream& stream = model.device().stream();
     const Parameter& weight = *model.inspect().parameters()[0].parameter;

@@ -23,7 +23,7 @@ GangPtr recording_gang(int ranks) {
 }
 
 std::unique_ptr<Model> step_once(Gang& root, const Case& c) {
-  auto model = std::make_unique<Model>(make_llama(small_llama()), mesh_of(root, c.replicas));
+  auto model = std::make_unique<Model>(make_decoder(small_llama()), mesh_of(root, c.replicas));
   model->fsdp().use_regions(false);
   ParallelOptions options;
   options.shard.strategy = c.strategy;

@@ -54,7 +54,7 @@ Tensor ids_of(Model& model, const Plan& plan) {
 std::unique_ptr<Model> model_of(const Plan& plan, Gang& root) {
   ParallelOptions options;
   options.shard = plan.shard;
-  auto model = std::make_unique<Model>(make_llama(plan.model), create_gangs(root.shared_from_this(), {}));
+  auto model = std::make_unique<Model>(make_decoder(plan.model), create_gangs(root.shared_from_this(), {}));
   model->build().parallelize(options);
   return model;
 }

@@ -13,7 +13,7 @@
 namespace gangway::timeline {
 
 struct Plan {
-  LlamaConfig model;
+  DecoderOptions model;
   int ranks = 8;
   int64_t sequences = 1, tokens = 4096;  // of a rank and step
   ShardOptions shard;

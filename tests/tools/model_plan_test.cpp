@@ -18,16 +18,16 @@ std::vector<uint64_t> fields(const MemoryUse& m) {
 // Of all microbatches' outputs and gradients, if none was taken.
 uint64_t under_way(const ModelPlanRequest& request) {
   const auto bytes =
-      static_cast<uint64_t>(request.rows * request.sequence * request.config.dim) * sizeof(float);
+      static_cast<uint64_t>(request.rows * request.sequence * request.decoder.dim) * sizeof(float);
   return request.degrees.pp > 1 ? 2 * static_cast<uint64_t>(request.microbatches) * bytes : 0;
 }
 
 ModelPlanRequest request_of(const MeshOptions& degrees, bool one_host) {
   ModelPlanRequest request;
-  request.config = test::small_llama();
-  request.config.layers = 4;
-  request.config.vocab = 32;
-  request.config.max_positions = 16;
+  request.decoder = test::small_llama();
+  request.decoder.layers = 4;
+  request.decoder.vocab = 32;
+  request.decoder.max_positions = 16;
   request.ranks = degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp;
   request.degrees = degrees;
   request.rows = 2;

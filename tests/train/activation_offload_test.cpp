@@ -25,8 +25,8 @@ namespace {
 
 constexpr int64_t kRows = 8, kLength = 8, kLayers = 5;
 
-LlamaConfig config() {
-  LlamaConfig c = test::small_llama();
+DecoderOptions config() {
+  DecoderOptions c = test::small_llama();
   c.layers = kLayers;
   c.vocab = 20;
   return c;
@@ -55,7 +55,7 @@ struct Case {
     options.shard.cpu_offload = cpu_offload;
     options.recompute = recompute;
     options.pipeline.schedule = schedule;
-    options.tensor.llama.sequence_parallel = true;
+    options.tensor.family.sequence_parallel = true;
     options.activation_offload = offload;
     return options;
   }
@@ -92,9 +92,9 @@ struct Trained {
   std::vector<double> numbers;  // loss and norm of each step, then every value
 };
 
-Trained make(const GangPtr& root, const Case& c, bool offload, const LlamaConfig& llama = config()) {
+Trained make(const GangPtr& root, const Case& c, bool offload, const DecoderOptions& llama = config()) {
   Trained t;
-  t.model = test::make_model(make_llama(llama), create_gangs(root, c.mesh), c.options(offload));
+  t.model = test::make_model(make_decoder(llama), create_gangs(root, c.mesh), c.options(offload));
   OptimizerOptions adamw;
   adamw.lr = 0.01;
   t.optimizer = make_adamw(t.model->inspect().parameters(), adamw, t.model->ops());
@@ -154,7 +154,7 @@ TEST(ActivationOffload, TrainsToTheSameBits) {
 struct Saved {
   uint64_t block, row;
 };
-Saved saved_by_block(const LlamaConfig& c, uint64_t tokens) {
+Saved saved_by_block(const DecoderOptions& c, uint64_t tokens) {
   const auto tensor = [&](int64_t width) {
     return (tokens * static_cast<uint64_t>(width) * 4 + 63) / 64 * 64;
   };
@@ -228,7 +228,7 @@ TEST(ActivationOffload, APlanOnMetaCountsTheBytesOfARun) {
 // Runs three forwards in frames of the caller and their backwards in the given order, and returns the
 // gradients.
 std::vector<double> manual_gradients(Gang& gang, bool offload, const std::vector<size_t>& order) {
-  const auto model = std::shared_ptr<Model>(test::make_model(make_llama(config()), test::make_gangs(gang),
+  const auto model = std::shared_ptr<Model>(test::make_model(make_decoder(config()), test::make_gangs(gang),
                                                              Case{.mesh = sharded(1)}.options(offload)));
   Stream& stream = model->device().stream();
   std::vector<std::unique_ptr<ManualFrame>> frames;
@@ -263,7 +263,7 @@ TEST(ActivationOffload, FramesOfACallerAreRunBackwardInAnyOrder) {
 TEST(ActivationOffload, BlocksLargerThanAChunkTrainToTheSameBits) {
   for (const RecomputeOptions& recompute : {RecomputeOptions{}, kEvery})
     test::run_ranks(1, [&](Gang& gang) {
-      LlamaConfig wide = config();
+      DecoderOptions wide = config();
       wide.layers = 4;
       wide.ffn = 4096;
       const Case c{.mesh = sharded(1), .recompute = recompute};
@@ -284,7 +284,7 @@ TEST(ActivationOffload, BlocksLargerThanAChunkTrainToTheSameBits) {
 // Puts a forward and a backward on the stream before the stream's first task has run, and returns the
 // gradients.
 std::vector<double> held_up(Gang& gang, bool offload) {
-  const auto model = test::make_model(make_llama(config()), test::make_gangs(gang),
+  const auto model = test::make_model(make_decoder(config()), test::make_gangs(gang),
                                       Case{.mesh = sharded(1)}.options(offload));
   const Batch batch = test::pattern_batch(*model, 2, kLength, 0);
   const Tensor inputs[] = {batch.inputs[0], batch.targets[0]};

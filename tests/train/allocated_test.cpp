@@ -18,8 +18,8 @@ constexpr uint32_t kArenaLimit = 60 << 20;
 
 // Sizes at which every buffer of a parameter group is larger than the blocks that the arena cuts from the
 // pages it keeps, and every stack but one is larger than its smallest chunk.
-LlamaConfig config() {
-  LlamaConfig c = test::small_llama();
+DecoderOptions config() {
+  DecoderOptions c = test::small_llama();
   c.vocab = 512;
   c.dim = 64;
   c.ffn = 128;
@@ -50,7 +50,7 @@ Trained train(Gang& root, const GangsPtr& gangs, const Case& c, const Tensor& id
   options.shard.param_dtype = c.param;
   options.recompute.kind = c.recompute;
   Trained trained;
-  trained.model = test::make_model(make_llama(config()), gangs, options);
+  trained.model = test::make_model(make_decoder(config()), gangs, options);
   trained.optimizer = make_adamw(trained.model->inspect().parameters(), {}, trained.model->ops());
   trained.counted = trained.model->inspect().count_optimizer(trained.optimizer->state_bytes());
   Batch batch;

@@ -32,9 +32,9 @@ GangsPtr gangs_of(Gang& root, const Case& c) {
   return create_gangs(root.shared_from_this(), mesh);
 }
 
-std::unique_ptr<Model> model_of(Gang& root, const Case& c, const LlamaConfig& config, DType master) {
+std::unique_ptr<Model> model_of(Gang& root, const Case& c, const DecoderOptions& config, DType master) {
   const GangsPtr gangs = gangs_of(root, c);
-  const ModulePtr llama = make_llama(config);
+  const ModulePtr llama = make_decoder(config);
   apply_context(llama, gangs->cp(), c.method);
   ParallelOptions options = test::parallel(c.strategy, master);
   if (c.recompute) options.recompute.kind = RecomputeKind::full;
@@ -191,7 +191,7 @@ TEST(ContextParallel, AMeshWithCpWantsAttentionThatIsSpreadOverIt) {
   const Reference reference("llama_small");
   test::run_ranks(2, [&](Gang& root) {
     const GangsPtr gangs = gangs_of(root, {2, 1, 1, kRing});
-    Model model(make_llama(reference.config), gangs);
+    Model model(make_decoder(reference.config), gangs);
     expect_refusal(Code::invalid_state, "context_parallel comes first",
                    [&] { model.build().fully_shard("", {}); });
     model.build().context_parallel(ContextMethod::all_gather);

@@ -160,7 +160,7 @@ TEST(TrainStep, ALossThatTheModuleAroundItReadsIsThereInForward) {
     const Rig plain = test::llama_rig(root);
     CustomOptions options;
     options.input_count = options.output_count = 2;
-    options.children = {{"inner", make_llama(test::small_llama())}};
+    options.children = {{"inner", make_decoder(test::small_llama())}};
     Rig rig;
     rig.model = test::make_model(make_custom(options, std::make_shared<ReadsLoss>()), test::make_gangs(root),
                                  test::parallel(Strategy::full_shard));
@@ -184,7 +184,7 @@ TEST(TrainStep, ALossThatAParameterGroupCastsIsThereInForward) {
     narrow.shard.param_dtype = DType::f64;
     narrow.shard.output_dtype = DType::f32;
     Rig rig;
-    rig.model = test::make_model(make_llama(test::small_llama()), test::make_gangs(root), narrow);
+    rig.model = test::make_model(make_decoder(test::small_llama()), test::make_gangs(root), narrow);
     rig.optimizer = adamw(*rig.model);
     const Batch batch = test::pattern_batch(*plain.model, 3, 8, root.rank());
     EXPECT_NEAR(rig.step(batch).loss, plain.step(batch).loss, 1e-5);

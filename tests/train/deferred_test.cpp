@@ -59,7 +59,7 @@ std::vector<double> trained(const std::string& device, const Case& c) {
         ParallelOptions parallel_options = parallel(c.strategy, DType::f32);
         parallel_options.shard.param_dtype = c.param;
         Rig rig;
-        rig.model = make_model(make_llama(small_llama()), make_gangs(root, c.replicas), parallel_options);
+        rig.model = make_model(make_decoder(small_llama()), make_gangs(root, c.replicas), parallel_options);
         rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
         StepOptions options;
         options.microbatches = c.microbatches;

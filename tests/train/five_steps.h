@@ -35,9 +35,9 @@ inline void expect_five_steps(Gang& root, const Reference& reference, const Five
   mesh.cp = c.cp;
   mesh.pp = c.pp;
   ParallelOptions parallelism = parallel(c.strategy, master);
-  parallelism.tensor.llama.sequence_parallel = c.sequence;
+  parallelism.tensor.family.sequence_parallel = c.sequence;
   const auto model =
-      make_model(make_llama(reference.config), create_gangs(root.shared_from_this(), mesh), parallelism);
+      make_model(make_decoder(reference.config), create_gangs(root.shared_from_this(), mesh), parallelism);
   assign_initial(*model, reference);
   const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
   StepOptions options;

@@ -20,7 +20,7 @@ std::vector<int64_t> generated(Model& model, const std::vector<int64_t>& prompt,
 std::unique_ptr<Model> reference_model(Gang& root, const Reference& reference,
                                        Strategy strategy = Strategy::full_shard) {
   auto model =
-      test::make_model(make_llama(reference.config), test::make_gangs(root), test::parallel(strategy));
+      test::make_model(make_decoder(reference.config), test::make_gangs(root), test::parallel(strategy));
   test::assign_initial(*model, reference);
   return model;
 }

@@ -89,7 +89,7 @@ TEST(Interrupt, EndsFirstValuesAndFilesAndTheModelWorksOn) {
   Scratch folder;
   test::run_ranks(1, [&](Gang& root) {
     const Rig rig = test::llama_rig(root);
-    Model other(make_llama(test::small_llama()), test::make_gangs(root));
+    Model other(make_decoder(test::small_llama()), test::make_gangs(root));
     expect_ended("parallelize", 1, [&] { other.build().parallelize(test::parallel(Strategy::full_shard)); });
     other.build().parallelize(test::parallel(Strategy::full_shard));
     expect_ended("save", 1, [&] { save_model(*rig.model, folder.path(), SaveOptions{}); });

@@ -42,7 +42,7 @@ struct Program {
 
 void train(Gang& root, const Program& program) {
   Rig rig;
-  rig.model = make_model(make_llama(small_llama()), make_gangs(root, program.replicas),
+  rig.model = make_model(make_decoder(small_llama()), make_gangs(root, program.replicas),
                          parallel(program.strategy, DType::f32));
   rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
   StepOptions options;

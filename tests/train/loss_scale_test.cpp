@@ -29,9 +29,9 @@ std::vector<std::vector<double>> numbers(const Variant& run, double loss_scale, 
   test::run_ranks(run.mesh.ranks(), [&](Gang& root) {
     ParallelOptions parallel = run.mesh.options(DType::f32);
     parallel.shard.param_dtype = run.compute;
-    LlamaConfig config = small_llama(run.tied);
+    DecoderOptions config = small_llama(run.tied);
     config.vocab = 18;  // a multiple of tp
-    const auto model = test::make_model(make_llama(config), test::make_gangs(root, run.mesh), parallel);
+    const auto model = test::make_model(make_decoder(config), test::make_gangs(root, run.mesh), parallel);
     OptimizerOptions options;
     options.lr = 0.01;
     options.loss_scale.fixed = loss_scale;
@@ -167,7 +167,7 @@ TEST(LossScale, AFixedOneThatOverflowsSkipsAndStays) {
     ParallelOptions parallel = test::parallel(Strategy::full_shard, DType::f32);
     parallel.shard.param_dtype = DType::f16;
     Rig rig;
-    rig.model = test::make_model(make_llama(small_llama()), test::make_gangs(root), parallel);
+    rig.model = test::make_model(make_decoder(small_llama()), test::make_gangs(root), parallel);
     OptimizerOptions options;
     options.loss_scale.fixed = 0x1p126;
     rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
@@ -251,7 +251,7 @@ TEST(LossScale, OfF16StartsAt65536AndHalvesWhereGradientsOverflow) {
       ParallelOptions parallel = test::parallel(strategy, DType::f32);
       parallel.shard.param_dtype = DType::f16;
       Rig rig;
-      rig.model = test::make_model(make_llama(small_llama()), test::make_gangs(root), parallel);
+      rig.model = test::make_model(make_decoder(small_llama()), test::make_gangs(root), parallel);
       OptimizerOptions options;
       options.loss_scale.interval = 2;
       rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());

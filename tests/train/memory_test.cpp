@@ -27,7 +27,7 @@ std::unique_ptr<Optimizer> optimizer_of(Model& model, const Case& c) {
 MemoryUse use(Gang& root, const Case& c) {
   ParallelOptions options = test::parallel(c.strategy, DType::f32);
   options.shard.param_dtype = c.param;
-  const auto model = test::make_model(make_llama(small_llama()), make_gangs(root, c.replicas), options);
+  const auto model = test::make_model(make_decoder(small_llama()), make_gangs(root, c.replicas), options);
   const auto optimizer = optimizer_of(*model, c);
   const auto counted = model->inspect().count_optimizer(optimizer->state_bytes());
   Stream& stream = model->device().stream();

@@ -52,7 +52,7 @@ Trained train(Gang& root, const Case& c, bool tied, bool offload, int steps = 2)
   options.shard.cpu_offload = offload;
   Trained t;
   t.model =
-      test::make_model(make_llama(test::small_llama(tied)), test::make_gangs(root, c.replicas), options);
+      test::make_model(make_decoder(test::small_llama(tied)), test::make_gangs(root, c.replicas), options);
   OptimizerOptions adamw;
   adamw.lr = 0.01;
   t.optimizer = make_adamw(t.model->inspect().parameters(), adamw, t.model->ops());
@@ -136,7 +136,7 @@ TEST(Offload, NoShardIsRefused) {
     ParallelOptions options = test::parallel(Strategy::no_shard);
     options.shard.cpu_offload = true;
     const Error error = test::error_of(
-        [&] { test::make_model(make_llama(test::small_llama()), test::make_gangs(root), options); });
+        [&] { test::make_model(make_decoder(test::small_llama()), test::make_gangs(root), options); });
     EXPECT_EQ(error.code(), Code::invalid_argument);
     EXPECT_NE(error.message().find("cpu_offload is 1, but NO_SHARD"), std::string::npos) << error.message();
   });

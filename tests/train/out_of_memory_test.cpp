@@ -14,7 +14,7 @@ struct Scene {
   explicit Scene(Gang& root)
       : rig(llama_rig(root)),
         batch(pattern_batch(*rig.model, 2, 6, root.rank())),
-        described(make_llama(small_llama()), make_gangs(root)),
+        described(make_decoder(small_llama()), make_gangs(root)),
         parameter(*rig.model->inspect().parameters()[0].parameter),
         whole(Tensor::allocate(rig.model->device().allocator(), DType::f32, parameter.shape)) {
     std::fill_n(whole.data<float>(), whole.count(), 1.0f);

@@ -31,7 +31,7 @@ struct PipelineCase {
     options.pipeline.stages_per_rank = stages_per_rank;
     options.pipeline.own_schedule = own_schedule;
     options.pipeline.split = split;
-    options.tensor.llama.sequence_parallel = sequence_parallel;
+    options.tensor.family.sequence_parallel = sequence_parallel;
     return options;
   }
 };
@@ -46,9 +46,9 @@ inline GangsPtr make_gangs(Gang& root, const PipelineCase& c) {
   return create_gangs(root.shared_from_this(), mesh);
 }
 
-inline std::unique_ptr<Model> make_model(Gang& root, const PipelineCase& c, const LlamaConfig& config,
+inline std::unique_ptr<Model> make_model(Gang& root, const PipelineCase& c, const DecoderOptions& config,
                                          DType master = DType::f64) {
-  return make_model(make_llama(config), make_gangs(root, c), c.options(master));
+  return make_model(make_decoder(config), make_gangs(root, c), c.options(master));
 }
 
 struct SumOfLosses final : LossSink {

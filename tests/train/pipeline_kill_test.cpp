@@ -27,7 +27,7 @@ void train(const PipelineCase& c, int rank, const std::shared_ptr<Store>& store,
   options.size = c.ranks();
   options.store = store;
   const GangPtr root = Gang::create(options);
-  LlamaConfig config = small_llama(/*tied=*/true);
+  DecoderOptions config = small_llama(/*tied=*/true);
   config.layers = 6;
   Rig rig;
   rig.model = make_model(*root, c, config, DType::f32);

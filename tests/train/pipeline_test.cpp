@@ -148,7 +148,7 @@ TEST(Pipeline, EveryScheduleHasTheBitsOfOneRankThatAccumulates) {
   for (const int microbatches : {4, 6}) {  // of 16 rows in all
     std::vector<double> alone;
     run_ranks(1, [&](Gang& root) {
-      const auto model = make_model(make_llama(reference.config), make_gangs(root),
+      const auto model = make_model(make_decoder(reference.config), make_gangs(root),
                                     parallel(Strategy::full_shard, DType::f32));
       alone = trained(root, reference, model, microbatches);
     });
@@ -186,7 +186,7 @@ TEST(Pipeline, WhatDoesNotFitIsRefusedOnAllRanks) {
                              const std::function<void(PipelineOptions&)>& change) {
       ParallelOptions options = parallel(Strategy::full_shard);
       change(options.pipeline);
-      expect_refusal(code, words, [&] { make_model(make_llama(reference.config), gangs, options); });
+      expect_refusal(code, words, [&] { make_model(make_decoder(reference.config), gangs, options); });
     };
     const Code wrong = Code::invalid_argument;
     refuses(wrong, "\"fast\" is unknown", [](PipelineOptions& o) { o.schedule = "fast"; });
@@ -209,7 +209,7 @@ TEST(Pipeline, WhatDoesNotFitIsRefusedOnAllRanks) {
     expect_refusal(Code::not_supported, "cannot be cut", [&] {
       make_model(std::make_shared<SquareLoss>()->module(), gangs, parallel(Strategy::full_shard));
     });
-    Model pieces(make_llama(reference.config), gangs);
+    Model pieces(make_decoder(reference.config), gangs);
     expect_refusal(Code::not_supported, "parallelize cuts", [&] { pieces.build().fully_shard("", {}); });
     // A refused model is whole again, so it can be parallelized.
     ParallelOptions options = parallel(Strategy::full_shard);

@@ -30,7 +30,7 @@ Batch chain_batch(Model& model, int step, int rank) {
 }
 
 std::vector<double> losses(DType compute) {
-  LlamaConfig config = test::small_llama();
+  DecoderOptions config = test::small_llama();
   config.vocab = kVocab;
   config.dim = 64;
   config.ffn = 160;
@@ -39,7 +39,7 @@ std::vector<double> losses(DType compute) {
   test::run_ranks(2, [&](Gang& root) {
     ParallelOptions options = test::parallel(Strategy::full_shard, DType::f32);
     options.shard.param_dtype = compute;
-    const auto model = test::make_model(make_llama(config), test::make_gangs(root), options);
+    const auto model = test::make_model(make_decoder(config), test::make_gangs(root), options);
     EXPECT_EQ(model->inspect().parameters()[0].parameter->shard.dtype(), DType::f32);
     OptimizerOptions adamw;
     adamw.lr = 3e-3;

@@ -293,7 +293,7 @@ TEST(TrainStep, ACallersOwnRefusalJoinsTheCheckPhase) {
 TEST(TrainStep, NeedsStorageAndItsOwnOptimizer) {
   test::run_ranks(1, [](Gang& root) {
     const Rig rig = llama_rig(root), other = llama_rig(root);
-    Model bare(make_llama(small_llama()), test::make_gangs(root));
+    Model bare(make_decoder(small_llama()), test::make_gangs(root));
     const Batch batch = pattern_batch(*rig.model, 2, 6, 0);
     const Error early = error_of([&] { train_step(bare, rig.optimizer.get(), batch, {}, rig.stream()); });
     EXPECT_EQ(early.code(), Code::invalid_state);

@@ -36,7 +36,7 @@ struct Rig {
 
 inline Rig llama_rig(Gang& root, Strategy strategy = Strategy::full_shard, DType master = DType::f64) {
   Rig rig;
-  rig.model = make_model(make_llama(small_llama()), make_gangs(root), parallel(strategy, master));
+  rig.model = make_model(make_decoder(small_llama()), make_gangs(root), parallel(strategy, master));
   OptimizerOptions options;
   options.lr = 0.01;
   rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());

@@ -42,7 +42,7 @@ TEST(TrainStep, UnevenRowsAndWholeIgnoredRanksGiveTheSingleRanksMean) {
   int64_t weight = 0;
   const auto run = [&](Gang& root, bool ignore_first) {
     Rig rig;
-    rig.model = test::make_model(make_llama(reference.config), test::make_gangs(root),
+    rig.model = test::make_model(make_decoder(reference.config), test::make_gangs(root),
                                  test::parallel(Strategy::full_shard));
     rig.optimizer =
         make_adamw(rig.model->inspect().parameters(), test::optimizer_of(reference), rig.model->ops());
@@ -137,7 +137,7 @@ TEST(TrainStep, GivesTheSameBitsRunToRunAndUnderEitherSharding) {
           test::parallel(run == 2 ? Strategy::shard_grad_op : Strategy::full_shard, DType::f32);
       parallel.shard.accumulate_unsharded = 0;  // so that both strategies accumulate alike
       Rig rig;
-      rig.model = test::make_model(make_llama(small_llama()), test::make_gangs(root), parallel);
+      rig.model = test::make_model(make_decoder(small_llama()), test::make_gangs(root), parallel);
       rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
       StepOptions options;
       options.microbatches = 2;
@@ -178,7 +178,7 @@ TEST(TrainStep, CopiesInTheComputeDtypeAreWrittenOnce) {
       ParallelOptions parallel = test::parallel(strategy, DType::f32);
       parallel.shard.param_dtype = DType::bf16;
       Rig rig;
-      rig.model = test::make_model(make_llama(small_llama()), test::make_gangs(root), parallel);
+      rig.model = test::make_model(make_decoder(small_llama()), test::make_gangs(root), parallel);
       OptimizerOptions options;
       options.rules = {{"lm_head.weight", 1, -1, true}};
       rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());

@@ -38,7 +38,7 @@ GangsPtr gangs_of(Gang& root, const Case& c) {
 
 ParallelOptions options_of(const Case& c, DType master) {
   ParallelOptions options = test::parallel(c.strategy, master);
-  options.tensor.llama = {c.sequence, c.loss};
+  options.tensor.family = {c.sequence, c.loss};
   options.tensor.overlap_chunks = c.chunks;
   options.recompute.kind = c.recompute;
   options.context = c.method;
@@ -53,7 +53,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
   SCOPED_TRACE(c.text());
   test::run_ranks(c.ranks(), [&](Gang& root) {
     const auto model =
-        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, master));
+        test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, master));
     test::assign_initial(*model, reference);
     const auto optimizer =
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
@@ -85,7 +85,7 @@ void expect_gradients(const Reference& reference, const Case& c, DType master) {
   SCOPED_TRACE(c.text());
   test::run_ranks(c.ranks(), [&](Gang& root) {
     const auto model =
-        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, master));
+        test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, master));
     test::assign_initial(*model, reference);
     Stream& stream = model->device().stream();
     const Batch batch = test::own_rows(*model, reference, 0);
@@ -199,7 +199,7 @@ TEST(TensorParallel, RowsOfTheCallerGiveTheReferenceToo) {
       Case c{.tp = 2};
       ParallelOptions options = options_of(c, DType::f64);
       options.tensor.rows = plan_from_text(plan);
-      const auto model = test::make_model(make_llama(reference.config), gangs_of(root, c), options);
+      const auto model = test::make_model(make_decoder(reference.config), gangs_of(root, c), options);
       test::assign_initial(*model, reference);
       const auto optimizer =
           make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
@@ -221,7 +221,7 @@ TEST(TensorParallel, Bf16StaysBesideF32) {
         const Case c{.tp = 2, .shards = 2, .sequence = sequence, .loss = loss};
         ParallelOptions options = options_of(c, DType::f32);
         options.shard.param_dtype = DType::bf16;
-        const auto model = test::make_model(make_llama(reference.config), gangs_of(root, c), options);
+        const auto model = test::make_model(make_decoder(reference.config), gangs_of(root, c), options);
         test::assign_initial(*model, reference);
         const auto optimizer =
             make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
@@ -239,7 +239,7 @@ TEST(TensorParallel, EveryMeshGeneratesTheSameTokens) {
                         Case{.tp = 4, .sequence = true, .loss = false}})
     test::run_ranks(c.ranks(), [&](Gang& root) {
       const auto model =
-          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+          test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
       test::assign_initial(*model, reference);
       GenerateOptions options;
       options.new_tokens = 33;  // more than the model's 32 positions
@@ -257,7 +257,7 @@ TEST(TensorParallel, SequencesThatCannotBeSplitAreRefusedOnAllRanks) {
   test::run_ranks(4, [&](Gang& root) {
     const Case c{.tp = 4, .sequence = true};
     const auto model =
-        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+        test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
     const auto optimizer =
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     const std::vector<int64_t> ids(20, 1);
@@ -282,7 +282,7 @@ TEST(TensorParallel, ADataCoordinateWithoutRowsTakesPart) {
     test::run_ranks(4, [&](Gang& root) {
       const Case c{.tp = 2, .shards = 2, .sequence = sequence};
       const auto model =
-          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+          test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
       test::assign_initial(*model, reference);
       const auto optimizer =
           make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
@@ -305,7 +305,7 @@ TEST(TensorParallel, NothingThatABoundaryMovesIsStaged) {
     test::run_ranks(2, [&](Gang& root) {
       const Case c{.tp = 2, .sequence = sequence};
       const auto model =
-          test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f32));
+          test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f32));
       const auto optimizer =
           make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
       const Traffic before = model->gangs().tp()->traffic();
@@ -323,7 +323,7 @@ TEST(TensorParallel, RanksOfOneDataCoordinateTakeTheSameBatch) {
   test::run_ranks(4, [&](Gang& root) {
     const Case c{.tp = 2, .shards = 2};
     const auto model =
-        test::make_model(make_llama(reference.config), gangs_of(root, c), options_of(c, DType::f64));
+        test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
     const auto optimizer =
         make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     Batch batch = test::own_rows(*model, reference, 0);

@@ -52,7 +52,7 @@ inline void expect_unshard_moves_nothing(Gang& root, const Reference& reference,
   ParallelOptions parallel_options = parallel(c.strategy, DType::f32);
   parallel_options.shard.param_dtype = c.param;
   const auto gangs = make_gangs(root, c.replicas);
-  const auto model = make_model(make_llama(reference.config), gangs, parallel_options);
+  const auto model = make_model(make_decoder(reference.config), gangs, parallel_options);
   assign_initial(*model, reference);
   const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
   Stream& stream = model->device().stream();

@@ -7,12 +7,12 @@
 namespace gangway {
 namespace {
 
-// Rows for the modules below `prefix`.
+// One who gives rows for the modules below `prefix`.
 struct Source {
   std::string name;  // empty: the caller
   std::string prefix;
   std::vector<PlanRow> rows;
-  bool built_in = false;
+  bool built_in = false;  // a row may match no module
 };
 
 std::string below(const std::string& prefix, const std::string& path) {
@@ -27,15 +27,16 @@ std::vector<PlanRow> rows_of(const Module& module, const std::string& who) {
   }
 }
 
-// The strongest first.
+// Returns the sources in order of precedence, the strongest first.
 std::vector<Source> sources_of(const std::vector<Place>& places, const TensorOptions& options) {
   std::vector<Source> all = {{"", "", options.rows}}, built_in;
   for (auto place = places.rbegin(); place != places.rend(); ++place) {
     const Module& module = unwrapped(*place->module);
     const std::string who = "module " + place->label;
     if (!module.parallel_plan().empty()) all.push_back({who, place->path, rows_of(module, who)});
-    if (llama_config(module) != nullptr)
-      built_in.push_back({"the Llama plan", place->path, llama_plan(options.llama), true});
+    if (const DecoderOptions* decoder = decoder_options(module))
+      built_in.push_back({"the " + decoder->family + " plan", place->path,
+                          plan_from_text(family_plan(*decoder, options.family)), true});
   }
   all.insert(all.end(), built_in.begin(), built_in.end());
   return all;
@@ -101,7 +102,7 @@ void TensorPlan::resolve(const ModulePtr& root, const TensorOptions& options) {
     if (chosen[i].source != nullptr) modules_.push_back({places[i], chosen[i].row, chosen[i].source->name});
 }
 
-// `outer`: the row of sequence_parallel that this module lies under.
+// `outer`: the sequence_parallel row of a module around this one; null: there is none.
 void TensorPlan::plan_parameters(const Module& wrapped, const StyledModule* outer, Walk& walk) {
   const Module& module = unwrapped(wrapped);
   const auto found = walk.styled.find(&module);

@@ -1,8 +1,9 @@
-// Carries out a tensor parallel plan: sets the layouts of parameters, and puts redistributions around modules. A new
-// style is a row of plan.h's table, and its case in style.cpp.
+// Carries out a tensor parallel plan: sets the layouts of parameters, and puts redistributions around
+// modules. A new style is a row of plan.h's table, and its case in style.cpp.
 //
-// Rows come from the caller, from modules (Module::parallel_plan) and from the Llama plan, each for the modules below its
-// source. For one module the caller's row wins, then that of the innermost module.
+// Rows come from the caller, from modules (Module::parallel_plan) and from the plan of a decoder's family,
+// each for the modules below its source. For one module the caller's row wins, then that of the innermost
+// module.
 //
 // Thread rule: one thread at a time; local, but all ranks of the gang do the same.
 #pragma once
@@ -18,10 +19,11 @@ namespace gangway {
 
 class TensorPlan {
  public:
-  // Resolves the rows and checks them; nothing changes. NOT_FOUND: a row of the caller or of a module, which no module matches.
-  // INVALID_ARGUMENT: two rows of one source for one module, a module that a style cannot split, sizes that the gang does
-  // not divide, layouts that do not meet, a tied parameter with two layouts; with the row and the reason. Likewise
-  // overlap_chunks below 1, or over 1 where no row moves a sequence. INVALID_STATE: parameters that are split over tp already.
+  // Resolves the rows and checks them; nothing changes. NOT_FOUND: no module matches a row of the caller or
+  // of a module. INVALID_ARGUMENT, with the row and the reason: two rows of one source for one module, a
+  // module that a style cannot split, sizes that the gang does not divide, layouts that do not meet, a tied
+  // parameter with two layouts. Also overlap_chunks below 1, or over 1 where no row moves a sequence.
+  // INVALID_STATE: a parameter is split over tp already.
   TensorPlan(const ModulePtr& root, const TensorOptions& options, GangPtr gang);
 
   // A gang of one rank changes nothing.
@@ -31,7 +33,7 @@ class TensorPlan {
  private:
   void resolve(const ModulePtr& root, const TensorOptions& options);
   void check_chunks() const;
-  // What is known while the tree is walked.
+  // The state of a walk over the tree.
   struct Walk {
     std::map<const Module*, const StyledModule*> styled;  // by the module under its wrappers
     std::map<const Parameter*, size_t> parameters;        // index in parameters_

@@ -8,7 +8,7 @@ namespace {
 // Returns whether the first module to read the input of `module` is a Linear, with no wrapper in front of it
 // that would read the input earlier.
 bool multiplies_first(const Module& module) {
-  const Module* reader = module.first_reader();
+  const Module* reader = first_reader(module);
   return dynamic_cast<const Linear*>(reader != nullptr ? reader : &module) != nullptr;
 }
 

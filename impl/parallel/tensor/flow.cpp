@@ -1,10 +1,8 @@
 #include "parallel/tensor/flow.h"
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 
-#include "nn/attention_core.h"
 #include "parallel/tensor/style.h"
 
 namespace gangway {
@@ -12,45 +10,11 @@ namespace {
 
 using Kind = Placement::Kind;
 
-// A value between modules; none: not known.
+// A value between modules.
 struct Value {
-  std::optional<ValueLayout> layout;
-  std::string from;  // in words
+  std::optional<ValueLayout> layout;  // none: not known
+  std::string from;                   // who makes it, for an error text
 };
-
-// What a child reads: the outputs of others, "" is the module's own input.
-struct Wire {
-  const char* child;
-  std::vector<const char*> from;
-};
-struct Wiring {
-  const char* kind;
-  std::vector<Wire> wires;
-  std::vector<const char*> output;  // which must lie alike
-};
-
-const std::vector<Wiring>& wirings() {
-  static const std::vector<Wiring> all = {
-      {"Block",
-       {{"input_layernorm", {""}},
-        {"self_attn", {"input_layernorm"}},
-        {"post_attention_layernorm", {"self_attn", ""}},
-        {"mlp", {"post_attention_layernorm"}}},
-       {"mlp", "post_attention_layernorm"}},
-      {"Attention",
-       {{"q_proj", {""}},
-        {"k_proj", {""}},
-        {"v_proj", {""}},
-        {"core_attention", {"q_proj", "k_proj", "v_proj"}},
-        {"o_proj", {"core_attention"}}},
-       {"o_proj"}},
-      {"Mlp",
-       {{"gate_proj", {""}}, {"up_proj", {""}}, {"down_proj", {"gate_proj", "up_proj"}}},
-       {"down_proj"}},
-      {"LmHead", {{"model.norm", {""}}, {"lm_head", {"model.norm"}}}, {"lm_head"}},
-  };
-  return all;
-}
 
 class Flow {
  public:
@@ -86,7 +50,8 @@ class Flow {
     fail(Code::invalid_argument, a.from, " gives ", a.layout->text(), ", but ", b.from, " gives ",
          b.layout->text(), ", and ", name_of(reader), " takes them together; give both one layout");
   }
-  // Activations have three dims here.
+  // Activations have three dims: batch, sequence, width. Where the width is seen as heads, dim 2 counts the
+  // heads, so that a part of it is a part of the width, too.
   static bool same(const ValueLayout& a, const ValueLayout& b) {
     const auto dim = [](const ValueLayout& x) {
       return x.kind != Kind::shard ? 0 : x.dim < 0 ? x.dim + 3 : x.dim;
@@ -95,40 +60,30 @@ class Flow {
   }
 
   Value inside(const Module& module, const Value& in) {
-    const std::string kind = module.kind();
-    if (kind == "Llama" || kind == "Sequential") {
-      Value x = in;
-      for (const Module::Child& child : module.children()) x = through(*child.module, x);
-      return x;
-    }
-    for (const Wiring& wiring : wirings())
-      if (kind == wiring.kind) return wired(module, wiring, in);
-    if (!module.children().empty()) return {};
-    return leaf(module, in);
+    const std::optional<DataFlow> flow = module.data_flow();
+    if (flow) return wired(module, *flow, in);
+    return module.children().empty() ? leaf(module, in) : Value{};
   }
 
-  Value wired(const Module& module, const Wiring& wiring, const Value& in) {
-    std::map<std::string, Value> values = {{"", in}};
-    const auto joined = [&](const std::vector<const char*>& names) {
-      for (const char* name : names) check_alike(values.at(name), values.at(names[0]), module);
+  Value wired(const Module& module, const DataFlow& flow, const Value& in) {
+    if (flow.mixes_tokens) check_whole_sequences(module, in);
+    std::map<size_t, Value> values = {{DataFlow::kInput, in}};
+    const auto joined = [&](const std::vector<size_t>& names) {
+      for (const size_t name : names) check_alike(values.at(name), values.at(names[0]), module);
       return values.at(names[0]);
     };
-    for (const Wire& wire : wiring.wires) {
-      const Value x = joined(wire.from);
-      const auto child = std::find_if(module.children().begin(), module.children().end(),
-                                      [&](const Module::Child& c) { return c.name == wire.child; });
-      values[wire.child] = child == module.children().end() ? Value{} : through(*child->module, x);
-    }
-    return joined(wiring.output);
+    for (const DataFlow::Step& step : flow.steps)
+      values[step.child] = through(module.child(step.child), joined(step.reads));
+    return joined(flow.output);
+  }
+
+  static void check_whole_sequences(const Module& module, const Value& in) {
+    if (in.layout && (same(*in.layout, ValueLayout::shard(1)) || in.layout->kind == Kind::partial))
+      fail(Code::invalid_argument, name_of(module), " attends to whole sequences, but ", in.from, " gives ",
+           in.layout->text());
   }
 
   static Value leaf(const Module& module, const Value& in) {
-    if (dynamic_cast<const AttentionCore*>(&module) != nullptr) {
-      if (in.layout && (same(*in.layout, ValueLayout::shard(1)) || in.layout->kind == Kind::partial))
-        fail(Code::invalid_argument, name_of(module), " attends to whole sequences, but ", in.from, " gives ",
-             in.layout->text());
-      return in;
-    }
     if (module.parameters().empty() || is_split(module)) return {};
     if (in.layout && in.layout->kind != Kind::replicate)
       fail(Code::invalid_argument, "the plan has no row for ", name_of(module),

@@ -1,6 +1,6 @@
-// Whether the layouts of a plan meet: the value that each module hands on lies as the next one takes it. Followed through
-// the modules whose wiring is known (blocks, attention, feed-forward, chains, a model's head); what other modules hand
-// from child to child is not known and passes.
+// Checks that the layouts of a plan meet: the value that each module hands on lies as the next one takes it.
+// The check follows the data flow that each module declares (nn/data_flow.h). A module that declares none may
+// hand on anything.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace gangway {
 
-// Of a module with a row.
+// How the values of one module lie that has a row in the plan.
 struct RowLayouts {
   std::string row;  // as text
   TensorStyle style;
@@ -21,8 +21,8 @@ struct RowLayouts {
 };
 using LayoutsOfModules = std::map<const Module*, RowLayouts>;  // by the module under its wrappers
 
-// INVALID_ARGUMENT: layouts that differ where they meet, or a module with parameters and without a row whose input is not
-// one value on all ranks. The root's input is one value on all ranks.
+// The root's input is one value on all ranks. INVALID_ARGUMENT: two layouts differ where they meet, or a
+// module has parameters, no row, and an input that is not one value on all ranks.
 void check_layouts(const Module& root, const LayoutsOfModules& rows);
 
 }  // namespace gangway

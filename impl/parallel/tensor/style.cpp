@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "nn/attention_core.h"
 #include "parallel/tensor/boundaries.h"
 #include "parallel/tensor/loss.h"
 
@@ -24,7 +23,7 @@ bool is_embedding(const Module& module) { return dynamic_cast<const Embedding*>(
 
 bool splits(TensorStyle style) { return style == TensorStyle::colwise || style == TensorStyle::rowwise; }
 
-// Dim of the weight.
+// Returns the dim of the weight that the style splits.
 int split_dim(const StyledModule& styled) {
   if (!splits(styled.row.style)) return kNoSplit;
   const bool columns = styled.row.style == TensorStyle::colwise;
@@ -43,20 +42,15 @@ LmHead* head_around(const StyledModule& styled) {
   return head != nullptr && styled.place.index == LmHead::kOutput ? head : nullptr;
 }
 
-// Projections of attention are split by whole heads.
-void check_heads(const StyledModule& styled, int ranks) {
+// A projection of attention is split by whole heads.
+void check_pieces(const StyledModule& styled, int ranks) {
   if (styled.row.style != TensorStyle::colwise || styled.place.parent == nullptr) return;
-  const Module& parent = *styled.place.parent;
-  if (std::string(parent.kind()) != "Attention") return;
-  const std::string& name = parent.children()[styled.place.index].name;
-  for (const Module::Child& child : parent.children()) {
-    const auto* core = dynamic_cast<const AttentionCore*>(&unwrapped(*child.module));
-    if (core == nullptr) continue;
-    const int64_t heads = name == "q_proj" ? core->options().heads : core->options().kv_heads;
-    if (heads % ranks != 0)
-      refuse(styled, styled.place.path, " has ", heads, name == "q_proj" ? " heads" : " key and value heads",
-             ", which tp ", ranks, " does not divide");
-  }
+  const std::optional<DataFlow> flow = styled.place.parent->data_flow();
+  if (!flow) return;
+  for (const DataFlow::Step& step : flow->steps)
+    if (step.child == styled.place.index && step.pieces.count % ranks != 0)
+      refuse(styled, styled.place.path, " has ", step.pieces.count, " ", step.pieces.name, ", which tp ",
+             ranks, " does not divide");
 }
 
 void check_head(const StyledModule& styled) {
@@ -79,7 +73,7 @@ void check_moves(const StyledModule& styled, const ValueLayout& from, const Valu
   }
 }
 
-// Null: nothing is to be moved.
+// Returns null where nothing has to be moved.
 RedistributePtr move(const ValueLayout& from, const ValueLayout& to, const GangPtr& gang) {
   if (from == to) return nullptr;
   const bool gathers = from.kind == Placement::Kind::shard && to.kind != Placement::Kind::shard;
@@ -98,7 +92,7 @@ bool sums_sequence(const StyledModule& styled, const RowLayouts& l) {
          l.output == ValueLayout::shard(1);
 }
 
-// Of packed chunks, which are split on dim 0.
+// Returns the move of packed chunks, which are split on dim 0.
 ChunkedMove chunked(bool moves, const ValueLayout& from, const ValueLayout& to, const GangPtr& gang,
                     int chunks) {
   if (!moves || chunks == 1) return {};
@@ -149,6 +143,7 @@ RowLayouts layouts_of(const StyledModule& styled) {
     case TensorStyle::sequence_parallel:
       all.input = all.takes = all.makes = all.output = ValueLayout::shard(1);
       break;
+    case TensorStyle::headwise: all.input = all.takes = all.makes = all.output = ValueLayout::shard(2); break;
     case TensorStyle::prepare_input: all.takes = row.inner; break;
     case TensorStyle::prepare_output: all.makes = row.inner; break;
   }
@@ -169,7 +164,7 @@ void check_style(const StyledModule& styled, const Gang& gang) {
         layouts.output == ValueLayout::partial())
       refuse(styled, styled.place.path,
              " has a bias, which is added to the sum; its output cannot stay Partial");
-    check_heads(styled, gang.size());
+    check_pieces(styled, gang.size());
     const int dim = split_dim(styled);
     if (const int64_t size = module.parameters()[0]->shape[dim]; size % gang.size() != 0)
       refuse(styled, styled.place.path, " has ", dim_name(module, dim), " ", size, ", which tp ", gang.size(),
@@ -186,8 +181,9 @@ ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks
   const Parameter& p = *inner_of(styled).parameters()[i];
   const bool weight = i == 0;
   const bool whole = !splits(styled.row.style) || (!weight && styled.row.style == TensorStyle::rowwise);
-  ParameterLayout layout{Placement::replicate(kTensorAxis),
-                         styled.row.style == TensorStyle::sequence_parallel, label(styled)};
+  const bool of_parts =
+      styled.row.style == TensorStyle::sequence_parallel || styled.row.style == TensorStyle::headwise;
+  ParameterLayout layout{Placement::replicate(kTensorAxis), of_parts, label(styled)};
   if (whole) return layout;
   const int dim = weight ? split_dim(styled) : 0;
   layout.placement = Placement::shard(kTensorAxis, dim, balanced_bounds(p.shape[dim], ranks));
@@ -223,11 +219,12 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
           module, input(), output(),
           chunked(sums_sequence(styled, layouts), layouts.makes, ValueLayout::shard(0), gang, chunks));
     case TensorStyle::colwise: return bounded(module, input(), output(), gathered());
-    case TensorStyle::sequence_parallel: return bounded(module, input(), output());
+    case TensorStyle::sequence_parallel:
+    case TensorStyle::headwise: return bounded(module, input(), output());
     case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered());
     case TensorStyle::prepare_output: return bounded(module, nullptr, output());
   }
-  fail(Code::internal, "tensor style ", static_cast<int>(styled.row.style), " is unknown (0 to 5)");
+  fail(Code::internal, "tensor style ", static_cast<int>(styled.row.style), " is unknown (0 to 6)");
 }
 
 }  // namespace gangway

@@ -1,4 +1,5 @@
-// One module and one row of a plan: whether they fit, how the module's parameters lie, and what stands around it.
+// One module and one row of a plan: whether they fit, how the module's parameters lie, and what stands around
+// it.
 //
 // Thread rule: that of the module.
 #pragma once
@@ -19,11 +20,11 @@ struct StyledModule {
   std::string source;  // who gave the row: "" is the caller
 };
 
-// Over tp.
+// How a parameter lies over tp.
 struct ParameterLayout {
   Placement placement;
   bool partial_gradient = false;
-  std::string row;  // which says so; empty: none
+  std::string row;  // the row that says so; empty: none
   friend bool operator==(const ParameterLayout& a, const ParameterLayout& b) {
     return a.placement == b.placement && a.partial_gradient == b.partial_gradient;
   }
@@ -35,20 +36,21 @@ struct PlannedParameter {
 
 constexpr const char* kTensorAxis = "tp";
 
-// Whether one of its own parameters says already how it lies over tp.
+// Whether one of the module's own parameters says already how it lies over tp.
 bool is_split(const Module& module);
 
-// "plan row \"...\" of the Llama plan".
+// Returns the row and its source for an error text: "plan row \"...\" of the llama plan".
 std::string label(const StyledModule& styled);
 // INVALID_ARGUMENT: the style cannot split such a module, or the gang does not divide it.
 void check_style(const StyledModule& styled, const Gang& gang);
 RowLayouts layouts_of(const StyledModule& styled);
-// Of parameter i of the module itself.
+// Returns the layout of parameter i of the module itself.
 ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks);
-// Whether a sequence is gathered for products that the module starts with, or a product of its own is summed into parts of
-// one: what can be done in chunks.
+// Whether the row moves a sequence, so that it can go in chunks: it is gathered for products that the module
+// starts with, or a product of the module is summed into parts of a sequence.
 bool moves_sequence(const StyledModule& styled);
-// The module with what stands around it; a head gets its loss. Takes memory. `chunks`: of sequences that are moved.
+// Returns the module with the redistributions around it. A head gets its loss. Takes memory. `chunks`: into
+// how many chunks a moved sequence is cut.
 ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chunks);
 
 }  // namespace gangway

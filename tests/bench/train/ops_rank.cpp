@@ -35,14 +35,14 @@ class Step {
         ops_(make_ops(device_)),
         temporaries_(device_->allocator()),
         frame_(device_->allocator()) {
-    LlamaConfig config;
+    DecoderOptions config;
     config.vocab = S32_VOCAB;
     config.dim = S32_DIM;
     config.layers = S32_LAYERS;
     config.heads = S32_HEADS;
     config.kv_heads = S32_KV_HEADS;
     config.ffn = S32_FFN;
-    model_ = make_llama(config);
+    model_ = make_decoder(config);
     for (const NamedParameter& p : named_parameters(*model_)) p.parameter->dtype = dtype;
     materialize(*model_, ops_, 1);
     tokens_ = tensor(DType::i64, {S32_BATCH, S32_SEQUENCE});

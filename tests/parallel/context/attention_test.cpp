@@ -211,8 +211,7 @@ AttentionOptions layer(int64_t heads, int64_t kv_heads) {
 TEST(ApplyContext, PutsTheMethodInPlaceOfEveryCore) {
   run_ranks(2, [](Gang& gang) {
     for (const ContextMethod method : kMethods) {
-      const ModulePtr root =
-          make_sequential({make_block(layer(4, 2), 32, 1e-5), make_block(layer(4, 2), 32, 1e-5)});
+      const ModulePtr root = make_sequential({make_block({layer(4, 2), 32}), make_block({layer(4, 2), 32})});
       assign_full_names(*root);
       EXPECT_FALSE(is_context_parallel(root, 2));
       apply_context(root, gang.shared_from_this(), method);

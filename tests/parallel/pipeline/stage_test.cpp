@@ -16,9 +16,9 @@ struct Cut {
 };
 
 ModulePtr llama_of(int64_t layers, bool tied = false) {
-  LlamaConfig config = small_llama(tied);
+  DecoderOptions config = small_llama(tied);
   config.layers = layers;
-  ModulePtr model = make_llama(config);
+  ModulePtr model = make_decoder(config);
   assign_full_names(*model);
   return model;
 }

@@ -16,8 +16,8 @@ struct Counted {
 };
 using Moved = std::map<CollectiveOp, Counted>;
 
-LlamaConfig config_of() {
-  LlamaConfig config;
+DecoderOptions config_of() {
+  DecoderOptions config;
   config.vocab = kVocabulary;
   config.dim = kWidth;
   config.layers = kLayers;
@@ -26,15 +26,15 @@ LlamaConfig config_of() {
   return config;
 }
 
-Moved moved(int ranks, const LlamaPlanOptions& llama, RecomputeKind recompute = RecomputeKind::none) {
+Moved moved(int ranks, const FamilyPlanOptions& llama, RecomputeKind recompute = RecomputeKind::none) {
   GangOptions meta;
   meta.device = "meta";
   const auto root = Gang::create_fake(ranks / 2, ranks, meta, /*record=*/true, /*refuse_meta=*/false);
   MeshOptions mesh;
   mesh.tp = ranks;
-  Model model(make_llama(config_of()), create_gangs(root, mesh));
+  Model model(make_decoder(config_of()), create_gangs(root, mesh));
   ParallelOptions options;
-  options.tensor.llama = llama;
+  options.tensor.family = llama;
   options.recompute.kind = recompute;
   model.build().parallelize(options);
   Context ctx = model.run().context(model.device().stream());

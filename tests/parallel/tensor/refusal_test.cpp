@@ -27,7 +27,7 @@ ModulePtr linears(int64_t in, int64_t middle, int64_t out, bool bias = true) {
 }
 
 ModulePtr llama_of(int64_t heads, int64_t kv_heads, int64_t vocab, int64_t ffn, bool tied = false) {
-  LlamaConfig config;
+  DecoderOptions config;
   config.vocab = vocab;
   config.dim = 8 * heads;
   config.layers = 1;
@@ -35,7 +35,7 @@ ModulePtr llama_of(int64_t heads, int64_t kv_heads, int64_t vocab, int64_t ffn, 
   config.kv_heads = kv_heads;
   config.ffn = ffn;
   config.tied = tied;
-  return make_llama(config);
+  return make_decoder(config);
 }
 
 TEST(TensorPlan, AnUnknownPathIsNotFound) {
@@ -55,7 +55,7 @@ TEST(TensorPlan, DimsThatDoNotDivideAreRefusedWithBothNumbers) {
   expect_refused(make_sequential({make_embedding(9, 6)}), 4, "0 -> rowwise", {"rows 9", "tp 4"});
   expect_refused(make_sequential({make_embedding(9, 6)}), 4, "0 -> colwise", {"dim 6", "tp 4"});
   expect_refused(llama_of(4, 4, 10, 16), 4, "",
-                 {"model.embed_tokens", "of the Llama plan", "rows 10", "tp 4"});
+                 {"model.embed_tokens", "of the llama plan", "rows 10", "tp 4"});
   expect_refused(llama_of(4, 4, 12, 18), 4, "", {"gate_proj", "out 18", "tp 4"});
 }
 
@@ -80,6 +80,20 @@ TEST(TensorPlan, LayoutsThatDoNotMeetAreRefused) {
                  {"no row for model.layers.0.input_layernorm", "Shard(1)"});
   expect_refused(make_sequential({make_mlp(8, 8, false)}), 2,
                  "0.gate_proj -> colwise\n0.down_proj -> rowwise", {"0.up_proj", "Shard(-1)"});
+}
+
+TEST(TensorPlan, ANormOfHeadsIsHeadwiseWhereTheHeadsAreSplit) {
+  const auto tree = [] {
+    AttentionOptions options;
+    options.dim = 16;
+    options.heads = options.kv_heads = 4;
+    options.qk_norm = true;
+    return make_sequential({make_attention(options)});
+  };
+  const char* const heads =
+      "0.q_proj -> colwise\n0.k_proj -> colwise\n0.v_proj -> colwise\n0.o_proj -> rowwise\n";
+  expect_refused(tree(), 2, heads, {"no row for 0.q_norm", "Shard(-1)"});
+  expect_refused(tree(), 2, "0.q_norm -> headwise", {"0.q_norm -> headwise", "takes Shard(2)"});
 }
 
 TEST(TensorPlan, MovesThatNoCollectiveMakesAreRefused) {
@@ -163,6 +177,35 @@ TEST(TensorPlan, AModuleBringsItsOwnRowsAndTheCallersWin) {
                  {"module (root)", "line 1", "sideways"});
 }
 
+// A module whose second child reads what the first gives, and which says so.
+class Declared final : public Module {
+ public:
+  Declared(ModulePtr first, ModulePtr second) {
+    add_child("first", std::move(first));
+    add_child("second", std::move(second));
+  }
+  const char* kind() const override { return "Declared"; }
+  std::optional<DataFlow> data_flow() const override {
+    return DataFlow{.steps = {{0, {DataFlow::kInput}, {6, "wheels"}}, {1, {0}}}, .output = {1}};
+  }
+  Values forward(Context& ctx, std::span<const Tensor> x, Frame* f) override {
+    return {child(1).forward1(ctx, child(0).forward1(ctx, x[0], f), f)};
+  }
+  Values backward(Context& ctx, std::span<const Tensor> dy, Frame& f) override {
+    return {child(0).backward1(ctx, child(1).backward1(ctx, dy[0], f), f)};
+  }
+};
+
+TEST(TensorPlan, LayoutsAreFollowedThroughAnyModuleThatDeclaresItsDataFlow) {
+  const auto tree = [] {
+    return std::make_shared<Declared>(make_linear(4, 12, false), make_linear(12, 4, false));
+  };
+  expect_refused(tree(), 2, "first -> colwise", {"no row for second", "first -> colwise", "Shard(-1)"});
+  expect_refused(tree(), 4, "first -> colwise\nsecond -> rowwise", {"first has 6 wheels", "tp 4"});
+  EXPECT_EQ(chosen(tree(), "first -> colwise\nsecond -> rowwise"),
+            "first colwise by caller; second rowwise by caller; ");
+}
+
 TEST(TensorPlan, ARefusedParallelizeLeavesTheModelAsItWas) {
   run_ranks(2, [](Gang& root) {
     MeshOptions mesh;
@@ -186,10 +229,10 @@ TEST(TensorPlan, RanksWithOtherPlansAreTold) {
     mesh.tp = 2;
     Model model(llama_of(4, 4, 8, 16), create_gangs(root.shared_from_this(), mesh));
     ParallelOptions options;
-    options.tensor.llama.loss_parallel = root.rank() == 0;
+    options.tensor.family.loss_parallel = root.rank() == 0;
     expect_refusal(Code::mismatch, [&] { model.build().parallelize(options); },
                    {"loss", "loss parallel", "logits gathered"});
-    options.tensor.llama = {.sequence_parallel = root.rank() == 0};
+    options.tensor.family = {.sequence_parallel = root.rank() == 0};
     expect_refusal(Code::mismatch, [&] { model.build().parallelize(options); }, {"embed_tokens", "Shard(1)"});
     model.build().parallelize({});
   });
@@ -222,7 +265,7 @@ TEST(TensorPlan, PiecesMayBeAppliedOneByOne) {
     model.build().tensor_parallel({});
     expect_refusal(Code::invalid_state, [&] { model.build().tensor_parallel({}); }, {"tp already"});
     ParallelOptions late;  // options for tp, which has been applied already
-    late.tensor.llama.sequence_parallel = true;
+    late.tensor.family.sequence_parallel = true;
     expect_refusal(Code::invalid_state, [&] { model.build().parallelize(late); }, {"tp already"});
     ParallelOptions again;
     again.tensor.rows = plan_from_text("lm_head -> replicate");

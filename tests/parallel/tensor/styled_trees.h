@@ -43,6 +43,18 @@ inline ModulePtr norm_and_attention() {
   return make_sequential({make_rmsnorm(16, 1e-5), make_attention(options)});
 }
 
+inline ModulePtr attention_with_norms() {
+  AttentionOptions options;
+  options.dim = 16;
+  options.heads = 8;
+  options.kv_heads = 4;
+  options.head_dim = 6;
+  options.qk_norm = true;
+  options.eps = 1e-2;
+  options.deviation = 0.5;
+  return make_sequential({make_attention(options)});
+}
+
 inline std::vector<StyledTree> styled_trees() {
   return {
       {"columns then rows", two_linears, "0 -> colwise\n1 -> rowwise\n", {2, 4, 6}},
@@ -76,6 +88,11 @@ inline std::vector<StyledTree> styled_trees() {
       {"heads",
        norm_and_attention,
        "1.q_proj -> colwise\n1.k_proj -> colwise\n1.v_proj -> colwise\n1.o_proj -> rowwise\n",
+       {2, 4, 16}},
+      {"norms of heads",
+       attention_with_norms,
+       "0.q_proj -> colwise\n0.k_proj -> colwise\n0.v_proj -> colwise\n0.o_proj -> rowwise\n"
+       "0.q_norm -> headwise\n0.k_norm -> headwise\n",
        {2, 4, 16}},
       {"heads and a sequence",
        norm_and_attention,

@@ -65,14 +65,14 @@ TEST(MpiTraining, AModelThatWasSavedIsLoadedWithTheSameBits) {
   const Reference reference("llama_parity");
   const std::string folder = "/tmp/gangway_mpi_training." +
                              root->agreement().broadcast_bytes(Channel::user, std::to_string(getpid()), 0);
-  const auto trained =
-      make_model(make_llama(reference.config), make_gangs(*root), parallel(Strategy::full_shard, DType::f32));
+  const auto trained = make_model(make_decoder(reference.config), make_gangs(*root),
+                                  parallel(Strategy::full_shard, DType::f32));
   const auto optimizer = make_adamw(trained->inspect().parameters(), optimizer_of(reference), trained->ops());
   train_step(*trained, optimizer.get(), own_rows(*trained, reference, 0), {}, trained->device().stream());
   save_model(*trained, folder, {});
   ParallelOptions other = parallel(Strategy::no_shard, DType::f32);
   other.seed = 99;
-  const auto loaded = make_model(make_llama(reference.config), make_gangs(*root), other);
+  const auto loaded = make_model(make_decoder(reference.config), make_gangs(*root), other);
   load_model(*loaded, folder);
   for (size_t i = 0; i < trained->inspect().parameters().size(); ++i)
     EXPECT_EQ(gathered(*loaded, *loaded->inspect().parameters()[i].parameter),
@@ -89,7 +89,7 @@ struct Training {
   Batch batch;
 
   Training(Gang& root, const Reference& reference)
-      : model(make_model(make_llama(reference.config), make_gangs(root), parallel(Strategy::full_shard))),
+      : model(make_model(make_decoder(reference.config), make_gangs(root), parallel(Strategy::full_shard))),
         optimizer(make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops())),
         batch(own_rows(*model, reference, 0)) {}
   void step(const StepOptions& options = {}) {

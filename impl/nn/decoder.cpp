@@ -1,0 +1,83 @@
+#include "nn/attention.h"
+#include "nn/chain.h"
+#include "nn/loss.h"
+
+namespace gangway {
+namespace {
+
+void check_range(const char* field, int64_t value, int64_t least, int64_t most = kMostWidth) {
+  if (value < least)
+    fail(Code::invalid_argument, "Decoder: ", field, " is ", value, ", but must be ", least, " or more");
+  if (value > most) fail(Code::invalid_argument, "Decoder: ", field, " is ", value, "; the most is ", most);
+}
+
+DecoderOptions completed(DecoderOptions o) {
+  check_range("vocab", o.vocab, 1);
+  check_range("dim", o.dim, 1);
+  check_range("layers", o.layers, 0, 1 << 20);  // describing a layer takes memory
+  check_range("ffn", o.ffn, 0);
+  check_range("max_positions", o.max_positions, 1);
+  check_range("window", o.window, 0);
+  if (o.window != 0 && o.window < o.max_positions)
+    fail(Code::not_supported, "Decoder: window is ", o.window, ", below max_positions ", o.max_positions,
+         "; this library attends to all earlier positions");
+  if (o.kv_heads == 0) o.kv_heads = o.heads;
+  if (o.ffn == 0) o.ffn = (o.dim * 8 / 3 + 31) / 32 * 32;
+  o.head_dim = checked_head_dim(o);
+  return o;
+}
+
+class Decoder final : public Chain {
+ public:
+  explicit Decoder(const DecoderOptions& options) : options_(completed(options)) {
+    const auto table = std::make_shared<RopeTable>(options_.rope, options_.head_dim);
+    add_child("model.embed_tokens", make_embedding(options_.vocab, options_.dim, options_.deviation));
+    for (int64_t i = 0; i < options_.layers; ++i)
+      add_child("model.layers." + std::to_string(i), make_block(options_, table));
+    const ModulePtr head = make_head(options_.dim, options_.vocab, options_.eps, options_.deviation);
+    if (options_.tied) head->child(1).set_parameter(0, child(0).parameters()[0]);
+    add_child("", head);
+  }
+
+  const char* kind() const override { return "Decoder"; }
+  void add_options(Facts& facts) const override {
+    facts.add("family", options_.family);
+    facts.add("layers", options_.layers);
+    facts.add("max_positions", options_.max_positions);
+  }
+  const DecoderOptions& options() const { return options_; }
+  size_t gradient_count() const override { return 2; }  // absent: tokens and labels have none
+
+  std::vector<IdRule> id_rules() const override {
+    return {child(0).id_rules().at(0), child(last()).id_rules().at(1)};
+  }
+
+  void check_inputs(std::span<const Spec> inputs) const override {
+    if (inputs.empty() || inputs.size() > 2)
+      fail(Code::invalid_argument, "Decoder: takes tokens, or tokens and labels, got ", inputs.size(),
+           " inputs");
+    const Spec& tokens = inputs[0];
+    if (tokens.shape.rank() != 2 || tokens.dtype != DType::i64 || tokens.shape[1] == 0)
+      fail(Code::invalid_argument, "Decoder: tokens are ", tokens.text(), ", wanted i64 [batch, sequence]");
+    if (tokens.shape[1] > options_.max_positions)
+      fail(Code::invalid_argument, "Decoder: sequences of ", tokens.shape[1], " tokens are longer than ",
+           "max_position_embeddings ", options_.max_positions);
+    if (inputs.size() > 1 && !(inputs[1].shape == tokens.shape))
+      fail(Code::invalid_argument, "Decoder: labels are ", inputs[1].text(), " and tokens ", tokens.text(),
+           "; they must have one shape");
+  }
+
+ private:
+  DecoderOptions options_;
+};
+
+}  // namespace
+
+ModulePtr make_decoder(const DecoderOptions& options) { return std::make_shared<Decoder>(options); }
+
+const DecoderOptions* decoder_options(const Module& module) {
+  const auto* decoder = dynamic_cast<const Decoder*>(&unwrapped(module));
+  return decoder == nullptr ? nullptr : &decoder->options();
+}
+
+}  // namespace gangway

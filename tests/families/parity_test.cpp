@@ -1,0 +1,237 @@
+// Each model family against what transformers computes of a small model of it in f64 (tests/data/families):
+// logits, loss, every gradient and five AdamW steps, on one rank and over each axis of the mesh; and its
+// config.json read and written.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/config_json.h"
+#include "checkpoint/safetensors.h"
+#include "data/place.h"
+#include "families/family.h"
+#include "train/train_testing.h"
+
+namespace gangway::test {
+namespace {
+
+// A family is one row.
+const char* const kFamilies[] = {
+    "llama",
+    "qwen3",
+};
+
+std::string folder_of(const std::string& family) { return test_data("families/" + family); }
+
+// The tensors of reference.safetensors by name.
+class FamilyReference {
+ public:
+  explicit FamilyReference(const std::string& family) : file_(folder_of(family) + "/reference.safetensors") {}
+
+  template <typename T>
+  std::vector<T> get(const std::string& name) const {
+    const StoredTensor& stored = file_.tensors().at(name);
+    std::vector<T> values(static_cast<size_t>(stored.shape.count()));
+    file_.read(stored, 0, values.size() * sizeof(T), values.data());
+    return values;
+  }
+  std::vector<double> values(const std::string& name) const { return get<double>(name); }
+  const Shape& shape(const std::string& name) const { return file_.tensors().at(name).shape; }
+  std::vector<std::string> names(const std::string& prefix) const {
+    std::vector<std::string> found;
+    for (const auto& [name, stored] : file_.tensors())
+      if (name.starts_with(prefix)) found.push_back(name.substr(prefix.size()));
+    return found;
+  }
+
+ private:
+  SafetensorsFile file_;
+};
+
+struct FamilyMesh {
+  const char* name;
+  MeshOptions degrees;
+  bool sequence_parallel = false;
+
+  int ranks() const { return degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp; }
+  // The vocabulary of these models is a prime, so that embedding and output stay whole.
+  const char* rows() const {
+    return sequence_parallel ? "model.embed_tokens -> prepare_output(Replicate, Shard(1))\n"
+                               "model.norm -> sequence_parallel, output Replicate\nlm_head -> replicate\n"
+           : degrees.tp > 1  ? "model.embed_tokens -> replicate\nlm_head -> replicate\n"
+                             : "";
+  }
+};
+std::ostream& operator<<(std::ostream& out, const FamilyMesh& mesh) { return out << mesh.name; }
+
+const FamilyMesh kMeshes[] = {
+    {"one rank", {.dp_shard = 1}},
+    {"tp 2", {.dp_shard = 1, .tp = 2}},
+    {"tp 2 with sequences", {.dp_shard = 1, .tp = 2}, true},
+    {"cp 2", {.dp_shard = 1, .cp = 2}},
+    {"pp 2", {.pp = 2, .dp_shard = 1}},
+    {"dp_shard 2", {.dp_shard = 2}},
+    {"pp 2 x cp 2 x tp 2 with sequences", {.pp = 2, .dp_shard = 1, .cp = 2, .tp = 2}, true},
+    {"dp_shard 2 x tp 2", {.dp_shard = 2, .tp = 2}},
+};
+
+std::unique_ptr<Model> loaded(Gang& root, const std::string& family, const FamilyMesh& mesh) {
+  ParallelOptions options;
+  options.master_dtype = DType::f64;
+  options.tensor.family.sequence_parallel = mesh.sequence_parallel;
+  if (mesh.degrees.tp > 1) options.tensor.rows = plan_from_text(mesh.rows());
+  auto model = make_model(make_decoder(decoder_options_of_folder(folder_of(family))),
+                          create_gangs(root.shared_from_this(), mesh.degrees), options);
+  load_model(*model, folder_of(family));
+  return model;
+}
+
+Batch batch_of(Model& model, const FamilyReference& reference) {
+  int index = 0, count = 1;
+  model.gangs().data_shard(&index, &count);
+  const Shape& whole = reference.shape("tokens");
+  const int64_t rows = whole[0] / count;
+  const Shape own{rows, whole[1]};
+  const auto part = [&](const char* name) {
+    const std::vector<int64_t> all = reference.get<int64_t>(name);
+    return tensor_of(model, DType::i64, own, all.data() + index * rows * whole[1]);
+  };
+  Batch batch;
+  batch.inputs = {part("tokens")};
+  batch.targets = {part("labels_shifted")};
+  batch.shifted = true;
+  return batch;
+}
+
+StepOptions step_of(const FamilyMesh& mesh) {
+  StepOptions options;
+  options.microbatches = mesh.degrees.pp;
+  return options;
+}
+
+constexpr double kTolerance = 1e-10;
+
+class FamilyParity : public testing::TestWithParam<std::tuple<const char*, FamilyMesh>> {
+ protected:
+  const std::string family = std::get<0>(GetParam());
+  const FamilyMesh mesh = std::get<1>(GetParam());
+  const FamilyReference reference{family};
+};
+
+// With cp and pp a rank has a part of the logits, or none.
+TEST_P(FamilyParity, LogitsEqualTheReference) {
+  if (mesh.degrees.cp > 1 || mesh.degrees.pp > 1) return;
+  run_ranks(mesh.ranks(), [&](Gang& root) {
+    const auto model = loaded(root, family, mesh);
+    Context ctx = model->run().context(model->device().stream());
+    const StackScope scope(model->temporaries());
+    const std::vector<int64_t> ids = reference.get<int64_t>("tokens");
+    const Tensor tokens = tensor_of(*model, DType::i64, reference.shape("tokens"), ids.data());
+    const Tensor logits = model->run().forward(ctx, {&tokens, 1}, nullptr).at(0);
+    const HostMemory host(logits);
+    const double* from = host.data<double>();
+    EXPECT_LT(distance({from, from + logits.count()}, reference.values("logits")), kTolerance);
+    model->run().reshard();
+  });
+}
+
+// A step of plain SGD with rate 1 moves each parameter by its gradient, whatever the mesh.
+TEST_P(FamilyParity, LossAndEveryGradientEqualTheReference) {
+  run_ranks(mesh.ranks(), [&](Gang& root) {
+    const auto model = loaded(root, family, mesh);
+    std::map<std::string, std::vector<double>> gradients;
+    for (const NamedParameter& p : model->inspect().parameters())
+      gradients[p.name] = gathered(*model, *p.parameter);
+    OptimizerOptions sgd;
+    sgd.lr = 1;
+    const auto optimizer = make_sgd(model->inspect().parameters(), sgd, model->ops());
+    const StepResult result = train_step(*model, optimizer.get(), batch_of(*model, reference), step_of(mesh),
+                                         model->device().stream());
+    EXPECT_NEAR(result.loss / reference.values("loss")[0], 1, kTolerance);
+    const std::vector<std::string> names = reference.names("grad.");
+    EXPECT_EQ(names.size(), model->inspect().parameters().size());
+    for (const NamedParameter& p : model->inspect().parameters()) {
+      std::vector<double>& gradient = gradients.at(p.name);
+      const std::vector<double> after = gathered(*model, *p.parameter);
+      for (size_t i = 0; i < gradient.size(); ++i) gradient[i] -= after[i];
+      EXPECT_LT(distance(gradient, reference.values("grad." + p.name)), kTolerance) << p.name;
+    }
+  });
+}
+
+TEST_P(FamilyParity, FiveAdamWStepsEqualTheReference) {
+  run_ranks(mesh.ranks(), [&](Gang& root) {
+    const auto model = loaded(root, family, mesh);
+    OptimizerOptions adamw;
+    adamw.lr = 1e-2;
+    adamw.beta1 = 0.9;
+    adamw.beta2 = 0.95;
+    adamw.eps = 1e-8;
+    adamw.weight_decay = 0.1;
+    adamw.rules = {{"**", 1, 0.1}};
+    const auto optimizer = make_adamw(model->inspect().parameters(), adamw, model->ops());
+    const std::vector<double> losses = reference.values("adamw.losses");
+    Stream& stream = model->device().stream();
+    const Batch batch = batch_of(*model, reference);
+    for (size_t step = 0; step < 5; ++step)
+      EXPECT_NEAR(train_step(*model, optimizer.get(), batch, step_of(mesh), stream).loss / losses.at(step), 1,
+                  kTolerance)
+          << "step " << step;
+    EXPECT_NEAR(eval_step(*model, batch, step_of(mesh), stream).loss / losses.at(5), 1, kTolerance);
+    for (const std::string& name : reference.names("final."))
+      EXPECT_LT(distance(gathered(*model, *model->inspect().parameter(name).parameter),
+                         reference.values("final." + name)),
+                kTolerance)
+          << name;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(, FamilyParity,
+                         testing::Combine(testing::ValuesIn(kFamilies), testing::ValuesIn(kMeshes)),
+                         [](const auto& row) {
+                           std::string name = text(std::get<0>(row.param), "_", std::get<1>(row.param).name);
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return name;
+                         });
+
+// --- config.json
+
+nlohmann::json json_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return nlohmann::json::parse(file);
+}
+
+class FamilyConfig : public testing::TestWithParam<const char*> {};
+
+TEST_P(FamilyConfig, IsWrittenAsItWasRead) {
+  const std::string path = folder_of(GetParam()) + "/config_legacy.json";
+  const nlohmann::json given = json_of(path);
+  const DecoderOptions options = parse_config_json(given.dump(), path);
+  const nlohmann::json written = nlohmann::json::parse(config_json(options, DType::f32));
+  const Family& family = family_named(GetParam());
+  const auto says = [&](const nlohmann::json& json, const std::string& key) {
+    return json.contains(key) ? json.at(key) : nlohmann::json();
+  };
+  for (const nlohmann::json* json : {&given, &written})
+    for (const auto& [key, value] : json->items())
+      if (!is_harmless(family, key)) EXPECT_EQ(says(written, key), says(given, key)) << key;
+  EXPECT_EQ(written.at("architectures"), given.at("architectures"));
+  EXPECT_EQ(written.at("torch_dtype"), given.at("torch_dtype"));
+}
+
+TEST_P(FamilyConfig, IsTheSameInTheFormOfTransformers5) {
+  const std::string folder = folder_of(GetParam());
+  const auto again = [](const std::string& path) {
+    return config_json(parse_config_json(json_of(path).dump(), path), DType::f32);
+  };
+  EXPECT_EQ(again(folder + "/config.json"), again(folder + "/config_legacy.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(, FamilyConfig, testing::ValuesIn(kFamilies),
+                         [](const auto& row) { return std::string(row.param); });
+
+}  // namespace
+}  // namespace gangway::test
