@@ -124,8 +124,9 @@ def read_kind(path):
                   "leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise", "[0, inf)")
     fields = [Field("lr", "number", number(one["lr"]), "learning rate", "[0, inf)")]
     fields += [f for f in own if f.kind in ("number", "integer")] + [decay]
-    fields += [f for f in own if f.kind not in ("number", "integer")]
-    fields += [Field("schedule", "schedule", "constant", "how the learning rate goes on after the warm-up")] + COMMON
+    fields += [f for f in own if f.kind == "flag"]
+    fields += [Field("schedule", "schedule", "constant", "how the learning rate goes on after the warm-up")]
+    fields += [f for f in own if f.kind == "dtype"] + COMMON
     states = [(text(name), text(doc)) for name, doc in table(source, "StateName kStates", 2)]
     return row[1], Kind(text(one["name"]), text(one["title"]), text(one["doc"]), states, fields + LOSS_SCALE)
 

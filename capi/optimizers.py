@@ -54,7 +54,8 @@ def c_kind(kind):
         if field.name == "loss_scale":
             body += "  const gw_optimizer_rule *rules;\n  size_t rule_count;\n"
         body += c_field(field)
-        if field.kind == "schedule" and sum(f.kind in SMALL for f in kind.fields) % 2:
+        small = [f for f in kind.fields if f.kind in SMALL]
+        if field is small[-1] and len(small) % 2:
             body += "  int32_t reserved;\n"
     return (comment(f"{kind.doc} States (gw_parameter_state): {states}.") +
             f"typedef struct gw_{name}_options {{\n  size_t struct_size;\n  const gw_ext *next;\n{body}"

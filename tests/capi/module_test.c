@@ -128,7 +128,7 @@ static void bad_layers_are_refused(void** state) {
   l = small_llama();
   assert_refused((l.kv_heads = 3, gw_llama_create(&l, &m)), "kv_heads 3 does not divide");
   l = small_llama();
-  assert_refused((l.layers = -1, gw_llama_create(&l, &m)), "num_hidden_layers is -1");
+  assert_refused((l.layers = -1, gw_llama_create(&l, &m)), "layers is -1");
   l = small_llama();
   assert_refused((l.vocab = 0, gw_llama_create(&l, &m)), "vocab is 0");
   assert_refused(gw_llama_create(NULL, NULL), "out_model is null");

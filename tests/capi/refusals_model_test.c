@@ -17,13 +17,13 @@ static void configurations_of_a_llama(void** state) {
   gw_llama_options l;
   ROW(LLAMA(vocab, 0), INVALID_ARGUMENT, "vocab");
   ROW(LLAMA(dim, -8), INVALID_ARGUMENT, "dim is -8");
-  ROW(LLAMA(layers, -1), INVALID_ARGUMENT, "num_hidden_layers is -1");
+  ROW(LLAMA(layers, -1), INVALID_ARGUMENT, "layers is -1");
   ROW(LLAMA(heads, 0), INVALID_ARGUMENT, "heads");
   ROW(LLAMA(heads, 3), INVALID_ARGUMENT, "heads");
   ROW(LLAMA(kv_heads, 3), INVALID_ARGUMENT, "kv_heads 3 does not divide");
   ROW(LLAMA(head_dim, 5), INVALID_ARGUMENT, "head_dim is 5");
-  ROW(LLAMA(ffn, -1), INVALID_ARGUMENT, "is -1, but must be");
-  ROW(LLAMA(max_positions, -1), INVALID_ARGUMENT, "max_position_embeddings is -1");
+  ROW(LLAMA(ffn, -1), INVALID_ARGUMENT, "ffn is -1");
+  ROW(LLAMA(max_positions, -1), INVALID_ARGUMENT, "max_positions is -1");
   ROW(LLAMA(eps, 0), INVALID_ARGUMENT, "eps is 0");
   ROW(LLAMA(rope_theta, -1), INVALID_ARGUMENT, "theta is -1");
   ROW(LLAMA(initializer_range, -1), INVALID_ARGUMENT, "initializer_range is -1");

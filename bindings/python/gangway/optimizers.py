@@ -43,14 +43,14 @@ class AdamW(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9,
         beta2: float = 0.999, betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
-        moment_dtype: DTypeLike = "f32", schedule: Schedule | str = "constant", warmup_steps: int = 0,
+        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0,
         total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
         initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "adamw", model, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay,
-            moment_dtype=dtype_of(moment_dtype), schedule=member(Schedule, schedule, "schedule"),
+            schedule=member(Schedule, schedule, "schedule"), moment_dtype=dtype_of(moment_dtype),
             warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules,
             loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
 
@@ -69,14 +69,14 @@ class Lion(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-4, beta1: float = 0.9,
         beta2: float = 0.99, betas: tuple[float, float] | None = None, weight_decay: float = 0.0,
-        moment_dtype: DTypeLike = "f32", schedule: Schedule | str = "constant", warmup_steps: int = 0,
+        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0,
         total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
         initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "lion", model, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay,
-            moment_dtype=dtype_of(moment_dtype), schedule=member(Schedule, schedule, "schedule"),
+            schedule=member(Schedule, schedule, "schedule"), moment_dtype=dtype_of(moment_dtype),
             warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules,
             loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
 

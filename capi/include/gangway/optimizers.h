@@ -25,8 +25,8 @@ typedef struct gw_adamw_options {
   double eps; /* Added to the root of that average. Default 1e-8, in (0, 1). */
   /* Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0, inf). */
   double weight_decay;
-  gw_dtype moment_dtype; /* Of both averages: f32 or bf16; those of f64 parameters are f64. Default GW_F32. */
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
+  gw_dtype moment_dtype; /* Of both averages: f32 or bf16; those of f64 parameters are f64. Default GW_F32. */
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
   double last_lr_ratio; /* The rate from total_steps on, as a part of lr. Default 0, in [0, 1]. */
@@ -55,8 +55,8 @@ typedef struct gw_lion_options {
   double beta2; /* Decay of the average of the gradient. Default 0.99, in [0, 1). */
   /* Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0, inf). */
   double weight_decay;
-  gw_dtype moment_dtype; /* Of the average: f32 or bf16; that of f64 parameters is f64. Default GW_F32. */
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
+  gw_dtype moment_dtype; /* Of the average: f32 or bf16; that of f64 parameters is f64. Default GW_F32. */
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
   double last_lr_ratio; /* The rate from total_steps on, as a part of lr. Default 0, in [0, 1]. */

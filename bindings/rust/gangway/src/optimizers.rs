@@ -29,10 +29,10 @@ options! {
         /// Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0,
         /// inf).
         weight_decay: f64,
-        /// Of both averages: f32 or bf16; those of f64 parameters are f64. Default f32.
-        moment_dtype: crate::DType,
         /// How the learning rate goes on after the warm-up. Default constant.
         schedule: Schedule,
+        /// Of both averages: f32 or bf16; those of f64 parameters are f64. Default f32.
+        moment_dtype: crate::DType,
         /// Steps in which the rate rises from 0. Default 0.
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
@@ -63,10 +63,10 @@ options! {
         /// Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0,
         /// inf).
         weight_decay: f64,
-        /// Of the average: f32 or bf16; that of f64 parameters is f64. Default f32.
-        moment_dtype: crate::DType,
         /// How the learning rate goes on after the warm-up. Default constant.
         schedule: Schedule,
+        /// Of the average: f32 or bf16; that of f64 parameters is f64. Default f32.
+        moment_dtype: crate::DType,
         /// Steps in which the rate rises from 0. Default 0.
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
