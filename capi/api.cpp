@@ -264,6 +264,8 @@ const gw_api kApi = {
     gw_optimizer_set_loss_scale,
     gw_tensor_order,
     gw_gang_alloc_tensor,
+    gw_lion_options_init,
+    gw_lion_create,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -522,6 +524,8 @@ static_assert(offsetof(gw_api, optimizer_loss_scale) == 16 + 251 * sizeof(void*)
 static_assert(offsetof(gw_api, optimizer_set_loss_scale) == 16 + 252 * sizeof(void*));
 static_assert(offsetof(gw_api, tensor_order) == 16 + 253 * sizeof(void*));
 static_assert(offsetof(gw_api, gang_alloc_tensor) == 16 + 254 * sizeof(void*));
+static_assert(offsetof(gw_api, lion_options_init) == 16 + 255 * sizeof(void*));
+static_assert(offsetof(gw_api, lion_create) == 16 + 256 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

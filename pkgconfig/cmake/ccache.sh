@@ -13,9 +13,11 @@ for word; do
 done
 # The preprocessed text of the header: the compiler's arguments without -o FILE.
 preprocess() {
+  before=''
   for word; do
     shift
-    [ "$word" = -o ] || [ "$word" = "$precompiled" ] || set -- "$@" "$word"
+    if [ "$word" != -o ] && [ "$before" != -o ]; then set -- "$@" "$word"; fi
+    before=$word
   done
   "$@" -E -P
 }

@@ -367,6 +367,23 @@ class gw_adamw_options:
     initial_loss_scale: float
     loss_scale_interval: int
 
+class gw_lion_options:
+    struct_size: int
+    lr: float
+    beta1: float
+    beta2: float
+    weight_decay: float
+    schedule: int
+    moment_dtype: int
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
+
 class gw_sgd_options:
     struct_size: int
     lr: float

@@ -12,6 +12,7 @@
 #include <gangway/mesh.h>
 #include <gangway/module.h>
 #include <gangway/optim.h>
+#include <gangway/optimizers.h>
 #include <gangway/parallel.h>
 #include <gangway/parameter.h>
 #include <gangway/partition.h>
@@ -337,6 +338,8 @@ typedef struct gw_api {
   gw_status (*tensor_order)(const gw_tensor *tensor, void *stream);
   gw_status (*gang_alloc_tensor)(gw_gang *gang, const int64_t *shape, int32_t ndim, gw_dtype dtype, gw_tensor
       **out_tensor);
+  void (*lion_options_init)(gw_lion_options *options, size_t size);
+  gw_status (*lion_create)(gw_module *model, const gw_lion_options *options, gw_optimizer **out_optimizer);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

@@ -995,26 +995,6 @@ functions! {
     optimizer_rule_init: pub fn gw_optimizer_rule_init(rule: *mut gw_optimizer_rule, size: usize);
 }
 functions! {
-    adamw_options_init: pub fn gw_adamw_options_init(options: *mut gw_adamw_options, size: usize);
-}
-functions! {
-    sgd_options_init: pub fn gw_sgd_options_init(options: *mut gw_sgd_options, size: usize);
-}
-functions! {
-    adamw_create: pub fn gw_adamw_create(
-        model: *mut gw_module,
-        options: *const gw_adamw_options,
-        out_optimizer: *mut *mut gw_optimizer,
-    ) -> gw_status;
-}
-functions! {
-    sgd_create: pub fn gw_sgd_create(
-        model: *mut gw_module,
-        options: *const gw_sgd_options,
-        out_optimizer: *mut *mut gw_optimizer,
-    ) -> gw_status;
-}
-functions! {
     optimizer_retain: pub fn gw_optimizer_retain(optimizer: *mut gw_optimizer) -> *mut gw_optimizer;
 }
 functions! {
@@ -1046,6 +1026,36 @@ functions! {
 }
 functions! {
     zero_grad: pub fn gw_zero_grad(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
+}
+functions! {
+    adamw_options_init: pub fn gw_adamw_options_init(options: *mut gw_adamw_options, size: usize);
+}
+functions! {
+    adamw_create: pub fn gw_adamw_create(
+        model: *mut gw_module,
+        options: *const gw_adamw_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    lion_options_init: pub fn gw_lion_options_init(options: *mut gw_lion_options, size: usize);
+}
+functions! {
+    lion_create: pub fn gw_lion_create(
+        model: *mut gw_module,
+        options: *const gw_lion_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    sgd_options_init: pub fn gw_sgd_options_init(options: *mut gw_sgd_options, size: usize);
+}
+functions! {
+    sgd_create: pub fn gw_sgd_create(
+        model: *mut gw_module,
+        options: *const gw_sgd_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
 }
 functions! {
     pipeline_options_init: pub fn gw_pipeline_options_init(options: *mut gw_pipeline_options, size: usize);

@@ -3690,12 +3690,6 @@ impl Default for gw_attention_options {
         }
     }
 }
-pub type gw_schedule = i32;
-pub const GW_SCHEDULE_INVALID: gw_schedule_value = -1;
-pub const GW_CONSTANT: gw_schedule_value = 0;
-pub const GW_LINEAR: gw_schedule_value = 1;
-pub const GW_COSINE: gw_schedule_value = 2;
-pub type gw_schedule_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_optimizer_rule {
@@ -3813,6 +3807,12 @@ impl Default for gw_optimizer_rule {
         }
     }
 }
+pub type gw_schedule = i32;
+pub const GW_SCHEDULE_INVALID: gw_schedule_value = -1;
+pub const GW_CONSTANT: gw_schedule_value = 0;
+pub const GW_LINEAR: gw_schedule_value = 1;
+pub const GW_COSINE: gw_schedule_value = 2;
+pub type gw_schedule_value = ::std::os::raw::c_int;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_adamw_options {
@@ -4052,6 +4052,240 @@ fn bindgen_test_layout_gw_adamw_options() {
     test_field_loss_scale_interval();
 }
 impl Default for gw_adamw_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_lion_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub moment_dtype: gw_dtype,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_lion_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_lion_options>(),
+        120usize,
+        concat!("Size of: ", stringify!(gw_lion_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_lion_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_lion_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(beta1))
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(beta2))
+        );
+    }
+    test_field_beta2();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_moment_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(moment_dtype))
+        );
+    }
+    test_field_moment_dtype();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(initial_loss_scale))
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(loss_scale_interval))
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_lion_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -7704,10 +7938,19 @@ pub struct gw_api {
             out_tensor: *mut *mut gw_tensor,
         ) -> gw_status,
     >,
+    pub lion_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_lion_options, size: usize)>,
+    pub lion_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_lion_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2056usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2072usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -10805,4 +11048,28 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_gang_alloc_tensor();
+    fn test_field_lion_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lion_options_init) as usize - ptr as usize
+            },
+            2056usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lion_options_init))
+        );
+    }
+    test_field_lion_options_init();
+    fn test_field_lion_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lion_create) as usize - ptr as usize
+            },
+            2064usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lion_create))
+        );
+    }
+    test_field_lion_create();
 }
