@@ -1,7 +1,8 @@
-// Built-in layers, and the Llama family of models.
+// Built-in layers, and the decoders made of them.
 #include <gangway/layers.h>
 
 #include "checkpoint/config_json.h"
+#include "families/family.h"
 #include "module_handle.h"
 
 using namespace gangway;
@@ -21,8 +22,9 @@ RopeOptions rope_of(double theta) {
   return r;
 }
 
-gw_llama_options llama_options_of(const DecoderOptions& c) {
-  gw_llama_options o{};
+gw_decoder_options raw_options_of(const DecoderOptions& c) {
+  gw_decoder_options o{};
+  o.family = family_named(c.family).name.c_str();
   o.vocab = c.vocab;
   o.dim = c.dim;
   o.layers = c.layers;
@@ -31,6 +33,7 @@ gw_llama_options llama_options_of(const DecoderOptions& c) {
   o.head_dim = c.head_dim;
   o.ffn = c.ffn;
   o.max_positions = c.max_positions;
+  o.window = c.window;
   o.eps = c.eps;
   o.rope_theta = c.rope.theta;
   o.rope_factor = c.rope.factor;
@@ -42,7 +45,34 @@ gw_llama_options llama_options_of(const DecoderOptions& c) {
   o.out_bias = c.out_bias;
   o.mlp_bias = c.mlp_bias;
   o.tied = c.tied;
+  o.qk_norm = c.qk_norm;
   return o;
+}
+
+DecoderOptions decoder_of(const gw_decoder_options& o) {
+  DecoderOptions c;
+  if (o.family != nullptr) c.family = o.family;
+  c.vocab = o.vocab;
+  c.dim = o.dim;
+  c.layers = o.layers;
+  c.heads = o.heads;
+  c.kv_heads = o.kv_heads;
+  c.head_dim = o.head_dim;
+  c.ffn = o.ffn;
+  c.max_positions = o.max_positions;
+  c.window = o.window;
+  c.eps = finite(o.eps, "options.eps");
+  c.rope = {finite(o.rope_theta, "options.rope_theta"), finite(o.rope_factor, "options.rope_factor"),
+            finite(o.rope_low_frequency_factor, "options.rope_low_frequency_factor"),
+            finite(o.rope_high_frequency_factor, "options.rope_high_frequency_factor"),
+            o.rope_original_positions};
+  c.deviation = deviation_of(o.initializer_range);
+  c.qkv_bias = o.qkv_bias != 0;
+  c.out_bias = o.out_bias != 0;
+  c.mlp_bias = o.mlp_bias != 0;
+  c.tied = o.tied != 0;
+  c.qk_norm = o.qk_norm != 0;
+  return c;
 }
 
 AttentionOptions attention_of(const gw_attention_options* options, const char* name) {
@@ -55,6 +85,8 @@ AttentionOptions attention_of(const gw_attention_options* options, const char* n
   a.qkv_bias = o.qkv_bias != 0;
   a.out_bias = o.out_bias != 0;
   a.causal = o.causal != 0;
+  a.qk_norm = o.qk_norm != 0;
+  a.eps = finite(o.eps, "options.eps");
   a.rope = rope_of(o.rope_theta);
   a.deviation = deviation_of(o.initializer_range);
   return a;
@@ -62,42 +94,30 @@ AttentionOptions attention_of(const gw_attention_options* options, const char* n
 
 }  // namespace
 
-void gw_llama_options_init(gw_llama_options* options, size_t size) {
-  init_struct(options, size, llama_options_of(DecoderOptions{}));
+void gw_decoder_options_init(gw_decoder_options* options, size_t size) {
+  init_struct(options, size, raw_options_of({}));
 }
 
-gw_status gw_llama_create(const gw_llama_options* options, gw_module** out_model) {
+gw_status gw_decoder_options_from_family(const char* family, gw_decoder_options* options) {
   return guarded([&] {
-    gw_module*& result = out(out_model, "out_model");
-    const gw_llama_options o = read_struct(options, gw_llama_options_init, "options");
-    DecoderOptions c;
-    c.vocab = o.vocab;
-    c.dim = o.dim;
-    c.layers = o.layers;
-    c.heads = o.heads;
-    c.kv_heads = o.kv_heads;
-    c.head_dim = o.head_dim;
-    c.ffn = o.ffn;
-    c.max_positions = o.max_positions;
-    c.eps = finite(o.eps, "options.eps");
-    c.rope = {finite(o.rope_theta, "options.rope_theta"), finite(o.rope_factor, "options.rope_factor"),
-              finite(o.rope_low_frequency_factor, "options.rope_low_frequency_factor"),
-              finite(o.rope_high_frequency_factor, "options.rope_high_frequency_factor"),
-              o.rope_original_positions};
-    c.deviation = deviation_of(o.initializer_range);
-    c.qkv_bias = o.qkv_bias != 0;
-    c.out_bias = o.out_bias != 0;
-    c.mlp_bias = o.mlp_bias != 0;
-    c.tied = o.tied != 0;
-    result = new gw_module(make_decoder(c));
+    check_out_struct(options, "options");
+    write_struct(options, raw_options_of(family_named(&required(family, "family")).options));
   });
 }
 
-gw_status gw_llama_options_from_folder(const char* folder, gw_llama_options* options) {
+gw_status gw_decoder_create(const gw_decoder_options* options, gw_module** out_model) {
+  return guarded([&] {
+    gw_module*& result = out(out_model, "out_model");
+    const DecoderOptions decoder = decoder_of(read_struct(options, gw_decoder_options_init, "options"));
+    check_expressible(decoder);
+    result = new gw_module(make_decoder(decoder));
+  });
+}
+
+gw_status gw_decoder_options_from_folder(const char* folder, gw_decoder_options* options) {
   return guarded([&] {
     check_out_struct(options, "options");
-    const DecoderOptions c = decoder_options_of_folder(&required(folder, "folder"));
-    write_struct(options, llama_options_of(c));
+    write_struct(options, raw_options_of(decoder_options_of_folder(&required(folder, "folder"))));
   });
 }
 
@@ -127,6 +147,7 @@ void gw_attention_options_init(gw_attention_options* options, size_t size) {
   gw_attention_options d{};
   d.rope_theta = a.rope.theta;
   d.initializer_range = a.deviation;
+  d.eps = a.eps;
   d.causal = 1;
   init_struct(options, size, d);
 }

@@ -38,7 +38,7 @@ gw_status gw_parallelize(gw_module* model, gw_gangs* gangs, const gw_parallel_op
   });
 }
 
-gw_status gw_llama_from_folder(gw_gangs* gangs, const char* folder, const gw_parallel_options* options,
+gw_status gw_model_from_folder(gw_gangs* gangs, const char* folder, const gw_parallel_options* options,
                                gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");

@@ -5,7 +5,7 @@ using namespace gangway::capi;
 
 static_assert(static_cast<int>(Strategy::no_shard) == GW_NO_SHARD);
 static_assert(static_cast<int>(RecomputeKind::ratio) == GW_RECOMPUTE_RATIO);
-static_assert(static_cast<int>(TensorStyle::prepare_output) == GW_STYLE_PREPARE_OUTPUT);
+static_assert(static_cast<int>(TensorStyle::headwise) == GW_STYLE_HEADWISE);
 static_assert(static_cast<int>(ContextMethod::all_to_all) == GW_CONTEXT_ALL_TO_ALL);
 static_assert(static_cast<int>(StageSplit::given) == GW_STAGE_SPLIT_GIVEN);
 
@@ -46,7 +46,7 @@ PlanRow plan_row_of(const gw_plan_row* rows, size_t i, const std::string& name) 
   const std::string row = text(name, "[", i, "]");
   const char* const pattern = &required(r.pattern, (row + ".pattern").c_str());
   try {
-    return make_plan_row(pattern, enum_of<TensorStyle>(r.style, GW_STYLE_PREPARE_OUTPUT, "style"),
+    return make_plan_row(pattern, enum_of<TensorStyle>(r.style, GW_STYLE_HEADWISE, "style"),
                          layout_of(r.input, r.input_dim, "input"),
                          layout_of(r.output, r.output_dim, "output"));
   } catch (const Error& error) {

@@ -41,7 +41,7 @@ int main(int count, char **arguments) {
   fclose(file);
   const int steps = count > 3 ? atoi(arguments[3]) : 200;
 
-  WITH_DEFAULTS(gw_llama_options, llama);
+  WITH_DEFAULTS(gw_decoder_options, llama);
   llama.dim = 64;
   llama.layers = 4;
   llama.heads = 4;
@@ -57,7 +57,7 @@ int main(int count, char **arguments) {
   gw_optimizer *opt = NULL;
   check(gw_gang_create(&gang, &root));
   check(gw_gangs_create(root, &mesh, &gangs));
-  check(gw_llama_create(&llama, &model));
+  check(gw_decoder_create(&llama, &model));
   check(gw_parallelize(model, gangs, &parallel));
   check(gw_adamw_create(model, &adamw, &opt));
 

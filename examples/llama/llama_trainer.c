@@ -75,7 +75,7 @@ static void fill_batch(const rows *r, const arguments *a, uint64_t step, long fi
 static int create(run *r) {
   const arguments *a = &r->a;
   if (gw_gangs_create(NULL, &a->mesh, &r->gangs) != GW_OK) return report("gw_gangs_create");
-  if (gw_llama_create(&a->llama, &r->model) != GW_OK) return report("gw_llama_create");
+  if (gw_decoder_create(&a->llama, &r->model) != GW_OK) return report("gw_decoder_create");
   if (gw_parallelize(r->model, r->gangs, &a->parallel) != GW_OK) return report("gw_parallelize");
   gw_adamw_options adamw;
   gw_adamw_options_init(&adamw, sizeof adamw);

@@ -126,7 +126,7 @@ static void set_defaults(arguments *a) {
   *a = (arguments){.sequence = 128, .batch = 16, .steps = 400, .warmup = 20, .microbatches = 1, .sample = 240, .lr = 3e-3,
                    .out = "train-out"};
   gw_mesh_options_init(&a->mesh, sizeof a->mesh);
-  gw_llama_options_init(&a->llama, sizeof a->llama);
+  gw_decoder_options_init(&a->llama, sizeof a->llama);
   gw_shard_options_init(&a->shard, sizeof a->shard);
   gw_tensor_parallel_options_init(&a->tensor, sizeof a->tensor);
   gw_pipeline_options_init(&a->pipeline, sizeof a->pipeline);

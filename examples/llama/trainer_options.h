@@ -7,7 +7,7 @@
 typedef struct arguments {
   const char *text, *out;
   gw_mesh_options mesh;
-  gw_llama_options llama;
+  gw_decoder_options llama;
   gw_shard_options shard;
   gw_tensor_parallel_options tensor;
   gw_pipeline_options pipeline;

@@ -1,5 +1,5 @@
 // The config.json of a decoder, as Hugging Face's transformers has it. Which key means what is data of the
-// model's family (families/family.h); gangway/layers.h shows it to callers, at gw_llama_options_from_folder.
+// model's family (families/family.h); gangway/layers.h shows it to callers, at gw_decoder_options_from_folder.
 //
 // Thread rule: pure functions.
 #pragma once

@@ -37,11 +37,11 @@ std::vector<ConfigKey> shared_keys(const MissingKeys& missing) {
   return {
       {.name = "vocab_size", .member = &O::vocab, .missing = Required()},
       {.name = "hidden_size", .member = &O::dim, .missing = Required()},
-      {.name = "intermediate_size", .member = &O::ffn, .missing = Required()},
       {.name = "num_hidden_layers", .member = &O::layers, .missing = Required(), .least = 0, .most = 10'000},
       {.name = "num_attention_heads", .member = &O::heads, .missing = Required()},
       {.name = "num_key_value_heads", .member = &O::kv_heads, .missing = missing.kv_heads},
       {.name = "head_dim", .member = &O::head_dim, .missing = missing.head_dim},
+      {.name = "intermediate_size", .member = &O::ffn, .missing = Required()},
       {.name = "max_position_embeddings",
        .member = &O::max_positions,
        .missing = missing.max_positions,

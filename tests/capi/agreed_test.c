@@ -16,8 +16,8 @@ typedef struct scene {
 
 static gw_module* llama(void) {
   gw_module* m = NULL;
-  const gw_llama_options o = small_llama();
-  return gw_llama_create(&o, &m) == GW_OK ? m : NULL;
+  const gw_decoder_options o = small_llama();
+  return gw_decoder_create(&o, &m) == GW_OK ? m : NULL;
 }
 
 /* --- the calls, each with a bad argument on one rank --- */

@@ -154,9 +154,9 @@ typedef struct {
 } trainee;
 
 static gw_status train_once(trainee* me) {
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   gw_status status = me->gang == NULL ? GW_OK : gw_gangs_create(me->gang, NULL, &me->gangs);
-  if (status == GW_OK) status = gw_llama_create(&o, &me->model);
+  if (status == GW_OK) status = gw_decoder_create(&o, &me->model);
   if (status == GW_OK) status = gw_parallelize(me->model, me->gangs, NULL);
   if (status == GW_OK) status = gw_adamw_create(me->model, NULL, &me->optimizer);
   small_batch b;

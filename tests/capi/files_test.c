@@ -5,14 +5,14 @@
 #include <unistd.h>
 
 static void saves_and_loads(rank* me) {
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   gw_gangs* gangs = NULL;
   gw_module *a = NULL, *b = NULL;
   gw_parallel_options p;
   gw_parallel_options_init(&p, sizeof p);
   p.seed = 5;
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
-  EXPECT_OK(gw_llama_create(&o, &a));
+  EXPECT_OK(gw_decoder_create(&o, &a));
   EXPECT_OK(gw_parallelize(a, gangs, &p));
   gw_save_options so;
   gw_save_options_init(&so, sizeof so);
@@ -21,7 +21,7 @@ static void saves_and_loads(rank* me) {
   EXPECT_REFUSED(gw_module_save(a, me->user, &so), "is i32");
   so.dtype = GW_DTYPE_NONE;
   EXPECT_OK(gw_module_save(a, me->user, &so));
-  EXPECT_OK(gw_llama_create(&o, &b));
+  EXPECT_OK(gw_decoder_create(&o, &b));
   p.seed = 6;
   EXPECT_OK(gw_parallelize(b, gangs, &p));
   gw_load_options lo;
@@ -78,8 +78,8 @@ static void what_is_saved_is_loaded(void** state) {
 }
 
 /* Options with a value other than the default in each field. */
-static gw_llama_options unusual(void) {
-  gw_llama_options o = small_llama();
+static gw_decoder_options unusual(void) {
+  gw_decoder_options o = small_llama();
   o.kv_heads = 2;
   o.head_dim = 6;
   o.ffn = 40;
@@ -99,15 +99,15 @@ static void a_folder_gives_the_options_it_was_saved_with(void** state) {
   (void)state;
   char folder[] = "/tmp/gangway-model-XXXXXX", command[80];
   assert_non_null(mkdtemp(folder));
-  gw_llama_options o = unusual(), found;
+  gw_decoder_options o = unusual(), found;
   gw_module *model = NULL, *again = NULL;
-  assert_ok(gw_llama_create(&o, &model));
+  assert_ok(gw_decoder_create(&o, &model));
   assert_ok(gw_module_materialize(model, NULL, 1, GW_F32));
   assert_ok(gw_module_save(model, folder, NULL));
-  gw_llama_options_init(&found, sizeof found);
-  assert_ok(gw_llama_options_from_folder(folder, &found));
+  gw_decoder_options_init(&found, sizeof found);
+  assert_ok(gw_decoder_options_from_folder(folder, &found));
   assert_memory_equal(&found, &o, sizeof o);
-  assert_ok(gw_llama_from_folder(NULL, folder, NULL, &again));
+  assert_ok(gw_model_from_folder(NULL, folder, NULL, &again));
   gw_module_release(again);
 
   /* The same names and shapes, but another function. */
@@ -115,7 +115,7 @@ static void a_folder_gives_the_options_it_was_saved_with(void** state) {
   gw_load_options_init(&load, sizeof load);
   gw_module_release(model);
   o.rope_theta = 778;
-  assert_ok(gw_llama_create(&o, &model));
+  assert_ok(gw_decoder_create(&o, &model));
   assert_ok(gw_module_materialize(model, NULL, 1, GW_F32));
   assert_refused(gw_module_load(model, folder, &load), "rope_theta = 777.0, but the model has 778.0");
   load.ignore_config = 1;
@@ -126,15 +126,15 @@ static void a_folder_gives_the_options_it_was_saved_with(void** state) {
   snprintf(command, sizeof command, "rm -r %s", folder);
   assert_int_equal(system(command), 0);
   memset(&found.vocab, 7, sizeof found.vocab);
-  const gw_llama_options before = found;
-  assert_refused_as(gw_llama_options_from_folder(folder, &found), GW_E_IO, "No such file");
+  const gw_decoder_options before = found;
+  assert_refused_as(gw_decoder_options_from_folder(folder, &found), GW_E_IO, "No such file");
   assert_memory_equal(&found, &before, sizeof found);
   const gw_error_info info = last_error();
   assert_int_equal(info.system_error, ENOENT);
   snprintf(command, sizeof command, "%s/config.json", folder);
   assert_string_equal(info.path, command);
   again = (gw_module*)&load;
-  assert_refused_as(gw_llama_from_folder(NULL, folder, NULL, &again), GW_E_IO, "config.json");
+  assert_refused_as(gw_model_from_folder(NULL, folder, NULL, &again), GW_E_IO, "config.json");
   assert_null(again);
 }
 
@@ -143,10 +143,10 @@ static void makes_a_model(rank* me) {
   gw_module *model = NULL, *none = NULL;
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
   /* All ranks get the refusal of one rank. */
-  EXPECT_STATUS(gw_llama_from_folder(gangs, me->index == me->size - 1 ? "/nowhere" : me->user, NULL, &none),
+  EXPECT_STATUS(gw_model_from_folder(gangs, me->index == me->size - 1 ? "/nowhere" : me->user, NULL, &none),
                 GW_E_IO, "/nowhere/config.json");
   EXPECT(none == NULL && strcmp(last_error().path, "/nowhere/config.json") == 0);
-  EXPECT_OK(gw_llama_from_folder(gangs, me->user, NULL, &model));
+  EXPECT_OK(gw_model_from_folder(gangs, me->user, NULL, &model));
   gw_module_release(model);
   EXPECT_OK(gw_gangs_shutdown(gangs, -1));
   gw_gangs_release(gangs);
@@ -168,7 +168,7 @@ static void a_folder_is_a_model_on_any_number_of_ranks(void** state) {
            "1000000/' %s/config.json",
            folder);
   assert_int_equal(system(text), 0);
-  assert_refused(gw_llama_from_folder(NULL, folder, NULL, &model), "model.embed_tokens.weight has shape");
+  assert_refused(gw_model_from_folder(NULL, folder, NULL, &model), "model.embed_tokens.weight has shape");
   snprintf(text, sizeof text, "rm -r %s", folder);
   assert_int_equal(system(text), 0);
 }

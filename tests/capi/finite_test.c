@@ -11,9 +11,9 @@ static gw_optimizer* optimizer; /* of `trained` */
 static small_batch batch;
 
 /* One call for each struct that has floating fields. It gets `x` as the whole struct. */
-static gw_status llama(gw_llama_options* x) {
+static gw_status llama(gw_decoder_options* x) {
   gw_module* m = NULL;
-  return gw_llama_create(x, &m);
+  return gw_decoder_create(x, &m);
 }
 static gw_status attention(gw_attention_options* x) {
   gw_module* m = NULL;
@@ -109,8 +109,8 @@ static const struct {
 
 static void fields(void** state) {
   (void)state;
-  const gw_llama_options l = small_llama();
-  assert_ok(gw_llama_create(&l, &trained));
+  const gw_decoder_options l = small_llama();
+  assert_ok(gw_decoder_create(&l, &trained));
   assert_ok(gw_module_materialize(trained, NULL, 1, GW_F32));
   assert_ok(gw_sgd_create(trained, NULL, &optimizer));
   fill_batch(&batch, 2, 0);

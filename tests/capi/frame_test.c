@@ -128,11 +128,11 @@ static void a_module_stands_in_one_place(void** state) {
 
 static void manual_layers_refuse_what_is_missing(void** state) {
   (void)state;
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   gw_module* layers[3] = {NULL, NULL, NULL};
   assert_ok(gw_linear_create(4, 4, 0, &layers[0]));
   assert_ok(gw_mlp_create(4, 8, 0, &layers[1]));
-  assert_ok(gw_llama_create(&o, &layers[2]));
+  assert_ok(gw_decoder_create(&o, &layers[2]));
   const int64_t dims[2] = {2, 4};
   float data[8] = {0};
   gw_view x, missing;

@@ -6,14 +6,14 @@
 
 static const int64_t kHuge = (int64_t)1 << 31;
 
-static gw_status llama(void (*change)(gw_llama_options*)) {
-  gw_llama_options o = small_llama();
+static gw_status llama(void (*change)(gw_decoder_options*)) {
+  gw_decoder_options o = small_llama();
   gw_module* model = NULL;
   change(&o);
-  return gw_llama_create(&o, &model);
+  return gw_decoder_create(&o, &model);
 }
 #define HUGE(name, field, value) \
-  static void name(gw_llama_options* o) { o->field = (value); }
+  static void name(gw_decoder_options* o) { o->field = (value); }
 HUGE(huge_vocab, vocab, kHuge)
 HUGE(huge_dim, dim, kHuge)
 HUGE(overflowing_dim, dim, INT64_MAX)
@@ -25,7 +25,7 @@ HUGE(huge_head_dim, head_dim, kHuge)
 HUGE(overflowing_head_dim, head_dim, INT64_MAX)
 HUGE(huge_ffn, ffn, kHuge)
 HUGE(huge_positions, max_positions, kHuge)
-static void huge_products(gw_llama_options* o) {
+static void huge_products(gw_decoder_options* o) {
   o->heads = o->kv_heads = INT32_MAX;
   o->head_dim = INT32_MAX - 1;
 }

@@ -4,9 +4,9 @@
 static void looking_into_a_model(void** state) {
   (void)state;
   gw_module* model = NULL;
-  gw_llama_options o = small_llama();
+  gw_decoder_options o = small_llama();
   o.tied = 1;
-  assert_ok(gw_llama_create(&o, &model));
+  assert_ok(gw_decoder_create(&o, &model));
   gw_parameter *described = NULL, *p = NULL;
   gw_view view;
   assert_ok(gw_module_find_parameter(model, "model.layers.0.self_attn.q_proj.weight", &described));

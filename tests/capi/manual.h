@@ -22,10 +22,10 @@ static MAYBE_UNUSED gw_status set_up(rank* me, gw_strategy strategy, loop* l) {
   s.strategy = strategy;
   p.master_dtype = GW_F64;
   p.seed = 3;
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   memset(l, 0, sizeof *l);
   gw_status status = gw_gangs_create(me->gang, NULL, &l->gangs);
-  if (status == GW_OK) status = gw_llama_create(&o, &l->model);
+  if (status == GW_OK) status = gw_decoder_create(&o, &l->model);
   if (status == GW_OK) status = gw_parallelize(l->model, l->gangs, &p);
   if (status == GW_OK) status = gw_frame_create(l->model, NULL, &l->frame);
   if (status == GW_OK) status = gw_sgd_create(l->model, NULL, &l->opt);

@@ -83,8 +83,8 @@ static void want_of_the_callers_memory_is_a_status(void** state) {
   const gw_allocator a = allocator_of(&h, 4096);
   assert_ok(gw_allocator_set(&a));
   gw_module* model = NULL;
-  const gw_llama_options o = small_llama();
-  assert_ok(gw_llama_create(&o, &model));
+  const gw_decoder_options o = small_llama();
+  assert_ok(gw_decoder_create(&o, &model));
   assert_refused_as(gw_module_materialize(model, NULL, 1, GW_F64), GW_E_OUT_OF_MEMORY,
                     "caller's allocator has no");
   gw_module_release(model);

@@ -133,11 +133,11 @@ TEST(Memory, ARankThatWantsMemoryIsInItsCallersAllGatherAllTheSame) {
 }
 
 TEST(Memory, DescribingAModelMayFailAnywhere) {
-  const gw_llama_options o = small_llama();
-  EXPECT_GT(starve("gw_llama_create",
+  const gw_decoder_options o = small_llama();
+  EXPECT_GT(starve("gw_decoder_create",
                    [&] {
                      gw_module* model = nullptr;
-                     const gw_status status = gw_llama_create(&o, &model);
+                     const gw_status status = gw_decoder_create(&o, &model);
                      EXPECT_EQ(model == nullptr, status != GW_OK);
                      gw_module_release(model);
                      return status;
@@ -196,9 +196,9 @@ struct Training {
   gw_step_result result = with(gw_step_result_init);
 
   explicit Training(bool whole) {
-    const gw_llama_options o = small_llama();
+    const gw_decoder_options o = small_llama();
     EXPECT_EQ(gw_gangs_create(nullptr, nullptr, &gangs), GW_OK);
-    EXPECT_EQ(gw_llama_create(&o, &model), GW_OK);
+    EXPECT_EQ(gw_decoder_create(&o, &model), GW_OK);
     if (!whole) return;
     EXPECT_EQ(gw_parallelize(model, gangs, nullptr), GW_OK);
     EXPECT_EQ(gw_adamw_create(model, nullptr, &opt), GW_OK);

@@ -7,8 +7,8 @@
 /* small_llama with memory, in f64, on a gang of one rank. */
 static MAYBE_UNUSED gw_module* materialized_llama(void) {
   gw_module* model = NULL;
-  const gw_llama_options o = small_llama();
-  assert_ok(gw_llama_create(&o, &model));
+  const gw_decoder_options o = small_llama();
+  assert_ok(gw_decoder_create(&o, &model));
   assert_ok(gw_module_materialize(model, NULL, 1, GW_F64));
   return model;
 }

@@ -122,16 +122,16 @@ static void layers_have_the_documented_shapes(void** state) {
 static void bad_layers_are_refused(void** state) {
   (void)state;
   gw_module* m = NULL;
-  gw_llama_options l = small_llama();
+  gw_decoder_options l = small_llama();
   gw_attention_options a;
-  assert_refused((l.heads = 3, gw_llama_create(&l, &m)), "heads is 3");
+  assert_refused((l.heads = 3, gw_decoder_create(&l, &m)), "heads is 3");
   l = small_llama();
-  assert_refused((l.kv_heads = 3, gw_llama_create(&l, &m)), "kv_heads 3 does not divide");
+  assert_refused((l.kv_heads = 3, gw_decoder_create(&l, &m)), "kv_heads 3 does not divide");
   l = small_llama();
-  assert_refused((l.layers = -1, gw_llama_create(&l, &m)), "layers is -1");
+  assert_refused((l.layers = -1, gw_decoder_create(&l, &m)), "layers is -1");
   l = small_llama();
-  assert_refused((l.vocab = 0, gw_llama_create(&l, &m)), "vocab is 0");
-  assert_refused(gw_llama_create(NULL, NULL), "out_model is null");
+  assert_refused((l.vocab = 0, gw_decoder_create(&l, &m)), "vocab is 0");
+  assert_refused(gw_decoder_create(NULL, NULL), "out_model is null");
   assert_refused(gw_linear_create(0, 3, 0, &m), "in is 0");
   assert_refused(gw_linear_create(1, 3, 0, NULL), "out_model is null");
   assert_refused(gw_embedding_create(-4, 3, &m), "rows is -4");
@@ -151,7 +151,7 @@ static void bad_layers_are_refused(void** state) {
   assert_refused(gw_sequential_create(&m, 1, &m), "models[0] is null");
   assert_refused(gw_sequential_create(&m, 1, NULL), "out_model is null");
   assert_null(m);
-  gw_llama_options_init(NULL, 0);
+  gw_decoder_options_init(NULL, 0);
   gw_attention_options_init(NULL, 0);
 }
 

@@ -30,11 +30,11 @@ const std::set<std::string> kOptional = words(R"(
     gw_interrupt_set.check gw_allocator_set.allocator gw_view_set.data gw_gang_run.out_work
     gw_gang_run_batch.out_work gw_gangs_create.root gw_gangs_create_fake.device
     gw_gangs_current.device gw_gangs_set_default.gangs gw_module_materialize.gangs
-    gw_parallelize.gangs gw_tensor_parallel.gangs gw_context_parallel.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_llama_from_folder.gangs
+    gw_parallelize.gangs gw_tensor_parallel.gangs gw_context_parallel.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_model_from_folder.gangs
     gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
     gw_optimizer_step.result gw_movement_create.target)");
 const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options",
-                                         "gw_llama_options_from_folder.options"};
+                                         "gw_decoder_options_from_folder.options"};
 // These are read only while a module runs; custom_test.c tests them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
 
@@ -58,8 +58,8 @@ class World {
     error = gw_error_take();
     must(gw_gang_create(nullptr, &gang));
     must(gw_gangs_create(gang, nullptr, &gangs));
-    const gw_llama_options llama = small_llama();
-    must(gw_llama_create(&llama, &model));
+    const gw_decoder_options llama = small_llama();
+    must(gw_decoder_create(&llama, &model));
     must(gw_module_materialize(model, gangs, 1, GW_F32));
     must(gw_linear_create(2, 2, 0, &described));
     must(gw_sgd_create(model, nullptr, &optimizer));
@@ -143,7 +143,7 @@ class World {
   void give(const gw_gang_places*& x) { x = &gang_places; }
   void give(const gw_movement_options*& x) { x = &movement_options; }
   void give(const gw_pipeline_options*& x) { x = &pipeline_options; }
-  void give(const gw_llama_options*& x) { x = nullptr; }
+  void give(const gw_decoder_options*& x) { x = nullptr; }
   void give(const gw_attention_options*& x) { x = &attention; }
   void give(const gw_custom_options*& x) { x = &custom; }
   void give(const gw_frame_options*& x) { x = nullptr; }
@@ -169,7 +169,7 @@ class World {
   void give(gw_pipeline_info*& x) { x = &pipeline_info; }
   void give(gw_pipeline_action*& x) { x = &pipeline_action; }
   void give(gw_memory_use*& x) { x = &memory; }
-  void give(gw_llama_options*& x) { x = &llama_options; }
+  void give(gw_decoder_options*& x) { x = &llama_options; }
   void give(gw_memory_info*& x) { x = &host_memory; }
   void give(const gw_allocator*& x) { x = nullptr; }
   void give(gw_step_result*& x) { x = &result; }
@@ -242,7 +242,7 @@ class World {
   gw_gang_traffic traffic = with(gw_gang_traffic_init);
   gw_parameter_info parameter_info = with(gw_parameter_info_init);
   gw_memory_use memory = with(gw_memory_use_init);
-  gw_llama_options llama_options = with(gw_llama_options_init);
+  gw_decoder_options llama_options = with(gw_decoder_options_init);
   gw_memory_info host_memory = with(gw_memory_info_init);
   gw_step_result result = with(gw_step_result_init);
   gw_call call{};

@@ -4,8 +4,8 @@
 
 static gw_module* llama(void) {
   gw_module* model = NULL;
-  const gw_llama_options o = small_llama();
-  assert_ok(gw_llama_create(&o, &model));
+  const gw_decoder_options o = small_llama();
+  assert_ok(gw_decoder_create(&o, &model));
   return model;
 }
 
@@ -16,12 +16,12 @@ static gw_gangs* gangs_of(rank* me) {
 
 static void wraps(rank* me) {
   gw_gangs* gangs = gangs_of(me);
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   gw_shard_options s;
   gw_shard_options_init(&s, sizeof s);
   /* In single calls: recomputation, the blocks, the root, memory. */
   gw_module *a = NULL, *b = NULL, *c = NULL;
-  EXPECT_OK(gw_llama_create(&o, &a));
+  EXPECT_OK(gw_decoder_create(&o, &a));
   EXPECT_OK(gw_recompute(a, GW_RECOMPUTE_FULL, 0, 0));
   EXPECT_OK(gw_fully_shard(a, "model.layers.*", gangs, &s));
   EXPECT_STATUS(gw_recompute(a, GW_RECOMPUTE_FULL, 0, 0), GW_E_INVALID_STATE, "gw_fully_shard");
@@ -31,7 +31,7 @@ static void wraps(rank* me) {
   EXPECT_STATUS(gw_fully_shard(a, "", gangs, &s), GW_E_INVALID_STATE, "gw_fully_shard comes before");
   EXPECT_STATUS(gw_parallelize(a, gangs, NULL), GW_E_INVALID_STATE, "gw_parallelize comes before");
   /* The same values with replicated parameters. */
-  EXPECT_OK(gw_llama_create(&o, &b));
+  EXPECT_OK(gw_decoder_create(&o, &b));
   EXPECT_OK(gw_replicate(b, gangs, NULL));
   EXPECT_OK(gw_module_materialize(b, gangs, 9, GW_F64));
   /* The same values with one call. */
@@ -42,7 +42,7 @@ static void wraps(rank* me) {
   s.strategy = GW_SHARD_GRAD_OP;
   p.shard = &s;
   p.activation_offload = 1; /* changes nothing on a CPU */
-  EXPECT_OK(gw_llama_create(&o, &c));
+  EXPECT_OK(gw_decoder_create(&o, &c));
   EXPECT_OK(gw_parallelize(c, gangs, &p));
   gw_module* const all[3] = {a, b, c};
   const char* name = "model.layers.0.mlp.up_proj.weight";
@@ -81,12 +81,12 @@ static void wrapping_changes_neither_names_nor_values(void** state) {
 
 static void refused_options(rank* me) {
   gw_gangs *gangs = gangs_of(me), *others = gangs_of(me);
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   gw_parallel_options p;
   gw_shard_options s;
   gw_module* m = NULL;
   const int last = me->index == me->size - 1; /* only the last rank passes what is wrong */
-  EXPECT_OK(gw_llama_create(&o, &m));
+  EXPECT_OK(gw_decoder_create(&o, &m));
 #define REFUSED_WITH(field, value, code, part)             \
   gw_parallel_options_init(&p, sizeof p);                  \
   gw_shard_options_init(&s, sizeof s);                     \
@@ -147,8 +147,8 @@ static void refusals_are_agreed_and_change_nothing(void** state) {
 static void other_axes(rank* me) {
   gw_gangs* gangs = NULL;
   gw_module* m = NULL;
-  const gw_llama_options o = small_llama();
-  EXPECT_OK(gw_llama_create(&o, &m));
+  const gw_decoder_options o = small_llama();
+  EXPECT_OK(gw_decoder_create(&o, &m));
   static const char* const says[3] = {"tp is 2, but the model is not split over tp; tensor_parallel",
                                       "pp is 2; parallelize",
                                       "cp is 2, but attention does not go over cp; context_parallel"};

@@ -139,7 +139,7 @@ static void parameters_gradients(rank* me) {
   gw_module* model = NULL;
   gw_optimizer* opt = NULL;
   small_batch b;
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   gw_parallel_options p;
   gw_shard_options s;
   gw_parallel_options_init(&p, sizeof p);
@@ -147,7 +147,7 @@ static void parameters_gradients(rank* me) {
   p.shard = &s;
   s.strategy = *(const gw_strategy*)me->user;
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
-  EXPECT_OK(gw_llama_create(&o, &model));
+  EXPECT_OK(gw_decoder_create(&o, &model));
   EXPECT_OK(gw_parallelize(model, gangs, &p));
   gw_sgd_options so;
   gw_sgd_options_init(&so, sizeof so);
@@ -197,7 +197,7 @@ static void whole_gradients(rank* me) {
   gw_tensor* kept = NULL;
   gw_view whole, again;
   small_batch b;
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   gw_parallel_options options;
   gw_shard_options shard;
   gw_parallel_options_init(&options, sizeof options);
@@ -206,7 +206,7 @@ static void whole_gradients(rank* me) {
   shard.strategy = strategy;
   fill_batch(&b, 2, me->index);
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
-  EXPECT_OK(gw_llama_create(&o, &model));
+  EXPECT_OK(gw_decoder_create(&o, &model));
   EXPECT_OK(gw_parallelize(model, gangs, &options));
   EXPECT_OK(gw_sgd_create(model, NULL, &opt));
   EXPECT_OK(gw_train_step(model, opt, &b.batch, NULL, NULL, NULL));

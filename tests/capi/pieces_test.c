@@ -260,10 +260,10 @@ static void rows_that_do_not_fit(void** state) {
 
 static gw_module* llama(void) {
   gw_module* m = NULL;
-  gw_llama_options o = small_llama();
+  gw_decoder_options o = small_llama();
   o.vocab = 12;
   o.kv_heads = 2;
-  assert_ok(gw_llama_create(&o, &m));
+  assert_ok(gw_decoder_create(&o, &m));
   return m;
 }
 
@@ -319,7 +319,7 @@ static void llama_pieces(rank* me) {
   for (int by = 0; by < 2; ++by) {
     gw_module* model = NULL;
     gw_optimizer* opt = NULL;
-    gw_llama_options o = small_llama();
+    gw_decoder_options o = small_llama();
     gw_parallel_options p;
     gw_tensor_parallel_options t;
     gw_step_result result;
@@ -334,7 +334,7 @@ static void llama_pieces(rank* me) {
     p.tensor_parallel = &t;
     p.context_method = GW_CONTEXT_ALL_GATHER;
     p.master_dtype = GW_F64;
-    EXPECT_OK(gw_llama_create(&o, &model));
+    EXPECT_OK(gw_decoder_create(&o, &model));
     if (by == 0) {
       EXPECT_OK(gw_parallelize(model, gangs, &p));
     } else {

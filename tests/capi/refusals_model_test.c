@@ -5,16 +5,16 @@ static gw_module* out;
 
 static gw_module* llama(void) {
   gw_module* m = NULL;
-  const gw_llama_options o = small_llama();
-  assert_ok(gw_llama_create(&o, &m));
+  const gw_decoder_options o = small_llama();
+  assert_ok(gw_decoder_create(&o, &m));
   return m;
 }
 
-#define LLAMA(field, value) (l = small_llama(), l.field = (value), gw_llama_create(&l, &out))
+#define LLAMA(field, value) (l = small_llama(), l.field = (value), gw_decoder_create(&l, &out))
 
 static void configurations_of_a_llama(void** state) {
   (void)state;
-  gw_llama_options l;
+  gw_decoder_options l;
   ROW(LLAMA(vocab, 0), INVALID_ARGUMENT, "vocab");
   ROW(LLAMA(dim, -8), INVALID_ARGUMENT, "dim is -8");
   ROW(LLAMA(layers, -1), INVALID_ARGUMENT, "layers is -1");
@@ -178,7 +178,7 @@ static void training_over_a_fake_gang(void** state) {
 /* Each refusal names the missing call. */
 static void calls_out_of_order(void** state) {
   (void)state;
-  gw_llama_options tied_options = small_llama();
+  gw_decoder_options tied_options = small_llama();
   tied_options.tied = 1;
   gw_module *m = llama(), *tied = NULL, *ready = materialized_llama(), *parent = NULL;
   gw_parameter* p = NULL;
@@ -190,7 +190,7 @@ static void calls_out_of_order(void** state) {
   double norm;
   fill_batch(&b, 1, 0);
   gw_memory_use_init(&use, sizeof use);
-  assert_ok(gw_llama_create(&tied_options, &tied));
+  assert_ok(gw_decoder_create(&tied_options, &tied));
   assert_ok(gw_sgd_create(ready, NULL, &trains));
   assert_ok(gw_module_find_parameter(m, "model.norm.weight", &p));
   const char* const lacks = "call gw_parallelize or gw_module_materialize first";

@@ -14,9 +14,9 @@ static MAYBE_UNUSED gw_error_info last_error(void) {
 }
 
 /* A Llama with 11 ids, 8 dims and one layer. */
-static MAYBE_UNUSED gw_llama_options small_llama(void) {
-  gw_llama_options o;
-  gw_llama_options_init(&o, sizeof o);
+static MAYBE_UNUSED gw_decoder_options small_llama(void) {
+  gw_decoder_options o;
+  gw_decoder_options_init(&o, sizeof o);
   o.vocab = 11;
   o.dim = 8;
   o.layers = 1;

@@ -109,7 +109,7 @@ static void every_call(rank* me) {
   scene s = {.me = me};
   gw_module* of_group = NULL;
   gw_parameter_options w;
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   gw_parameter_options_init(&w, sizeof w);
   w.name = "w";
   w.ndim = 1;
@@ -117,7 +117,7 @@ static void every_call(rank* me) {
   void* const stream = own_stream(me);
   EXPECT(stream != NULL);
   EXPECT_OK(gw_gangs_create(me->gang, NULL, &s.gangs));
-  EXPECT_OK(gw_llama_create(&o, &s.model));
+  EXPECT_OK(gw_decoder_create(&o, &s.model));
   EXPECT_OK(gw_parallelize(s.model, s.gangs, NULL));
   EXPECT_OK(gw_sgd_create(s.model, NULL, &s.optimizer));
   EXPECT_OK(gw_shard_group_create(s.gangs, "g", &w, 1, NULL, 1, &s.group));

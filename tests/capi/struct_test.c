@@ -63,7 +63,7 @@ static gw_status drop(gw_status status, gw_module* model) {
 }
 static gw_status llama_options(void* x) {
   gw_module* model = NULL;
-  return drop(gw_llama_create(x, &model), model);
+  return drop(gw_decoder_create(x, &model), model);
 }
 static gw_status attention_options(void* x) {
   gw_module* model = NULL;
@@ -100,8 +100,8 @@ static gw_status frame_options(void* x) {
 }
 static gw_status with_llama(gw_status (*use)(gw_module* model, void* x), void* x) {
   gw_module* model = NULL;
-  const gw_llama_options o = small_llama();
-  assert_ok(gw_llama_create(&o, &model));
+  const gw_decoder_options o = small_llama();
+  assert_ok(gw_decoder_create(&o, &model));
   const gw_status status = use(model, x);
   gw_module_release(model);
   return status;
@@ -506,7 +506,7 @@ static void objects_of_structs_of_every_size_are_freed_once(void** state) {
 
 static int begin(void** state) {
   (void)state;
-  const gw_llama_options o = small_llama();
+  const gw_decoder_options o = small_llama();
   fill_batch(&m.batch, 1, 0);
   gw_pipeline_options pipeline;
   gw_pipeline_options_init(&pipeline, sizeof pipeline);
@@ -515,7 +515,7 @@ static int begin(void** state) {
   m.error = gw_error_take();
   const int good =
       gw_gang_create(NULL, &m.gang) == GW_OK && gw_gangs_create(m.gang, NULL, &m.gangs) == GW_OK &&
-      gw_llama_create(&o, &m.model) == GW_OK && gw_parallelize(m.model, m.gangs, NULL) == GW_OK &&
+      gw_decoder_create(&o, &m.model) == GW_OK && gw_parallelize(m.model, m.gangs, NULL) == GW_OK &&
       gw_sgd_create(m.model, NULL, &m.opt) == GW_OK &&
       gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK &&
       gw_partition_create(m.gang, &m.partition) == GW_OK &&

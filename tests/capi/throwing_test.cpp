@@ -368,10 +368,10 @@ TEST(Throwing, AnAllocatorIsAnErrorAndTheNextCallWorks) {
   };
   ASSERT_EQ(gw_allocator_set(&a), GW_OK);
   for (const Thrown& thrown : kThrown) {
-    const gw_llama_options o = small_llama();
+    const gw_decoder_options o = small_llama();
     gw_module *model = nullptr, *other = nullptr;
-    ASSERT_EQ(gw_llama_create(&o, &model), GW_OK);
-    ASSERT_EQ(gw_llama_create(&o, &other), GW_OK);
+    ASSERT_EQ(gw_decoder_create(&o, &model), GW_OK);
+    ASSERT_EQ(gw_decoder_create(&o, &other), GW_OK);
     throws_now = thrown.kind;
     EXPECT_EQ(gw_module_materialize(model, nullptr, 1, GW_F32), thrown.code);
     const std::string text = last_error().message;

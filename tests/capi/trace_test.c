@@ -29,7 +29,7 @@ static void train(rank* me) {
   gw_mesh_options mesh;
   gw_mesh_options_init(&mesh, sizeof mesh);
   mesh.pp = me->size;
-  gw_llama_options llama = small_llama();
+  gw_decoder_options llama = small_llama();
   llama.layers = 2;
   gw_step_options step;
   gw_step_options_init(&step, sizeof step);
@@ -40,7 +40,7 @@ static void train(rank* me) {
   gw_module* model = NULL;
   gw_optimizer* optimizer = NULL;
   EXPECT_OK(gw_gangs_create(me->gang, &mesh, &gangs));
-  EXPECT_OK(gw_llama_create(&llama, &model));
+  EXPECT_OK(gw_decoder_create(&llama, &model));
   EXPECT_OK(gw_parallelize(model, gangs, NULL));
   EXPECT_OK(gw_adamw_create(model, NULL, &optimizer));
   EXPECT_OK(gw_gang_begin_trace(me->gang, folder));

@@ -56,12 +56,13 @@ struct FamilyMesh {
   bool sequence_parallel = false;
 
   int ranks() const { return degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp; }
-  // The vocabulary of these models is a prime, so that embedding and output stay whole.
-  const char* rows() const {
-    return sequence_parallel ? "model.embed_tokens -> prepare_output(Replicate, Shard(1))\n"
-                               "model.norm -> sequence_parallel, output Replicate\nlm_head -> replicate\n"
-           : degrees.tp > 1  ? "model.embed_tokens -> replicate\nlm_head -> replicate\n"
-                             : "";
+  // The vocabulary of these models is a prime, so embedding and head stay whole.
+  std::string rows(const DecoderOptions& decoder) const {
+    if (degrees.tp == 1) return "";
+    if (!sequence_parallel) return "model.embed_tokens -> replicate\nlm_head -> replicate\n";
+    return text("model.embed_tokens -> prepare_output(Replicate, Shard(1))\nmodel.layers.",
+                decoder.layers - 1,
+                " -> prepare_output(Shard(1), Replicate)\nmodel.norm -> replicate\nlm_head -> replicate\n");
   }
 };
 std::ostream& operator<<(std::ostream& out, const FamilyMesh& mesh) { return out << mesh.name; }
@@ -81,9 +82,10 @@ std::unique_ptr<Model> loaded(Gang& root, const std::string& family, const Famil
   ParallelOptions options;
   options.master_dtype = DType::f64;
   options.tensor.family.sequence_parallel = mesh.sequence_parallel;
-  if (mesh.degrees.tp > 1) options.tensor.rows = plan_from_text(mesh.rows());
-  auto model = make_model(make_decoder(decoder_options_of_folder(folder_of(family))),
-                          create_gangs(root.shared_from_this(), mesh.degrees), options);
+  const DecoderOptions decoder = decoder_options_of_folder(folder_of(family));
+  options.tensor.rows = plan_from_text(mesh.rows(decoder));
+  auto model =
+      make_model(make_decoder(decoder), create_gangs(root.shared_from_this(), mesh.degrees), options);
   load_model(*model, folder_of(family));
   return model;
 }
@@ -216,8 +218,10 @@ TEST_P(FamilyConfig, IsWrittenAsItWasRead) {
     return json.contains(key) ? json.at(key) : nlohmann::json();
   };
   for (const nlohmann::json* json : {&given, &written})
-    for (const auto& [key, value] : json->items())
-      if (!is_harmless(family, key)) EXPECT_EQ(says(written, key), says(given, key)) << key;
+    for (const auto& [key, value] : json->items()) {
+      if (is_harmless(family, key)) continue;
+      EXPECT_EQ(says(written, key), says(given, key)) << key;
+    }
   EXPECT_EQ(written.at("architectures"), given.at("architectures"));
   EXPECT_EQ(written.at("torch_dtype"), given.at("torch_dtype"));
 }

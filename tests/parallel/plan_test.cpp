@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error_of.h"
+#include "families/family.h"
 
 namespace gangway::test {
 namespace {

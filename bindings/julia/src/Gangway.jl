@@ -14,7 +14,7 @@ module Gangway
 using Libdl
 using Serialization: serialize, deserialize
 
-export Llama, llama_options, from_pretrained, Linear, Embedding, RMSNorm, Attention, Mlp, Block, Sequential, Custom, Parameter, Model
+export Decoder, Llama, Mistral, Qwen2, Qwen3, decoder_options, from_pretrained, Linear, Embedding, RMSNorm, Attention, Mlp, Block, Sequential, Custom, Parameter, Model
 export parallelize!, tensor_parallel!, context_parallel!, fully_shard!, replicate!, recompute!, materialize!, freeze!
 export train_step!, eval_step, step!, generate, clip_grad_norm!, zero_grad!
 export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, send, recv!, barrier

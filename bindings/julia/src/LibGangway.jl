@@ -151,6 +151,7 @@ const GW_STYLE_ROWWISE = Int32(2)
 const GW_STYLE_SEQUENCE_PARALLEL = Int32(3)
 const GW_STYLE_PREPARE_INPUT = Int32(4)
 const GW_STYLE_PREPARE_OUTPUT = Int32(5)
+const GW_STYLE_HEADWISE = Int32(6)
 
 const GW_PLACEMENT_INVALID = Int32(-1)
 const GW_PLACEMENT_DEFAULT = Int32(0)
@@ -424,9 +425,10 @@ struct gw_parameter_info
     last_row::Int64
 end
 
-struct gw_llama_options
+struct gw_decoder_options
     struct_size::Csize_t
     next::Ptr{gw_ext}
+    family::Ptr{Cchar}
     vocab::Int64
     dim::Int64
     layers::Int64
@@ -435,6 +437,7 @@ struct gw_llama_options
     head_dim::Int64
     ffn::Int64
     max_positions::Int64
+    window::Int64
     eps::Cdouble
     rope_theta::Cdouble
     rope_factor::Cdouble
@@ -446,6 +449,8 @@ struct gw_llama_options
     out_bias::Int32
     mlp_bias::Int32
     tied::Int32
+    qk_norm::Int32
+    reserved::Int32
 end
 
 struct gw_attention_options
@@ -457,10 +462,11 @@ struct gw_attention_options
     head_dim::Int64
     rope_theta::Cdouble
     initializer_range::Cdouble
+    eps::Cdouble
     qkv_bias::Int32
     out_bias::Int32
     causal::Int32
-    reserved::Int32
+    qk_norm::Int32
 end
 
 struct gw_call
@@ -738,8 +744,8 @@ const LAYOUT = (
     (gw_init_options, 56, ((:struct_size, 0), (:next, 8), (:kind, 16), (:reserved, 20), (:deviation, 24), (:fill, 32), (:user, 40), (:free_user, 48),)),
     (gw_parameter_options, 112, ((:struct_size, 0), (:next, 8), (:name, 16), (:dims, 24), (:ndim, 88), (:dtype, 92), (:frozen, 96), (:reserved, 100), (:initializer, 104),)),
     (gw_parameter_info, 128, ((:struct_size, 0), (:next, 8), (:name, 16), (:layout, 24), (:dims, 32), (:ndim, 96), (:dtype, 100), (:is_buffer, 104), (:trainable, 108), (:first_row, 112), (:last_row, 120),)),
-    (gw_llama_options, 152, ((:struct_size, 0), (:next, 8), (:vocab, 16), (:dim, 24), (:layers, 32), (:heads, 40), (:kv_heads, 48), (:head_dim, 56), (:ffn, 64), (:max_positions, 72), (:eps, 80), (:rope_theta, 88), (:rope_factor, 96), (:rope_low_frequency_factor, 104), (:rope_high_frequency_factor, 112), (:rope_original_positions, 120), (:initializer_range, 128), (:qkv_bias, 136), (:out_bias, 140), (:mlp_bias, 144), (:tied, 148),)),
-    (gw_attention_options, 80, ((:struct_size, 0), (:next, 8), (:dim, 16), (:heads, 24), (:kv_heads, 32), (:head_dim, 40), (:rope_theta, 48), (:initializer_range, 56), (:qkv_bias, 64), (:out_bias, 68), (:causal, 72), (:reserved, 76),)),
+    (gw_decoder_options, 176, ((:struct_size, 0), (:next, 8), (:family, 16), (:vocab, 24), (:dim, 32), (:layers, 40), (:heads, 48), (:kv_heads, 56), (:head_dim, 64), (:ffn, 72), (:max_positions, 80), (:window, 88), (:eps, 96), (:rope_theta, 104), (:rope_factor, 112), (:rope_low_frequency_factor, 120), (:rope_high_frequency_factor, 128), (:rope_original_positions, 136), (:initializer_range, 144), (:qkv_bias, 152), (:out_bias, 156), (:mlp_bias, 160), (:tied, 164), (:qk_norm, 168), (:reserved, 172),)),
+    (gw_attention_options, 88, ((:struct_size, 0), (:next, 8), (:dim, 16), (:heads, 24), (:kv_heads, 32), (:head_dim, 40), (:rope_theta, 48), (:initializer_range, 56), (:eps, 64), (:qkv_bias, 72), (:out_bias, 76), (:causal, 80), (:qk_norm, 84),)),
     (gw_call, 152, ((:struct_size, 0), (:next, 8), (:phase, 16), (:training, 20), (:recomputing, 24), (:microbatch, 28), (:input_count, 32), (:output_count, 36), (:parameter_count, 40), (:reserved, 44), (:inputs, 48), (:outputs, 56), (:output_grads, 64), (:input_grads, 72), (:parameters, 80), (:parameter_grads, 88), (:state, 96), (:loss_scale, 104), (:seed, 112), (:step, 120), (:gangs, 128), (:stream, 136), (:context, 144),)),
     (gw_custom_options, 144, ((:struct_size, 0), (:next, 8), (:name, 16), (:shapes, 24), (:forward, 32), (:backward_input, 40), (:backward_weight, 48), (:accepts_dtype, 56), (:user, 64), (:free_user, 72), (:free_state, 80), (:input_count, 88), (:output_count, 92), (:parameters, 96), (:parameter_count, 104), (:children, 112), (:child_names, 120), (:child_count, 128), (:parallel_plan, 136),)),
     (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:reserved, 36),)),
@@ -760,8 +766,8 @@ const LAYOUT = (
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_llama_options_init, :gw_llama_create, :gw_llama_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_llama_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_adamw_options_init, :gw_adamw_create, :gw_lion_options_init, :gw_lion_create, :gw_sgd_options_init, :gw_sgd_create, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
-const ADDRESSES = fill(C_NULL, 257)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_adamw_options_init, :gw_adamw_create, :gw_lion_options_init, :gw_lion_create, :gw_sgd_options_init, :gw_sgd_create, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
+const ADDRESSES = fill(C_NULL, 258)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -1134,157 +1140,159 @@ gw_parameter_gather_gradient(parameter, stream, out_tensor) =
     ccall(ADDRESSES[180], gw_status, (Ptr{gw_parameter}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}), parameter, stream, out_tensor)
 gw_parameter_assign(parameter, values, stream) =
     ccall(ADDRESSES[181], gw_status, (Ptr{gw_parameter}, Ptr{gw_view}, Ptr{Cvoid}), parameter, values, stream)
-gw_llama_options_init(options, size) =
-    ccall(ADDRESSES[182], Cvoid, (Ptr{gw_llama_options}, Csize_t), options, size)
-gw_llama_create(options, out_model) =
-    ccall(ADDRESSES[183], gw_status, (Ptr{gw_llama_options}, Ptr{Ptr{gw_module}}), options, out_model)
-gw_llama_options_from_folder(folder, options) =
-    ccall(ADDRESSES[184], gw_status, (Ptr{Cchar}, Ptr{gw_llama_options}), folder, options)
+gw_decoder_options_init(options, size) =
+    ccall(ADDRESSES[182], Cvoid, (Ptr{gw_decoder_options}, Csize_t), options, size)
+gw_decoder_options_from_family(family, options) =
+    ccall(ADDRESSES[183], gw_status, (Ptr{Cchar}, Ptr{gw_decoder_options}), family, options)
+gw_decoder_create(options, out_model) =
+    ccall(ADDRESSES[184], gw_status, (Ptr{gw_decoder_options}, Ptr{Ptr{gw_module}}), options, out_model)
+gw_decoder_options_from_folder(folder, options) =
+    ccall(ADDRESSES[185], gw_status, (Ptr{Cchar}, Ptr{gw_decoder_options}), folder, options)
 gw_linear_create(input_dim, output_dim, bias, out_model) =
-    ccall(ADDRESSES[185], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), input_dim, output_dim, bias, out_model)
+    ccall(ADDRESSES[186], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), input_dim, output_dim, bias, out_model)
 gw_embedding_create(rows, dim, out_model) =
-    ccall(ADDRESSES[186], gw_status, (Int64, Int64, Ptr{Ptr{gw_module}}), rows, dim, out_model)
+    ccall(ADDRESSES[187], gw_status, (Int64, Int64, Ptr{Ptr{gw_module}}), rows, dim, out_model)
 gw_rmsnorm_create(dim, eps, out_model) =
-    ccall(ADDRESSES[187], gw_status, (Int64, Cdouble, Ptr{Ptr{gw_module}}), dim, eps, out_model)
+    ccall(ADDRESSES[188], gw_status, (Int64, Cdouble, Ptr{Ptr{gw_module}}), dim, eps, out_model)
 gw_attention_options_init(options, size) =
-    ccall(ADDRESSES[188], Cvoid, (Ptr{gw_attention_options}, Csize_t), options, size)
+    ccall(ADDRESSES[189], Cvoid, (Ptr{gw_attention_options}, Csize_t), options, size)
 gw_attention_create(options, out_model) =
-    ccall(ADDRESSES[189], gw_status, (Ptr{gw_attention_options}, Ptr{Ptr{gw_module}}), options, out_model)
+    ccall(ADDRESSES[190], gw_status, (Ptr{gw_attention_options}, Ptr{Ptr{gw_module}}), options, out_model)
 gw_mlp_create(dim, ffn, bias, out_model) =
-    ccall(ADDRESSES[190], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), dim, ffn, bias, out_model)
+    ccall(ADDRESSES[191], gw_status, (Int64, Int64, Int32, Ptr{Ptr{gw_module}}), dim, ffn, bias, out_model)
 gw_block_create(attention, ffn, eps, out_model) =
-    ccall(ADDRESSES[191], gw_status, (Ptr{gw_attention_options}, Int64, Cdouble, Ptr{Ptr{gw_module}}), attention, ffn, eps, out_model)
+    ccall(ADDRESSES[192], gw_status, (Ptr{gw_attention_options}, Int64, Cdouble, Ptr{Ptr{gw_module}}), attention, ffn, eps, out_model)
 gw_sequential_create(models, model_count, out_model) =
-    ccall(ADDRESSES[192], gw_status, (Ptr{Ptr{gw_module}}, Csize_t, Ptr{Ptr{gw_module}}), models, model_count, out_model)
+    ccall(ADDRESSES[193], gw_status, (Ptr{Ptr{gw_module}}, Csize_t, Ptr{Ptr{gw_module}}), models, model_count, out_model)
 gw_custom_options_init(options, size) =
-    ccall(ADDRESSES[193], Cvoid, (Ptr{gw_custom_options}, Csize_t), options, size)
+    ccall(ADDRESSES[194], Cvoid, (Ptr{gw_custom_options}, Csize_t), options, size)
 gw_custom_create(options, out_model) =
-    ccall(ADDRESSES[194], gw_status, (Ptr{gw_custom_options}, Ptr{Ptr{gw_module}}), options, out_model)
+    ccall(ADDRESSES[195], gw_status, (Ptr{gw_custom_options}, Ptr{Ptr{gw_module}}), options, out_model)
 gw_call_forward(call, child, inputs, input_count, out_views, out_capacity, out_count) =
-    ccall(ADDRESSES[195], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, inputs, input_count, out_views, out_capacity, out_count)
+    ccall(ADDRESSES[196], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, inputs, input_count, out_views, out_capacity, out_count)
 gw_call_backward(call, child, output_grads, grad_count, out_views, out_capacity, out_count) =
-    ccall(ADDRESSES[196], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, output_grads, grad_count, out_views, out_capacity, out_count)
+    ccall(ADDRESSES[197], gw_status, (Ptr{gw_call}, Int32, Ptr{gw_view}, Csize_t, Ptr{gw_view}, Csize_t, Ptr{Csize_t}), call, child, output_grads, grad_count, out_views, out_capacity, out_count)
 gw_frame_options_init(options, size) =
-    ccall(ADDRESSES[197], Cvoid, (Ptr{gw_frame_options}, Csize_t), options, size)
+    ccall(ADDRESSES[198], Cvoid, (Ptr{gw_frame_options}, Csize_t), options, size)
 gw_frame_create(model, options, out_frame) =
-    ccall(ADDRESSES[198], gw_status, (Ptr{gw_module}, Ptr{gw_frame_options}, Ptr{Ptr{gw_frame}}), model, options, out_frame)
+    ccall(ADDRESSES[199], gw_status, (Ptr{gw_module}, Ptr{gw_frame_options}, Ptr{Ptr{gw_frame}}), model, options, out_frame)
 gw_frame_reset(frame) =
-    ccall(ADDRESSES[199], gw_status, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[200], gw_status, (Ptr{gw_frame},), frame)
 gw_frame_retain(frame) =
-    ccall(ADDRESSES[200], Ptr{gw_frame}, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[201], Ptr{gw_frame}, (Ptr{gw_frame},), frame)
 gw_frame_release(frame) =
-    ccall(ADDRESSES[201], Cvoid, (Ptr{gw_frame},), frame)
+    ccall(ADDRESSES[202], Cvoid, (Ptr{gw_frame},), frame)
 gw_module_forward(model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count) =
-    ccall(ADDRESSES[202], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count)
+    ccall(ADDRESSES[203], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, inputs, input_count, frame, stream, out_tensors, out_capacity, out_count)
 gw_module_backward(model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count) =
-    ccall(ADDRESSES[203], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count)
+    ccall(ADDRESSES[204], gw_status, (Ptr{gw_module}, Ptr{gw_view}, Csize_t, Ptr{gw_frame}, Ptr{Cvoid}, Ptr{Ptr{gw_tensor}}, Csize_t, Ptr{Csize_t}), model, output_grads, grad_count, frame, stream, out_tensors, out_capacity, out_count)
 gw_module_set_no_sync(model, no_sync) =
-    ccall(ADDRESSES[204], gw_status, (Ptr{gw_module}, Int32), model, no_sync)
+    ccall(ADDRESSES[205], gw_status, (Ptr{gw_module}, Int32), model, no_sync)
 gw_save_options_init(options, size) =
-    ccall(ADDRESSES[205], Cvoid, (Ptr{gw_save_options}, Csize_t), options, size)
+    ccall(ADDRESSES[206], Cvoid, (Ptr{gw_save_options}, Csize_t), options, size)
 gw_module_save(model, folder, options) =
-    ccall(ADDRESSES[206], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, options)
+    ccall(ADDRESSES[207], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, options)
 gw_load_options_init(options, size) =
-    ccall(ADDRESSES[207], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
+    ccall(ADDRESSES[208], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
 gw_module_load(model, path, options) =
-    ccall(ADDRESSES[208], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
+    ccall(ADDRESSES[209], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
 gw_dtype_rule_init(rule, size) =
-    ccall(ADDRESSES[209], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
 gw_shard_options_init(options, size) =
-    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
+    ccall(ADDRESSES[211], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
 gw_plan_row_init(row, size) =
-    ccall(ADDRESSES[211], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
+    ccall(ADDRESSES[212], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
 gw_tensor_parallel_options_init(options, size) =
-    ccall(ADDRESSES[212], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[213], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
 gw_parallel_options_init(options, size) =
-    ccall(ADDRESSES[213], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[214], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
 gw_parallelize(model, gangs, options) =
-    ccall(ADDRESSES[214], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
 gw_tensor_parallel(model, gangs, options) =
-    ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[216], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
 gw_context_parallel(model, gangs, method) =
-    ccall(ADDRESSES[216], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
+    ccall(ADDRESSES[217], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
 gw_recompute(model, kind, every, ratio) =
-    ccall(ADDRESSES[217], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
+    ccall(ADDRESSES[218], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
 gw_fully_shard(model, pattern, gangs, options) =
-    ccall(ADDRESSES[218], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
+    ccall(ADDRESSES[219], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
 gw_replicate(model, gangs, options) =
-    ccall(ADDRESSES[219], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
-gw_llama_from_folder(gangs, folder, options, out_model) =
-    ccall(ADDRESSES[220], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
+    ccall(ADDRESSES[220], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
+gw_model_from_folder(gangs, folder, options, out_model) =
+    ccall(ADDRESSES[221], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
 gw_shard_group_create(gangs, name, parameters, parameter_count, options, seed, out_group) =
-    ccall(ADDRESSES[221], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
+    ccall(ADDRESSES[222], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
 gw_shard_group_retain(group) =
-    ccall(ADDRESSES[222], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[223], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
 gw_shard_group_release(group) =
-    ccall(ADDRESSES[223], Cvoid, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[224], Cvoid, (Ptr{gw_shard_group},), group)
 gw_shard_group_unshard(group, into, stream) =
-    ccall(ADDRESSES[224], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
+    ccall(ADDRESSES[225], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
 gw_shard_group_unshard_async(group, stream, out_work) =
-    ccall(ADDRESSES[225], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
+    ccall(ADDRESSES[226], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
 gw_shard_group_reshard(group, stream) =
-    ccall(ADDRESSES[226], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[227], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_view(group, index, part, out_view) =
-    ccall(ADDRESSES[227], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
+    ccall(ADDRESSES[228], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
 gw_shard_group_tensor(group, index, part, out_tensor) =
-    ccall(ADDRESSES[228], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
+    ccall(ADDRESSES[229], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
 gw_shard_group_add_gradient(group, index, gradient, stream) =
-    ccall(ADDRESSES[229], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
+    ccall(ADDRESSES[230], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
 gw_shard_group_reduce(group, stream) =
-    ccall(ADDRESSES[230], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_begin_update(group, stream) =
     ccall(ADDRESSES[231], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_end_update(group, stream) =
+gw_shard_group_begin_update(group, stream) =
     ccall(ADDRESSES[232], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+gw_shard_group_end_update(group, stream) =
+    ccall(ADDRESSES[233], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_module_from_groups(groups, group_count, out_model) =
-    ccall(ADDRESSES[233], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
+    ccall(ADDRESSES[234], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
 gw_optimizer_rule_init(rule, size) =
-    ccall(ADDRESSES[234], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[235], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
 gw_optimizer_retain(optimizer) =
-    ccall(ADDRESSES[235], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[236], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_release(optimizer) =
-    ccall(ADDRESSES[236], Cvoid, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[237], Cvoid, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_steps(optimizer, out_steps) =
-    ccall(ADDRESSES[237], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+    ccall(ADDRESSES[238], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
 gw_optimizer_lr(optimizer, out_lr) =
-    ccall(ADDRESSES[238], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+    ccall(ADDRESSES[239], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
 gw_optimizer_set_lr(optimizer, lr) =
-    ccall(ADDRESSES[239], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
+    ccall(ADDRESSES[240], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
 gw_optimizer_loss_scale(optimizer, out_scale) =
-    ccall(ADDRESSES[240], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
+    ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
 gw_optimizer_set_loss_scale(optimizer, scale) =
-    ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
+    ccall(ADDRESSES[242], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
 gw_clip_grad_norm(model, max_norm, p, stream, out_norm) =
-    ccall(ADDRESSES[242], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
+    ccall(ADDRESSES[243], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
 gw_zero_grad(model, stream) =
-    ccall(ADDRESSES[243], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[244], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_adamw_options_init(options, size) =
-    ccall(ADDRESSES[244], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
+    ccall(ADDRESSES[245], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
 gw_adamw_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[245], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[246], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_lion_options_init(options, size) =
-    ccall(ADDRESSES[246], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
+    ccall(ADDRESSES[247], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
 gw_lion_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[247], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[248], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_sgd_options_init(options, size) =
-    ccall(ADDRESSES[248], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
+    ccall(ADDRESSES[249], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
 gw_sgd_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[249], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[250], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_batch_init(batch, size) =
-    ccall(ADDRESSES[250], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[251], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
 gw_step_options_init(options, size) =
-    ccall(ADDRESSES[251], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
+    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
 gw_step_result_init(result, size) =
-    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
+    ccall(ADDRESSES[253], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
-    ccall(ADDRESSES[253], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
+    ccall(ADDRESSES[254], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
 gw_eval_step(model, batch, options, stream, result) =
-    ccall(ADDRESSES[254], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
+    ccall(ADDRESSES[255], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
-    ccall(ADDRESSES[255], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+    ccall(ADDRESSES[256], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[256], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[257], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[257], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[258], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
 
 end

@@ -33,7 +33,7 @@ end
 @handle Gang gw_gang "Ranks that act together. `rank(gang)`, `length(gang)`; the collectives take it first."
 @handle Work gw_work "A collective in flight: `wait(work)`, `isready(work)`."
 @handle Tensor gw_tensor "A tensor of the library; `array(tensor)` is its memory."
-@handle Model gw_module "A model or layer: made by `Llama(...)` and the like, or by `Custom`."
+@handle Model gw_module "A model or layer: made by `Decoder(...)`, `Llama(...)` and the like, or by `Custom`."
 @handle Frame gw_frame "The activations of one forward, kept for its backward."
 @handle Param gw_parameter "One parameter or buffer of a model."
 @handle Optimizer gw_optimizer """

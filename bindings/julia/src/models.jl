@@ -1,31 +1,43 @@
 # Models and layers, parallelism, parameters, frames, files.
 
 """
-    Llama(; vocab = 256, dim = 256, layers = 4, heads = 8, kv_heads, head_dim, ffn, max_positions, eps, rope_theta, ...)
+    Decoder(; family = "llama", vocab = 256, dim = 256, layers = 4, heads = 8, kv_heads, head_dim, ffn, max_positions, eps, ...)
 
-A Llama, with the fields of a Hugging Face config.json. It describes; `parallelize!` gives it memory. Inputs: tokens
-(`Int64`, size `(sequence, rows)`), and labels likewise.
+A decoder of a model family, which is the model_type of a Hugging Face config.json; the keywords are its fields, and the
+family's own where they are left out. It describes; `parallelize!` gives it memory. Inputs: tokens (`Int64`, size
+`(sequence, rows)`), and labels likewise. `Llama(; ...)`, `Mistral(; ...)`, `Qwen2(; ...)` and `Qwen3(; ...)` are decoders of
+those families.
 """
-Llama(; keywords...) = take_with(LibGangway.gw_llama_create, Model, LibGangway.gw_llama_options, "Llama", keywords)
+function Decoder(; family = "llama", call = "Decoder", keywords...)
+    made = options(LibGangway.gw_decoder_options, call, (;))
+    text = c_text(call, "family", family)
+    check(LibGangway.gw_decoder_options_from_family(text, made))
+    set_fields!(made, call, keywords)
+    return take(Model, out -> LibGangway.gw_decoder_create(made, out))
+end
+Llama(; keywords...) = Decoder(; family = "llama", call = "Llama", keywords...)
+Mistral(; keywords...) = Decoder(; family = "mistral", call = "Mistral", keywords...)
+Qwen2(; keywords...) = Decoder(; family = "qwen2", call = "Qwen2", keywords...)
+Qwen3(; keywords...) = Decoder(; family = "qwen3", call = "Qwen3", keywords...)
 
 """
-    llama_options(folder)
+    decoder_options(folder)
 
-The keywords that the config.json of a Hugging Face folder stands for: `Llama(; llama_options(folder)...)`.
+The keywords that the config.json of a Hugging Face folder stands for: `Decoder(; decoder_options(folder)...)`.
 """
-llama_options(folder) = facts(LibGangway.gw_llama_options, out -> check(
-    LibGangway.gw_llama_options_from_folder(c_text("llama_options", "folder", folder), out)))
+decoder_options(folder) = facts(LibGangway.gw_decoder_options, out -> check(
+    LibGangway.gw_decoder_options_from_folder(c_text("decoder_options", "folder", folder), out)))
 
 """
     from_pretrained(folder, gangs = nothing; strategy = :full_shard, ...)
 
-A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and generates. The keywords are those of
+A Hugging Face folder of any family of this library as a model that trains and generates. The keywords are those of
 `parallelize!`. Collective.
 """
 function from_pretrained(folder, gangs = nothing; keywords...)
     made = parallel_options("from_pretrained", keywords)
     text = c_text("from_pretrained", "folder", folder)
-    return take(Model, out -> LibGangway.gw_llama_from_folder(maybe(gangs), text, made, out))
+    return take(Model, out -> LibGangway.gw_model_from_folder(maybe(gangs), text, made, out))
 end
 
 "y = W x + b on arrays of size `(inputs, rows...)`; the weight is an array of size `(inputs, outputs)`."
@@ -97,7 +109,7 @@ Splits modules over tp, before `recompute!`, `fully_shard!` and `replicate!`. `p
 `(pattern = "0", style = :colwise, output = :shard, output_dim = 1)`; styles are `:colwise`, `:rowwise`,
 `:sequence_parallel`, `:replicate`, `:prepare_input`, `:prepare_output`, `input` and `output` are `:replicate`, `:varying`,
 `:partial` or `:shard` (of a dim from 0 in C's order; -1: its last, Julia's first). They win over those of a custom module's
-`parallel_plan` and of a Llama. `overlap_chunks` over 1: where a sequence is gathered for a linear or summed into parts, each
+`parallel_plan` and of a model family. `overlap_chunks` over 1: where a sequence is gathered for a linear or summed into parts, each
 rank's part goes in so many chunks, and the product of one chunk runs while another travels. Collective.
 """
 function tensor_parallel!(model::Model, gangs = nothing; keywords...)
@@ -279,7 +291,7 @@ end
 """
     save(model, folder; dtype)
 
-Writes `folder/model.safetensors` with Hugging Face's names and, for a Llama, config.json. One commit: readers find all of the
+Writes `folder/model.safetensors` with Hugging Face's names and, for a decoder, config.json. One commit: readers find all of the
 earlier checkpoint or all of the new one, whenever the save ends or is killed. Collective.
 """
 function save(model::Model, folder; keywords...)

@@ -27,6 +27,11 @@ set_up(::Type{T}) where {T} = getfield(LibGangway, Symbol(nameof(T), "_init"))
 function options(::Type{T}, call, keywords) where {T}
     made = Options{T}(Ref{T}(), Any[])
     set_up(T)(made, sizeof(T))
+    return set_fields!(made, call, keywords)
+end
+
+# Writes the keywords into the fields of their names.
+function set_fields!(made::Options{T}, call, keywords) where {T}
     for (name, value) in pairs(keywords)
         name in known_fields(T) || refuse_keyword(call, name, known_fields(T))
         field = fieldtype(T, name)
@@ -58,7 +63,8 @@ const CHOICES = Dict{Symbol,NamedTuple}(
                    ratio = LibGangway.GW_RECOMPUTE_RATIO),
     :style => (replicate = LibGangway.GW_STYLE_REPLICATE, colwise = LibGangway.GW_STYLE_COLWISE,
                rowwise = LibGangway.GW_STYLE_ROWWISE, sequence_parallel = LibGangway.GW_STYLE_SEQUENCE_PARALLEL,
-               prepare_input = LibGangway.GW_STYLE_PREPARE_INPUT, prepare_output = LibGangway.GW_STYLE_PREPARE_OUTPUT),
+               prepare_input = LibGangway.GW_STYLE_PREPARE_INPUT, prepare_output = LibGangway.GW_STYLE_PREPARE_OUTPUT,
+               headwise = LibGangway.GW_STYLE_HEADWISE),
     :input => PLACEMENTS, :output => PLACEMENTS,
     :context_method => (ring = LibGangway.GW_CONTEXT_RING, all_gather = LibGangway.GW_CONTEXT_ALL_GATHER,
                         all_to_all = LibGangway.GW_CONTEXT_ALL_TO_ALL),

@@ -39,7 +39,7 @@ A pipeline of stages that you compute: `pass!(pipe) do action ... end`. Rank r o
 a rank unsharded at a time; 0: none. Properties: `stages`, `microbatches`, `rank`, `local_stages`. Collective.
 
 One thread at a time. All ranks pass together; `release!(pipe)` in the middle of a pass ends it on all: their calls throw
-`Gangway.Aborted`. (A `Llama` needs none of this: `parallelize!` over a mesh with pp cuts it into stages.)
+`Gangway.Aborted`. (A `Decoder` needs none of this: `parallelize!` over a mesh with pp cuts it into stages.)
 """
 struct Pipeline
     handle::PipelineHandle

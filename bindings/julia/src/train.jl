@@ -82,7 +82,7 @@ function step!(optimizer::Optimizer; keywords...)
     return step_result(result -> (@waits LibGangway.gw_optimizer_step(optimizer, made, NO_STREAM, result)))
 end
 
-"Continues `prompt` (token ids) by a Llama: `generate(model, ids; token_count = 64, temperature = 1, top_k, seed)`."
+"Continues `prompt` (token ids) by a decoder: `generate(model, ids; token_count = 64, temperature = 1, top_k, seed)`."
 function generate(model::Model, prompt; keywords...)
     made = options(LibGangway.gw_generate_options, "generate", keywords)
     ids = collect(Int64, prompt)

@@ -113,7 +113,7 @@ end
 
 fact("a folder of Hugging Face is a model in one call") do
     folder = joinpath(ENV["GANGWAY_TEST_DATA"], "folders", "qwen2_f16_tied")
-    found = llama_options(folder)
+    found = decoder_options(folder)
     @test (found.vocab, found.dim, found.heads, found.kv_heads) == (19, 24, 4, 2)
     @test (found.rope_theta, found.eps, found.qkv_bias, found.out_bias, found.tied) == (20000.0, 1e-6, 1, 0, 1)
     model = from_pretrained(folder; master_dtype = Float64)
@@ -123,10 +123,10 @@ fact("a folder of Hugging Face is a model in one call") do
     header = String(bytes[9:start])
     first, last = parse.(Int, match(r"\"model.norm.weight\".*?\[(\d+),(\d+)\]", header).captures)
     @test Gangway.gathered(model["model.norm.weight"]) == reinterpret(Float16, bytes[start+first+1:start+last])
-    other = Gangway.load!(parallelize!(Llama(; llama_options(folder)...); master_dtype = Float64), folder)
+    other = Gangway.load!(parallelize!(Decoder(; decoder_options(folder)...); master_dtype = Float64), folder)
     tokens = reshape(Int64.(0:15), 8, 2)
     @test Gangway.forward(model, tokens) == Gangway.forward(other, tokens)
-    changed = parallelize!(Llama(; llama_options(folder)..., rope_theta = 1e4))
+    changed = parallelize!(Decoder(; decoder_options(folder)..., rope_theta = 1e4))
     e = thrown(() -> Gangway.load!(changed, folder))
     @test e isa Gangway.InvalidArgument && occursin("rope_theta = 20000.0, but the model has 10000.0", e.message)
     Gangway.load!(changed, folder; ignore_config = 1)

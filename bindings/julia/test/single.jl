@@ -117,8 +117,8 @@ fact("configuration, log and names come as texts") do
 end
 
 fact("options start with the library's defaults, and keywords set them") do
-    made = Gangway.options(LibGangway.gw_llama_options, "Llama", (dim = 64, tied = true, eps = 1f-6))
-    @test made[].struct_size == sizeof(LibGangway.gw_llama_options)
+    made = Gangway.options(LibGangway.gw_decoder_options, "Llama", (dim = 64, tied = true, eps = 1f-6))
+    @test made[].struct_size == sizeof(LibGangway.gw_decoder_options)
     @test made[].dim == 64 && made[].tied == 1 && made[].eps == Float64(1f-6)
     @test made[].layers == 4 && made[].rope_theta == 10000
     rules = Gangway.options(LibGangway.gw_adamw_options, "AdamW",

@@ -23,7 +23,8 @@ from .errors import (
 )
 from .gang import Gang, new_id
 from .groups import ShardGroup
-from .layers import Attention, Block, Embedding, Linear, Llama, Mlp, RMSNorm, Sequential
+from .layers import (
+    Attention, Block, Decoder, Embedding, Linear, Llama, Mistral, Mlp, Qwen2, Qwen3, RMSNorm, Sequential, from_pretrained)
 from .library import abi_version, version
 from .library import check as _check_library
 from .mesh import Gangs, current_gangs, init, mesh_preset, set_default_gangs, watch_signals
@@ -72,15 +73,15 @@ watch_signals()
 
 __all__ = [
     "Aborted", "Action", "ActionKind", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
-    "Block", "Broadcast", "Call", "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "Embedding",
+    "Block", "Broadcast", "Call", "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "Decoder", "Embedding",
     "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
-    "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mlp", "Module",
+    "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mistral", "Mlp", "Module",
     "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "Partial",
-    "Partition", "PeerLost", "Phase", "Pipeline", "Placement", "PlanRow", "RMSNorm", "Recompute", "Reduce",
+    "Partition", "PeerLost", "Phase", "Pipeline", "Placement", "PlanRow", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce",
     "ReduceScatter", "Repartition", "Replicate", "Rule", "Sequential", "Shard", "ShardGroup",
     "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor",
     "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config", "current_gangs",
-    "dtype_of", "eval_step", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs",
+    "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs",
     "shard", "train_step", "version", "wait_all", "watch_signals",
 ]
 __all__ += _optimizers

@@ -187,8 +187,9 @@ class gw_parameter_info:
     first_row: int
     last_row: int
 
-class gw_llama_options:
+class gw_decoder_options:
     struct_size: int
+    family: str
     vocab: int
     dim: int
     layers: int
@@ -197,6 +198,7 @@ class gw_llama_options:
     head_dim: int
     ffn: int
     max_positions: int
+    window: int
     eps: float
     rope_theta: float
     rope_factor: float
@@ -208,6 +210,8 @@ class gw_llama_options:
     out_bias: int
     mlp_bias: int
     tied: int
+    qk_norm: int
+    reserved: int
 
 class gw_attention_options:
     struct_size: int
@@ -217,10 +221,11 @@ class gw_attention_options:
     head_dim: int
     rope_theta: float
     initializer_range: float
+    eps: float
     qkv_bias: int
     out_bias: int
     causal: int
-    reserved: int
+    qk_norm: int
 
 class gw_call:
     struct_size: int

@@ -144,7 +144,7 @@ class Module:
         """Collective, before recompute(), fully_shard() and replicate(). Splits modules over tp.
 
         plan: a PlanRow for each, or as text, a line for each: "model.layers.*.mlp.up_proj -> colwise". Its rows win over those
-        of a custom module's parallel_plan and of a Llama's own plan. sequence_parallel: norms of a Llama work on parts of the
+        of a custom module's parallel_plan and of a model family's plan. sequence_parallel: norms of a decoder work on parts of the
         sequence; loss_parallel: its logits stay split over the vocabulary. overlap_chunks: over 1: where a sequence is gathered
         for a linear or summed into parts, each rank's part goes in so many chunks, and the product of one chunk runs while
         another travels."""
@@ -198,7 +198,7 @@ class Module:
 
     def generate(self, prompt: Sequence[int] | bytes, token_count: int = 64, *, temperature: float = 1.0, top_k: int = 0,
                  seed: int = 0) -> list[int]:
-        """Collective. The `token_count` ids with which a Llama continues the ids of a prompt, the same on every rank.
+        """Collective. The `token_count` ids with which a decoder continues the ids of a prompt, the same on every rank.
         temperature: 0: the most likely token. top_k: of so many likely ones; 0: of all."""
         options = struct("gw_generate_options", token_count=token_count, temperature=temperature, top_k=top_k, seed=seed)
         room = bytearray(8 * max(options.token_count, 0))
@@ -296,7 +296,7 @@ class Module:
     # --- files (collective)
 
     def save(self, folder: str | os.PathLike[str], *, dtype: DTypeLike = None) -> None:
-        """folder/model.safetensors with Hugging Face's names, and config.json for a Llama. One commit: readers find all of
+        """folder/model.safetensors with Hugging Face's names, and config.json for a decoder. One commit: readers find all of
         the earlier checkpoint or all of the new one, whenever the save ends or is killed."""
         c.gw_module_save(self._h, os.fspath(folder), struct("gw_save_options", dtype=dtype_of(dtype)))
 

@@ -16,7 +16,11 @@ def fields_of(made: Any) -> list[str]:
 
 def struct(kind: str, /, **fields: Any) -> Any:
     """A struct with its defaults and the given fields; None leaves a default. Keeps what it points at."""
-    made = getattr(low, kind)()
+    return fill(getattr(low, kind)(), **fields)
+
+
+def fill(made: Any, /, **fields: Any) -> Any:
+    """The struct with the given fields written into it; None leaves a field as it is. Keeps what it points at."""
     made._keep = fields
     for name, value in fields.items():
         if value is not None:

@@ -111,7 +111,7 @@ def test_refusals_of_one_rank(tmp_path):
     assert missing.value.filename == str(tmp_path / "nothing") and missing.value.errno == errno.ENOENT
     assert isinstance(missing.value, gw.FileFailed) and missing.value.strerror == os.strerror(errno.ENOENT)
     with pytest.raises(FileNotFoundError) as missing:
-        gw.Llama.from_pretrained(tmp_path)
+        gw.from_pretrained(tmp_path)
     assert missing.value.filename == str(tmp_path / "config.json")
     gw.Linear(4, 3, bias=False).materialize().save(tmp_path / "less")
     with pytest.raises(gw.NotFound, match="bias"):

@@ -255,10 +255,10 @@ def gw_module_load(gang, meet):
 
 
 @entry
-def gw_llama_from_folder(gang, meet):
+def gw_model_from_folder(gang, meet):
     llama(gang).save(FOLDER)
     gangs = gw.Gangs.create(gang)
-    meet(lambda: gw.Llama.from_pretrained(FOLDER, gangs))
+    meet(lambda: gw.from_pretrained(FOLDER, gangs))
 
 
 @entry

@@ -99,8 +99,8 @@ def stored(path):
 @together(1, 2)
 def test_a_folder_of_hugging_face_is_a_model_in_one_call(gangs):
     for name in ("llama3_bf16_sharded", "qwen2_f16_tied", "llama_biases_f32", "mistral_bf16"):
-        model = gw.Llama.from_pretrained(DATA / name, gangs, master_dtype=gw.DType.F64)
-        assert type(model) is gw.Llama
+        model = gw.from_pretrained(DATA / name, gangs, master_dtype=gw.DType.F64)
+        assert type(model) is gw.Decoder
         values = {}
         for file in (DATA / name).glob("model*.safetensors"):
             values |= stored(file)
@@ -114,14 +114,14 @@ def test_a_folder_of_hugging_face_is_a_model_in_one_call(gangs):
 
 @together(1, 2)
 def test_a_folder_of_another_function_is_refused_with_both_values(gangs):
-    options = gw.Llama.options_from(DATA / "mistral_bf16")
+    options = gw.Decoder.options_from(DATA / "mistral_bf16")
     assert options["vocab"] == 19 and options["eps"] == 1e-5 and options["tied"] == 0
-    model = gw.Llama(**{**options, "rope_theta": 5e5}).parallelize(gangs)
+    model = gw.Decoder(**{**options, "rope_theta": 5e5}).parallelize(gangs)
     with pytest.raises(gw.InvalidArgument, match="rope_theta = 10000.0, but the model has 500000.0"):
         model.load(DATA / "mistral_bf16")
     assert model.load(DATA / "mistral_bf16", ignore_config=True) is model
     with pytest.raises(FileNotFoundError) as missing:
-        gw.Llama.from_pretrained("/no/such/folder", gangs)
+        gw.from_pretrained("/no/such/folder", gangs)
     assert missing.value.filename == "/no/such/folder/config.json"
 
 
@@ -435,9 +435,9 @@ TOKENS = np.zeros((2, 8), np.int64)
 
 
 @pytest.mark.parametrize("inputs, labels, text", [
-    (TOKENS.astype(np.int32), TOKENS, r"Llama: tokens are i32 \[2, 8\], wanted i64 \[batch, sequence\]"),
-    (TOKENS, TOKENS[:, :5], r"Llama: labels are i64 \[2, 5\] and tokens i64 \[2, 8\]"),
-    (TOKENS[0], TOKENS[0], r"Llama: tokens are i64 \[8\]"), ("text", TOKENS, "inputs is a str, not an array"),
+    (TOKENS.astype(np.int32), TOKENS, r"Decoder: tokens are i32 \[2, 8\], wanted i64 \[batch, sequence\]"),
+    (TOKENS, TOKENS[:, :5], r"Decoder: labels are i64 \[2, 5\] and tokens i64 \[2, 8\]"),
+    (TOKENS[0], TOKENS[0], r"Decoder: tokens are i64 \[8\]"), ("text", TOKENS, "inputs is a str, not an array"),
 ])
 def test_batches_that_do_not_fit_are_refused(inputs, labels, text):
     model = gw.Llama(dim=32, layers=1, heads=4).materialize()

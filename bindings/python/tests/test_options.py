@@ -23,15 +23,15 @@ ROWS = {"rows", "row_count"}
 GANG = {"id_size", "user", "free_user", "timeout_ms", "liveness_ms"}
 STEP = ("gw_step_options", {"scale"})
 CALLABLES = [
-    (gw.Llama.__init__, "gw_llama_options", set()),
+    (gw.Decoder.__init__, "gw_decoder_options", set()),
     (gw.Attention.__init__, "gw_attention_options", set()),
     (gw.Block.__init__, "gw_attention_options", set()),
     (gw.Module.parallelize, "gw_parallel_options", NESTED),
     (gw.Module.parallelize, "gw_shard_options", RULES),
     (gw.Module.parallelize, "gw_tensor_parallel_options", ROWS),
-    (gw.Llama.from_pretrained, "gw_parallel_options", NESTED),
-    (gw.Llama.from_pretrained, "gw_shard_options", RULES),
-    (gw.Llama.from_pretrained, "gw_tensor_parallel_options", ROWS),
+    (gw.from_pretrained, "gw_parallel_options", NESTED),
+    (gw.from_pretrained, "gw_shard_options", RULES),
+    (gw.from_pretrained, "gw_tensor_parallel_options", ROWS),
     (gw.Module.tensor_parallel, "gw_tensor_parallel_options", ROWS),
     (gw.Module.fully_shard, "gw_shard_options", RULES),
     (gw.Module.replicate, "gw_shard_options",
@@ -86,7 +86,7 @@ def test_keywords_are_the_fields_of_c_with_its_defaults(function, kind, others):
 
 def test_defaults_of_plain_arguments_are_those_of_c():
     block = inspect.signature(gw.Block.__init__).parameters["eps"].default
-    assert block == inspect.signature(gw.RMSNorm.__init__).parameters["eps"].default == struct("gw_llama_options").eps
+    assert block == inspect.signature(gw.RMSNorm.__init__).parameters["eps"].default == struct("gw_decoder_options").eps
     recompute, parallel = inspect.signature(gw.Module.recompute).parameters, struct("gw_parallel_options")
     assert (recompute["every"].default, recompute["ratio"].default) == (parallel.recompute_every, parallel.recompute_ratio)
     assert gw.Spec((1,)).deviation == struct("gw_init_options").deviation
@@ -103,7 +103,7 @@ def test_every_option_struct_has_its_callable():
 
 def test_help_shows_keywords_and_defaults():
     text = pydoc.render_doc(gw.Llama, renderer=pydoc.plaintext)
-    assert "kv_heads: 'int' = 0" in text and "rope_theta: 'float' = 10000.0" in text
+    assert "kv_heads: 'int | None' = None" in text and "rope_theta: 'float | None' = None" in text
     text = pydoc.render_doc(gw.train_step, renderer=pydoc.plaintext)
     assert "max_grad_norm: 'float' = 0.0" in text and "labels that are not -100" in text
 

@@ -66,7 +66,7 @@ def test_the_stubs_of_the_low_level_layer_are_the_headers_and_the_modules():
 
 
 def test_structs_have_their_defaults_and_keep_what_they_point_at():
-    llama = struct("gw_llama_options")
+    llama = struct("gw_decoder_options")
     assert (llama.vocab, llama.eps) == (256, 1e-5)
     options = struct("gw_gang_options", name="".join(["n", "ame"]), device="cpu")
     assert (options.name, options.device, options.engine, options.rank) == ("name", "cpu", None, -1)

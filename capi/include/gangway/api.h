@@ -163,8 +163,6 @@ typedef struct gw_api {
   gw_status (*gangs_pop_current)(gw_gangs *gangs);
   gw_status (*gangs_current)(const char *device, gw_gangs **out_gangs);
   gw_status (*gangs_set_default)(const char *device, gw_gangs *gangs);
-  void (*llama_options_init)(gw_llama_options *options, size_t size);
-  gw_status (*llama_create)(const gw_llama_options *options, gw_module **out_model);
   gw_status (*linear_create)(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);
   gw_status (*embedding_create)(int64_t rows, int64_t dim, gw_module **out_model);
   gw_status (*rmsnorm_create)(int64_t dim, double eps, gw_module **out_model);
@@ -280,9 +278,6 @@ typedef struct gw_api {
   gw_status (*gang_broadcast_flag_async)(gw_gang *gang, int32_t flag, int32_t root, int32_t *out_flag, gw_work
       **out_work);
   gw_status (*gang_all_sum_async)(gw_gang *gang, double value, double *out_sum, gw_work **out_work);
-  gw_status (*llama_options_from_folder)(const char *folder, gw_llama_options *options);
-  gw_status (*llama_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
-      gw_module **out_model);
   const char *(*last_error_text)(void);
   gw_status (*partition_create)(gw_gang *gang, gw_partition **out_partition);
   gw_status (*partition_inclusive)(const gw_partition *partition, const int32_t *workers, size_t worker_count,
@@ -340,6 +335,12 @@ typedef struct gw_api {
       **out_tensor);
   void (*lion_options_init)(gw_lion_options *options, size_t size);
   gw_status (*lion_create)(gw_module *model, const gw_lion_options *options, gw_optimizer **out_optimizer);
+  void (*decoder_options_init)(gw_decoder_options *options, size_t size);
+  gw_status (*decoder_options_from_family)(const char *family, gw_decoder_options *options);
+  gw_status (*decoder_create)(const gw_decoder_options *options, gw_module **out_model);
+  gw_status (*decoder_options_from_folder)(const char *folder, gw_decoder_options *options);
+  gw_status (*model_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
+      gw_module **out_model);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

@@ -15,8 +15,8 @@ typedef struct gw_save_options {
   int32_t reserved;
 } gw_save_options;
 GW_API void gw_save_options_init(gw_save_options *options, size_t size);
-/* Collective. Writes folder/model.safetensors with Hugging Face's names and, for a Llama, folder/config.json.
- * The folder is made if it is missing.
+/* Collective. Writes folder/model.safetensors with Hugging Face's names and, for a decoder,
+ * folder/config.json. The folder is made if it is missing.
  *
  * A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic and
  * hard links, each reader of the folder finds all files of the earlier checkpoint or all files of the new
@@ -45,8 +45,8 @@ GW_API void gw_load_options_init(gw_load_options *options, size_t size);
  * narrower. Each rank reads its own rows alone. All ranks must open the same files: they compare size, time
  * of change and a hash of each header, and on one host the inode, too.
  *
- * For a Llama, a folder's config.json must describe the same function: all fields of the table at
- * gw_llama_options_from_folder except max_positions and initializer_range.
+ * For a decoder, a folder's config.json must describe the same function: all fields of the table at
+ * gw_decoder_options_from_folder except max_positions and initializer_range.
  *
  * Every rank returns the first refusal, and values are as before. NOT_FOUND: a parameter is missing in the
  * files. INVALID_ARGUMENT, with both values: a shape or dtype, a tensor that the model has no place for, two

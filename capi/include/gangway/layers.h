@@ -1,4 +1,4 @@
-/* Built-in layers, and the Llama family of models. All functions are local: they make descriptions
+/* Built-in layers, and the decoders made of them. All functions are local: they make descriptions
  * (module.h). */
 #ifndef GANGWAY_LAYERS_H
 #define GANGWAY_LAYERS_H
@@ -9,30 +9,37 @@
 extern "C" {
 #endif
 
-/* Fields as in a Hugging Face config.json. */
-typedef struct gw_llama_options {
+/* Every fact that a decoder is built from. The defaults are those of the family llama. */
+typedef struct gw_decoder_options {
   size_t struct_size;
   const gw_ext *next;
-  int64_t vocab;         /* 256 */
-  int64_t dim;           /* 256; hidden_size */
-  int64_t layers;        /* 4 */
-  int64_t heads;         /* 8 */
-  int64_t kv_heads;      /* 0: heads */
-  int64_t head_dim;      /* 0: dim / heads */
-  int64_t ffn;           /* 0: 8/3 dim up to a multiple of 32; intermediate_size */
-  int64_t max_positions; /* 2048 */
-  double eps;            /* 1e-5 */
-  double rope_theta;     /* 10000 */
-  double rope_factor;    /* 1: none; else Llama-3 scaling with the next three */
+  /* The model family, by its model_type in a Hugging Face config.json, like "llama" or "qwen3". The model is
+   * saved in the keys of its family. Default "llama", which null means as well. A text that the library wrote
+   * here lives as long as the library. */
+  const char *family;
+  int64_t vocab;         /* Default 256. */
+  int64_t dim;           /* Default 256. hidden_size. */
+  int64_t layers;        /* Default 4. */
+  int64_t heads;         /* Default 8. */
+  int64_t kv_heads;      /* Default 0: heads. */
+  int64_t head_dim;      /* Default 0: dim / heads. */
+  int64_t ffn;           /* Default 0: 8/3 dim up to a multiple of 32. intermediate_size. */
+  int64_t max_positions; /* Default 2048. */
+  int64_t window;        /* Default 0: none. sliding_window; one below max_positions is NOT_SUPPORTED. */
+  double eps;            /* Default 1e-5. */
+  double rope_theta;     /* Default 10000. */
+  double rope_factor;    /* Default 1: none; else Llama-3 scaling with the next three. */
   double rope_low_frequency_factor;
   double rope_high_frequency_factor;
   int64_t rope_original_positions;
-  double initializer_range; /* 0.02 */
-  int32_t qkv_bias;         /* Qwen2 */
-  int32_t out_bias;         /* o_proj.bias */
-  int32_t mlp_bias;
-  int32_t tied; /* lm_head.weight is model.embed_tokens.weight */
-} gw_llama_options;
+  double initializer_range; /* Default 0.02. */
+  int32_t qkv_bias;         /* Default 0. */
+  int32_t out_bias;         /* Default 0. o_proj.bias. */
+  int32_t mlp_bias;         /* Default 0. */
+  int32_t tied;             /* Default 0. 1: lm_head.weight is model.embed_tokens.weight. */
+  int32_t qk_norm;          /* Default 0. 1: RMS norms over each head of q and k, before the rotation. */
+  int32_t reserved;
+} gw_decoder_options;
 
 typedef struct gw_attention_options {
   size_t struct_size;
@@ -43,28 +50,36 @@ typedef struct gw_attention_options {
   int64_t head_dim;         /* Default 0: dim / heads. */
   double rope_theta;        /* Default 10000. */
   double initializer_range; /* Default 0.02. */
+  double eps;               /* Default 1e-5. Of the norms that qk_norm makes. */
   int32_t qkv_bias;         /* Default 0. */
   int32_t out_bias;         /* Default 0. */
   int32_t causal;           /* Default 1. */
-  int32_t reserved;
+  int32_t qk_norm;          /* Default 0. 1: RMS norms over each head of q and k, before the rotation. */
 } gw_attention_options;
 
-GW_API void gw_llama_options_init(gw_llama_options *options, size_t size);
-/* Local. inputs {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already shifted -> {loss
- * sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the rule. */
-GW_API gw_status gw_llama_create(const gw_llama_options *options, gw_module **out_model);
-/* Local. Fills *options, which gw_llama_options_init has set up, from folder/config.json as transformers
- * writes it for the families llama, qwen2 and mistral:
+GW_API void gw_decoder_options_init(gw_decoder_options *options, size_t size);
+/* Local. Fills *options, which gw_decoder_options_init has set up, with the defaults of a family.
+ * NOT_SUPPORTED: no such family; the text names those that there are. After a failure *options is as
+ * before. */
+GW_API gw_status gw_decoder_options_from_family(const char *family, gw_decoder_options *options);
+/* Local. Makes a decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already
+ * shifted -> {loss sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the
+ * rule, also for an option that the family's config.json cannot say. NOT_SUPPORTED: no such family, or a
+ * window below max_positions. */
+GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module **out_model);
+/* Local. Fills *options, which gw_decoder_options_init has set up, from folder/config.json as transformers
+ * writes it. A file without a key means what the class of its family in transformers means:
  *
  *   config.json                                 field                 if it is missing or null
+ *   model_type                                  family                NOT_SUPPORTED
  *   vocab_size                                  vocab                 CORRUPT
  *   hidden_size                                 dim                   CORRUPT
  *   num_hidden_layers                           layers                CORRUPT
  *   num_attention_heads                         heads                 CORRUPT
- *   num_key_value_heads                         kv_heads              heads; qwen2: 32, mistral: 8
- *   head_dim                                    head_dim              hidden_size / num_attention_heads
+ *   num_key_value_heads                         kv_heads              heads, or the number of the class
+ *   head_dim                                    head_dim              dim / heads, or the number of the class
  *   intermediate_size                           ffn                   CORRUPT
- *   max_position_embeddings                     max_positions         2048; qwen2: 32768, mistral: 131072
+ *   max_position_embeddings                     max_positions         the number of the class
  *   rms_norm_eps                                eps                   1e-6
  *   rope_theta                                  rope_theta            10000
  *   rope_scaling: rope_type (or type) llama3:
@@ -73,17 +88,20 @@ GW_API gw_status gw_llama_create(const gw_llama_options *options, gw_module **ou
  *     high_freq_factor                          rope_high_frequency_factor
  *     original_max_position_embeddings          rope_original_positions
  *   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5
+ *   sliding_window                              window                0; also if use_sliding_window is false
  *   initializer_range                           initializer_range     0.02
- *   attention_bias                              qkv_bias, out_bias    0; qwen2: always qkv_bias alone
+ *   attention_bias                              qkv_bias, out_bias    0, or what the class always has
  *   attention_out_bias (of this library)        out_bias              attention_bias
  *   mlp_bias                                    mlp_bias              0
  *   tie_word_embeddings                         tied                  0
  *
- * NOT_SUPPORTED, with the value: another model_type, rope_type or hidden_act (silu, swish), attention_dropout
- * not 0, partial_rotary_factor not 1, a sliding_window in use that is below max_position_embeddings, a
- * quantization_config. All other fields are ignored; the dtype of the files is theirs. CORRUPT: a value of
- * the wrong kind or out of its range. IO. After a failure *options is as before. */
-GW_API gw_status gw_llama_options_from_folder(const char *folder, gw_llama_options *options);
+ * NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),
+ * attention_dropout not 0, partial_rotary_factor not 1, a sliding_window in use that is below
+ * max_position_embeddings, a quantization_config, and any key that the library does not know, because it may
+ * change what the model computes. Keys that change nothing (names, token ids, what generation reads) are
+ * ignored; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its range. IO.
+ * After a failure *options is as before. */
+GW_API gw_status gw_decoder_options_from_folder(const char *folder, gw_decoder_options *options);
 /* Local. Makes a linear layer, y = x W^T + b: x [..., input_dim] -> [..., output_dim]. weight is [output_dim,
  * input_dim]. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1. */
 GW_API gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);

@@ -99,7 +99,8 @@ enum gw_style_value {
   GW_STYLE_ROWWISE = 2,           /* A linear, split by its inputs; an embedding, split by its rows. */
   GW_STYLE_SEQUENCE_PARALLEL = 3, /* A module that works token by token (a norm), on parts of the sequence. */
   GW_STYLE_PREPARE_INPUT = 4,     /* The first input is moved; other rows split what is below the module. */
-  GW_STYLE_PREPARE_OUTPUT = 5     /* The first output is moved, likewise. */
+  GW_STYLE_PREPARE_OUTPUT = 5,    /* The first output is moved, likewise. */
+  GW_STYLE_HEADWISE = 6 /* A module that works head by head (a norm of q or k), on a part of the heads. */
 };
 
 /* How a value lies over the ranks of tp. */
@@ -129,7 +130,7 @@ typedef struct gw_plan_row {
 GW_API void gw_plan_row_init(gw_plan_row *row, size_t size);
 
 /* The caller's rows are those of `plan`, then `rows`. For a module they win over what a custom module's own
- * plan and the built-in plan of a Llama say of it. A module has at most one row of the caller's. */
+ * plan and the plan of a decoder's family say of it. A module has at most one row of the caller's. */
 typedef struct gw_tensor_parallel_options {
   size_t struct_size;
   const gw_ext *next;
@@ -138,13 +139,15 @@ typedef struct gw_tensor_parallel_options {
    *   model.layers.*.mlp.up_proj -> colwise
    *   model.layers.*.mlp.down_proj -> rowwise, output Shard(1)
    *
-   * The styles are colwise, rowwise, sequence_parallel, replicate, prepare_input(a, b) and prepare_output(a,
-   * b). The placements are Replicate, Varying, Partial and Shard(dim). '#' begins a comment. */
+   * The styles are colwise, rowwise, sequence_parallel, headwise, replicate, prepare_input(a, b) and
+   * prepare_output(a, b). The placements are Replicate, Varying, Partial and Shard(dim). '#' begins a
+   * comment. */
   const char *plan;
   const gw_plan_row *rows; /* The same as structs. */
   size_t row_count;
-  int32_t sequence_parallel; /* 1: norms of a Llama work on parts of the sequence. Default 0. */
-  /* 1: the logits of a Llama stay split over the vocabulary. 0: each chunk of them is gathered. Default 1. */
+  int32_t sequence_parallel; /* 1: norms of a decoder work on parts of the sequence. Default 0. */
+  /* 1: the logits of a decoder stay split over the vocabulary. 0: each chunk of them is gathered. Default
+   * 1. */
   int32_t loss_parallel;
   /* k over 1: where a sequence is gathered for a linear, or summed into parts, each rank's part travels in k
    * chunks, and the product of one chunk runs while another travels. It holds in forward passes of training.
@@ -184,12 +187,12 @@ GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
 
 /* Collective. Makes a model of several ranks out of a description. It checks everything, applies tensor and
  * context parallelism (unless the calls below have done so), recomputation and offload of activations, cuts a
- * Llama or a sequential into the stages of pp, makes the parameter groups (of a language model: embedding |
+ * decoder or a sequential into the stages of pp, makes the parameter groups (of a language model: embedding |
  * each block | norm + head), takes memory and initialises. Call it once, before the optimizer is created.
  * Null gangs are the thread's current ones (gw_gangs_push_current), else one rank.
  *
- * NOT_SUPPORTED: pp over 1 for a model that is no Llama and no sequential. INVALID_ARGUMENT names the option,
- * or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: a second time, after
+ * NOT_SUPPORTED: pp over 1 for a model that is no decoder and no sequential. INVALID_ARGUMENT names the
+ * option, or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: a second time, after
  * gw_fully_shard or gw_replicate, or options of what gw_tensor_parallel or gw_context_parallel has done.
  * MISMATCH, on every rank and with both values: ranks have different models (modules, shapes, options, frozen
  * parameters), options or seeds, or replicas got different first values. Refusals leave model and gangs as
@@ -227,11 +230,11 @@ GW_API gw_status gw_fully_shard(gw_module *model, const char *pattern, gw_gangs 
 GW_API gw_status gw_replicate(gw_module *model, gw_gangs *gangs, const gw_shard_options *options);
 
 /* Collective. From a folder of Hugging Face to a model that trains and generates:
- * gw_llama_options_from_folder, gw_llama_create, gw_parallelize with these options (null: their defaults),
- * gw_module_load. Names and shapes of the files are checked before memory is taken. Null gangs are the
- * thread's current ones, else one rank. The caller releases *out_model. It returns what those functions
+ * gw_decoder_options_from_folder, gw_decoder_create, gw_parallelize with these options (null: their
+ * defaults), gw_module_load. Names and shapes of the files are checked before memory is taken. Null gangs are
+ * the thread's current ones, else one rank. The caller releases *out_model. It returns what those functions
  * return, on every rank. IO with errno ENOENT: there is no such folder, or a file in it is missing. */
-GW_API gw_status gw_llama_from_folder(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
+GW_API gw_status gw_model_from_folder(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
                                       gw_module **out_model);
 
 /* --- shard groups --------------------------------------------------------------------------------------- */

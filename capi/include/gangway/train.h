@@ -99,10 +99,10 @@ typedef struct gw_generate_options {
   uint64_t seed;
 } gw_generate_options;
 GW_API void gw_generate_options_init(gw_generate_options *options, size_t size);
-/* Collective. Continues `prompt`, which is token ids, by a sharded Llama. Gives token_count tokens, the same
- * on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count, the model
- * is no Llama, an id is outside of the vocabulary. INVALID_STATE: a model without memory, or a logit that is
- * not finite. */
+/* Collective. Continues `prompt`, which is token ids, by a sharded decoder. Gives token_count tokens, the
+ * same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count, the
+ * model is no decoder, an id is outside of the vocabulary. INVALID_STATE: a model without memory, or a logit
+ * that is not finite. */
 GW_API gw_status gw_generate(gw_module *model, const int64_t prompt[], size_t prompt_count,
                              const gw_generate_options *options, void *stream, int64_t out_tokens[],
                              size_t out_capacity, size_t *out_count);

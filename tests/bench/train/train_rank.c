@@ -89,8 +89,8 @@ static gw_status parallelize(training *t, int bf16) {
 }
 
 static gw_status create(training *t, int bf16) {
-  gw_llama_options llama;
-  gw_llama_options_init(&llama, sizeof llama);
+  gw_decoder_options llama;
+  gw_decoder_options_init(&llama, sizeof llama);
   llama.vocab = number_of(t, "vocab", S32_VOCAB);
   llama.dim = number_of(t, "dim", S32_DIM);
   llama.layers = number_of(t, "layers", S32_LAYERS);
@@ -106,7 +106,7 @@ static gw_status create(training *t, int bf16) {
   gw_step_options_init(&t->options, sizeof t->options);
   t->options.microbatches = number_of(t, "microbatches", 1);
   gw_status status = create_gangs(t);
-  if (status == GW_OK) status = gw_llama_create(&llama, &t->model);
+  if (status == GW_OK) status = gw_decoder_create(&llama, &t->model);
   if (status == GW_OK) status = parallelize(t, bf16);
   if (status == GW_OK) status = gw_adamw_create(t->model, &adamw, &t->optimizer);
   return status;

@@ -58,14 +58,14 @@ static gw_optimizer *adamw(gw_module *model) {
 }
 
 static void train(gw_gangs *gangs) {
-  gw_llama_options l;
-  gw_llama_options_init(&l, sizeof l);
+  gw_decoder_options l;
+  gw_decoder_options_init(&l, sizeof l);
   l.dim = 32, l.layers = 2, l.heads = 4, l.vocab = kVocab;
   gw_parallel_options p;
   gw_parallel_options_init(&p, sizeof p);
   p.seed = 9;
   gw_module *model = NULL;
-  need(gw_llama_create(&l, &model), "llama");
+  need(gw_decoder_create(&l, &model), "llama");
   need(gw_parallelize(model, gangs, &p), "parallelize");
   gw_optimizer *opt = adamw(model);
   int64_t tokens[kRows * kSequence];

@@ -212,8 +212,8 @@ impl Rank {
     }
 
     fn train(&mut self) -> Result<()> {
-        let llama = LlamaOptions { dim: 32, layers: 2, heads: 4, vocab: VOCAB as i64, ..Default::default() };
-        let mut model = Llama::new(&llama)?;
+        let llama = DecoderOptions { dim: 32, layers: 2, heads: 4, vocab: VOCAB as i64, ..Default::default() };
+        let mut model = Decoder::new(&llama)?;
         model.parallelize(&self.gangs, &ParallelOptions { seed: 9, ..Default::default() })?;
         let mut opt = AdamW::new(&model, &AdamWOptions { lr: 0.01, ..Default::default() })?;
         let options = StepOptions { max_grad_norm: 1.0, ..Default::default() };

@@ -26,8 +26,9 @@ typedef struct {
 typedef struct {
   size_t struct_size;
   const void* next;
+  const char* family;
   int64_t vocab, dim, layers, heads;
-} gw_llama_options;
+} gw_decoder_options;
 typedef struct {
   size_t struct_size;
   const void* next;
@@ -74,8 +75,8 @@ void gw_gang_release(gw_gang*);
 void gw_mesh_options_init(gw_mesh_options*, size_t);
 gw_status gw_gangs_create(gw_gang*, const gw_mesh_options*, gw_gangs**);
 void gw_gangs_release(gw_gangs*);
-void gw_llama_options_init(gw_llama_options*, size_t);
-gw_status gw_llama_create(const gw_llama_options*, gw_module**);
+void gw_decoder_options_init(gw_decoder_options*, size_t);
+gw_status gw_decoder_create(const gw_decoder_options*, gw_module**);
 gw_status gw_parallelize(gw_module*, gw_gangs*, const void*);
 void gw_module_release(gw_module*);
 void gw_sgd_options_init(gw_sgd_options*, size_t);
@@ -90,7 +91,7 @@ static int trains(gw_gang* gang) {
   gw_module* model = NULL;
   gw_optimizer* opt = NULL;
   SET_UP(gw_mesh_options, mesh);
-  SET_UP(gw_llama_options, llama);
+  SET_UP(gw_decoder_options, llama);
   SET_UP(gw_sgd_options, sgd);
   SET_UP(gw_batch, batch);
   SET_UP(gw_step_result, result);
@@ -100,7 +101,7 @@ static int trains(gw_gang* gang) {
   llama->heads = 2;
   sgd->lr = 0.5;
   CHECK(gw_gangs_create(gang, mesh, &gangs) == GW_OK);
-  CHECK(gw_llama_create(llama, &model) == GW_OK);
+  CHECK(gw_decoder_create(llama, &model) == GW_OK);
   CHECK(gw_parallelize(model, gangs, NULL) == GW_OK);
   CHECK(gw_sgd_create(model, sgd, &opt) == GW_OK);
   int64_t tokens[8] = {1, 2, 3, 4, 1, 2, 3, 4};
@@ -122,15 +123,15 @@ static int trains(gw_gang* gang) {
 /* The opposite case: a program of a later level on this library. */
 static int newer_fields(void) {
   struct {
-    gw_llama_options known;
+    gw_decoder_options known;
     int64_t of_another_level[64];
   } options;
   gw_module* model = NULL;
-  gw_llama_options_init(&options.known, sizeof options);
-  CHECK(gw_llama_create(&options.known, &model) == GW_OK);
+  gw_decoder_options_init(&options.known, sizeof options);
+  CHECK(gw_decoder_create(&options.known, &model) == GW_OK);
   gw_module_release(model);
   options.of_another_level[63] = 1;
-  CHECK(gw_llama_create(&options.known, &model) == GW_E_NOT_SUPPORTED);
+  CHECK(gw_decoder_create(&options.known, &model) == GW_E_NOT_SUPPORTED);
   CHECK(strstr(message(), "sets a field at byte") != NULL);
   return 0;
 }

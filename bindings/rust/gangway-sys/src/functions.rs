@@ -939,15 +939,22 @@ functions! {
     module_set_no_sync: pub fn gw_module_set_no_sync(model: *mut gw_module, no_sync: i32) -> gw_status;
 }
 functions! {
-    llama_options_init: pub fn gw_llama_options_init(options: *mut gw_llama_options, size: usize);
+    decoder_options_init: pub fn gw_decoder_options_init(options: *mut gw_decoder_options, size: usize);
 }
 functions! {
-    llama_create: pub fn gw_llama_create(options: *const gw_llama_options, out_model: *mut *mut gw_module) -> gw_status;
+    decoder_options_from_family: pub fn gw_decoder_options_from_family(
+        family: *const ::std::os::raw::c_char,
+        options: *mut gw_decoder_options,
+    ) -> gw_status;
 }
 functions! {
-    llama_options_from_folder: pub fn gw_llama_options_from_folder(
+    decoder_create: pub fn gw_decoder_create(options: *const gw_decoder_options, out_model: *mut *mut gw_module)
+        -> gw_status;
+}
+functions! {
+    decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
         folder: *const ::std::os::raw::c_char,
-        options: *mut gw_llama_options,
+        options: *mut gw_decoder_options,
     ) -> gw_status;
 }
 functions! {
@@ -1165,7 +1172,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    llama_from_folder: pub fn gw_llama_from_folder(
+    model_from_folder: pub fn gw_model_from_folder(
         gangs: *mut gw_gangs,
         folder: *const ::std::os::raw::c_char,
         options: *const gw_parallel_options,

@@ -3191,9 +3191,10 @@ impl Default for gw_frame_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_llama_options {
+pub struct gw_decoder_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
+    pub family: *const ::std::os::raw::c_char,
     pub vocab: i64,
     pub dim: i64,
     pub layers: i64,
@@ -3202,6 +3203,7 @@ pub struct gw_llama_options {
     pub head_dim: i64,
     pub ffn: i64,
     pub max_positions: i64,
+    pub window: i64,
     pub eps: f64,
     pub rope_theta: f64,
     pub rope_factor: f64,
@@ -3213,186 +3215,212 @@ pub struct gw_llama_options {
     pub out_bias: i32,
     pub mlp_bias: i32,
     pub tied: i32,
+    pub qk_norm: i32,
+    pub reserved: i32,
 }
 #[test]
-fn bindgen_test_layout_gw_llama_options() {
+fn bindgen_test_layout_gw_decoder_options() {
     assert_eq!(
-        ::std::mem::size_of::<gw_llama_options>(),
-        152usize,
-        concat!("Size of: ", stringify!(gw_llama_options))
+        ::std::mem::size_of::<gw_decoder_options>(),
+        176usize,
+        concat!("Size of: ", stringify!(gw_decoder_options))
     );
     assert_eq!(
-        ::std::mem::align_of::<gw_llama_options>(),
+        ::std::mem::align_of::<gw_decoder_options>(),
         8usize,
-        concat!("Alignment of ", stringify!(gw_llama_options))
+        concat!("Alignment of ", stringify!(gw_decoder_options))
     );
     fn test_field_struct_size() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(struct_size))
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
     fn test_field_next() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(next))
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(next))
         );
     }
     test_field_next();
+    fn test_field_family() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).family) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(family))
+        );
+    }
+    test_field_family();
     fn test_field_vocab() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).vocab) as usize - ptr as usize
             },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(vocab))
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(vocab))
         );
     }
     test_field_vocab();
     fn test_field_dim() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
             },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(dim))
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(dim))
         );
     }
     test_field_dim();
     fn test_field_layers() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).layers) as usize - ptr as usize
             },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(layers))
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(layers))
         );
     }
     test_field_layers();
     fn test_field_heads() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
             },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(heads))
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(heads))
         );
     }
     test_field_heads();
     fn test_field_kv_heads() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
             },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(kv_heads))
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(kv_heads))
         );
     }
     test_field_kv_heads();
     fn test_field_head_dim() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
             },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(head_dim))
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(head_dim))
         );
     }
     test_field_head_dim();
     fn test_field_ffn() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
             },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(ffn))
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(ffn))
         );
     }
     test_field_ffn();
     fn test_field_max_positions() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).max_positions) as usize - ptr as usize
             },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(max_positions))
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(max_positions))
         );
     }
     test_field_max_positions();
+    fn test_field_window() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).window) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(window))
+        );
+    }
+    test_field_window();
     fn test_field_eps() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
             },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(eps))
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(eps))
         );
     }
     test_field_eps();
     fn test_field_rope_theta() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
             },
-            88usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(rope_theta))
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_theta))
         );
     }
     test_field_rope_theta();
     fn test_field_rope_factor() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
             },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(rope_factor))
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_factor))
         );
     }
     test_field_rope_factor();
     fn test_field_rope_low_frequency_factor() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_low_frequency_factor) as usize - ptr as usize
             },
-            104usize,
+            120usize,
             concat!(
                 "Offset of field: ",
-                stringify!(gw_llama_options),
+                stringify!(gw_decoder_options),
                 "::",
                 stringify!(rope_low_frequency_factor)
             )
@@ -3402,14 +3430,14 @@ fn bindgen_test_layout_gw_llama_options() {
     fn test_field_rope_high_frequency_factor() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_high_frequency_factor) as usize - ptr as usize
             },
-            112usize,
+            128usize,
             concat!(
                 "Offset of field: ",
-                stringify!(gw_llama_options),
+                stringify!(gw_decoder_options),
                 "::",
                 stringify!(rope_high_frequency_factor)
             )
@@ -3419,14 +3447,14 @@ fn bindgen_test_layout_gw_llama_options() {
     fn test_field_rope_original_positions() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_original_positions) as usize - ptr as usize
             },
-            120usize,
+            136usize,
             concat!(
                 "Offset of field: ",
-                stringify!(gw_llama_options),
+                stringify!(gw_decoder_options),
                 "::",
                 stringify!(rope_original_positions)
             )
@@ -3436,65 +3464,89 @@ fn bindgen_test_layout_gw_llama_options() {
     fn test_field_initializer_range() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
             },
-            128usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(initializer_range))
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(initializer_range))
         );
     }
     test_field_initializer_range();
     fn test_field_qkv_bias() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
             },
-            136usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(qkv_bias))
+            152usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qkv_bias))
         );
     }
     test_field_qkv_bias();
     fn test_field_out_bias() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
             },
-            140usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(out_bias))
+            156usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(out_bias))
         );
     }
     test_field_out_bias();
     fn test_field_mlp_bias() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
             },
-            144usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(mlp_bias))
+            160usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(mlp_bias))
         );
     }
     test_field_mlp_bias();
     fn test_field_tied() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_llama_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
             },
-            148usize,
-            concat!("Offset of field: ", stringify!(gw_llama_options), "::", stringify!(tied))
+            164usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(tied))
         );
     }
     test_field_tied();
+    fn test_field_qk_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
+            },
+            168usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qk_norm))
+        );
+    }
+    test_field_qk_norm();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            172usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
 }
-impl Default for gw_llama_options {
+impl Default for gw_decoder_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -3514,16 +3566,17 @@ pub struct gw_attention_options {
     pub head_dim: i64,
     pub rope_theta: f64,
     pub initializer_range: f64,
+    pub eps: f64,
     pub qkv_bias: i32,
     pub out_bias: i32,
     pub causal: i32,
-    pub reserved: i32,
+    pub qk_norm: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_attention_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_attention_options>(),
-        80usize,
+        88usize,
         concat!("Size of: ", stringify!(gw_attention_options))
     );
     assert_eq!(
@@ -3632,6 +3685,18 @@ fn bindgen_test_layout_gw_attention_options() {
         );
     }
     test_field_initializer_range();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
     fn test_field_qkv_bias() {
         assert_eq!(
             unsafe {
@@ -3639,7 +3704,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
             },
-            64usize,
+            72usize,
             concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qkv_bias))
         );
     }
@@ -3651,7 +3716,7 @@ fn bindgen_test_layout_gw_attention_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
             },
-            68usize,
+            76usize,
             concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(out_bias))
         );
     }
@@ -3663,23 +3728,23 @@ fn bindgen_test_layout_gw_attention_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).causal) as usize - ptr as usize
             },
-            72usize,
+            80usize,
             concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(causal))
         );
     }
     test_field_causal();
-    fn test_field_reserved() {
+    fn test_field_qk_norm() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
             },
-            76usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(reserved))
+            84usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qk_norm))
         );
     }
-    test_field_reserved();
+    test_field_qk_norm();
 }
 impl Default for gw_attention_options {
     fn default() -> Self {
@@ -5277,6 +5342,7 @@ pub const GW_STYLE_ROWWISE: gw_style_value = 2;
 pub const GW_STYLE_SEQUENCE_PARALLEL: gw_style_value = 3;
 pub const GW_STYLE_PREPARE_INPUT: gw_style_value = 4;
 pub const GW_STYLE_PREPARE_OUTPUT: gw_style_value = 5;
+pub const GW_STYLE_HEADWISE: gw_style_value = 6;
 pub type gw_style_value = ::std::os::raw::c_int;
 pub type gw_placement = i32;
 pub const GW_PLACEMENT_INVALID: gw_placement_value = -1;
@@ -7267,11 +7333,6 @@ pub struct gw_api {
     pub gangs_set_default: ::std::option::Option<
         unsafe extern "C" fn(device: *const ::std::os::raw::c_char, gangs: *mut gw_gangs) -> gw_status,
     >,
-    pub llama_options_init:
-        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_llama_options, size: usize)>,
-    pub llama_create: ::std::option::Option<
-        unsafe extern "C" fn(options: *const gw_llama_options, out_model: *mut *mut gw_module) -> gw_status,
-    >,
     pub linear_create: ::std::option::Option<
         unsafe extern "C" fn(
             input_dim: i64,
@@ -7728,20 +7789,6 @@ pub struct gw_api {
             out_work: *mut *mut gw_work,
         ) -> gw_status,
     >,
-    pub llama_options_from_folder: ::std::option::Option<
-        unsafe extern "C" fn(
-            folder: *const ::std::os::raw::c_char,
-            options: *mut gw_llama_options,
-        ) -> gw_status,
-    >,
-    pub llama_from_folder: ::std::option::Option<
-        unsafe extern "C" fn(
-            gangs: *mut gw_gangs,
-            folder: *const ::std::os::raw::c_char,
-            options: *const gw_parallel_options,
-            out_model: *mut *mut gw_module,
-        ) -> gw_status,
-    >,
     pub last_error_text: ::std::option::Option<unsafe extern "C" fn() -> *const ::std::os::raw::c_char>,
     pub partition_create: ::std::option::Option<
         unsafe extern "C" fn(gang: *mut gw_gang, out_partition: *mut *mut gw_partition) -> gw_status,
@@ -7947,10 +7994,35 @@ pub struct gw_api {
             out_optimizer: *mut *mut gw_optimizer,
         ) -> gw_status,
     >,
+    pub decoder_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_decoder_options, size: usize)>,
+    pub decoder_options_from_family: ::std::option::Option<
+        unsafe extern "C" fn(
+            family: *const ::std::os::raw::c_char,
+            options: *mut gw_decoder_options,
+        ) -> gw_status,
+    >,
+    pub decoder_create: ::std::option::Option<
+        unsafe extern "C" fn(options: *const gw_decoder_options, out_model: *mut *mut gw_module) -> gw_status,
+    >,
+    pub decoder_options_from_folder: ::std::option::Option<
+        unsafe extern "C" fn(
+            folder: *const ::std::os::raw::c_char,
+            options: *mut gw_decoder_options,
+        ) -> gw_status,
+    >,
+    pub model_from_folder: ::std::option::Option<
+        unsafe extern "C" fn(
+            gangs: *mut gw_gangs,
+            folder: *const ::std::os::raw::c_char,
+            options: *const gw_parallel_options,
+            out_model: *mut *mut gw_module,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2072usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2080usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -9272,30 +9344,6 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_gangs_set_default();
-    fn test_field_llama_options_init() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).llama_options_init) as usize - ptr as usize
-            },
-            872usize,
-            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(llama_options_init))
-        );
-    }
-    test_field_llama_options_init();
-    fn test_field_llama_create() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).llama_create) as usize - ptr as usize
-            },
-            880usize,
-            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(llama_create))
-        );
-    }
-    test_field_llama_create();
     fn test_field_linear_create() {
         assert_eq!(
             unsafe {
@@ -9303,7 +9351,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).linear_create) as usize - ptr as usize
             },
-            888usize,
+            872usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(linear_create))
         );
     }
@@ -9315,7 +9363,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).embedding_create) as usize - ptr as usize
             },
-            896usize,
+            880usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(embedding_create))
         );
     }
@@ -9327,7 +9375,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rmsnorm_create) as usize - ptr as usize
             },
-            904usize,
+            888usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(rmsnorm_create))
         );
     }
@@ -9339,7 +9387,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).attention_options_init) as usize - ptr as usize
             },
-            912usize,
+            896usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(attention_options_init))
         );
     }
@@ -9351,7 +9399,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).attention_create) as usize - ptr as usize
             },
-            920usize,
+            904usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(attention_create))
         );
     }
@@ -9363,7 +9411,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).mlp_create) as usize - ptr as usize
             },
-            928usize,
+            912usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(mlp_create))
         );
     }
@@ -9375,7 +9423,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).block_create) as usize - ptr as usize
             },
-            936usize,
+            920usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(block_create))
         );
     }
@@ -9387,7 +9435,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).sequential_create) as usize - ptr as usize
             },
-            944usize,
+            928usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(sequential_create))
         );
     }
@@ -9399,7 +9447,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).init_options_init) as usize - ptr as usize
             },
-            952usize,
+            936usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(init_options_init))
         );
     }
@@ -9411,7 +9459,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_options_init) as usize - ptr as usize
             },
-            960usize,
+            944usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_options_init))
         );
     }
@@ -9423,7 +9471,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).custom_options_init) as usize - ptr as usize
             },
-            968usize,
+            952usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(custom_options_init))
         );
     }
@@ -9435,7 +9483,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).custom_create) as usize - ptr as usize
             },
-            976usize,
+            960usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(custom_create))
         );
     }
@@ -9447,7 +9495,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).call_forward) as usize - ptr as usize
             },
-            984usize,
+            968usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(call_forward))
         );
     }
@@ -9459,7 +9507,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).call_backward) as usize - ptr as usize
             },
-            992usize,
+            976usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(call_backward))
         );
     }
@@ -9471,7 +9519,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_retain) as usize - ptr as usize
             },
-            1000usize,
+            984usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_retain))
         );
     }
@@ -9483,7 +9531,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_release) as usize - ptr as usize
             },
-            1008usize,
+            992usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_release))
         );
     }
@@ -9495,7 +9543,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_materialize) as usize - ptr as usize
             },
-            1016usize,
+            1000usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_materialize))
         );
     }
@@ -9507,7 +9555,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_freeze) as usize - ptr as usize
             },
-            1024usize,
+            1008usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_freeze))
         );
     }
@@ -9519,7 +9567,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).frame_create) as usize - ptr as usize
             },
-            1032usize,
+            1016usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_create))
         );
     }
@@ -9531,7 +9579,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).frame_reset) as usize - ptr as usize
             },
-            1040usize,
+            1024usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_reset))
         );
     }
@@ -9543,7 +9591,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).frame_release) as usize - ptr as usize
             },
-            1048usize,
+            1032usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_release))
         );
     }
@@ -9555,7 +9603,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_forward) as usize - ptr as usize
             },
-            1056usize,
+            1040usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_forward))
         );
     }
@@ -9567,7 +9615,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_backward) as usize - ptr as usize
             },
-            1064usize,
+            1048usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_backward))
         );
     }
@@ -9579,7 +9627,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_parameter_count) as usize - ptr as usize
             },
-            1072usize,
+            1056usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_parameter_count))
         );
     }
@@ -9591,7 +9639,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_parameter) as usize - ptr as usize
             },
-            1080usize,
+            1064usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_parameter))
         );
     }
@@ -9603,7 +9651,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_find_parameter) as usize - ptr as usize
             },
-            1088usize,
+            1072usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_find_parameter))
         );
     }
@@ -9615,7 +9663,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_release) as usize - ptr as usize
             },
-            1096usize,
+            1080usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_release))
         );
     }
@@ -9627,7 +9675,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_info_init) as usize - ptr as usize
             },
-            1104usize,
+            1088usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_info_init))
         );
     }
@@ -9639,7 +9687,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_describe) as usize - ptr as usize
             },
-            1112usize,
+            1096usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_describe))
         );
     }
@@ -9651,7 +9699,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_view) as usize - ptr as usize
             },
-            1120usize,
+            1104usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_view))
         );
     }
@@ -9663,7 +9711,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_state) as usize - ptr as usize
             },
-            1128usize,
+            1112usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_state))
         );
     }
@@ -9675,7 +9723,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_gather) as usize - ptr as usize
             },
-            1136usize,
+            1120usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_gather))
         );
     }
@@ -9687,7 +9735,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_gather_gradient) as usize - ptr as usize
             },
-            1144usize,
+            1128usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_gather_gradient))
         );
     }
@@ -9699,7 +9747,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_assign) as usize - ptr as usize
             },
-            1152usize,
+            1136usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_assign))
         );
     }
@@ -9711,7 +9759,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).memory_use_init) as usize - ptr as usize
             },
-            1160usize,
+            1144usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(memory_use_init))
         );
     }
@@ -9723,7 +9771,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_memory) as usize - ptr as usize
             },
-            1168usize,
+            1152usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_memory))
         );
     }
@@ -9735,7 +9783,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).save_options_init) as usize - ptr as usize
             },
-            1176usize,
+            1160usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(save_options_init))
         );
     }
@@ -9747,7 +9795,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_save) as usize - ptr as usize
             },
-            1184usize,
+            1168usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_save))
         );
     }
@@ -9759,7 +9807,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).load_options_init) as usize - ptr as usize
             },
-            1192usize,
+            1176usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(load_options_init))
         );
     }
@@ -9771,7 +9819,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_load) as usize - ptr as usize
             },
-            1200usize,
+            1184usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_load))
         );
     }
@@ -9783,7 +9831,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).dtype_rule_init) as usize - ptr as usize
             },
-            1208usize,
+            1192usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dtype_rule_init))
         );
     }
@@ -9795,7 +9843,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_options_init) as usize - ptr as usize
             },
-            1216usize,
+            1200usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_options_init))
         );
     }
@@ -9807,7 +9855,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parallel_options_init) as usize - ptr as usize
             },
-            1224usize,
+            1208usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parallel_options_init))
         );
     }
@@ -9819,7 +9867,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parallelize) as usize - ptr as usize
             },
-            1232usize,
+            1216usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parallelize))
         );
     }
@@ -9831,7 +9879,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).fully_shard) as usize - ptr as usize
             },
-            1240usize,
+            1224usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(fully_shard))
         );
     }
@@ -9843,7 +9891,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).replicate) as usize - ptr as usize
             },
-            1248usize,
+            1232usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(replicate))
         );
     }
@@ -9855,7 +9903,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).recompute) as usize - ptr as usize
             },
-            1256usize,
+            1240usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(recompute))
         );
     }
@@ -9867,7 +9915,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_create) as usize - ptr as usize
             },
-            1264usize,
+            1248usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_create))
         );
     }
@@ -9879,7 +9927,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_retain) as usize - ptr as usize
             },
-            1272usize,
+            1256usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_retain))
         );
     }
@@ -9891,7 +9939,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_release) as usize - ptr as usize
             },
-            1280usize,
+            1264usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_release))
         );
     }
@@ -9903,7 +9951,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_unshard) as usize - ptr as usize
             },
-            1288usize,
+            1272usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_unshard))
         );
     }
@@ -9915,7 +9963,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_unshard_async) as usize - ptr as usize
             },
-            1296usize,
+            1280usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_unshard_async))
         );
     }
@@ -9927,7 +9975,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_reshard) as usize - ptr as usize
             },
-            1304usize,
+            1288usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_reshard))
         );
     }
@@ -9939,7 +9987,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_view) as usize - ptr as usize
             },
-            1312usize,
+            1296usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_view))
         );
     }
@@ -9951,7 +9999,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_add_gradient) as usize - ptr as usize
             },
-            1320usize,
+            1304usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_add_gradient))
         );
     }
@@ -9963,7 +10011,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_reduce) as usize - ptr as usize
             },
-            1328usize,
+            1312usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_reduce))
         );
     }
@@ -9975,7 +10023,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_begin_update) as usize - ptr as usize
             },
-            1336usize,
+            1320usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_begin_update))
         );
     }
@@ -9987,7 +10035,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_end_update) as usize - ptr as usize
             },
-            1344usize,
+            1328usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_end_update))
         );
     }
@@ -9999,7 +10047,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_from_groups) as usize - ptr as usize
             },
-            1352usize,
+            1336usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_from_groups))
         );
     }
@@ -10011,7 +10059,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_rule_init) as usize - ptr as usize
             },
-            1360usize,
+            1344usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_rule_init))
         );
     }
@@ -10023,7 +10071,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).adamw_options_init) as usize - ptr as usize
             },
-            1368usize,
+            1352usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adamw_options_init))
         );
     }
@@ -10035,7 +10083,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).sgd_options_init) as usize - ptr as usize
             },
-            1376usize,
+            1360usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(sgd_options_init))
         );
     }
@@ -10047,7 +10095,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).adamw_create) as usize - ptr as usize
             },
-            1384usize,
+            1368usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adamw_create))
         );
     }
@@ -10059,7 +10107,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).sgd_create) as usize - ptr as usize
             },
-            1392usize,
+            1376usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(sgd_create))
         );
     }
@@ -10071,7 +10119,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_retain) as usize - ptr as usize
             },
-            1400usize,
+            1384usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_retain))
         );
     }
@@ -10083,7 +10131,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_release) as usize - ptr as usize
             },
-            1408usize,
+            1392usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_release))
         );
     }
@@ -10095,7 +10143,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_steps) as usize - ptr as usize
             },
-            1416usize,
+            1400usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_steps))
         );
     }
@@ -10107,7 +10155,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_lr) as usize - ptr as usize
             },
-            1424usize,
+            1408usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_lr))
         );
     }
@@ -10119,7 +10167,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_set_lr) as usize - ptr as usize
             },
-            1432usize,
+            1416usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_set_lr))
         );
     }
@@ -10131,7 +10179,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).clip_grad_norm) as usize - ptr as usize
             },
-            1440usize,
+            1424usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(clip_grad_norm))
         );
     }
@@ -10143,7 +10191,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).zero_grad) as usize - ptr as usize
             },
-            1448usize,
+            1432usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(zero_grad))
         );
     }
@@ -10155,7 +10203,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).batch_init) as usize - ptr as usize
             },
-            1456usize,
+            1440usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(batch_init))
         );
     }
@@ -10167,7 +10215,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).step_options_init) as usize - ptr as usize
             },
-            1464usize,
+            1448usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(step_options_init))
         );
     }
@@ -10179,7 +10227,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).step_result_init) as usize - ptr as usize
             },
-            1472usize,
+            1456usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(step_result_init))
         );
     }
@@ -10191,7 +10239,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).train_step) as usize - ptr as usize
             },
-            1480usize,
+            1464usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(train_step))
         );
     }
@@ -10203,7 +10251,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).eval_step) as usize - ptr as usize
             },
-            1488usize,
+            1472usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(eval_step))
         );
     }
@@ -10215,7 +10263,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_step) as usize - ptr as usize
             },
-            1496usize,
+            1480usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_step))
         );
     }
@@ -10227,7 +10275,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).generate_options_init) as usize - ptr as usize
             },
-            1504usize,
+            1488usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(generate_options_init))
         );
     }
@@ -10239,7 +10287,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).generate) as usize - ptr as usize
             },
-            1512usize,
+            1496usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(generate))
         );
     }
@@ -10251,7 +10299,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).frame_options_init) as usize - ptr as usize
             },
-            1520usize,
+            1504usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_options_init))
         );
     }
@@ -10263,7 +10311,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_set_no_sync) as usize - ptr as usize
             },
-            1528usize,
+            1512usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_set_no_sync))
         );
     }
@@ -10275,7 +10323,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).shard_group_tensor) as usize - ptr as usize
             },
-            1536usize,
+            1520usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(shard_group_tensor))
         );
     }
@@ -10287,7 +10335,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).error_retain) as usize - ptr as usize
             },
-            1544usize,
+            1528usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(error_retain))
         );
     }
@@ -10299,7 +10347,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).error_set) as usize - ptr as usize
             },
-            1552usize,
+            1536usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(error_set))
         );
     }
@@ -10311,7 +10359,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).bytes_retain) as usize - ptr as usize
             },
-            1560usize,
+            1544usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(bytes_retain))
         );
     }
@@ -10323,7 +10371,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).tensor_is_read_only) as usize - ptr as usize
             },
-            1568usize,
+            1552usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_is_read_only))
         );
     }
@@ -10335,7 +10383,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).store_retain) as usize - ptr as usize
             },
-            1576usize,
+            1560usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(store_retain))
         );
     }
@@ -10347,7 +10395,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).work_retain) as usize - ptr as usize
             },
-            1584usize,
+            1568usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(work_retain))
         );
     }
@@ -10359,7 +10407,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).frame_retain) as usize - ptr as usize
             },
-            1592usize,
+            1576usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(frame_retain))
         );
     }
@@ -10371,7 +10419,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_retain) as usize - ptr as usize
             },
-            1600usize,
+            1584usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_retain))
         );
     }
@@ -10383,7 +10431,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_tensor) as usize - ptr as usize
             },
-            1608usize,
+            1592usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_tensor))
         );
     }
@@ -10395,7 +10443,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).parameter_state_tensor) as usize - ptr as usize
             },
-            1616usize,
+            1600usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(parameter_state_tensor))
         );
     }
@@ -10407,7 +10455,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).memory_info_init) as usize - ptr as usize
             },
-            1624usize,
+            1608usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(memory_info_init))
         );
     }
@@ -10419,7 +10467,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).host_memory) as usize - ptr as usize
             },
-            1632usize,
+            1616usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(host_memory))
         );
     }
@@ -10431,7 +10479,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).allocator_init) as usize - ptr as usize
             },
-            1640usize,
+            1624usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(allocator_init))
         );
     }
@@ -10443,7 +10491,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).allocator_set) as usize - ptr as usize
             },
-            1648usize,
+            1632usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(allocator_set))
         );
     }
@@ -10455,7 +10503,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gang_all_gather_list_async) as usize - ptr as usize
             },
-            1656usize,
+            1640usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_gather_list_async))
         );
     }
@@ -10467,7 +10515,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gang_broadcast_flag_async) as usize - ptr as usize
             },
-            1664usize,
+            1648usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_broadcast_flag_async))
         );
     }
@@ -10479,35 +10527,11 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gang_all_sum_async) as usize - ptr as usize
             },
-            1672usize,
+            1656usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_all_sum_async))
         );
     }
     test_field_gang_all_sum_async();
-    fn test_field_llama_options_from_folder() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).llama_options_from_folder) as usize - ptr as usize
-            },
-            1680usize,
-            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(llama_options_from_folder))
-        );
-    }
-    test_field_llama_options_from_folder();
-    fn test_field_llama_from_folder() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).llama_from_folder) as usize - ptr as usize
-            },
-            1688usize,
-            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(llama_from_folder))
-        );
-    }
-    test_field_llama_from_folder();
     fn test_field_last_error_text() {
         assert_eq!(
             unsafe {
@@ -10515,7 +10539,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).last_error_text) as usize - ptr as usize
             },
-            1696usize,
+            1664usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(last_error_text))
         );
     }
@@ -10527,7 +10551,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_create) as usize - ptr as usize
             },
-            1704usize,
+            1672usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_create))
         );
     }
@@ -10539,7 +10563,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_inclusive) as usize - ptr as usize
             },
-            1712usize,
+            1680usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_inclusive))
         );
     }
@@ -10551,7 +10575,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_union) as usize - ptr as usize
             },
-            1720usize,
+            1688usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_union))
         );
     }
@@ -10563,7 +10587,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_cartesian) as usize - ptr as usize
             },
-            1728usize,
+            1696usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_cartesian))
         );
     }
@@ -10575,7 +10599,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_subtopology) as usize - ptr as usize
             },
-            1736usize,
+            1704usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_subtopology))
         );
     }
@@ -10587,7 +10611,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_retain) as usize - ptr as usize
             },
-            1744usize,
+            1712usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_retain))
         );
     }
@@ -10599,7 +10623,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_release) as usize - ptr as usize
             },
-            1752usize,
+            1720usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_release))
         );
     }
@@ -10611,7 +10635,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_info_init) as usize - ptr as usize
             },
-            1760usize,
+            1728usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_info_init))
         );
     }
@@ -10623,7 +10647,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_describe) as usize - ptr as usize
             },
-            1768usize,
+            1736usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_describe))
         );
     }
@@ -10635,7 +10659,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).partition_neighbors) as usize - ptr as usize
             },
-            1776usize,
+            1744usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(partition_neighbors))
         );
     }
@@ -10647,7 +10671,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).movement_options_init) as usize - ptr as usize
             },
-            1784usize,
+            1752usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_options_init))
         );
     }
@@ -10659,7 +10683,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).movement_create) as usize - ptr as usize
             },
-            1792usize,
+            1760usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_create))
         );
     }
@@ -10671,7 +10695,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).movement_retain) as usize - ptr as usize
             },
-            1800usize,
+            1768usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_retain))
         );
     }
@@ -10683,7 +10707,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).movement_release) as usize - ptr as usize
             },
-            1808usize,
+            1776usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_release))
         );
     }
@@ -10695,7 +10719,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).movement_forward) as usize - ptr as usize
             },
-            1816usize,
+            1784usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_forward))
         );
     }
@@ -10707,7 +10731,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).movement_backward) as usize - ptr as usize
             },
-            1824usize,
+            1792usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_backward))
         );
     }
@@ -10719,7 +10743,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).module_check_replicas) as usize - ptr as usize
             },
-            1832usize,
+            1800usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_check_replicas))
         );
     }
@@ -10731,7 +10755,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).mesh_options_preset) as usize - ptr as usize
             },
-            1840usize,
+            1808usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(mesh_options_preset))
         );
     }
@@ -10743,7 +10767,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gang_places_init) as usize - ptr as usize
             },
-            1848usize,
+            1816usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_places_init))
         );
     }
@@ -10755,7 +10779,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gangs_create_of) as usize - ptr as usize
             },
-            1856usize,
+            1824usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gangs_create_of))
         );
     }
@@ -10767,7 +10791,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_options_init) as usize - ptr as usize
             },
-            1864usize,
+            1832usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_options_init))
         );
     }
@@ -10779,7 +10803,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_create) as usize - ptr as usize
             },
-            1872usize,
+            1840usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_create))
         );
     }
@@ -10791,7 +10815,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_retain) as usize - ptr as usize
             },
-            1880usize,
+            1848usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_retain))
         );
     }
@@ -10803,7 +10827,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_release) as usize - ptr as usize
             },
-            1888usize,
+            1856usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_release))
         );
     }
@@ -10815,7 +10839,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_info_init) as usize - ptr as usize
             },
-            1896usize,
+            1864usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_info_init))
         );
     }
@@ -10827,7 +10851,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_describe) as usize - ptr as usize
             },
-            1904usize,
+            1872usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_describe))
         );
     }
@@ -10839,7 +10863,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_stage_rank) as usize - ptr as usize
             },
-            1912usize,
+            1880usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_stage_rank))
         );
     }
@@ -10851,7 +10875,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_set_training) as usize - ptr as usize
             },
-            1920usize,
+            1888usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_set_training))
         );
     }
@@ -10863,7 +10887,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_action_init) as usize - ptr as usize
             },
-            1928usize,
+            1896usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_action_init))
         );
     }
@@ -10875,7 +10899,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_next) as usize - ptr as usize
             },
-            1936usize,
+            1904usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_next))
         );
     }
@@ -10887,7 +10911,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_done) as usize - ptr as usize
             },
-            1944usize,
+            1912usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_done))
         );
     }
@@ -10899,7 +10923,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gang_probe) as usize - ptr as usize
             },
-            1952usize,
+            1920usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_probe))
         );
     }
@@ -10911,7 +10935,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).plan_row_init) as usize - ptr as usize
             },
-            1960usize,
+            1928usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(plan_row_init))
         );
     }
@@ -10923,7 +10947,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).tensor_parallel_options_init) as usize - ptr as usize
             },
-            1968usize,
+            1936usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_parallel_options_init))
         );
     }
@@ -10935,7 +10959,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).tensor_parallel) as usize - ptr as usize
             },
-            1976usize,
+            1944usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_parallel))
         );
     }
@@ -10947,7 +10971,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).context_parallel) as usize - ptr as usize
             },
-            1984usize,
+            1952usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(context_parallel))
         );
     }
@@ -10959,7 +10983,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gang_begin_trace) as usize - ptr as usize
             },
-            1992usize,
+            1960usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_begin_trace))
         );
     }
@@ -10971,7 +10995,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gang_end_trace) as usize - ptr as usize
             },
-            2000usize,
+            1968usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_end_trace))
         );
     }
@@ -10983,7 +11007,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).pipeline_input) as usize - ptr as usize
             },
-            2008usize,
+            1976usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(pipeline_input))
         );
     }
@@ -10995,7 +11019,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).tensor_to_host) as usize - ptr as usize
             },
-            2016usize,
+            1984usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_to_host))
         );
     }
@@ -11007,7 +11031,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_loss_scale) as usize - ptr as usize
             },
-            2024usize,
+            1992usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_loss_scale))
         );
     }
@@ -11019,7 +11043,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).optimizer_set_loss_scale) as usize - ptr as usize
             },
-            2032usize,
+            2000usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_set_loss_scale))
         );
     }
@@ -11031,7 +11055,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).tensor_order) as usize - ptr as usize
             },
-            2040usize,
+            2008usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(tensor_order))
         );
     }
@@ -11043,7 +11067,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gang_alloc_tensor) as usize - ptr as usize
             },
-            2048usize,
+            2016usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(gang_alloc_tensor))
         );
     }
@@ -11055,7 +11079,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).lion_options_init) as usize - ptr as usize
             },
-            2056usize,
+            2024usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lion_options_init))
         );
     }
@@ -11067,9 +11091,69 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).lion_create) as usize - ptr as usize
             },
-            2064usize,
+            2032usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lion_create))
         );
     }
     test_field_lion_create();
+    fn test_field_decoder_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decoder_options_init) as usize - ptr as usize
+            },
+            2040usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(decoder_options_init))
+        );
+    }
+    test_field_decoder_options_init();
+    fn test_field_decoder_options_from_family() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decoder_options_from_family) as usize - ptr as usize
+            },
+            2048usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(decoder_options_from_family))
+        );
+    }
+    test_field_decoder_options_from_family();
+    fn test_field_decoder_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decoder_create) as usize - ptr as usize
+            },
+            2056usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(decoder_create))
+        );
+    }
+    test_field_decoder_create();
+    fn test_field_decoder_options_from_folder() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decoder_options_from_folder) as usize - ptr as usize
+            },
+            2064usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(decoder_options_from_folder))
+        );
+    }
+    test_field_decoder_options_from_folder();
+    fn test_field_model_from_folder() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).model_from_folder) as usize - ptr as usize
+            },
+            2072usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(model_from_folder))
+        );
+    }
+    test_field_model_from_folder();
 }

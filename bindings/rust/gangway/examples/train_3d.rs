@@ -17,8 +17,8 @@ fn batch(step: usize, rows: std::ops::Range<usize>) -> Result<Array<i64>> {
 fn main() -> Result<()> {
     let steps = std::env::args().nth(1).map_or(Ok(40), |steps| steps.parse())?;
     let gangs = gangway::init(&Mesh::default().tp(2).pp(2))?; // dp_shard is what is left
-    let llama = LlamaOptions { vocab: 32, dim: 32, layers: 4, heads: 4, kv_heads: 2, ..Default::default() };
-    let mut model = Llama::new(&llama)?;
+    let llama = DecoderOptions { vocab: 32, dim: 32, layers: 4, heads: 4, kv_heads: 2, ..Default::default() };
+    let mut model = Decoder::new(&llama)?;
     let options = ParallelOptions {
         shard: ShardOptions { strategy: Strategy::FullShard, ..Default::default() }, // over dp_shard
         tensor_parallel: TensorParallelOptions { sequence_parallel: true, ..Default::default() }, // over tp

@@ -24,7 +24,7 @@ fn main() -> Result<()> {
 
     let gang = GangOptions { device: arguments.get(4).cloned(), ..Default::default() };
     let gangs = Gangs::new(&Gang::new(&gang)?, &Mesh::default())?;
-    let mut model = Llama::new(&LlamaOptions { dim: 64, layers: 4, heads: 4, ..Default::default() })?;
+    let mut model = Decoder::new(&DecoderOptions { dim: 64, layers: 4, heads: 4, ..Default::default() })?;
     let options = ParallelOptions {
         shard: ShardOptions { strategy: Strategy::FullShard, ..Default::default() },
         seed: 1,

@@ -2,15 +2,14 @@
 use crate::error::{check, Result};
 use crate::mesh::Gangs;
 use crate::module::{raw_gangs, Module};
-use crate::options::{options, path_text};
+use crate::options::{c_text, options, path_text};
 use crate::parallel::ParallelOptions;
 use gangway_sys as sys;
 use std::path::Path;
 
 options! {
-    /// Fields as in a Hugging Face `config.json`.
-    #[derive(Copy)]
-    LlamaOptions = gw_llama_options, gw_llama_options_init {
+    /// Every fact that a decoder is built from; the defaults are those of the family llama.
+    DecoderOptions = gw_decoder_options, gw_decoder_options_init {
         vocab: i64,
         /// `hidden_size`.
         dim: i64,
@@ -23,6 +22,8 @@ options! {
         /// `intermediate_size`; 0: 8/3 dim up to a multiple of 32.
         ffn: i64,
         max_positions: i64,
+        /// 0: none. One below `max_positions` is not supported.
+        window: i64,
         eps: f64,
         rope_theta: f64,
         /// 1: none; else Llama-3 scaling with the next three.
@@ -31,13 +32,17 @@ options! {
         rope_high_frequency_factor: f64,
         rope_original_positions: i64,
         initializer_range: f64,
-        /// Qwen2.
         qkv_bias: bool,
         /// `o_proj.bias`.
         out_bias: bool,
         mlp_bias: bool,
         /// `lm_head.weight` is `model.embed_tokens.weight`.
         tied: bool,
+        /// RMS norms over each head of q and k, before the rotation.
+        qk_norm: bool,
+    } with {
+        /// The `model_type` of a Hugging Face `config.json`, in whose keys the model is saved.
+        family: String = String::from("llama"),
     }
 }
 
@@ -54,19 +59,34 @@ options! {
         head_dim: i64,
         rope_theta: f64,
         initializer_range: f64,
+        /// Of the norms that `qk_norm` makes.
+        eps: f64,
         qkv_bias: bool,
         out_bias: bool,
         causal: bool,
+        /// RMS norms over each head of q and k, before the rotation.
+        qk_norm: bool,
     }
 }
 
-impl LlamaOptions {
-    /// Local. What the `config.json` of a Hugging Face folder stands for: families llama, qwen2 and mistral.
-    pub fn from_folder(folder: impl AsRef<Path>) -> Result<LlamaOptions> {
+impl DecoderOptions {
+    /// Local. The defaults of a model family, by its name: `"qwen3"`.
+    pub fn of_family(family: &str) -> Result<DecoderOptions> {
+        let family = c_text(family, "family")?;
+        Self::filled(|raw| unsafe { sys::gw_decoder_options_from_family(family.as_ptr(), raw) })
+    }
+
+    /// Local. What the `config.json` of a Hugging Face folder stands for.
+    pub fn from_folder(folder: impl AsRef<Path>) -> Result<DecoderOptions> {
         let folder = path_text(folder.as_ref())?;
-        let mut raw = LlamaOptions::default().raw();
-        check(unsafe { sys::gw_llama_options_from_folder(folder.as_ptr(), &mut raw) })?;
-        Ok(LlamaOptions::from_raw(raw))
+        Self::filled(|raw| unsafe { sys::gw_decoder_options_from_folder(folder.as_ptr(), raw) })
+    }
+
+    fn filled(call: impl FnOnce(*mut sys::gw_decoder_options) -> sys::gw_status) -> Result<DecoderOptions> {
+        let mut raw = DecoderOptions::default().raw();
+        check(call(&mut raw))?;
+        let family = unsafe { std::ffi::CStr::from_ptr(raw.family) }.to_string_lossy().into_owned();
+        Ok(DecoderOptions { family, ..DecoderOptions::from_raw(raw) })
     }
 }
 
@@ -89,8 +109,6 @@ macro_rules! layers {
 }
 
 layers! {
-    /// Tokens i64 [B, S] to logits [B, S, vocab]; with labels to {loss sum, weight}.
-    Llama(options: &LlamaOptions) = gw_llama_create(&options.raw());
     /// y = x W^T + b; weight [output_dim, input_dim].
     Linear(input_dim: i64, output_dim: i64, bias: bool) = gw_linear_create(input_dim, output_dim, bias as i32);
     /// Ids i64 to rows of weight [rows, dim].
@@ -105,21 +123,35 @@ layers! {
     Block(attention: &AttentionOptions, ffn: i64, eps: f64) = gw_block_create(&attention.raw(), ffn, eps);
 }
 
-impl Llama {
-    /// Collective. A Hugging Face folder (families llama, qwen2 and mistral) as a model that trains and
-    /// generates. No gangs: one rank.
-    pub fn from_pretrained(
-        folder: impl AsRef<Path>,
-        gangs: Option<&Gangs>,
-        options: &ParallelOptions,
-    ) -> Result<Module> {
-        let folder = path_text(folder.as_ref())?;
+/// Tokens i64 [B, S] to logits [B, S, vocab]; with labels to {loss sum, weight}.
+#[derive(Debug)]
+pub enum Decoder {}
+
+impl Decoder {
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(options: &DecoderOptions) -> Result<Module> {
+        let family = c_text(&options.family, "family")?;
+        let mut raw = options.raw();
+        raw.family = family.as_ptr();
         let mut handle = std::ptr::null_mut();
-        let status = options.with_raw(|raw| unsafe {
-            sys::gw_llama_from_folder(raw_gangs(gangs), folder.as_ptr(), raw, &mut handle)
-        })?;
+        let status = unsafe { sys::gw_decoder_create(&raw, &mut handle) };
         Module::owned(status, handle)
     }
+}
+
+/// Collective. A Hugging Face folder of any family of this library as a model that trains and generates. No
+/// gangs: one rank.
+pub fn from_pretrained(
+    folder: impl AsRef<Path>,
+    gangs: Option<&Gangs>,
+    options: &ParallelOptions,
+) -> Result<Module> {
+    let folder = path_text(folder.as_ref())?;
+    let mut handle = std::ptr::null_mut();
+    let status = options.with_raw(|raw| unsafe {
+        sys::gw_model_from_folder(raw_gangs(gangs), folder.as_ptr(), raw, &mut handle)
+    })?;
+    Module::owned(status, handle)
 }
 
 /// One after the other; children are "0", "1", ...

@@ -2,12 +2,12 @@
 //! model files, on libgangway.
 //!
 //! ```no_run
-//! use gangway::{AdamW, Array, Llama, LlamaOptions, Mesh, ParallelOptions, Reduce};
+//! use gangway::{AdamW, Array, Decoder, DecoderOptions, Mesh, ParallelOptions, Reduce};
 //! # fn main() -> gangway::Result<()> {
 //! # let (tokens, labels) = (Array::new(vec![0i64; 8], &[1, 8])?, Array::new(vec![0i64; 8], &[1, 8])?);
 //! # let mut values = vec![0f32; 4];
 //! let gangs = gangway::init(&Mesh::default().tp(2))?;
-//! let mut model = Llama::new(&LlamaOptions { dim: 256, layers: 4, ..Default::default() })?;
+//! let mut model = Decoder::new(&DecoderOptions { dim: 256, layers: 4, ..Default::default() })?;
 //! model.parallelize(&gangs, &ParallelOptions::default())?;
 //! let mut opt = AdamW::new(&model, &Default::default())?;
 //! let result = model.train_step(&mut opt, &tokens, &labels)?;
@@ -67,7 +67,8 @@ pub use frame::{Frame, FrameOptions};
 pub use gang::{Gang, GangOptions, Trace, Traffic};
 pub use group::{Group, ShardGroup, Unsharded, Update};
 pub use layers::{
-    Attention, AttentionOptions, Block, Embedding, Linear, Llama, LlamaOptions, Mlp, RmsNorm, Sequential,
+    from_pretrained, Attention, AttentionOptions, Block, Decoder, DecoderOptions, Embedding, Linear, Mlp,
+    RmsNorm, Sequential,
 };
 pub use memory::{Buffer, GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};

@@ -254,7 +254,7 @@ impl Module {
         check(unsafe { sys::gw_module_check_replicas(self.raw(), std::ptr::null_mut()) })
     }
 
-    /// Collective. `folder/model.safetensors` with Hugging Face's names (and `config.json` for a Llama). One
+    /// Collective. `folder/model.safetensors` with Hugging Face's names (and `config.json` for a decoder). One
     /// commit: readers find all of the earlier checkpoint or all of the new one, whenever the save ends or is
     /// killed.
     pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {

@@ -94,6 +94,8 @@ open_enum! {
         PrepareInput = GW_STYLE_PREPARE_INPUT,
         /// The first output is moved, likewise.
         PrepareOutput = GW_STYLE_PREPARE_OUTPUT,
+        /// A module that works head by head, on a part of the heads.
+        Headwise = GW_STYLE_HEADWISE,
     }
 }
 
@@ -153,15 +155,15 @@ impl PlanRow {
 
 options! {
     TensorParallelOptions = gw_tensor_parallel_options, gw_tensor_parallel_options_init {
-        /// Of a Llama: norms work on parts of the sequence.
+        /// Of a decoder: norms work on parts of the sequence.
         sequence_parallel: bool,
-        /// Of a Llama: logits stay split over the vocabulary.
+        /// Of a decoder: logits stay split over the vocabulary.
         loss_parallel: bool,
         /// Over 1: where a sequence is gathered for a linear or summed into parts, each rank's part goes in so many
         /// chunks, and the product of one chunk runs while another travels.
         overlap_chunks: i32,
     } with {
-        /// Rows "pattern -> style", a line each. They win over those of a custom module and of a Llama.
+        /// Rows "pattern -> style", a line each. They win over those of a custom module and of a model family.
         plan: Option<String> = None,
         /// More of them.
         rows: Vec<PlanRow> = Vec::new(),

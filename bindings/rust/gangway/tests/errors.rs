@@ -22,10 +22,11 @@ fn refusals_say_component_fact_and_numbers() {
     assert!(error.text.contains("tp 3") && error.text.contains("1 rank"), "{error}");
     assert!(format!("{error:?}").starts_with("INVALID_ARGUMENT: "), "{error:?}");
 
-    let error = Llama::new(&LlamaOptions { heads: 7, ..Default::default() }).unwrap_err();
+    let error = Decoder::new(&DecoderOptions { heads: 7, ..Default::default() }).unwrap_err();
     assert!(error.text.contains("heads") && error.text.contains('7'), "{error}");
 
-    let mut model = Llama::new(&LlamaOptions { layers: 1, dim: 32, heads: 2, ..Default::default() }).unwrap();
+    let mut model =
+        Decoder::new(&DecoderOptions { layers: 1, dim: 32, heads: 2, ..Default::default() }).unwrap();
     let error = AdamW::new(&model, &Default::default()).err().unwrap();
     assert_eq!(error.code, Code::InvalidState);
     model.materialize(None, 0, DType::F32).unwrap();

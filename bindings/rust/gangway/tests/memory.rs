@@ -99,7 +99,7 @@ fn custom() -> Module {
 }
 
 fn llama() -> Module {
-    Llama::new(&LlamaOptions { dim: 8, layers: 1, heads: 1, ..Default::default() }).unwrap()
+    Decoder::new(&DecoderOptions { dim: 8, layers: 1, heads: 1, ..Default::default() }).unwrap()
 }
 
 /// What makes one of a kind and drops it again, by name.

@@ -4,7 +4,7 @@ use gangway::*;
 use std::path::PathBuf;
 
 fn small() -> Module {
-    Llama::new(&LlamaOptions { dim: 32, layers: 2, heads: 4, vocab: 64, ..Default::default() }).unwrap()
+    Decoder::new(&DecoderOptions { dim: 32, layers: 2, heads: 4, vocab: 64, ..Default::default() }).unwrap()
 }
 
 fn rows(first: usize, count: usize) -> Array<i64> {
@@ -49,7 +49,7 @@ fn a_llama_trains_the_same_over_one_two_and_four_ranks() {
 
 #[test]
 fn options_hold_the_library_s_defaults() {
-    let llama = LlamaOptions::default();
+    let llama = DecoderOptions::default();
     assert_eq!((llama.vocab, llama.dim, llama.layers, llama.heads, llama.tied), (256, 256, 4, 8, false));
     let adamw = AdamWOptions::default();
     assert_eq!((adamw.lr, adamw.beta2, adamw.schedule), (1e-3, 0.999, Schedule::Constant));
@@ -143,20 +143,20 @@ fn what_was_saved_loads_on_another_number_of_ranks() {
 fn a_folder_of_hugging_face_is_a_model_in_one_call() {
     let folder =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../tests/data/folders/llama3_bf16_sharded");
-    let options = LlamaOptions::from_folder(&folder).unwrap();
+    let options = DecoderOptions::from_folder(&folder).unwrap();
     assert_eq!((options.vocab, options.dim, options.heads, options.kv_heads), (19, 24, 4, 2));
     assert_eq!((options.rope_theta, options.rope_factor, options.rope_original_positions), (5000.0, 4.0, 16));
     let losses = meshes(2, move |gangs| {
         let tokens = Array::new((0..16).collect::<Vec<i64>>(), &[2, 8]).unwrap();
-        let mut one = Llama::from_pretrained(&folder, Some(&gangs), &Default::default()).unwrap();
-        let mut other = Llama::new(&LlamaOptions::from_folder(&folder).unwrap()).unwrap();
+        let mut one = from_pretrained(&folder, Some(&gangs), &Default::default()).unwrap();
+        let mut other = Decoder::new(&DecoderOptions::from_folder(&folder).unwrap()).unwrap();
         other.parallelize(&gangs, &Default::default()).unwrap();
         other.load(&folder).unwrap();
         let loss = |model: &mut Module| model.eval_step(&tokens, &tokens).unwrap().loss;
         (loss(&mut one), loss(&mut other))
     });
     assert!(losses.iter().all(|(one, other)| one == other && *one == losses[0].0), "{losses:?}");
-    let error = LlamaOptions::from_folder("/nowhere").unwrap_err();
+    let error = DecoderOptions::from_folder("/nowhere").unwrap_err();
     assert_eq!(error.io_kind(), Some(std::io::ErrorKind::NotFound));
 }
 
@@ -230,7 +230,7 @@ fn texts_say_what_is_wrong_and_what_to_do() {
     assert!(error.text.contains("tokens are i32 [2, 4], wanted i64"), "{error}");
     let error = model.eval_step(&labels, &tokens).unwrap_err();
     assert!(error.text.contains("targets[0] is i32, but labels are i64"), "{error}");
-    let error = Llama::new(&LlamaOptions { dim: -4, ..Default::default() }).unwrap_err();
+    let error = Decoder::new(&DecoderOptions { dim: -4, ..Default::default() }).unwrap_err();
     assert!(error.text.contains("dim is -4, but must be 1 or more"), "{error}");
     let error = model.generate(&[1], &GenerateOptions { token_count: -4, ..Default::default() }).unwrap_err();
     assert!(error.text.contains("token_count is -4"), "{error}");

@@ -4,8 +4,8 @@ use std::os::raw::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn language_model() -> (Module, Optimizer) {
-    let options = LlamaOptions { dim: 16, layers: 1, heads: 2, vocab: 16, ..Default::default() };
-    let mut model = Llama::new(&options).unwrap();
+    let options = DecoderOptions { dim: 16, layers: 1, heads: 2, vocab: 16, ..Default::default() };
+    let mut model = Decoder::new(&options).unwrap();
     model.parallelize(&Gangs::fake("cpu").unwrap(), &Default::default()).unwrap();
     let opt = AdamW::new(&model, &Default::default()).unwrap();
     (model, opt)
@@ -23,7 +23,7 @@ fn a_batch_of_the_wrong_type_or_shape_is_refused_by_name() {
     let floats = Array::new(vec![1f32; 8], &[2, 4]).unwrap();
     expect(
         model.train_step(&mut opt, &floats, &tokens).unwrap_err(),
-        &["Llama: tokens are f32 [2, 4]", "i64"],
+        &["Decoder: tokens are f32 [2, 4]", "i64"],
     );
     expect(model.train_step(&mut opt, (), &tokens).unwrap_err(), &["input"]);
     let short = Array::new(vec![1i64; 4], &[1, 4]).unwrap();
@@ -42,8 +42,9 @@ fn a_batch_of_the_wrong_type_or_shape_is_refused_by_name() {
 fn values_are_not_kept_by_more_ranks_than_share_them() {
     let mut model = Linear::new(2, 2, false).unwrap();
     let shard = ShardOptions { reshard_after_forward: 2, ..Default::default() };
-    let refused =
-        model.parallelize(&Gangs::fake("cpu").unwrap(), &ParallelOptions { shard, ..Default::default() }).unwrap_err();
+    let refused = model
+        .parallelize(&Gangs::fake("cpu").unwrap(), &ParallelOptions { shard, ..Default::default() })
+        .unwrap_err();
     expect(refused, &["reshard_after_forward is 2, which is no factor of the 1 ranks"]);
 }
 
