@@ -18,7 +18,7 @@ static void saves_and_loads(rank* me) {
   gw_save_options_init(&so, sizeof so);
   EXPECT_REFUSED(gw_module_save(a, me->index == me->size - 1 ? NULL : me->user, &so), "folder is null");
   so.dtype = GW_I32;
-  EXPECT_REFUSED(gw_module_save(a, me->user, &so), "is i32");
+  EXPECT_REFUSED(gw_module_save(a, me->user, &so), "dtype = i32 is not floating");
   so.dtype = GW_DTYPE_NONE;
   EXPECT_OK(gw_module_save(a, me->user, &so));
   EXPECT_OK(gw_decoder_create(&o, &b));

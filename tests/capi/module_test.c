@@ -124,7 +124,7 @@ static void bad_layers_are_refused(void** state) {
   gw_module* m = NULL;
   gw_decoder_options l = small_llama();
   gw_attention_options a;
-  assert_refused((l.heads = 3, gw_decoder_create(&l, &m)), "heads is 3");
+  assert_refused((l.heads = 3, gw_decoder_create(&l, &m)), "which heads 3 does not divide");
   l = small_llama();
   assert_refused((l.kv_heads = 3, gw_decoder_create(&l, &m)), "kv_heads 3 does not divide");
   l = small_llama();

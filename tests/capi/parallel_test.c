@@ -109,7 +109,7 @@ static void refused_options(rank* me) {
   gw_parallel_options_init(&p, sizeof p);
   p.recompute = GW_RECOMPUTE_EVERY;
   p.recompute_every = 0;
-  EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "every is 0");
+  EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "recompute every 0 blocks");
   p.recompute = GW_RECOMPUTE_RATIO;
   p.recompute_ratio = 1.5;
   EXPECT_REFUSED(gw_parallelize(m, gangs, &p), "ratio is 1.5");
@@ -271,7 +271,7 @@ static void shard_group(rank* me) {
   /* Refusals. */
   into[0].shape = two;
   EXPECT_REFUSED(gw_shard_group_unshard(g, into, NULL), "into[0] has shape [2]");
-  EXPECT_REFUSED(gw_shard_group_add_gradient(g, 0, &into[1], NULL), "gradient is f32 [2]");
+  EXPECT_REFUSED(gw_shard_group_add_gradient(g, 0, &into[1], NULL), "gradient has shape [2]");
   EXPECT_REFUSED(gw_shard_group_add_gradient(g, 2, &gradient, NULL), "index is 2, the group has 2");
   gradient.dtype = GW_I32;
   EXPECT_REFUSED(gw_shard_group_add_gradient(g, 0, &gradient, NULL), "gradient is i32");
@@ -322,7 +322,7 @@ static void refused_groups(rank* me) {
   EXPECT(g == NULL && freed == calls)
   REFUSED_WITH(p[1].name = NULL, "g", 2, "name is null");
   REFUSED_WITH(p[1].name = "w", "g", 2, "twice");
-  REFUSED_WITH(p[1].dtype = GW_I32, "g", 2, "parameter b is i32");
+  REFUSED_WITH(p[1].dtype = GW_I32, "g", 2, "parameter frozen is i32");
   REFUSED_WITH(p[1].ndim = 10, "g", 2, "ndim 10");
   REFUSED_WITH(init.kind = 5, "g", 2, "kind is 5");
   REFUSED_WITH((void)0, last ? NULL : "g", 2, "name is null");

@@ -140,7 +140,7 @@ static void refused_steps(rank* me) {
   size_t count = 0;
   const int64_t prompt[1] = {last ? 11 : 1}, good[1] = {1};
   EXPECT_STATUS(gw_generate(s.model, prompt, 1, NULL, NULL, out, 64, &count), GW_E_INVALID_ARGUMENT,
-                "id 11 is outside the vocabulary");
+                "the prompt has id 11");
   EXPECT_REFUSED(gw_generate(s.model, good, 0, NULL, NULL, out, 64, &count), NULL);
   EXPECT_REFUSED(gw_generate(s.model, last ? NULL : good, 1, NULL, NULL, out, 64, &count), "prompt is null");
   EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, last ? NULL : out, 64, &count),

@@ -36,7 +36,7 @@ fact("each thread gets its own errors") do
         thrown(() -> bcast!(gang, [1.0]; root = 10 + Gangway.rank(gang)))
     end
     @test [r isa Gangway.InvalidArgument for r in results] == [true, true]
-    @test occursin("10", results[1].message) && occursin("11", results[2].message)
+    @test occursin("rank 10 is outside", results[1].message) && occursin("rank 11 is outside", results[2].message)
 end
 
 exit(report_counts() ? 0 : 1)

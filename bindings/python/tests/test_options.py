@@ -184,7 +184,7 @@ def test_calls_that_come_too_often_or_with_the_wrong_thing_say_what_to_do():
     with pytest.raises(gw.InvalidArgument, match="dim is -4, but must be 1 or more"):
         gw.Llama(dim=-4)
     assert len(model.generate([1], token_count=3)) == 3
-    with pytest.raises(gw.InvalidArgument, match="norm_type = 65|p is 65"):
+    with pytest.raises(gw.InvalidArgument, match="= 65 is over 64"):
         model.clip_grad_norm(1.0, 65)
     with pytest.raises(gw.InvalidArgument, match="norm_type"):
         gw.train_step(model, gw.SGD(model), TOKENS, TOKENS, norm_type=65)
