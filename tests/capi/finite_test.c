@@ -95,7 +95,7 @@ static gw_status movement(gw_movement_options* x) {
 static const struct {
   double value;
   const char* text;
-} kValues[3] = {{INFINITY, "inf"}, {-INFINITY, "-inf"}, {NAN, "nan"}};
+} kValues[3] = {{INFINITY, " inf"}, {-INFINITY, " -inf"}, {NAN, " nan"}};
 
 /* `says`: the name of the field in the text. */
 #define FLOAT(kind, field, says, call)                                             \
