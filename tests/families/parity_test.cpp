@@ -168,9 +168,7 @@ TEST_P(FamilyParity, FiveAdamWStepsEqualTheReference) {
     const auto model = loaded(root, family, mesh);
     OptimizerOptions adamw;
     adamw.lr = 1e-2;
-    adamw.beta1 = 0.9;
-    adamw.beta2 = 0.95;
-    adamw.eps = 1e-8;
+    adamw.hyperparameters = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}};
     adamw.weight_decay = 0.1;
     adamw.rules = {{"**", 1, 0.1}};
     const auto optimizer = make_adamw(model->inspect().parameters(), adamw, model->ops());
