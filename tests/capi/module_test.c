@@ -236,10 +236,43 @@ static void a_frame_belongs_to_its_model(void** state) {
   gw_module_release(b);
 }
 
+/* Local: a family by its name, and what its config.json cannot say. */
+static void a_decoder_is_of_a_family(void** state) {
+  (void)state;
+  gw_decoder_options o;
+  gw_module* model = NULL;
+  gw_decoder_options_init(&o, sizeof o);
+  assert_string_equal(o.family, "llama");
+  const gw_decoder_options before = o;
+  assert_refused_as(gw_decoder_options_from_family("gpt5", &o), GW_E_NOT_SUPPORTED, "\"gpt5\" is unknown");
+  assert_memory_equal(&o, &before, sizeof o);
+  assert_ok(gw_decoder_options_from_family("qwen3", &o));
+  assert_string_equal(o.family, "qwen3");
+  assert_int_equal(o.qk_norm, 1);
+  o.dim = 16;
+  o.layers = 1;
+  o.heads = 2;
+  assert_ok(gw_decoder_create(&o, &model));
+  gw_module_release(model);
+  o.qk_norm = 0;
+  assert_refused(gw_decoder_create(&o, &model), "qk_norm is 0, but in the family qwen3 it is always 1");
+  o.qk_norm = 1;
+  o.window = o.max_positions - 1;
+  assert_refused_as(gw_decoder_create(&o, &model), GW_E_NOT_SUPPORTED, "window is 2047");
+  o.family = "gpt5";
+  assert_refused_as(gw_decoder_create(&o, &model), GW_E_NOT_SUPPORTED, "llama");
+  o = before;
+  o.family = NULL;
+  assert_ok(gw_decoder_create(&o, &model));
+  gw_module_release(model);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      test_on_device(linear_gives_known_values_and_gradients),
-      test_on_device(layers_have_the_documented_shapes), test_on_device(bad_layers_are_refused),
-      test_on_device(nulls_are_refused), test_on_device(a_frame_belongs_to_its_model)};
+  const struct CMUnitTest tests[] = {test_on_device(linear_gives_known_values_and_gradients),
+                                     cmocka_unit_test(a_decoder_is_of_a_family),
+                                     test_on_device(layers_have_the_documented_shapes),
+                                     test_on_device(bad_layers_are_refused),
+                                     test_on_device(nulls_are_refused),
+                                     test_on_device(a_frame_belongs_to_its_model)};
   return cmocka_run_group_tests_name("capi_module", tests, NULL, NULL);
 }
