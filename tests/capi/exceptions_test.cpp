@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "callbacks.h"
 #include "facts.h"
 #include "guard.h"
 #include "small.h"

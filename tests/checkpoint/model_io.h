@@ -8,6 +8,8 @@
 #include <iterator>
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "checkpoint/safetensors.h"
 #include "nn/small_llama.h"
 #include "train/train_testing.h"
