@@ -11,7 +11,7 @@ static gw_optimizer* optimizer; /* of `trained` */
 static small_batch batch;
 
 /* One call for each struct that has floating fields. It gets `x` as the whole struct. */
-static gw_status llama(gw_decoder_options* x) {
+static gw_status decoder(gw_decoder_options* x) {
   gw_module* m = NULL;
   return gw_decoder_create(x, &m);
 }
@@ -114,12 +114,12 @@ static void fields(void** state) {
   assert_ok(gw_module_materialize(trained, NULL, 1, GW_F32));
   assert_ok(gw_sgd_create(trained, NULL, &optimizer));
   fill_batch(&batch, 2, 0);
-  FLOAT(llama_options, eps, "options.eps is", llama)
-  FLOAT(llama_options, rope_theta, "options.rope_theta is", llama)
-  FLOAT(llama_options, rope_factor, "options.rope_factor is", llama)
-  FLOAT(llama_options, rope_low_frequency_factor, "options.rope_low_frequency_factor is", llama)
-  FLOAT(llama_options, rope_high_frequency_factor, "options.rope_high_frequency_factor is", llama)
-  FLOAT(llama_options, initializer_range, "options.initializer_range is", llama)
+  FLOAT(decoder_options, eps, "options.eps is", decoder)
+  FLOAT(decoder_options, rope_theta, "options.rope_theta is", decoder)
+  FLOAT(decoder_options, rope_factor, "options.rope_factor is", decoder)
+  FLOAT(decoder_options, rope_low_frequency_factor, "options.rope_low_frequency_factor is", decoder)
+  FLOAT(decoder_options, rope_high_frequency_factor, "options.rope_high_frequency_factor is", decoder)
+  FLOAT(decoder_options, initializer_range, "options.initializer_range is", decoder)
   FLOAT(attention_options, rope_theta, "options.rope_theta is", attention)
   FLOAT(attention_options, initializer_range, "options.initializer_range is", attention)
   FLOAT(init_options, deviation, "initializer.deviation is", init)

@@ -169,7 +169,7 @@ class World {
   void give(gw_pipeline_info*& x) { x = &pipeline_info; }
   void give(gw_pipeline_action*& x) { x = &pipeline_action; }
   void give(gw_memory_use*& x) { x = &memory; }
-  void give(gw_decoder_options*& x) { x = &llama_options; }
+  void give(gw_decoder_options*& x) { x = &decoder_options; }
   void give(gw_memory_info*& x) { x = &host_memory; }
   void give(const gw_allocator*& x) { x = nullptr; }
   void give(gw_step_result*& x) { x = &result; }
@@ -242,7 +242,7 @@ class World {
   gw_gang_traffic traffic = with(gw_gang_traffic_init);
   gw_parameter_info parameter_info = with(gw_parameter_info_init);
   gw_memory_use memory = with(gw_memory_use_init);
-  gw_decoder_options llama_options = with(gw_decoder_options_init);
+  gw_decoder_options decoder_options = with(gw_decoder_options_init);
   gw_memory_info host_memory = with(gw_memory_info_init);
   gw_step_result result = with(gw_step_result_init);
   gw_call call{};

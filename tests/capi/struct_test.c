@@ -61,7 +61,7 @@ static gw_status drop(gw_status status, gw_module* model) {
   gw_module_release(model);
   return status;
 }
-static gw_status llama_options(void* x) {
+static gw_status decoder_options(void* x) {
   gw_module* model = NULL;
   return drop(gw_decoder_create(x, &model), model);
 }
@@ -246,7 +246,7 @@ static const struct {
               INPUT(gang_places, gang_places, need_gangs),
               INPUT(movement_options, movement_options, need_axis),
               INPUT(pipeline_options, pipeline_options, need_microbatch),
-              INPUT(llama_options, llama_options, NULL),
+              INPUT(decoder_options, decoder_options, NULL),
               INPUT(attention_options, attention_options, need_dims),
               INPUT(custom_options, custom_options, need_callbacks),
               INPUT(parameter_options, parameter_options, need_parameter),
