@@ -1,3 +1,6 @@
+# What runs always, and what only with GANGWAY_TEST_ALL=1, as .ci/full does. CI has half an hour; a fact that costs more than
+# its share there, or that another device has shown, runs in .ci/full.
+#
 # Suites that run a second time, on the deferred device (NAME.deferred) or on the software GPU (NAME.cuda). A row names a fact
 # that only this device can show; the repeat runs always. Every other repeat has the label "repeat": it shows again what the
 # suite has shown on the CPU, and runs with GANGWAY_TEST_ALL=1 alone, as .ci/full does.
@@ -9,14 +12,12 @@ set(GANGWAY_REPEATS_IN_EVERY_RUN
   elementwise_test.deferred
   # layers, and their frames, order their work by streams and events alone
   nn_test.deferred
-  # gathers, reductions and updates of parameter groups are ordered over side streams
-  parallel_test.deferred
   # a ring reads keys and values that have arrived; stages read messages that have arrived
   context_test.deferred pipeline_pulled_test.deferred
   # a step's host waits only where impl/README.md says; what is offloaded comes back in time
   train_step_test.deferred train_offload_test.deferred train_activation_offload_test.deferred
   # steps over NCCL, its groups, and copies between a GPU and the host
-  train_activation_offload_test.cuda train_context_test.cuda train_offload_test.cuda train_pipeline_test.cuda
+  train_context_test.cuda train_pipeline_test.cuda
   train_tensor_test.cuda
   # the C layer hands over what a call's stream keeps, and orders a caller's stream
   capi_streams_test.cuda capi_gang_collectives_test.cuda)
@@ -26,4 +27,22 @@ function(label_repeat test)
   if(NOT test IN_LIST GANGWAY_REPEATS_IN_EVERY_RUN)
     set_property(TEST ${test} APPEND PROPERTY LABELS repeat)
   endif()
+endfunction()
+
+# rest_in_full(TEST FILTER): those of the program's tests that the filter names run in an entry of their own, TEST.rest, which has
+# the label "repeat"; TEST runs the others.
+function(rest_in_full test filter)
+  if(GANGWAY_SANITIZE STREQUAL "thread")
+    return()  # which has a list of its own
+  endif()
+  string(REGEX REPLACE "\\.(cuda|deferred)$" "" program ${test})
+  get_property(environment TEST ${test} PROPERTY ENVIRONMENT)
+  get_property(timeout TEST ${test} PROPERTY TIMEOUT)
+  get_property(labels TEST ${test} PROPERTY LABELS)
+  set(others ${environment})
+  list(FILTER others EXCLUDE REGEX "^GTEST_OUTPUT=")
+  add_test(NAME ${test}.rest COMMAND ${program})
+  set_tests_properties(${test}.rest PROPERTIES LABELS "${labels};repeat" TIMEOUT ${timeout}
+    ENVIRONMENT "${others};GTEST_OUTPUT=${results}/${test}.rest.xml;GTEST_FILTER=${filter}")
+  set_property(TEST ${test} PROPERTY ENVIRONMENT "${environment};GTEST_FILTER=-${filter}")
 endfunction()
