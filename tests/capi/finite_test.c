@@ -122,6 +122,7 @@ static void fields(void** state) {
   FLOAT(decoder_options, initializer_range, "options.initializer_range is", decoder)
   FLOAT(attention_options, rope_theta, "options.rope_theta is", attention)
   FLOAT(attention_options, initializer_range, "options.initializer_range is", attention)
+  FLOAT(attention_options, eps, "options.eps is", attention)
   FLOAT(init_options, deviation, "initializer.deviation is", init)
   FLOAT(frame_options, loss_scale, "options.loss_scale is", frame)
   OPTIMIZER_FLOATS

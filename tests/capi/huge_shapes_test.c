@@ -33,16 +33,16 @@ static void huge_products(gw_decoder_options* o) {
 static void of_a_llama(void** state) {
   (void)state;
   assert_refused(llama(huge_vocab), "vocab is 2147483648; the most is 2147483647");
-  assert_refused(llama(huge_dim), "hidden_size is 2147483648");
-  assert_refused(llama(overflowing_dim), "hidden_size is 9223372036854775807");
+  assert_refused(llama(huge_dim), "dim is 2147483648");
+  assert_refused(llama(overflowing_dim), "dim is 9223372036854775807");
   assert_refused(llama(huge_layers), "layers is 2147483648");
   assert_refused(llama(huge_heads), "heads is 2147483648");
   assert_refused(llama(overflowing_heads), "heads is 9223372036854775807");
   assert_refused(llama(huge_kv_heads), "kv_heads is 2147483648");
   assert_refused(llama(huge_head_dim), "head_dim is 2147483648");
   assert_refused(llama(overflowing_head_dim), "head_dim is 9223372036854775807");
-  assert_refused(llama(huge_ffn), "intermediate_size is 2147483648");
-  assert_refused(llama(huge_positions), "max_position_embeddings is 2147483648");
+  assert_refused(llama(huge_ffn), "ffn is 2147483648");
+  assert_refused(llama(huge_positions), "max_positions is 2147483648");
   assert_refused(llama(huge_products), "more than 2^58 elements");
 }
 

@@ -226,7 +226,7 @@ static void rows_that_do_not_fit(void** state) {
   ROW(gw_tensor_parallel(m, tp, &t), code, part)
   ROWS(rows[1].pattern = NULL, INVALID_ARGUMENT, "options.rows[1].pattern is null");
   ROWS(rows[1].pattern = "2", NOT_FOUND, "plan row \"2 -> rowwise\": no module");
-  ROWS(rows[1].style = 6, INVALID_ARGUMENT, "options.rows[1] for \"1\": style is 6, not 0 to 5");
+  ROWS(rows[1].style = 7, INVALID_ARGUMENT, "options.rows[1] for \"1\": style is 7, not 0 to 6");
   ROWS(rows[1].style = -1, INVALID_ARGUMENT, "options.rows[1] for \"1\": style is -1");
   ROWS(rows[1].input = 5, INVALID_ARGUMENT, "options.rows[1] for \"1\": input is 5, not 0 to 4");
   ROWS(rows[0].output = -1, INVALID_ARGUMENT, "options.rows[0] for \"0\": output is -1");

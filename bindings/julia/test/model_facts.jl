@@ -111,6 +111,17 @@ fact("a saved model is loaded") do
     end
 end
 
+fact("a preset is saved in the keys of its family") do
+    for (preset, family) in ((Llama, "llama"), (Mistral, "mistral"), (Qwen2, "qwen2"), (Qwen3, "qwen3"))
+        mktempdir() do folder
+            Gangway.save(parallelize!(preset(vocab = 16, dim = 16, layers = 1, heads = 2)), folder)
+            @test decoder_options(folder).family == family
+            @test Decoder(; decoder_options(folder)...) isa Gangway.Model
+        end
+    end
+    @test refused(() -> Decoder(family = "gpt5"), "\"gpt5\" is unknown"; kind = Gangway.NotSupported)
+end
+
 fact("a folder of Hugging Face is a model in one call") do
     folder = joinpath(ENV["GANGWAY_TEST_DATA"], "folders", "qwen2_f16_tied")
     found = decoder_options(folder)
