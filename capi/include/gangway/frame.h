@@ -37,9 +37,10 @@ GW_API void gw_frame_release(gw_frame *frame);
  * an evaluation, which saves nothing. The caller releases each of the *out_count out_tensors, which are
  * copies.
  *
- * Refusals are agreed, and the gangs work on. INVALID_ARGUMENT: out_capacity is less than the number of
- * outputs, an input's shape or dtype, a token or label outside of the vocabulary, or what a custom module's
- * `shapes` returns, which runs once more for that. INVALID_STATE: the frame has had a forward. MISMATCH:
+ * Refusals are agreed, and the gangs stay usable. INVALID_ARGUMENT: out_capacity is less than the number of
+ * outputs, an input has a wrong shape or dtype, or a token or label is outside of the vocabulary. The `shapes`
+ * callback of a custom module runs once more in this check, and its error is returned as well. INVALID_STATE:
+ * the frame has had a forward already. MISMATCH:
  * ranks differ in giving a frame, in no_sync, or in number or dtypes of inputs. A rank refuses alone if the
  * model has no memory yet, or if `model` or `out_count` is null.
  *

@@ -174,10 +174,10 @@ typedef struct gw_parallel_options {
   const int64_t *first_layers;
   size_t first_layer_count;
   gw_stage_split stage_split; /* Default GW_STAGE_SPLIT_EVEN. */
-  /* 1: what blocks save lies in pinned memory of the host from forward to backward (gw_memory_use.host), and
-   * travels while the device computes. The device keeps what two blocks save. The numbers are the same. It
-   * changes nothing on a CPU. Blocks are what recomputation takes as one; those that are recomputed save
-   * their inputs only. Default 0. */
+  /* 1: the activations that blocks save lie in pinned memory of the host between forward and backward
+   * (gw_memory_use.host). They are copied while the device computes; the device holds those of two blocks at a
+   * time. Results do not change. It has no effect on a CPU. Blocks are the modules that recomputation takes as
+   * one; a block that is recomputed saves its inputs only. Default 0. */
   int32_t activation_offload;
 } gw_parallel_options;
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
@@ -207,9 +207,9 @@ GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_para
  * INVALID_STATE: a second time. */
 GW_API gw_status gw_tensor_parallel(gw_module *model, gw_gangs *gangs,
                                     const gw_tensor_parallel_options *options);
-/* Collective. Lets attention go over the ranks of cp, each of which has a part of the sequence. On a mesh
- * without cp the call only checks. INVALID_ARGUMENT: a model without attention, heads that the method cannot
- * divide. INVALID_STATE: after gw_fully_shard or gw_replicate, or over cp a second time. */
+/* Collective. Computes attention over the ranks of cp, each of which has a part of the sequence. On a mesh
+ * without cp the call only checks. INVALID_ARGUMENT: a model without attention, or heads that the method
+ * cannot divide. INVALID_STATE: the call comes after gw_fully_shard or gw_replicate, or is made twice. */
 GW_API gw_status gw_context_parallel(gw_module *model, gw_gangs *gangs, gw_context_method method);
 /* Local. Sets which blocks recompute their activations in backward. INVALID_ARGUMENT: an unknown kind, every
  * below 1, ratio outside of [0, 1]. INVALID_STATE: after gw_fully_shard, gw_replicate or
