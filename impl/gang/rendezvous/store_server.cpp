@@ -23,9 +23,9 @@ namespace gangway {
 namespace {
 
 constexpr int64_t kHandshakeMs = 5000;
-constexpr size_t kStrangers = 128;  // how many connections without a proof are kept
+constexpr size_t kStrangers = 128;  // the most connections that have not proved that they know the secret
 constexpr size_t kWaitsPerMember = 4096;
-constexpr size_t kBacklog = 4 << 20;  // a member with so many unread bytes of answers may ask nothing more
+constexpr size_t kBacklog = 4 << 20;  // a member with more bytes of unread answers may send no more requests
 constexpr int64_t kExitMs = 1000;
 
 // The servers of this process. They outlive their stores because peers may still ask, so they have to be
@@ -172,7 +172,7 @@ bool StoreServer::finished() {
   const std::lock_guard lock(mutex_);
   if (owners_ > 0) return false;
   if (!linger_.passed() && !everybody_left()) return false;
-  // Under the lock: a thread that finds the server ended may listen at the same place at once.
+  // Closed under the lock, because a thread that sees ended_ may listen at the same address at once.
   listener_.reset();
   ended_ = true;
   return true;

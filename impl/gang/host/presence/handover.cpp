@@ -84,10 +84,10 @@ int Handover::dead_rank() {
                       &put_ns) != 5)
         continue;
       process.pid = pid;
-      if (space != pid_space()) continue;  // its death shows later, in the arena
+      if (space != pid_space()) continue;  // a pid of another namespace; its death is detected in the arena
       process.of_this_run = rank_ == 0 || (boot == began_.boot && put_ns >= began_.ns);
       process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-      // The number belongs to another process now.
+      // If the start times differ, the pid belongs to another process now.
       process.ended = (!process.fd && errno == ESRCH) || (start != 0 && process_start(process.pid) != start);
     }
     pollfd p{process.fd.get(), POLLIN, 0};
@@ -121,7 +121,7 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
     fail(Code::gang, "host engine: a bad entry in the store");
   const std::string why = std::string(words + text_at) + advice;
   if (code == static_cast<int>(Code::not_supported) || code == static_cast<int>(Code::peer_lost)) {
-    Error error(static_cast<Code>(code), why);  // it is as true on this rank
+    Error error(static_cast<Code>(code), why);  // the same error that the failing rank throws
     error.peer = peer;
     throw error;
   }
@@ -133,7 +133,7 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
 
 void Handover::give_up(const Error& why) {
   if (name_.empty()) return;
-  const InterruptShield shield;  // an interrupt would be lost here; the next wait asks again
+  const InterruptShield shield;  // an interrupt would be lost here; the next wait calls the hook again
   try {
     given_up().add(name_, rank_);
     if (std::exchange(failure_is_stored_, true)) return;

@@ -94,7 +94,7 @@ Survivors::Agreed Survivors::meet(std::span<const int> asked, int64_t timeout_ms
 
 void Survivors::took(const Agreed& agreed) noexcept {
   MemberLine& mine = board_.member(rank_);
-  // The next board has to wait for this rank's next call.
+  // The list was for this board only: no other board with this rank is made before it asks again.
   mine.asked_version.store(0, std::memory_order_seq_cst);
   mine.shrunk.store(agreed.place, std::memory_order_seq_cst);
   wake_all();
