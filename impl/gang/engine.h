@@ -76,8 +76,9 @@ struct EngineFacts {
   bool moves_host_memory = true;
   bool moves_device_memory = false;
   // The five flags below name the records that the engine can run. Lowering turns all others into records
-  // that it can run (planes/lowering.h). takes_counts: counts per rank. Without it, sends and receives keep
-  // their order among the channel's calls.
+  // that it can run (planes/lowering.h).
+  //
+  // takes_counts: counts per rank. Without it, sends and receives keep their order among the channel's calls.
   bool takes_counts = true;
   bool takes_accumulate = true;
   bool takes_mean = true;

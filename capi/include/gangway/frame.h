@@ -38,11 +38,11 @@ GW_API void gw_frame_release(gw_frame *frame);
  * copies.
  *
  * Refusals are agreed, and the gangs stay usable. INVALID_ARGUMENT: out_capacity is less than the number of
- * outputs, an input has a wrong shape or dtype, or a token or label is outside of the vocabulary. The `shapes`
- * callback of a custom module runs once more in this check, and its error is returned as well. INVALID_STATE:
- * the frame has had a forward already. MISMATCH:
- * ranks differ in giving a frame, in no_sync, or in number or dtypes of inputs. A rank refuses alone if the
- * model has no memory yet, or if `model` or `out_count` is null.
+ * outputs, an input has a wrong shape or dtype, or a token or label is outside of the vocabulary. The
+ * `shapes` callback of a custom module runs once more in this check, and its error is returned as well.
+ * INVALID_STATE: the frame has had a forward already. MISMATCH: ranks differ in giving a frame, in no_sync,
+ * or in number or dtypes of inputs. A rank refuses alone if the model has no memory yet, or if `model` or
+ * `out_count` is null.
  *
  * What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a
  * model of several ranks, in backward too: peers get ABORTED with its text. */

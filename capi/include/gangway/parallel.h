@@ -175,9 +175,9 @@ typedef struct gw_parallel_options {
   size_t first_layer_count;
   gw_stage_split stage_split; /* Default GW_STAGE_SPLIT_EVEN. */
   /* 1: the activations that blocks save lie in pinned memory of the host between forward and backward
-   * (gw_memory_use.host). They are copied while the device computes; the device holds those of two blocks at a
-   * time. Results do not change. It has no effect on a CPU. Blocks are the modules that recomputation takes as
-   * one; a block that is recomputed saves its inputs only. Default 0. */
+   * (gw_memory_use.host). They are copied while the device computes; the device holds those of two blocks at
+   * a time. Results do not change. It has no effect on a CPU. Blocks are the modules that recomputation takes
+   * as one; a block that is recomputed saves its inputs only. Default 0. */
   int32_t activation_offload;
 } gw_parallel_options;
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);

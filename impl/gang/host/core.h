@@ -1,5 +1,5 @@
-// One rank's side of an engine, where each of its calls enters. A core refuses a call, starts it, or drives
-// it to its end at once. host.h says which part does what.
+// One rank's side of an engine, through which all of its calls go. A core refuses a call, starts it, or
+// drives it to its end at once. host.h says which part does what.
 //
 // Works, and the rank's list of outstanding work, hold the core, so it may outlive the engine object of its
 // gang.

@@ -32,9 +32,9 @@ constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces), which share no memory; choose the "
     "engine mpi";
 
-// Sockets of the start-ups that ranks of this process gave up. Whatever a store still holds about them
-// concerns no later start-up. Each rank has its own list, because another rank of this process, a thread, may
-// still take part in a start-up that its peer gave up.
+// The sockets of start-ups that ranks of this process gave up. A later start-up ignores everything in the
+// store that names one of them. Each rank has its own list, because another rank of this process, a thread,
+// may still take part in a start-up that its peer gave up.
 class GivenUp {
  public:
   void add(const std::string& name, int rank) {
@@ -103,7 +103,7 @@ void Handover::check() {
   if (rank_ == 0)
     if (const auto refused = store_.get(kRefused); refused == name_) fail(Code::not_supported, kOtherHosts);
   const auto failed = store_.get(kFailed);
-  // An old failure counts as well when the process that it is about is gone, because it says why.
+  // An old failure is used as well if a process has died, because it says why.
   if (failed && failed->starts_with(name_) && (failed != old_failure_ || dead >= 0)) throw_failure(*failed);
   if (dead < 0) return;
   Error error(Code::peer_lost,
@@ -140,7 +140,7 @@ void Handover::give_up(const Error& why) {
     store_.put(kFailed,
                text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
     if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);
-  } catch (const std::exception&) {  // without the store the others see it at their deadline
+  } catch (const std::exception&) {  // the store failed; the others notice at their deadline
   }
 }
 
