@@ -1,5 +1,5 @@
-// What moves bytes between ranks. An engine trusts its caller: gang_check.cpp checks shapes, dtypes, ranks
-// and buffers once.
+// An engine moves bytes between ranks. It trusts its caller: gang_check.cpp checks shapes, dtypes, ranks and
+// buffers once.
 //
 // Implementations: self (one rank), fake (any size, without peers), host (shared memory; ranks are processes
 // or threads), MPI and NCCL. registry.h has them by name. Callers ask facts() and shared_memory() for the
@@ -35,10 +35,11 @@ inline void keep_first(std::optional<Error>& place, const Error& error) noexcept
   }
 }
 
-// A region of memory that all ranks of a gang on one host see. It is zeroed when it is made.
+// A region of memory that all ranks of a gang on one host access. It is zeroed when it is allocated.
 struct SharedRegion {
   std::shared_ptr<Buffer> writable;
-  // The same pages: for processes mapped read-only, for threads the same mapping, flagged as read-only.
+  // The same pages, which the caller must not write: a read-only mapping if ranks are processes, the same
+  // mapping if they are threads.
   std::shared_ptr<Buffer> readable;
 };
 
