@@ -6,8 +6,8 @@
 
 namespace gangway::capi {
 
-// Lives while a callback that returns a status runs on this thread, and collects what the callback gives
-// gw_error_set. They nest, as callbacks do.
+// Collects the text that a callback passes to gw_error_set. An object exists while a callback that returns a
+// status runs on this thread; objects nest as callbacks do.
 class CallbackText {
  public:
   CallbackText() noexcept;

@@ -35,7 +35,7 @@ typedef struct gw_gang_options {
    * GANGWAY_LIVENESS_MS, else off. */
   int64_t liveness_ms;
   uint64_t arena_bytes; /* The address space of the host's arena. Default 0: min(8 x RAM, 256 GiB). */
-  /* The bytes that the host's arena may take. Default 0: 80 % of what is there at creation. */
+  /* The bytes that the host's arena may take. Default 0: 80 % of the memory available at creation. */
   uint64_t memory_limit;
   int32_t high_priority; /* 1: a stream of high priority on CUDA. Default 0. */
   int32_t expected_size; /* Any other number of ranks is INVALID_ARGUMENT. Default 0: any number. */
