@@ -75,18 +75,18 @@ const char* name(Channel channel) noexcept;
 
 // The meaning of `count` and the sizes of the buffers. W is the size of the gang; elements are of `dtype`.
 //
-// | op             | in                  | out                  | count       | counts (when not null)              |
-// |----------------|---------------------|----------------------|-------------|-------------------------------------|
-// | barrier        | -                   | -                    | 0           | -                                   |
-// | all_reduce     | count               | count                | elements    | -                                   |
-// | all_gather     | count               | W * count            | per rank    | W: of each rank; packed in out      |
-// | reduce_scatter | W * count           | count                | per rank    | W: of each rank; packed in in       |
-// | broadcast      | count (root)        | count (all)          | elements    | -                                   |
-// | reduce         | count               | count (root)         | elements    | -                                   |
-// | gather         | count               | W * count (root)     | per rank    | W: of each rank; packed in out      |
-// | scatter        | W * count (root)    | count                | per rank    | W: of each rank; packed in in       |
-// | all_to_all     | W * count           | W * count            | per peer    | 2 W: sent to each, then got from each |
-// | send / recv    | count / -           | - / count            | elements    | -                                   |
+// | op             | in               | out              | count    | counts (when not null)                |
+// |----------------|------------------|------------------|----------|---------------------------------------|
+// | barrier        | -                | -                | 0        | -                                     |
+// | all_reduce     | count            | count            | elements | -                                     |
+// | all_gather     | count            | W * count        | per rank | W: of each rank; packed in out        |
+// | reduce_scatter | W * count        | count            | per rank | W: of each rank; packed in in         |
+// | broadcast      | count (root)     | count (all)      | elements | -                                     |
+// | reduce         | count            | count (root)     | elements | -                                     |
+// | gather         | count            | W * count (root) | per rank | W: of each rank; packed in out        |
+// | scatter        | W * count (root) | count            | per rank | W: of each rank; packed in in         |
+// | all_to_all     | W * count        | W * count        | per peer | 2 W: sent to each, then got from each |
+// | send / recv    | count / -        | - / count        | elements | -                                     |
 //
 // A call is in place if in == out (all_reduce, broadcast, reduce), in == out + rank * count (all_gather,
 // gather), or out == in + rank * count (reduce_scatter, scatter); with counts, the packed offsets take the

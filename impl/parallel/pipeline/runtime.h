@@ -24,7 +24,8 @@ namespace gangway {
 
 // Returns a checked schedule for passes of `microbatches` microbatches, with sends and receives, and with
 // FSDP's actions for at most `most_unsharded` unsharded stages at a time (0: without them). INVALID_ARGUMENT:
-// what the schedule's own rules refuse, or an own schedule for another number of ranks or microbatches.
+// the rules of the schedule are not met, or the caller's own schedule is for another number of ranks or
+// microbatches.
 Schedule pipeline_schedule(const PipelineOptions& options, int ranks, int microbatches, int most_unsharded);
 // The rank of each stage, which does not depend on the number of microbatches.
 std::vector<int> pipeline_stages(const PipelineOptions& options, int ranks);
