@@ -57,11 +57,11 @@ DType dtype_of(gw_dtype dtype);        // INVALID_ARGUMENT for a type that canno
 DType optional_dtype(gw_dtype dtype);  // GW_DTYPE_NONE gives DType{}
 gw_dtype dtype_word(DType dtype) noexcept;
 
-// A tensor that borrows the memory of a view. `name` stands in refusals. Data may be null for zero elements
-// only.
+// Returns a tensor that borrows the memory of a view. `name` appears in error messages. Data may be null only
+// if there are no elements.
 Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, bool output = false);
-// A view that a call reads. Memory of the host is copied when the stream's device is another one, so the
-// caller may change it as soon as this returns.
+// Returns a tensor for a view that a call reads. If the stream's device is not the host, host memory is
+// copied, and the caller may change it as soon as this returns.
 Tensor input_of(const gw_view& view, Stream& stream, const std::string& name);
 
 }  // namespace gangway::capi

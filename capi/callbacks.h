@@ -6,8 +6,8 @@
 
 namespace gangway::capi {
 
-// Lives while a callback that returns a status runs on this thread, and collects what the callback gives
-// gw_error_set. They nest, as callbacks do.
+// Collects the text that a callback passes to gw_error_set. An object exists while a callback that returns a
+// status runs on this thread; objects nest as callbacks do.
 class CallbackText {
  public:
   CallbackText() noexcept;
@@ -38,7 +38,7 @@ void check_thread_lives(const char* callback, const std::string& owner);
 template <typename Call>
 void run_callback(const char* callback, const std::string& owner, Call&& call) {
   check_thread_lives(callback, owner);
-  clear_error();  // an error that an earlier callback of this entry left is not the reason of this one
+  clear_error();  // an earlier callback's error must not be taken for the cause of this one's failure
   CallbackText said;
   gw_status status = GW_OK;
   try {

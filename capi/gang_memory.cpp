@@ -1,4 +1,4 @@
-// Memory of gangs, which C callers hold by its address.
+// Memory of gangs. C callers have only the address of a block.
 #include <gangway/gang.h>
 
 #include <map>

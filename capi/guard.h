@@ -37,8 +37,9 @@ void clear_error() noexcept;
 gw_status set_error(const Error& error) noexcept;
 // Takes no memory; a long message is cut.
 gw_status set_error(Code code, const char* message) noexcept;
-// Call it inside a catch block. `call` is the entry's name; it is put before a refusal's text that has no
-// "PART: " of its own.
+// Turns the current exception into a status and the thread's last error. Call it inside a catch block. `call`
+// is the entry's name. It is put before the text of a refusal, unless that text begins with a "PART: "
+// already.
 gw_status current_exception_status(const char* call) noexcept;
 
 // For tests: makes the next guarded call on this thread throw (1: bad_alloc, 2: std::exception, 3: int; 0:

@@ -109,7 +109,8 @@ gw_status gw_parameter_describe(gw_parameter* parameter, gw_parameter_info* info
     gw_parameter_info i{};
     i.name = p.name.c_str();
     std::string layout = describe(p.parameter->layout);
-    if (layout != p.layout) p.layout = std::move(layout);  // an equal text stays at its address for callers
+    if (layout != p.layout)
+      p.layout = std::move(layout);  // callers may still hold the address of an equal text
     i.layout = p.layout.c_str();
     i.ndim = p.parameter->shape.rank();
     for (int d = 0; d < i.ndim; ++d) i.dims[d] = p.parameter->shape[d];

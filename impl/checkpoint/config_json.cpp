@@ -12,7 +12,7 @@ const char* torch_name(DType dtype) {
   return dtype == DType::f16 ? "float16" : "float32";
 }
 
-// Returns what a file means that does not have the key.
+// Returns the value that the key has in a file without it.
 double missing_value(const ConfigKey& key, const DecoderOptions& options) {
   if (const auto* other = std::get_if<ConfigKey::SameAs>(&key.missing)) return options.*(*other) ? 1 : 0;
   return std::get<double>(key.missing);
@@ -41,7 +41,7 @@ void add_rope(JsonObject& json, const RopeOptions& options) {
   json.add("rope_scaling", std::move(rope).close());
 }
 
-// Null is written, too, because without the key the class in transformers has a window of its own.
+// No window is written as null, because the classes of transformers have a default window for a missing key.
 void add_window(JsonObject& json, const Family& family, int64_t window) {
   if (family.window == WindowKeys::none) return;
   if (family.window == WindowKeys::size_and_switch) json.add("use_sliding_window", json_scalar(window != 0));

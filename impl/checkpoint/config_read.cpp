@@ -1,5 +1,5 @@
-// Reads config.json by the table of its family. Numbers are bounded here, so that a file cannot make later
-// code take memory.
+// Reads config.json by the table of its family. Numbers are bounded here, so that a wrong file cannot make
+// later code allocate huge memory.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -17,13 +17,13 @@ namespace {
 
 using Kind = JsonValue::Kind;
 
-// The keys of one object: of the whole (""), of rope_scaling or of rope_parameters.
+// The keys of one object of the file: the outer one (""), rope_scaling or rope_parameters.
 class Fields {
  public:
   Fields(const JsonScalars& all, std::string file, std::string object = "")
       : all_(all), file_(std::move(file)), object_(std::move(object)) {}
 
-  // Null: the key is missing, or its value is null.
+  // Returns null if the key is missing or its value is null.
   const JsonValue* find(const char* name) const {
     const auto found = all_.find(object_.empty() ? std::pair<std::string, std::string>(name, "")
                                                  : std::pair<std::string, std::string>(object_, name));
@@ -121,7 +121,7 @@ void check_fixed(const Fields& fields, const FixedKey& key) {
     fields.unsupported(key.name, *value, key.known);
 }
 
-// Returns the window. One that is no shorter than the positions hides nothing; a shorter one is refused.
+// Returns the window. A window of at least max_positions has no effect; a shorter one is refused.
 int64_t window_of(const Fields& fields, int64_t max_positions) {
   const bool slides = fields.flag_or("use_sliding_window", true);
   const JsonValue* value = fields.find("sliding_window");

@@ -1,7 +1,8 @@
 // The table that the loadable module for CUDA gives the core, which itself does not depend on CUDA. The core
-// loads the module at the first use of a CUDA device and compares its build id. The two pass objects to each
-// other by their abstract classes. The layers above (ops, gang) use their own entries of the table. A module
-// has its own copies of the core's functions that it uses, so nothing in it may keep state for the core.
+// loads the module at the first use of a CUDA device and compares its build id. Core and module know each
+// other's objects only by their abstract classes. The layers above (ops, gang) use their own entries of the
+// table. A module has its own copies of the core's functions that it uses, so nothing in it may keep state
+// for the core.
 //
 // Thread rule: any thread.
 #pragma once

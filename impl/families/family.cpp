@@ -83,7 +83,7 @@ void add_attention_bias(Family& family) {
 }
 
 bool is_harmless(const Family& family, const std::string& key) {
-  // Names, token ids and what generation, training scripts or classification heads read.
+  // Names, token ids, and settings of generation, training scripts and classification heads.
   static const std::set<std::string> all = {"_name_or_path",
                                             "add_cross_attention",
                                             "architectures",

@@ -1,7 +1,7 @@
-// The families layer. Belongs here: what is particular to one published model family, as data: its options,
-// the keys of its config.json, the names of its parameters, its tensor parallel plan. Does not: code that
-// runs for a model (nn), code that reads and writes files (checkpoint), code that splits modules (parallel).
-// Those layers read this data and name no family.
+// The families layer holds, as data, what is particular to one published model family: its options, the keys
+// of its config.json, the names of its parameters and its tensor parallel plan. Code that computes (nn),
+// reads and writes files (checkpoint) or splits modules (parallel) does not belong here. Those layers read
+// this data and never name a family.
 //
 // A family is one file that fills in a Family, and one line of the list in registry.cpp.
 //
@@ -22,30 +22,33 @@ namespace gangway {
 using OptionMember =
     std::variant<int64_t DecoderOptions::*, double DecoderOptions::*, bool DecoderOptions::*>;
 
-// A key of config.json that stands for an option.
+// A key of config.json that holds the value of an option.
 struct ConfigKey {
   const char* name;
   OptionMember member;
-  // What a file without the key means. An option of 0 may mean "derived from others" (nn/layers.h).
-  struct Required {};  // such a file is refused
+  // The value if a file does not have the key: the file is refused, a number (0 may mean "derived from other
+  // options", nn/layers.h), or the value of another option.
+  struct Required {};
   using SameAs = bool DecoderOptions::*;
   std::variant<Required, double, SameAs> missing;
-  int64_t least = 1;  // of an integer
+  int64_t least = 1;  // bounds of an integer
   int64_t most = INT32_MAX;
-  bool bounds_only = false;     // it bounds or starts a model, but does not change what the model computes
-  bool only_if_needed = false;  // it is written only if a file without it would mean something else
+  // The option limits or initializes a model (max_position_embeddings, initializer_range), but does not
+  // change what the model computes.
+  bool bounds_only = false;
+  bool only_if_needed = false;  // the key is written only if a file without it would mean another value
 };
 
-// A key whose other values this library has no form of.
+// A key of which this library supports only some values.
 struct FixedKey {
   using Value = std::variant<bool, double, const char*>;
   const char* name;
-  std::vector<Value> values;  // those that it has; the first one is written
-  const char* known;          // what this library has instead, for the refusal
-  bool written = false;
+  std::vector<Value> values;  // the supported values
+  const char* known;          // what this library supports, for the text of a refusal
+  bool written = false;       // whether the first value is written to files
 };
 
-// How the family's config.json says that tokens attend to a window.
+// How the family's config.json states the window that tokens attend to.
 enum class WindowKeys : uint8_t {
   none,             // it has no such keys, and none are written
   size,             // sliding_window
@@ -54,37 +57,36 @@ enum class WindowKeys : uint8_t {
 
 struct Family {
   std::string name;          // model_type
-  std::string architecture;  // of transformers
-  // What a model of the family has when nothing else is said. A member that no key sets has this value in all
-  // of them.
+  std::string architecture;  // class name in transformers
+  // The defaults of the family. An option that no key sets has this value in all of its models.
   DecoderOptions options;
   std::vector<ConfigKey> keys;
   std::vector<FixedKey> fixed;
-  std::vector<const char*>
-      harmless;  // keys of this family that change nothing, besides those of all families
+  std::vector<const char*> harmless;  // further keys that do not change what a model computes (is_harmless)
   WindowKeys window = WindowKeys::none;
-  // Rows of parallel/plan.h as text, with {between} for the layout of values between layers and {logits} for
-  // that of the logits. A row of sequence_parallel stands only with sequence parallelism.
+  // The tensor parallel plan as text (parallel/plan.h). {between} stands for the layout of values between
+  // layers, {logits} for that of the logits. Rows of style sequence_parallel are used only with sequence
+  // parallelism.
   std::string plan;
 };
 
 // --- what families share -----------------------------------------------------------------------------------
 
-// What a config.json means that has no such key, which differs between the classes of transformers.
+// The values if a config.json does not have the keys. They differ between the classes of transformers.
 struct MissingKeys {
   double kv_heads = 0;  // num_key_value_heads
   double head_dim = 0;
   double max_positions = 2048;  // max_position_embeddings
 };
-// A family with the keys and the plan that every decoder of this library has.
+// Returns a family with the keys and the plan that every decoder of this library has.
 Family decoder_family(const char* name, const char* architecture, const MissingKeys& missing);
-// attention_bias, which in transformers means q, k, v and o; attention_out_bias is a key of this library for
-// o alone.
+// Adds two keys: attention_bias, which in transformers is for q, k, v and o, and attention_out_bias, a key of
+// this library for o alone.
 void add_attention_bias(Family& family);
-// Keys of any model's config.json that say nothing about what it computes.
+// Returns whether a key does not change what a model of the family computes.
 bool is_harmless(const Family& family, const std::string& key);
 
-// Every member of DecoderOptions that a number or a flag says, with its name, but for those of `rope`.
+// Every member of DecoderOptions that is a number or a flag, with its name. Those of `rope` are not included.
 struct NamedOption {
   const char* name;
   OptionMember member;
@@ -96,21 +98,22 @@ void set(DecoderOptions& options, const OptionMember& member, double value);
 // --- the families ------------------------------------------------------------------------------------------
 
 const std::vector<Family>& families();
-// Null: there is none of that name.
+// Returns null if there is no family of that name.
 const Family* find_family(const std::string& name);
-// NOT_SUPPORTED names the families that there are.
+// NOT_SUPPORTED: there is no family of that name; the text lists all.
 const Family& family_named(const std::string& name);
 std::string family_names();  // "llama, qwen2 and mistral"
 
-// INVALID_ARGUMENT: an option that the config.json of options.family cannot say, with its name.
+// INVALID_ARGUMENT: the config.json of options.family has no key for an option and its value is not the
+// family's. The text names the option.
 void check_expressible(const DecoderOptions& options);
 
 struct FamilyPlanOptions {
-  bool sequence_parallel = false;  // norms and what stands between layers work on parts of the sequence
+  bool sequence_parallel = false;  // norms, and values between layers, are split along the sequence
   bool loss_parallel = true;       // logits stay split over the vocabulary
   bool operator==(const FamilyPlanOptions&) const = default;
 };
-// The plan of the decoder's family as text.
+// Returns the plan of the decoder's family as text.
 std::string family_plan(const DecoderOptions& decoder, const FamilyPlanOptions& options);
 
 }  // namespace gangway

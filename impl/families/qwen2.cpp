@@ -9,8 +9,8 @@ Family qwen2_family() {
       {.name = "mlp_bias", .values = {false}, .known = "a qwen2 has biases of q, k and v only"});
   f.fixed.push_back(
       {.name = "use_mrope", .values = {false}, .known = "this library has one position for each token"});
-  // Transformers gives q, k and v biases whatever attention_bias says. The last two say which layers have the
-  // window, and a window that is no shorter than the positions changes no layer.
+  // In transformers, q, k and v have biases for any value of attention_bias. The other two keys choose the
+  // layers that have the window. They change nothing here, because a window below max_positions is refused.
   f.harmless = {"attention_bias", "max_window_layers", "layer_types"};
   f.window = WindowKeys::size_and_switch;
   return f;

@@ -8,7 +8,7 @@ Family qwen3_family() {
   f.options.qk_norm = true;
   add_attention_bias(f);
   f.harmless = {"max_window_layers",
-                "layer_types"};  // they say which layers have a window that hides nothing here
+                "layer_types"};  // they choose the layers with a window; a window that matters is refused
   f.window = WindowKeys::size_and_switch;
   f.plan +=
       "model.layers.*.self_attn.q_norm -> headwise\n"

@@ -129,11 +129,12 @@ void Agreement::agree(const std::optional<Error>& refusal, const std::string& ar
   gang_.in_mid_call([&] { vote(refusal, arguments); });
 }
 
-// A rank may end with its refusal. Its peers would then report a lost rank instead of the text.
+// Throws the error after all ranks have it. Otherwise the process of a rank that throws early might end, and
+// its peers would report a lost rank instead of the error.
 void Agreement::throw_when_all_know(Error error) {
   try {
     gang_.barrier(Channel::control);
-  } catch (const Error& broken) {  // the gang reports it in its next call
+  } catch (const Error& broken) {  // the gang throws it in its next call
     if (broken.code() == Code::caller) throw;
   }
   throw std::move(error);
@@ -150,7 +151,7 @@ void Agreement::vote(const std::optional<Error>& refusal, const std::string& arg
   for (int r = 0; r < gang_.size(); ++r) {
     if (votes[static_cast<size_t>(r)].code == 0) continue;
     std::string bytes;
-    if (refusal) {  // of several refusals the one of the lowest rank counts
+    if (refusal) {  // if several ranks refuse, the refusal of the lowest rank is thrown
       Error own = *refusal;
       gang_.place(own, "", -1);
       bytes = pack(own);

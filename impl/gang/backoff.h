@@ -1,5 +1,5 @@
-// How the host waits for something that wakes no thread: it yields for a millisecond, then sleeps, longer
-// each time.
+// Waiting on the host for an event that wakes no thread: the thread yields for a millisecond, then sleeps,
+// longer each time.
 //
 // Thread rule: a value of one thread.
 #pragma once
@@ -16,8 +16,8 @@ namespace gangway {
 
 class Backoff {
  public:
-  // Returns true after it has yielded: it is too early to look at deadlines then. Returns false when it is
-  // time to sleep.
+  // Yields and returns true in the first millisecond, when the caller need not check deadlines yet. Then
+  // returns false: it is time to sleep.
   bool yields() {
     if (Deadline::Clock::now() - start_ >= kYield) return false;
     sched_yield();

@@ -23,7 +23,7 @@ void move_time(Gang& gang, CollectiveOp op, int peer, int64_t& time) {
   gang.run_now(Channel::control, c);
 }
 
-// On rank 0: how far the clock of `peer` is ahead.
+// Runs on rank 0 and returns how far the clock of `peer` is ahead.
 int64_t measured_ahead(Gang& gang, int peer) {
   int64_t quickest = INT64_MAX, ahead = 0;
   for (int i = 0; i < kRounds; ++i) {
@@ -61,7 +61,7 @@ int64_t clock_ahead_ns(Gang& gang) {
   return own;
 }
 
-// A number that all ranks share, and that differs from that of any other run in the same folder.
+// Returns a number that is equal on all ranks and differs from that of any other run in the same folder.
 uint64_t run_number(Gang& gang) {
   const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   std::string bytes(sizeof now, '\0');

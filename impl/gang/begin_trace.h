@@ -9,9 +9,9 @@
 
 namespace gangway {
 
-// Collective over a root gang: from here on this rank writes folder/rank-R.json, until its tracer's end() or
-// the end of the rank. If a rank refuses, all throw the first refusal and none traces. INVALID_ARGUMENT: a
-// gang that is no root, an empty name.
+// Starts to write the trace of this rank to folder/rank-R.json, until its tracer's end() or the end of the
+// rank. Collective over a root gang. If a rank refuses, all throw the first refusal and none traces.
+// INVALID_ARGUMENT: the gang is no root gang, or the name is empty.
 void begin_trace(Gang& gang, const std::string& folder);
 
 }  // namespace gangway

@@ -16,8 +16,8 @@ class CallLog {
  public:
   CallLog();
 
-  // Notes that a call begins. The caller passes the result to end(). `elements` is the larger of input and
-  // output.
+  // Records that a call begins. The caller passes the result to end(). `elements` is the larger of the sizes
+  // of input and output.
   uint64_t begin(Channel channel, const Collective& c, size_t elements, uint64_t bytes_received);
   void end(uint64_t number, const char* state);
 

@@ -31,11 +31,11 @@ enum class Reduce : uint8_t { none = 0, sum = 1, mean = 2, product = 3, min = 4,
 struct OpFacts {
   const char* name;
   bool has_root = false;      // Collective::peer is its root
-  bool is_pair = false;       // two ranks take part; Collective::peer is the other one
+  bool is_pair = false;       // only two ranks take part; Collective::peer is the other one
   bool reduces = false;       // takes a Reduce
   bool takes_counts = false;  // may take Collective::counts
 };
-// The row of each op, in the order of the enum, and a last one for any other number.
+// The facts of each op, in the order of the enum; the last row is for any other number.
 inline constexpr OpFacts kOpFacts[] = {
     {.name = "barrier"},
     {.name = "all_reduce", .reduces = true},
@@ -58,7 +58,7 @@ constexpr const char* name(CollectiveOp op) noexcept { return facts(op).name; }
 const char* name(Reduce reduce) noexcept;
 
 // An independent sequence of collectives on a gang; with NCCL, a communicator. A user's calls and the
-// library's calls use different channels, so they never meet.
+// library's calls use different channels, so that they are never matched with each other.
 enum class Channel : uint8_t {
   user,
   fsdp_gather,
@@ -73,20 +73,20 @@ enum class Channel : uint8_t {
 constexpr int kChannels = 9;
 const char* name(Channel channel) noexcept;
 
-// What `count` and the buffers mean. W is the size of the gang; elements are of `dtype`.
+// The meaning of `count` and the sizes of the buffers. W is the size of the gang; elements are of `dtype`.
 //
-// | op             | in                  | out                  | count       | counts (when not null)              |
-// |----------------|---------------------|----------------------|-------------|-------------------------------------|
-// | barrier        | -                   | -                    | 0           | -                                   |
-// | all_reduce     | count               | count                | elements    | -                                   |
-// | all_gather     | count               | W * count            | per rank    | W: of each rank; packed in out      |
-// | reduce_scatter | W * count           | count                | per rank    | W: of each rank; packed in in       |
-// | broadcast      | count (root)        | count (all)          | elements    | -                                   |
-// | reduce         | count               | count (root)         | elements    | -                                   |
-// | gather         | count               | W * count (root)     | per rank    | W: of each rank; packed in out      |
-// | scatter        | W * count (root)    | count                | per rank    | W: of each rank; packed in in       |
-// | all_to_all     | W * count           | W * count            | per peer    | 2 W: sent to each, then got from each |
-// | send / recv    | count / -           | - / count            | elements    | -                                   |
+// | op             | in               | out              | count    | counts (when not null)                |
+// |----------------|------------------|------------------|----------|---------------------------------------|
+// | barrier        | -                | -                | 0        | -                                     |
+// | all_reduce     | count            | count            | elements | -                                     |
+// | all_gather     | count            | W * count        | per rank | W: of each rank; packed in out        |
+// | reduce_scatter | W * count        | count            | per rank | W: of each rank; packed in in         |
+// | broadcast      | count (root)     | count (all)      | elements | -                                     |
+// | reduce         | count            | count (root)     | elements | -                                     |
+// | gather         | count            | W * count (root) | per rank | W: of each rank; packed in out        |
+// | scatter        | W * count (root) | count            | per rank | W: of each rank; packed in in         |
+// | all_to_all     | W * count        | W * count        | per peer | 2 W: sent to each, then got from each |
+// | send / recv    | count / -        | - / count        | elements | -                                     |
 //
 // A call is in place if in == out (all_reduce, broadcast, reduce), in == out + rank * count (all_gather,
 // gather), or out == in + rank * count (reduce_scatter, scatter); with counts, the packed offsets take the
@@ -113,7 +113,7 @@ struct Collective {
 
 inline bool is_pair(const Collective& c) { return facts(c.op).is_pair; }
 
-// How many elements `in` and `out` of this record have on one rank of a gang of `size`.
+// Return how many elements `in` and `out` of this record have on one rank of a gang of `size` ranks.
 size_t in_count(const Collective& c, int rank, int size);
 size_t out_count(const Collective& c, int rank, int size);
 

@@ -1,5 +1,5 @@
-// What moves bytes between ranks. An engine trusts its caller: gang_check.cpp checks shapes, dtypes, ranks
-// and buffers once.
+// An engine moves bytes between ranks. It trusts its caller: gang_check.cpp checks shapes, dtypes, ranks and
+// buffers once.
 //
 // Implementations: self (one rank), fake (any size, without peers), host (shared memory; ranks are processes
 // or threads), MPI and NCCL. registry.h has them by name. Callers ask facts() and shared_memory() for the
@@ -24,20 +24,22 @@
 
 namespace gangway {
 
-// Keeps the first of several errors. Without memory for the text the code still is kept.
+// Stores `error` unless an earlier error is stored. If there is no memory for the text, it stores the code
+// alone.
 inline void keep_first(std::optional<Error>& place, const Error& error) noexcept {
   if (place) return;
   try {
     place = error;
   } catch (const std::bad_alloc&) {
-    place.emplace(error.code(), "no memory");  // short enough to need no allocation
+    place.emplace(error.code(), "no memory");  // a text so short that it needs no allocation
   }
 }
 
-// A region of memory that all ranks of a gang on one host see. It is zeroed when it is made.
+// A region of memory that all ranks of a gang on one host access. It is zeroed when it is allocated.
 struct SharedRegion {
   std::shared_ptr<Buffer> writable;
-  // The same pages: for processes mapped read-only, for threads the same mapping, flagged as read-only.
+  // The same pages, which the caller must not write: a read-only mapping if ranks are processes, the same
+  // mapping if they are threads.
   std::shared_ptr<Buffer> readable;
 };
 
@@ -65,47 +67,49 @@ struct Message {
   DType dtype = DType::f32;
 };
 
-// What engines differ in.
+// The properties in which engines differ.
 struct EngineFacts {
-  // Other ranks hold data of their own. False: every result is made from this rank's data (self, fake).
+  // Other ranks have data of their own. False: every result is computed from this rank's data (self, fake).
   bool has_peers = true;
   // Sums and products are left folds in rank order, so they have the same bits on every rank and in every
   // run.
   bool folds_in_rank_order = true;
   bool moves_host_memory = true;
   bool moves_device_memory = false;
-  // Records that the engine takes as they are. Lowering makes the others from these (planes/lowering.h).
-  // Counts per rank. Without them the sends and receives of a channel keep the order of its other calls.
+  // The five flags below name the records that the engine can run. Lowering turns all others into records
+  // that it can run (planes/lowering.h).
+  //
+  // takes_counts: counts per rank. Without it, sends and receives keep their order among the channel's calls.
   bool takes_counts = true;
   bool takes_accumulate = true;
   bool takes_mean = true;
   bool takes_narrow_reductions = true;  // bf16 and f16, with an f32 accumulator
   bool takes_batches = true;            // several records in one launch
-  // The engine itself reports wrong calls, lost peers and passed deadlines. Otherwise its calls are announced
-  // on a control engine first (planes/dual_engine.h).
+  // The engine itself reports mismatched calls, lost peers and missed deadlines. Otherwise each call is first
+  // announced on a control engine (planes/dual_engine.h).
   bool detects_failures = true;
-  // abort() ends a call in flight, so a call may start before the other ranks are known to have come to it.
-  // Otherwise a call starts when all ranks have announced it.
+  // abort() ends a call in flight, so a call may start before all ranks have announced it. Otherwise a call
+  // starts only after all ranks have.
   bool aborts_in_flight = true;
   // A send between two ranks needs a communicator that all ranks have opened (Engine::open).
   bool opens_for_pairs = false;
 };
 
-// Memory that all ranks of an engine reach directly, and counters in it.
+// Memory that all ranks of an engine access directly, and counters in it.
 class SharedMemory {
  public:
   virtual ~SharedMemory() = default;
 
-  // Memory that peers reach directly. A local call. Blocks may be freed in any order, on any thread, also
-  // after the engine's end.
+  // Returns the allocator of memory that peers access directly. Local. Blocks may be freed in any order, on
+  // any thread, also after the engine was destroyed.
   virtual std::shared_ptr<Allocator> allocator() = 0;
-  // Collective: makes one zeroed region, of the same size on every rank. It is freed with the last rank's
-  // buffers.
+  // Allocates one zeroed region, of the same size on every rank. Collective. The region is freed when all
+  // ranks have released their buffers.
   virtual SharedRegion allocate(size_t bytes) = 0;
 
   // Counters in shared regions. publish() stores with release order and wakes waiters. wait() blocks until
   // *counter >= at_least, with acquire order; rank `owner` publishes, and `what` names the wait in errors.
-  // The wait ends like a call's: by the gang's deadline, an interrupt, or PEER_LOST.
+  // Like a call, it throws at the gang's deadline, on an interrupt, or when a peer is lost (PEER_LOST).
   virtual void publish(std::atomic<uint64_t>& counter, uint64_t value) = 0;
   virtual void wait(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what) = 0;
 };
@@ -120,32 +124,33 @@ class Engine {
   virtual EngineFacts facts() const = 0;
   virtual void* native_handle() const { return nullptr; }    // ncclComm_t, MPI_Comm ...
   virtual SharedMemory* shared_memory() { return nullptr; }  // null: ranks share no memory
-  // The engine of the same ranks that carries values of the host: verdicts, sizes, names. An engine that can
-  // do so itself returns itself.
+  // Returns the engine over the same ranks that exchanges values in host memory: results of checks, sizes,
+  // names. An engine that can do so itself returns itself.
   virtual Engine& control() { return *this; }
 
-  // Collective: makes the communicator of a channel, where the engine needs one. If calls are announced
+  // Creates the communicator of a channel if the engine needs one. Collective. If calls are announced
   // (EngineFacts), it is called before the first collective of the channel.
   virtual void open(Channel) {}
   // Starts all records of the span as one launch, in order, after the work that `stream` holds so far. Never
   // waits for peers. A span of sends and receives cannot deadlock. Throws the engine's first error if it is
   // broken.
   virtual WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) = 0;
-  // The same for a caller who will block until both ends. An engine may be faster here than with a work.
-  // Null: both ends are reached already; else what is left to wait for.
+  // Like run, for a caller who will block until the output is ready and the input is free, which an engine
+  // may do faster without a work. Returns null if both are so already, else a work to wait for.
   virtual WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) {
     return run(channel, span, stream);
   }
 
-  // The next message from `peer` on the channel that no receive of this rank has asked for; empty: none has
-  // come. It moves outstanding calls on and never waits. Throws the engine's first error if it is broken.
+  // Returns the next message from `peer` on the channel that no receive of this rank has asked for, or
+  // nothing if none has come. Drives outstanding calls and never waits. Throws the engine's first error if it
+  // is broken.
   virtual std::optional<Message> probe(Channel, int /*peer*/) {
     fail(Code::not_supported, "gang.probe: engine \"", name(), "\" cannot tell what a peer has sent");
   }
 
-  // Makes the engine of a subset. Collective over this engine, on the control channel. `ranks` are ranks of
-  // this engine in their new order. Null on a rank that is not among them. Engines of equal ranks in equal
-  // order may share everything but the abort state.
+  // Makes an engine over a subset of the ranks. Collective over this engine, on the control channel. `ranks`
+  // are ranks of this engine in their new order. Returns null on a rank that is not among them. Engines over
+  // the same ranks in the same order may share everything but the abort state.
   virtual std::shared_ptr<Engine> create(std::span<const int> ranks) = 0;
 
   // Breaks the engine here and, where possible, on its peers, and wakes every waiter. The first error stays.
@@ -157,8 +162,8 @@ class Engine {
   // survivor passes the same list of ranks of this engine. A rank that is lost meanwhile is left out:
   // `survivors` becomes the list of the new engine.
   virtual std::shared_ptr<Engine> shrink(std::vector<int>& survivors) = 0;
-  // The same for a data engine, which was aborted on every survivor. `control` is the new control engine of
-  // the survivors.
+  // Like shrink, for a data engine, which has been aborted on every survivor. `control` is the new control
+  // engine of the survivors.
   virtual std::shared_ptr<Engine> shrink_over(const std::shared_ptr<Engine>& control,
                                               std::vector<int>& survivors) {
     static_cast<void>(control);

@@ -1,4 +1,4 @@
-// What every engine is made from: a rank's place and its limits.
+// The options of every engine: its rank and size, and the rank's limits.
 //
 // Thread rule: values of one thread.
 #pragma once

@@ -60,7 +60,7 @@ std::optional<Message> Gang::probe(Channel channel, int peer) {
 void Gang::run_host(Channel channel, const Collective& record) {
   const std::span<const Collective> records(&record, 1);
   named(records, [&] {
-    admit(Channel::control, records, nullptr);  // values of the host on any channel
+    admit(Channel::control, records, nullptr);  // whatever the channel is, the values are in host memory
     block_on(control_, channel, records, rank_->host_stream());
   });
 }
@@ -90,7 +90,7 @@ void Gang::block_on(Engine& engine, Channel channel, std::span<const Collective>
       abort(error);
     }
     throw;
-  } catch (const std::bad_alloc&) {  // a rank without peers works on
+  } catch (const std::bad_alloc&) {  // breaks the gang, unless the rank has no peers that wait for it
     if (size_ > 1) abort(Error(Code::out_of_memory, "no memory"));
     throw;
   } catch (...) {  // the thread ends inside the interrupt hook, and with it the caller's memory
@@ -104,7 +104,8 @@ void Gang::admit(Channel channel, std::span<const Collective> records, const Str
   try {
     check_records(channel, records, stream);
   } catch (const Error&) {
-    check_usable(call_name(records));  // a broken gang reports its first error, whatever the arguments are
+    check_usable(
+        call_name(records));  // a broken gang throws its first error, even if the arguments are wrong
     throw;
   }
 }

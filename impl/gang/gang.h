@@ -5,8 +5,8 @@
 // A gang is a group of ranks that act together, with the engine that moves their bytes. It checks every
 // collective once, before anything moves; engines trust it.
 //
-// Thread rule: collectives on one gang from several threads run one after another in the order in which they
-// come; each call holds the lock of its channel. abort() from any thread. Destruction never blocks and is
+// Thread rule: several threads may call collectives of one gang. The calls of one channel run one after
+// another, because each holds the channel's lock. abort() from any thread. Destruction never blocks and is
 // never collective.
 #pragma once
 
@@ -39,7 +39,7 @@ struct GangOptions {
   int threads = 0;
   uint64_t arena_bytes = 0;
   uint64_t memory_limit = 0;
-  // An explicit place instead of the environment's: rank >= 0 with a size, and a store or an id.
+  // The rank and size, if they do not come from the environment: rank >= 0 with a size, and a store or an id.
   int rank = -1;
   int size = 0;
   std::shared_ptr<Store> store;
@@ -52,23 +52,25 @@ class Agreement;
 class Gang : public std::enable_shared_from_this<Gang> {
  public:
   // --- making gangs ---
-  // Collective. The options decide, else the environment does. If neither says anything: one rank with the
-  // self engine.
+  // Creates a root gang. Collective. Rank and size come from the options, else from the environment. If
+  // neither has them, the gang has one rank and the self engine.
   static std::shared_ptr<Gang> create(const GangOptions& options);
   // Local: makes `count` root gangs, one for each thread, with the engine "threads".
   static std::vector<std::shared_ptr<Gang>> create_threads(int count, const GangOptions& options);
   // Local: makes a root gang over an engine that was made elsewhere.
   static std::shared_ptr<Gang> over(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine,
                                     const GangOptions& options);
-  // Local. INVALID_ARGUMENT, checked in this order: size < 1, a rank outside of the gang, a meta device (only
-  // if `refuse_meta`).
+  // Creates a root gang with the fake engine. Local. INVALID_ARGUMENT, checked in this order: size < 1, a
+  // rank outside of the gang, a meta device (only if `refuse_meta`).
   static std::shared_ptr<Gang> create_fake(int rank, int size, const GangOptions& options, bool record,
                                            bool refuse_meta = true);
 
+  // Creates a gang of the listed ranks, in that order. Returns null on a rank that is not in the list.
   // Collective over this gang; all ranks agree on a refusal. INVALID_ARGUMENT: duplicates, ranks outside of
-  // [0, size), an empty list. Null on a rank that is not in the list.
+  // [0, size), an empty list.
   std::shared_ptr<Gang> create_gang(std::span<const int> ranks, const std::string& name = "");
-  // Collective. color < 0 gives null. A new gang orders its ranks by key, then by rank.
+  // Creates one gang for each color. A color < 0 gives null. A new gang orders its ranks by key, then by
+  // rank. Collective.
   std::shared_ptr<Gang> split(int color, int key, const std::string& name = "");
   // Collective: makes a gang of the same members with separate traffic.
   std::shared_ptr<Gang> duplicate(const std::string& name = "");
@@ -80,7 +82,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   int size() const { return size_; }
   const std::string& name() const { return name_; }
   const char* engine_name() const { return engine_->name(); }
-  // False if no other rank holds data of its own: a gang of one, or a fake gang.
+  // Returns false if no other rank has data of its own: a gang of one, or a fake gang.
   bool has_peers() const { return engine_->facts().has_peers; }
   Device& device() const { return rank_->device(); }
   const std::shared_ptr<Rank>& owner() const { return rank_; }
@@ -92,31 +94,31 @@ class Gang : public std::enable_shared_from_this<Gang> {
 
   // --- collectives ---
   // Checks every record, then starts them as one launch; all collectives go through here. A null `stream`
-  // means the rank's own. Channel::control moves values of the host over the control engine
-  // (Engine::control), whatever the stream is; the other channels move the memory of the device.
+  // means the rank's own. Channel::control moves values in host memory over the control engine
+  // (Engine::control), whatever the stream is; the other channels move memory of the device.
   WorkPtr run(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
   WorkPtr run(Channel channel, const Collective& record, Stream* stream = nullptr) {
     return run(channel, std::span<const Collective>(&record, 1), stream);
   }
-  // The next message from `peer` that no receive has asked for. Local; never waits.
+  // Returns the next message from `peer` that no receive has asked for. Local; never waits.
   std::optional<Message> probe(Channel channel, int peer);
-  // Calls run() and waits for both ends. An interrupt breaks the gang: the caller owns its memory again when
-  // the call returns, so nothing may go on using it.
+  // Calls run(), and waits until the output is ready and the input is free. An interrupt breaks the gang: the
+  // caller owns its memory again when the call returns, so nothing may go on using it.
   void run_now(Channel channel, std::span<const Collective> records, Stream* stream = nullptr);
   void run_now(Channel channel, const Collective& record, Stream* stream = nullptr) {
     run_now(channel, std::span<const Collective>(&record, 1), stream);
   }
 
   void barrier(Channel channel = Channel::control);
-  // Collective; calls on other channels may run beside it. A device engine makes a channel's communicator in
-  // the channel's first call, which waits for all ranks. So open a channel first if only some ranks will send
-  // and receive on it.
+  // Makes the communicator of a channel. Collective; calls on other channels may run at the same time. A
+  // device engine otherwise makes it in the channel's first call, which waits for all ranks, so open a
+  // channel first if only some ranks will send and receive on it.
   void open(Channel channel);
-  // What the ranks tell each other beside their data (gang/agreement.h).
+  // Exchanges of small values between the ranks (gang/agreement.h).
   Agreement agreement();
 
-  // Runs a collective call, or a step between two of them, for which peers wait. A lack of memory in it
-  // breaks the gang.
+  // Runs `step`, which is part of a call that peers wait for. If it runs out of memory, the gang breaks, so
+  // that the peers do not wait forever.
   template <typename Step>
   auto in_mid_call(Step&& step) {
     try {
@@ -128,7 +130,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   }
 
   // --- memory ---
-  // Memory that peers reach directly if the ranks share any, else the device's own.
+  // Returns the allocator of memory that peers access directly if the ranks share memory, else the device's
+  // own.
   std::shared_ptr<Allocator> allocator() const;
   // Null if the ranks share no memory, because they are not all on one host or because the engine has none.
   SharedMemory* shared_memory() const { return engine_->shared_memory(); }
@@ -139,8 +142,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   void abort(const std::string& reason);  // local, any thread
   void abort(const Error& error) noexcept;
   std::optional<Error> error() const;  // why the gang is broken
-  // Makes a gang of those of `survivors` that live, in this order, from a broken gang. It leaves out a rank
-  // that is lost before all have come.
+  // Makes a gang of the living ranks among `survivors`, in this order, from a broken gang. A rank that is
+  // lost before all have made the call is left out.
   std::shared_ptr<Gang> shrink(std::span<const int> survivors);
 
   Traffic traffic() const { return engine_->traffic(); }
@@ -156,7 +159,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // Makes a gang of `ranks` in that order. The list has been checked and is equal on all ranks.
   std::shared_ptr<Gang> make_child(std::span<const int> ranks, const std::string& name);
   std::string child_name(const std::string& name);
-  // One collective over values of the host, over the control engine on any channel.
+  // Runs one collective on values in host memory, over the control engine on any channel.
   void run_host(Channel channel, const Collective& record);
   WorkPtr start_host(Channel channel, const Collective& record);
   WorkPtr start(Engine& engine, Channel channel, std::span<const Collective> records, Stream& stream);
@@ -164,7 +167,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   void check(Channel channel, const Collective& record) const;
   void check_usable(const char* call) const;
   void check_records(Channel channel, std::span<const Collective> records, const Stream* stream) const;
-  // All checks before a launch.
+  // Makes all checks before a launch.
   void admit(Channel channel, std::span<const Collective> records, const Stream* stream) const;
   // Runs `call`. If its Error has no place yet, the error gets this gang's name, the rank and the call's
   // name.
@@ -200,8 +203,8 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::shared_ptr<Rank> rank_;
   std::shared_ptr<Engine> engine_;
   Engine& control_;
-  const int own_, size_;   // as the engine says; every call checks against them
-  EngineOptions options_;  // what child gangs inherit
+  const int own_, size_;   // rank and size, copied from the engine because every call needs them
+  EngineOptions options_;  // child gangs inherit them
   std::vector<int> members_;
   std::string name_;
   const bool is_root_;

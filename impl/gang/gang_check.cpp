@@ -133,7 +133,7 @@ void check_buffers(const Collective& c, int rank, int size, Device& device) {
          " bytes from the input and overlaps it in another way than the in-place form");
 }
 
-// Checks a caller's memory. What the library itself passes is right.
+// Checks that the device can access a caller's memory. Memory that the library itself passes needs no check.
 void check_reach(const Collective& c, int rank, int size, const Device& device) {
   const auto look = [&](const char* what, const void* data, size_t elements) {
     if (elements != 0 && data != nullptr && !device.reaches(data))

@@ -1,5 +1,5 @@
-// Making gangs: root gangs from the environment, from threads, and fake ones; then gangs and shared regions
-// of a gang's ranks.
+// Creates gangs: root gangs from the environment, from threads, and fake ones; then child gangs and shared
+// regions.
 #include "gang/gang.h"
 
 #include <sched.h>
@@ -56,7 +56,7 @@ void check_time(const char* field, int64_t ms) {
     fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", above ", kLongestMs);
 }
 
-constexpr int64_t kLeastLivenessMs = 50;  // a shorter limit would take a busy core for a dead rank
+constexpr int64_t kLeastLivenessMs = 50;  // with a shorter limit a rank on a busy core would count as dead
 
 void check_liveness(const char* field, int64_t ms) {
   check_time(field, ms);
@@ -79,7 +79,7 @@ void check_place(int rank, int size) {
     fail(Code::invalid_argument, "gang.create: rank ", rank, " is outside [0, ", size, ")");
 }
 
-// The explicit options, else the environment.
+// Returns rank and size from the explicit options, else from the environment.
 Environment find_place(const GangOptions& options, const EngineRow& engine) {
   Environment e;
   if (options.rank < 0 && options.size == 0) {
@@ -101,8 +101,8 @@ Environment find_place(const GangOptions& options, const EngineRow& engine) {
   return e;
 }
 
-// How many root gangs this process has made from one job's environment before. The number is part of the
-// store's keys.
+// Returns how many root gangs this process has made from one job's environment before. The number is part of
+// the store's keys.
 int next_generation(const Environment& e) {
   static std::mutex mutex;
   static std::map<std::string, int> made;
@@ -128,7 +128,7 @@ std::string list(std::span<const int> ranks) {
   return s + "]";
 }
 
-// Refuses, in this order: duplicates, the first rank outside of the gang, an empty list.
+// Refuses a list of ranks, in this order: duplicates, the first rank outside of the gang, an empty list.
 void check_list(const char* call, std::span<const int> ranks, int size) {
   for (size_t i = 0; i < ranks.size(); ++i)
     for (size_t k = 0; k < i; ++k)
@@ -173,7 +173,7 @@ std::shared_ptr<Gang> Gang::create(const GangOptions& options) {
   const EngineOptions engine = engine_options(options, place.rank, place.size);
   std::shared_ptr<Rank> rank = make_rank(options, place.local_rank, place.local_size);
   std::shared_ptr<Store> store;
-  if (needs_store(row, place.size)) {  // last, because the others wait for a rank that has connected
+  if (needs_store(row, place.size)) {  // after all local checks: peers wait for a rank once it has connected
     const Deadline deadline = Deadline::after_ms(engine.timeout_ms);
     store = options.store        ? options.store
             : options.id.empty() ? connect(place, next_generation(place), deadline)
@@ -281,7 +281,7 @@ std::shared_ptr<Gang> Gang::create_gang(std::span<const int> ranks, const std::s
 
 std::shared_ptr<Gang> Gang::split(int color, int key, const std::string& name) {
   return collective("split", [&] {
-    agreement().agree({}, "a split");  // so that all ranks learn of a rank that refuses before it comes here
+    agreement().agree({}, "a split");  // all ranks throw the refusal of a rank that does not get this far
     const int mine[2] = {color, key};
     std::vector<int> all(2 * static_cast<size_t>(size()));
     Collective c;

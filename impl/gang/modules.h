@@ -1,4 +1,4 @@
-// Modules that the core loads when it needs them, so that it does not depend on the libraries that they link.
+// Modules that the core loads when it needs them, so that the core itself does not link their libraries.
 //
 // Thread rule: any thread. A module stays loaded.
 #pragma once
@@ -9,12 +9,13 @@
 
 namespace gangway {
 
-// The module of the MPI whose launcher started this process (else Open MPI's, then MPICH's), with MPI
-// started. NOT_SUPPORTED, which says what is missing; INVALID_STATE, with both build ids, for a module of
-// another build.
+// Loads the module of the MPI whose launcher started this process (else Open MPI's, then MPICH's) and starts
+// MPI. NOT_SUPPORTED: the text says what is missing. INVALID_STATE: the module is of another build; the text
+// has both build ids.
 const MpiModule& mpi_module();
 
-// One line for each module that this version knows: its file, or why it cannot be loaded. Starts nothing.
+// Returns one line for each module that this version knows: its file, or why it cannot be loaded. Does not
+// start MPI.
 std::string describe_modules();
 
 }  // namespace gangway

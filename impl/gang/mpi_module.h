@@ -1,7 +1,7 @@
-// What a loadable module for MPI gives to the core. There is one module for each MPI that was found at build
-// time. The core opens the one whose launcher started the process, compares build ids, and calls through this
-// table. Objects pass in both directions as their abstract classes. A module has its own copies of the
-// functions that it uses, so nothing in it may keep state for the core.
+// The table that a loadable module for MPI gives the core. There is one module for each MPI that was found at
+// build time. The core opens the one whose launcher started the process, compares build ids, and calls
+// through this table. Core and module know each other's objects only by their abstract classes. A module has
+// its own copies of the core's functions that it uses, so nothing in it may keep state for the core.
 //
 // Thread rule: any thread, once MPI runs.
 #pragma once

@@ -23,7 +23,7 @@ Rank::~Rank() {
   works_->end();
   try {
     tracer().end();
-  } catch (...) {  // no caller is left to tell
+  } catch (...) {  // no caller is left to get the error
   }
 }
 
@@ -52,7 +52,7 @@ void Works::keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexc
     const InterruptShield shield;
     try {
       work->wait_input(Deadline::never());
-    } catch (...) {  // the gang is broken, and nothing reads on
+    } catch (...) {  // the gang is broken, and no peer reads the memory any more
     }
   }
 }

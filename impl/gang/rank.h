@@ -20,27 +20,27 @@ namespace gangway {
 class Progressive {
  public:
   virtual ~Progressive() = default;
-  // Never blocks. True: it has finished and leaves the list.
+  // Never blocks. Returns true if it has finished; the list then drops it.
   virtual bool progress() = 0;
-  virtual void end() noexcept {}  // nobody will drive it any more
+  virtual void end() noexcept {}  // called when the rank ends, after which progress() is not called any more
 };
 
 class Work;
 
-// A rank's outstanding works. A work may hold the list, but never the rank: the end of the rank ends all
-// works.
+// A rank's outstanding works. A work may hold a reference to the list, but never one to the rank, because the
+// rank's destructor ends all works.
 class Works {
  public:
   void add(std::shared_ptr<Progressive> work);
   // Drives every outstanding work once, in the order in which they were added. If another thread is doing so,
   // it returns at once.
   void progress();
-  // Removes a work that has ended before anybody drove it again.
+  // Removes a work that ended without a call of progress().
   void remove(const Progressive* work) noexcept;
-  // Holds `object` until `work` has ended at both ends, so that its owner need not wait for peers that still
-  // read or write it. Without memory for the list it waits instead.
+  // Holds `object` until the work's output is ready and its input is free, so that its owner need not wait
+  // for peers that still read or write it. If there is no memory for the list, it waits instead.
   void keep(std::shared_ptr<Work> work, std::shared_ptr<void> object) noexcept;
-  // Releases what has been kept long enough. Fast if nothing is kept.
+  // Releases the kept objects whose works have ended. Fast if nothing is kept.
   void settle() {
     if (kept_.load(std::memory_order_relaxed) != 0) progress();
   }
@@ -82,7 +82,7 @@ class Rank {
 
   Device& device() { return *device_; }
   const std::shared_ptr<Device>& device_ptr() const { return device_; }
-  // For calls whose values the host holds, so that nothing on the device comes before them.
+  // The stream for calls on host memory, which need not wait for the device.
   Stream& host_stream() { return host_->stream(); }
   const std::shared_ptr<Works>& works() const { return works_; }
   int64_t waited_ns() const noexcept { return works_->waited_ns(); }

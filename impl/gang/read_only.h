@@ -1,5 +1,5 @@
-// Address ranges of this process that must not be written: the mappings through which ranks show each other
-// their memory. A call that would write there is refused, because the write would kill the process.
+// Address ranges of this process that must not be written: the read-only mappings of other ranks' memory. A
+// call that would write there is refused, because the write would kill the process.
 //
 // Thread rule: any thread.
 #pragma once

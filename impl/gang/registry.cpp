@@ -61,8 +61,8 @@ DataEngines registered_maker(DeviceKind kind) {
   return found == registered.makers.end() ? nullptr : found->second;
 }
 
-// Puts each data engine beside the control engine of its rank. Without data engines the control engines move
-// the data.
+// Combines each data engine with the control engine of its rank. If there are no data engines, the control
+// engines move the data.
 std::vector<std::shared_ptr<Engine>> with_data_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                        std::vector<std::shared_ptr<Engine>> control,
                                                        const std::vector<std::shared_ptr<Engine>>& data,
@@ -75,8 +75,8 @@ std::vector<std::shared_ptr<Engine>> with_data_engines(const std::vector<std::sh
   return control;
 }
 
-// The engines that move the memory of the ranks' device; none where the control engines do. `launcher` may be
-// null.
+// Returns the engines that move the memory of the ranks' device; none if the control engines do so.
+// `launcher` may be null.
 std::vector<std::shared_ptr<Engine>> data_engines(const EngineRow::Launcher* launcher,
                                                   const std::vector<std::shared_ptr<Rank>>& ranks,
                                                   std::span<const std::shared_ptr<Engine>> control,
@@ -96,8 +96,7 @@ std::shared_ptr<Engine> with_data_engine(const EngineRow::Launcher* launcher,
   return with_data_engines({rank}, own, data_engines(launcher, {rank}, own, options), options)[0];
 }
 
-// The engine over host memory, which notices failures. Ranks that do not share a host have MPI's messages
-// only.
+// Makes the engine over host memory, which detects failures. Ranks that do not share a host use MPI messages.
 std::shared_ptr<Engine> make_control_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                             const std::shared_ptr<Store>& store) {
   if (options.size == 1) return make_self_engine(rank, options);

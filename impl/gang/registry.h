@@ -16,7 +16,7 @@
 
 namespace gangway {
 
-// What follows from the name of an engine. Callers ask a row for a property, and never compare names.
+// The properties of an engine by its name. Callers read a property, and never compare names.
 struct EngineRow {
   const char* name = nullptr;
   // Why the name cannot be chosen for a gang whose ranks are processes: `refusal` continues the words `engine
@@ -26,38 +26,37 @@ struct EngineRow {
   bool holds_one_rank_only = false;
   bool simulates_peers = false;  // one process acts for all ranks
   bool holds_threads = false;    // ranks may be threads of one process
-  // Set where the program's launcher has connected the ranks already, so that they need no store of the
-  // caller's.
+  // Set if the program's launcher (MPI) has connected the ranks already, so that they need no store.
   struct Launcher {
-    bool (*shares_host)();                              // collective: do all ranks run on one host?
-    void (*check_place)(const EngineOptions& options);  // refuses another rank or size than the launcher's
+    bool (*shares_host)();                              // collective: whether all ranks run on one host
+    void (*check_place)(const EngineOptions& options);  // refuses a rank or size that is not the launcher's
     std::shared_ptr<Engine> (*make_data)(const EngineOptions& options);
   };
   const Launcher* launcher = nullptr;
 };
 
-// The row of the engine, local. For an unknown name it is a row that refuses.
+// Returns the row of the engine. Local. For an unknown name it is a row that refuses.
 const EngineRow& engine_row(const std::string& name);
 
-// Refuses the engine as make_engine would, before anybody connects. Local. `name` is the one that the caller
-// gave.
+// Refuses the engine as make_engine would, but before any rank connects. Local. `name` is the name that the
+// caller gave.
 void check_engine(const EngineRow& row, const std::string& name, int size);
 
-// Do the ranks of this engine meet at a store? Collective over all ranks where a launcher has connected them:
-// it is false if they run on several hosts.
+// Returns whether the ranks of this engine meet at a store. If a launcher has connected the ranks, the call
+// is collective over them, and returns false if they run on several hosts.
 bool needs_store(const EngineRow& row, int size);
 
-// The engine of a rank that is a process: "self" for one rank; else "host", with the launcher's data engine
-// where the row has one. Collective over the store, or over the launcher's connections without one.
-// NOT_SUPPORTED where the launcher's library is not here, and for ranks on several hosts without a launcher.
-// The row has passed check_engine().
+// Makes the engine of a rank that is a process: "self" for one rank; else "host", with the launcher's data
+// engine if the row has a launcher. Collective over the store, or over the launcher's connections if there is
+// no store. NOT_SUPPORTED: the launcher's library is not installed, or the ranks are on several hosts without
+// a launcher. The row must have passed check_engine().
 std::shared_ptr<Engine> make_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store);
 
-// The engine of a gang of one rank, local.
+// Makes the engine of a gang of one rank. Local.
 std::shared_ptr<Engine> make_engine_of_one(const std::shared_ptr<Rank>& rank, const EngineOptions& options);
 
-// The engines of ranks that are threads of this process, one for each element of `ranks`. Local.
+// Makes the engines of ranks that are threads of this process, one for each element of `ranks`. Local.
 std::vector<std::shared_ptr<Engine>> make_thread_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                          const EngineOptions& options);
 

@@ -24,7 +24,7 @@ class Work {
   // The same for the input: returns true if no peer reads it any more or the work has failed.
   virtual bool poll_input() = 0;
   // Blocks until the output is ready; throws the work's error. After `deadline` it throws Error{not_ready},
-  // which is harmless. The gang's own deadline is Error{timeout} and breaks the gang. Asks the interrupt
+  // which is harmless. The gang's own deadline is Error{timeout} and breaks the gang. It calls the interrupt
   // hook; an interrupt is harmless here.
   virtual void wait(Deadline deadline) = 0;
   // Blocks until no peer reads the input any more; includes wait().
@@ -39,14 +39,14 @@ class Work {
 
 using WorkPtr = std::shared_ptr<Work>;
 
-// A work that streams know nothing of: to order a stream after it, the host waits.
+// A work that a stream cannot wait for: to order a stream after it, the host waits.
 class WaitedWork : public Work {
  public:
   void order(Stream&) final { wait(Deadline::never()); }
   void order_input(Stream&) final { wait_input(Deadline::never()); }
 };
 
-// Such a work whose two ends are one.
+// Such a work whose input is free exactly when its output is ready.
 class OneEndWork : public WaitedWork {
  public:
   bool poll_input() final { return poll(); }

@@ -41,7 +41,7 @@ struct MeshOptions {
   int cp = 1;
   int tp = 1;
 };
-// Returns the degrees of a preset. auto is what the others leave of the gang:
+// Returns the degrees of a preset. auto is the size of the gang divided by the other degrees:
 //   single    one rank                              tp        tp auto
 //   ddp       dp_replicate auto                     tp+fsdp   tp = ranks of a node, dp_shard auto
 //   fsdp      dp_shard auto                         pp        pp auto

@@ -1,6 +1,6 @@
-// How values go through the children of a module, as data beside its forward. Code that must know a module's
-// wiring without running it (the check of a tensor parallel plan) reads this declaration and asks no module
-// for its kind.
+// Declares, as data, how values flow through the children of a module. Code that must know this without
+// running the module (the check of a tensor parallel plan) reads the declaration and never asks a module for
+// its kind.
 //
 // Thread rule: values.
 #pragma once
@@ -21,17 +21,18 @@ struct DataFlow {
     int64_t count = 0;  // 0: the dim may be cut anywhere
     const char* name = "";
   };
-  // One child reads these values. Where they are several it computes with them together, so they must lie
-  // alike.
+  // One child and the values that it reads. If there are several, it computes with them together, so they
+  // must have the same layout over ranks.
   struct Step {
     size_t child;
     std::vector<size_t> reads;
     Pieces pieces = {};  // of the child's output
   };
   std::vector<Step> steps;  // in the order in which they run
-  // The module's output: one value, or the sum of several, which must lie alike.
+  // The module's output: one value, or the sum of several, which must have the same layout over ranks.
   std::vector<size_t> output;
-  // Each token's output depends on other tokens of its sequence, so the module needs whole sequences.
+  // Whether the output for a token depends on other tokens of its sequence, so that the module needs whole
+  // sequences.
   bool mixes_tokens = false;
 };
 

@@ -14,7 +14,7 @@ void check_range(const char* field, int64_t value, int64_t least, int64_t most =
 DecoderOptions completed(DecoderOptions o) {
   check_range("vocab", o.vocab, 1);
   check_range("dim", o.dim, 1);
-  check_range("layers", o.layers, 0, 1 << 20);  // describing a layer takes memory
+  check_range("layers", o.layers, 0, 1 << 20);  // even the description of a layer takes memory
   check_range("ffn", o.ffn, 0);
   check_range("max_positions", o.max_positions, 1);
   check_range("window", o.window, 0);
@@ -46,7 +46,7 @@ class Decoder final : public Chain {
     facts.add("max_positions", options_.max_positions);
   }
   const DecoderOptions& options() const { return options_; }
-  size_t gradient_count() const override { return 2; }  // absent: tokens and labels have none
+  size_t gradient_count() const override { return 2; }  // of tokens and labels; both are absent
 
   std::vector<IdRule> id_rules() const override {
     return {child(0).id_rules().at(0), child(last()).id_rules().at(1)};

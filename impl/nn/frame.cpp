@@ -13,7 +13,7 @@ Frame::~Frame() {
 }
 
 int Frame::find_producer(const Tensor& tensor) const {
-  if (tensor.count() == 0) return -1;  // shares its address with its neighbour
+  if (tensor.count() == 0) return -1;  // an empty tensor has the address of the next allocation
   const auto found = producer_of_.find({tensor.buffer().get(), tensor.byte_offset()});
   if (found == producer_of_.end()) return -1;
   return producers_[static_cast<size_t>(found->second)].place.lock() == tensor.buffer() ? found->second : -1;
@@ -106,8 +106,9 @@ Tensor Frame::load(Context& ctx, const Module& owner, int slot) {
   return producers_[at].again.reshape(place.shape);
 }
 
-// A pending task holds no input gradient but one that passed through a module, which has then made two
-// tensors.
+// Releasing `more` is safe although weight tasks may be pending. A task refers to memory allocated since
+// `before` only if one module's input gradient went to another module as its dy. Then there are at least two
+// allocations since `before`, and nothing is released.
 void Frame::add_gradient(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before) {
   ctx.ops.add(more, 1, dx, ctx.stream);
   if (gradients_.only(before, more)) gradients_.release(before);
@@ -123,7 +124,7 @@ size_t Frame::run_weight_gradients(Context& ctx, size_t most) {
   size_t ran = 0;
   for (; ran < most && !pending_weight_.empty(); ++ran) {
     const WeightTask task = pending_weight_.front();
-    pending_weight_.pop_front();  // first, so that a task that throws is not run again
+    pending_weight_.pop_front();  // before it runs, so that a task that throws does not run again
     if (task.part != nullptr) task.part->enter(ctx.stream);
     const TraceSpan span = task.module->span(ctx, "weight gradient");
     task.module->backward_weight(ctx, *this, task.index, task.dy);
@@ -139,7 +140,7 @@ Tensor Frame::compact(Context& ctx, const Stack::Mark& mark, const Tensor& dx) {
   for (Producer& producer : producers_)
     if (producer.again && producer.made_at >= mark.total) producer.again = Tensor();
   Tensor down = gangway::compact(gradients_, mark, dx, ctx.stream);
-  reset_nested();  // after dx, which may lie in one of them
+  reset_nested();  // after dx was moved, because dx may lie in a nested frame
   return down;
 }
 
@@ -180,7 +181,7 @@ Frame& Frame::nest() {
   Frame& frame = *nested_[nested_used_++];
   frame.id = id;
   frame.recompute = recompute;
-  frame.backward_part_ = backward_part_;  // what it recomputes from lies there
+  frame.backward_part_ = backward_part_;  // the part holds the values that are recomputed from
   return frame;
 }
 

@@ -1,19 +1,21 @@
-// The activations that one forward saves for its backward: slots, not a stack. The caller makes a frame, passes it to
-// forward and later to backward; many may be alive (microbatches of a pipeline). A null frame means: nothing is saved.
+// The activations that one forward saves for its backward. They lie in slots, which backward may read in any
+// order. The caller makes a frame and passes it to forward and later to backward. Many frames may be alive at
+// once (the microbatches of a pipeline). A null frame saves nothing.
 //
-// Memory. Two stacks: activations (everything allocated in forward) and gradients (everything allocated in backward,
-// the dy of pending weight tasks among it). Addresses repeat from step to step.
+// Memory. A frame has two stacks: activations (everything that forward allocates) and gradients (everything
+// that backward allocates, including the dy of pending weight tasks). Addresses repeat from step to step.
 //
-// Saving. save(owner, slot, tensor) keeps a reference: the tensor must lie in the frame or outlive it. A tensor
-// that was announced by recomputable() is not kept. Its producer makes it again in its own backward, in a pass that
-// has the values at hand (needs_recompute(), set_recomputed()); a load before that runs the producer once more, into the
-// gradient stack. Either way once in a backward, unless compact() gave that memory back.
+// Saving. save(owner, slot, tensor) keeps a reference: the tensor must lie in the frame or outlive it. A
+// tensor that recomputable() announced is not kept. Its producer recomputes it in its own backward, in a pass
+// that reads the inputs anyway (needs_recompute(), set_recomputed()). A load() before that makes the producer
+// recompute it into the gradient stack. Either way the tensor is recomputed once in a backward, unless
+// compact() has released that memory.
 //
-// Weight half. Backward of a module gives input gradients and pushes its weight-gradient work into pending_weight;
-// run_weight_gradients() runs it. The input half needs weights, the weight half needs x and dy only.
+// Weight half. Backward of a module returns input gradients and pushes its weight-gradient work as tasks,
+// which run_weight_gradients() runs. The input half needs the weights; the weight half needs only x and dy.
 //
-// Parts. A wrapper may give the activations of a module memory of its own (saved_part.h). Weight tasks of such a module
-// enter its part before they run.
+// Parts. A wrapper may give the activations of a module memory of its own (saved_part.h). A weight task of
+// such a module enters the module's part before it runs.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -40,13 +42,13 @@ struct FrameId {
   int stage = 0;
 };
 
-// What a forward does not keep (rotary works in place and keeps nothing of its own).
+// Which outputs a forward does not keep. (Rotary works in place and saves nothing.)
 enum class Recompute : uint8_t {
-  none,  // outputs of SwiGLU and of a block's norms: backward makes them again in its own pass, at no cost
-  selective,  // outputs of other norms and what boundaries gathered, too
+  none,  // outputs of SwiGLU and of a block's norms: backward recomputes them in its own pass, at no cost
+  selective,  // also outputs of other norms, and values that a Boundaries wrapper gathered
 };
 
-// When an announced tensor is made again, at the latest before the weight half.
+// When an announced tensor is recomputed. Both are before the weight half.
 enum class RecomputeWhen : uint8_t { in_backward /* of its producer */, when_loaded };
 
 class Frame {
@@ -64,60 +66,62 @@ class Frame {
   Tensor allocate(DType dtype, const Shape& shape) {
     return saving_ != nullptr ? saving_->allocate(dtype, shape) : activations_.allocate(dtype, shape);
   }
-  // INVALID_STATE when the slot is taken: the module ran twice in one frame.
+  // INVALID_STATE: the slot is taken, because the module ran twice in one frame.
   void save(const Module& owner, int slot, const Tensor& tensor);
-  // `tensor` (in the context's temporaries) can be made again by producer.recompute(ctx, frame, index).
+  // Announces that producer.recompute(ctx, frame, index) can recompute `tensor`, which lies in the context's
+  // temporaries.
   void recomputable(const Tensor& tensor, Module& producer, int index, RecomputeWhen when);
-  // `tensor`, or a copy in the frame of one that was announced: for an output that leaves the place where what
-  // its producer needs is at hand.
+  // Returns `tensor`; if it was announced, returns a copy of it in the frame. For an output that must not be
+  // recomputed later, for example because its producer's weights may be resharded by then.
   Tensor kept(Context& ctx, const Tensor& tensor);
 
   // --- backward ---
-  // The saved tensor; runs its producer if it was not kept. INVALID_STATE when the slot is empty.
+  // Returns the saved tensor; a tensor that was not kept is recomputed. INVALID_STATE: the slot is empty.
   Tensor load(Context& ctx, const Module& owner, int slot);
   bool holds(const Module& owner, int slot) const { return slots_.contains({&owner, slot}); }
-  // Whether a slot refers to memory of `tensor`.
+  // Returns whether a saved tensor overlaps the memory of `tensor`.
   bool keeps(const Tensor& tensor) const;
-  // For an input half whose weight half will load: making a tensor again may need weights, which the weight half
-  // does not have, so it is made now, but for one that its producer's backward, still to come, makes anyhow.
+  // An input half calls this for a slot that its weight half will load. Recomputing a tensor may need
+  // weights, which the weight half does not have, so the tensor is recomputed now. A tensor whose producer's
+  // backward is still to come and recomputes it anyway is left to that.
   void prepare(Context& ctx, const Module& owner, int slot);
-  // For a producer's backward: output `index` was saved by somebody and is not there yet.
+  // Tells a producer's backward whether a module saved its output `index` and nothing has recomputed it yet.
   bool needs_recompute(const Module& producer, int index) const;
-  // It is now, in `tensor`, which lies in the gradient stack.
+  // Records that `tensor`, which lies in the gradient stack, is the recomputed output `index`.
   void set_recomputed(const Module& producer, int index, const Tensor& tensor);
-  // Memory for gradients and recomputed values: lives until compact() or reset().
+  // Allocates memory for gradients and recomputed values. It is valid until compact() or reset().
   Tensor allocate_gradient(DType dtype, const Shape& shape) { return gradients_.allocate(dtype, shape); }
 
-  // dx += more: two gradients of one input. `more`, made since `before`, gives its memory back, unless more was
-  // taken after it.
+  // dx += more, the sum of two gradients of one input. Releases the memory of `more` if `more` is the only
+  // allocation since `before`.
   void add_gradient(Context& ctx, const Tensor& dx, const Tensor& more, const Stack::Mark& before);
 
   struct WeightTask {
     Module* module;
     int index;        // the module's own number of the task
-    Tensor dy;        // lies in the gradient stack, or over what was saved
-    SavedPart* part;  // of the module; null: there is none
+    Tensor dy;        // in the gradient stack, or in the memory of a saved activation
+    SavedPart* part;  // of the module, or null
   };
   void push_weight(Module& module, int index, const Tensor& dy) {
     pending_weight_.push_back({&module, index, dy, backward_part_});
   }
-  size_t pending_weight() const;  // tasks, those of nested frames included
-  // Runs the oldest `most` tasks (all by default); returns how many ran.
+  size_t pending_weight() const;  // number of tasks, those of nested frames included
+  // Runs up to `most` tasks, the oldest first, and returns how many ran.
   size_t run_weight_gradients(Context& ctx, size_t most = SIZE_MAX);
-  // Where a container is between two children: with ctx.defer_weight false, drains, then gives back all gradient memory
-  // taken since `mark` but `dx`, which is moved down and returned, and resets the nested frames. Deferred: returns dx
-  // as it is.
+  // A container calls this in backward between two children. It runs all weight tasks, releases the gradient
+  // memory taken since `mark` except that of `dx`, resets the nested frames and returns `dx`, moved to the
+  // released memory. With ctx.defer_weight it does nothing and returns `dx`.
   Stack::Mark mark() const { return gradients_.mark(); }
   Tensor compact(Context& ctx, const Stack::Mark& mark, const Tensor& dx);
 
-  // What a wrapper saw in forward and its backward goes by: the dtypes of what came in and of what its inner module
-  // gave (none: absent).
+  // The dtypes that a wrapper's forward got and that its inner module returned, for the wrapper's backward.
+  // DType{}: the tensor is absent.
   struct Seen {
     std::vector<DType> inputs, outputs;
   };
   Seen& seen(const Module& owner) { return seen_[&owner]; }
 
-  // One slot for a custom module's own state, freed once: after its last backward half, or by reset().
+  // The state of a custom module. It is freed once: after the module's last backward half, or by reset().
   struct UserState {
     void* state = nullptr;
     void (*release)(void* state, void* context) = nullptr;
@@ -127,8 +131,9 @@ class Frame {
   void* user_state(const Module& owner) const;  // null: none
   void free_user_state(const Module& owner);
 
-  // The part of `owner`, from its forward until drop_part or reset. Between set_saving(part) and set_saving(null)
-  // allocate() takes memory from it; set_backward_part says whose contents weight tasks need that are pushed from now on.
+  // The part of `owner` exists from its forward until drop_part() or reset(). Between set_saving(part) and
+  // set_saving(nullptr), allocate() takes memory from the part. set_backward_part sets the part whose
+  // contents the weight tasks pushed after it need.
   void add_part(const Module& owner, std::shared_ptr<SavedPart> part) {
     parts_.emplace_back(&owner, std::move(part));
   }
@@ -139,14 +144,16 @@ class Frame {
   bool is_saving_part() const { return saving_ != nullptr; }
   void set_backward_part(SavedPart* part) { backward_part_ = part; }
 
-  // A frame for recomputation inside this one's backward; drained and freed with it, free for reuse after compact() of
-  // this one. A result that lies in the nested frame goes into this one's gradient stack (or through compact) first.
+  // Returns a frame for recomputation inside this frame's backward. This frame runs its weight tasks, frees
+  // it, and reuses it after its own compact(). A result in the nested frame must be copied to this frame's
+  // gradient stack, or be the `dx` of compact(), before that.
   Frame& nest();
 
-  // Forgets everything; memory is kept for the next step.
+  // Drops all contents. The memory is kept for the next step.
   void reset();
 
-  // Most that was held at once, with what nested frames held; saved_bytes: now, of this one. Without parts.
+  // The most bytes in use at once so far, with those of nested frames. saved_bytes: this frame's activations
+  // now. The memory of parts is not counted.
   size_t activation_bytes() const;
   size_t gradient_bytes() const;
   size_t saved_bytes() const { return activations_.used_bytes(); }
@@ -158,20 +165,21 @@ class Frame {
     int index = 0;
     RecomputeWhen when = RecomputeWhen::when_loaded;
     bool saved = false;
-    std::weak_ptr<Buffer>
-        place;           // the temporaries that hold the announced tensor; tells a reused address apart
-    Tensor again;        // made again in this backward
-    size_t made_at = 0;  // gradient bytes in use when `again` was made
+    std::weak_ptr<Buffer> place;  // the buffer of the announced tensor; detects that its address was reused
+    Tensor again;                 // the tensor as recomputed in this backward, or absent
+    size_t made_at = 0;           // gradient bytes in use when `again` was recomputed
   };
   struct Slot {
-    Tensor tensor;      // kept, or absent
+    Tensor tensor;      // the saved tensor; absent if a producer recomputes it
     Shape shape;        // of the saved tensor
-    int producer = -1;  // index into producers_, or kept
+    int producer = -1;  // index into producers_; -1: `tensor` is kept
   };
   using Key = std::pair<const Module*, int>;
-  using Address = std::pair<const Buffer*, size_t>;  // byte offset in the buffer; holds on meta, too
+  // A buffer and a byte offset in it. Unlike a pointer, this also identifies a tensor on a meta device.
+  using Address = std::pair<const Buffer*, size_t>;
 
-  int find_producer(const Tensor& tensor) const;  // -1: none
+  // Return the index of a producer, or -1.
+  int find_producer(const Tensor& tensor) const;
   int find_producer(const Module& producer, int index) const;
   const Slot& filled(const Module& owner, int slot) const;
   void reset_nested();
@@ -181,11 +189,11 @@ class Frame {
   std::shared_ptr<Allocator> memory_;
   std::map<Key, Slot> slots_;
   std::vector<Producer> producers_;
-  std::map<Address, int> producer_of_;  // place in the temporaries -> producer, during forward
+  std::map<Address, int> producer_of_;  // from the address of an announced tensor, during forward
   std::deque<WeightTask> pending_weight_;
   std::map<const Module*, Seen> seen_;
   std::map<const Module*, UserState> user_states_;
-  std::vector<std::pair<const Module*, std::shared_ptr<SavedPart>>> parts_;  // in order of the forward
+  std::vector<std::pair<const Module*, std::shared_ptr<SavedPart>>> parts_;  // in the order of forward
   SavedPart* saving_ = nullptr;
   SavedPart* backward_part_ = nullptr;
   std::vector<std::unique_ptr<Frame>> nested_;

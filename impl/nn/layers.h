@@ -1,6 +1,6 @@
-// The built-in layers and the decoder made of them, each with its single-device meaning and Hugging Face's
-// names and shapes. Construction describes (shapes, names, first values); it takes no memory. Refusals are
-// INVALID_ARGUMENT.
+// The built-in layers and the decoder made of them. Each has its meaning on a single device, and Hugging
+// Face's names and shapes. A make function only describes the layer (shapes, names, initial values) and takes
+// no memory for parameters. It refuses wrong options with INVALID_ARGUMENT.
 //
 // Each layer has its own .cpp: linear, embedding, rmsnorm, attention (with rotary), mlp, block, decoder,
 // loss. Thread rule: that of a module (nn/module.h).
@@ -16,18 +16,21 @@ namespace gangway {
 // y = x W^T + b: x [.., in], weight [out, in], bias [out].
 ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation = 0.02);
 
-// ids i64 [..] -> [.., dim]; weight [rows, dim]. An id outside [0, rows) gives NaN: nn/ids.h refuses it.
+// ids i64 [..] -> [.., dim]; weight [rows, dim]. The result of an id outside [0, rows) is NaN; callers refuse
+// such ids before they run the module (nn/ids.h).
 ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02);
 
-// inputs {x} or {x, residual}; outputs {y, sum}: sum = x + residual, in memory of its own, or x itself.
-// owns_gradient, inside of a block: the norm may write over x and over the gradient of y. `sum` then lies
-// over x. A frame does not keep y, because backward makes it once more in its own pass, over that gradient.
+// Inputs {x} or {x, residual}; outputs {y, sum}. `sum` is x + residual in memory of its own, or x itself if
+// there is no residual. With owns_gradient, as inside a block, the norm may overwrite x and the gradient of
+// y: `sum` is written over x, and a frame does not keep y, because backward recomputes it in its own pass
+// over the memory of that gradient.
 ModulePtr make_rmsnorm(int64_t dim, double eps, bool owns_gradient = false);
 
-// Rotary frequencies; Llama-3 scaling when factor > 1.
+// Rotary frequencies. They are scaled as in Llama 3 if factor > 1.
 struct RopeOptions {
   double theta = 10000;
-  double factor = 1;  // "llama3": factor, low_freq_factor, high_freq_factor, original_max_position_embeddings
+  // In config.json: factor, low_freq_factor, high_freq_factor, original_max_position_embeddings.
+  double factor = 1;
   double low_frequency_factor = 1, high_frequency_factor = 4;
   int64_t original_positions = 8192;
 };
@@ -42,58 +45,61 @@ struct AttentionOptions {
   RopeOptions rope;
   double deviation = 0.02;
 };
-// x [B, S, dim] -> the same; children q_proj, k_proj, v_proj, o_proj, core_attention; with qk_norm q_norm and
-// k_norm, whose weights are [head_dim].
+// x [B, S, dim] -> [B, S, dim]. Children q_proj, k_proj, v_proj, o_proj, core_attention; with qk_norm also
+// q_norm and k_norm, whose weights are [head_dim].
 ModulePtr make_attention(const AttentionOptions& options);
 
-// SwiGLU: down(silu(gate(x)) * up(x)); children gate_proj, up_proj, down_proj.
+// SwiGLU: down(silu(gate(x)) * up(x)). Children gate_proj, up_proj, down_proj.
 ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation = 0.02);
 
 struct BlockOptions : AttentionOptions {
   int64_t ffn = 0;
   bool mlp_bias = false;
 };
-// Pre-norm block: children input_layernorm, self_attn, post_attention_layernorm, mlp. x [B, S, dim] -> the
-// same.
+// Pre-norm block. x [B, S, dim] -> [B, S, dim]. Children input_layernorm, self_attn,
+// post_attention_layernorm, mlp.
 ModulePtr make_block(const BlockOptions& options);
 
-// Runs modules one after the other: children "0", "1", ..., each with one input and one output. The last one
-// may have more inputs: those of the whole after its first (labels) go to it and have no gradients.
+// Runs modules one after the other: children "0", "1", ..., each with one input and one output. The last
+// module may have more inputs. It gets all inputs of the sequence after the first one (such as labels); they
+// have no gradients.
 ModulePtr make_sequential(std::vector<ModulePtr> modules);
 
-// Every fact that a decoder is built from; families/family.cpp names each of them. A model family is a set of
-// such facts. kv_heads 0: heads; head_dim 0: dim / heads; ffn 0: 8/3 dim, rounded up to a multiple of 32.
+// Every option that a decoder is built from. A model family is a set of values of these options; the table in
+// families/family.cpp has a name for each option. kv_heads 0: heads; head_dim 0: dim / heads; ffn 0: 8/3 dim,
+// rounded up to a multiple of 32.
 struct DecoderOptions : BlockOptions {
   DecoderOptions() {
     dim = 256;
     heads = 8;
   }
-  std::string family = "llama";  // as model_type of config.json; nn only keeps it
+  std::string family = "llama";  // model_type of config.json; nn only stores it
   int64_t vocab = 256;
   int64_t layers = 4;
   int64_t max_positions = 2048;
-  // Each token attends to so many tokens, itself included; 0: to all before it. A window below max_positions
-  // is refused.
+  // The number of tokens that a token attends to, itself included; 0: all earlier ones. A window below
+  // max_positions is refused.
   int64_t window = 0;
-  bool tied = false;  // lm_head's weight is embed_tokens' parameter
+  bool tied = false;  // lm_head and embed_tokens share one weight
 };
 
 // Children "model.embed_tokens", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}.
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
-// forward({tokens, labels [B, S]}) -> {loss, weight}: f64 [1] sum of -log p over labels that are not -100
-// (already shifted), and their number. backward({}) starts from ctx.loss_scale. With ctx.fused_loss it makes
-// the loss, too, in one pass with the head's gradients. NOT_SUPPORTED: a window below max_positions.
+// forward({tokens, labels [B, S]}) -> {loss, weight}: the sum of -log p over the labels that are not -100,
+// as f64 [1], and the number of such labels. The labels are already shifted. backward({}) starts from
+// ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the head's gradients.
+// NOT_SUPPORTED: a window below max_positions.
 ModulePtr make_decoder(const DecoderOptions& options);
-// The options that a decoder was built from, with every 0 that means "derived" filled in. Looks through
-// wrappers. Null: the module is no decoder.
+// Returns the options that a decoder was built from, with values in place of every 0 that means "derived".
+// Also finds a decoder inside wrappers. Null: the module is no decoder.
 const DecoderOptions* decoder_options(const Module& module);
 
-// --- a module whose computation comes from the caller ------------------------------------------------------
+// --- custom modules: the caller supplies the computation ---------------------------------------------------
 
 class Custom;
 
-// The phases of a custom module. Each throws an Error{caller} to fail. Tensors are views that are valid
-// during the call.
+// The phases of a custom module. A phase fails by throwing an Error with Code::caller. The tensors are views
+// that are valid during the call.
 class CustomBehaviour {
  public:
   struct Call {
@@ -101,9 +107,10 @@ class CustomBehaviour {
     Context& ctx;
     Frame* frame;  // null: nothing is saved
     std::span<const Tensor> inputs, outputs;
-    std::span<const Tensor> output_grads, input_grads;  // absent: zero, or not wanted
-    std::vector<ParameterPtr> parameters;               // value, grad (zeroed before first use)
-    void* state = nullptr;  // in: what forward left; forward may set it (freed once through free_state)
+    // An absent output gradient is zero; an absent input gradient is not wanted.
+    std::span<const Tensor> output_grads, input_grads;
+    std::vector<ParameterPtr> parameters;  // their gradients are zeroed before the first use
+    void* state = nullptr;  // set by forward for the phases of backward; freed once through free_state
   };
   virtual ~CustomBehaviour() = default;
   virtual Specs shapes(Custom& module, Context& ctx, std::span<const Spec> inputs) = 0;

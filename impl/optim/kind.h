@@ -48,7 +48,7 @@ struct OptimizerKind {
   const char* title;    // of the class in the bindings
   const char* doc;      // one sentence
   double lr;            // default learning rate
-  double weight_decay;  // default
+  double weight_decay;  // default weight decay
   std::span<const StateName> states;
   std::span<const Hyperparameter> hyperparameters;
   std::unique_ptr<Optimizer> (*make)(const OptimizerKind& kind, std::vector<NamedParameter> parameters,

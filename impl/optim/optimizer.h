@@ -27,7 +27,9 @@ struct OptimizerRule {
   std::string pattern;
   double lr_scale = 1;
   double weight_decay = -1;  // -1: as without a rule; a number also holds for 1-d parameters
-  bool frozen = false;  // the parameter is not stepped (set before the optimizer: no gradient buffer either)
+  // The optimizer does not step the parameter. This does not free the parameter's gradient buffer; for that,
+  // set the parameter itself untrainable before it is materialized.
+  bool frozen = false;
 };
 
 struct OptimizerOptions {
@@ -64,8 +66,8 @@ class Optimizer {
   void set_lr(double lr);  // INVALID_ARGUMENT: not a finite number >= 0
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes(bool on_host = false) const;  // on the device, or of parameters that rest on the host
-  // What all ranks must have alike: kind, hyperparameters, rules, and the learning rate, loss scale and
-  // number of the next step.
+  // Adds the facts that must be equal on all ranks: kind, hyperparameters, rules, and the learning rate, loss
+  // scale and number of the next step.
   void add_facts(Facts& facts) const;
 
  protected:

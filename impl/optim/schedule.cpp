@@ -13,8 +13,8 @@ namespace {
 double linear(double done) { return 1 - done; }
 double cosine(double done) { return 0.5 * (1 + std::cos(std::numbers::pi * done)); }
 
-// A schedule. `left` is the part of the decay that is still to come, when the part `done` of its steps is
-// over.
+// A schedule. `left` returns the part of the decay that is still to come when the part `done` of the decay's
+// steps is over; both are in [0, 1].
 struct ScheduleKind {
   const char* name;
   const char* doc;

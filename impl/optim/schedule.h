@@ -1,5 +1,6 @@
-// Learning-rate schedules: pure functions of the step. The table in schedule.cpp has a row for each; the
-// constants of C and the enumerations of the bindings follow from it (capi/optimizers.py). Value type.
+// Learning-rate schedules. The table in schedule.cpp has a row for each. capi/optimizers.py generates the C
+// constants and the enumerations of the bindings from it.
+//
 // Thread rule: pure functions.
 #pragma once
 
@@ -8,20 +9,20 @@
 namespace gangway {
 
 struct LrSchedule {
-  enum class Kind : int32_t { constant, linear, cosine };  // places in the table
+  enum class Kind : int32_t { constant, linear, cosine };  // indices of rows in the table
   Kind kind = Kind::constant;
-  int64_t warmup = 0;      // steps from 0 up to the full rate, linear: step s (from 1) has s / warmup of it
-  int64_t total = 0;       // steps until the end of the decay; a schedule that decays needs total > warmup
-  double final_ratio = 0;  // of the rate, from `total` on
+  int64_t warmup = 0;      // steps of linear warm-up: step s, counted from 1, has s / warmup of the rate
+  int64_t total = 0;       // steps until the decay ends; a schedule that decays needs total > warmup
+  double final_ratio = 0;  // the part of the rate that remains from step `total` on
 };
 
 int32_t schedule_count();
 
-// INVALID_ARGUMENT: an unknown kind, negative counts, total <= warmup for a decaying one, a ratio outside
-// [0, 1].
+// INVALID_ARGUMENT: an unknown kind, a negative count, total <= warmup in a schedule that decays, or a ratio
+// outside [0, 1].
 void check(const LrSchedule& schedule);
 
-// Factor of the base rate at step `step`, counted from 1.
+// Returns the factor of the base rate at step `step`, counted from 1.
 double factor(const LrSchedule& schedule, int64_t step);
 
 }  // namespace gangway

@@ -20,7 +20,7 @@ void check_switch(const char* field, int value) {
     fail(Code::invalid_argument, field, " is ", value, "; it must be 0, 1 or -1 (the strategy's)");
 }
 
-// Compute in f64 would be wasted on f32 master values, which are what is updated and saved.
+// Computing in f64 would gain nothing, because the values that are updated and saved are f32.
 void check_wider(const char* field, DType dtype, DType master) {
   if (dtype == DType::f64 && master == DType::f32)
     fail(Code::invalid_argument, field, " is f64, but the master values are f32");

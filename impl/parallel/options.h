@@ -60,7 +60,7 @@ struct RecomputeOptions {
 
 // Tensor parallelism over the mesh axis tp.
 struct TensorOptions {
-  // The caller's rows. They take precedence over the rows of a custom module and of the plan of the model family.
+  // The caller's rows. They take precedence over those of a custom module and of the model family's plan.
   std::vector<PlanRow> rows;
   FamilyPlanOptions family;  // of the plan of a decoder's model family
   // The number of chunks in which a sequence is gathered and reduced, so that each chunk overlaps with the

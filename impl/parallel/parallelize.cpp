@@ -1,4 +1,5 @@
-// Wrapping a model and giving it memory; every refusal is made, and agreed, before anything changes.
+// Wraps a model and takes its memory. All ranks make every check and agree on the result before anything
+// changes.
 #include <algorithm>
 #include <optional>
 
@@ -23,7 +24,7 @@ void wrap_all(ModulePtr& root, const std::vector<Place>& places, const ShardOpti
               const std::shared_ptr<FsdpState>& state, bool scheduled = false) {
   const std::shared_ptr<Buckets> buckets = buckets_for(options, *state);
   for (Place place : places) {
-    if (place.parent == nullptr) place.module = root;  // with the wrappers below it
+    if (place.parent == nullptr) place.module = root;  // wrapping an earlier place may have replaced the root
     wrap_group(root, place, options, state, buckets, scheduled);
   }
 }
@@ -73,7 +74,7 @@ void check_no_stages(const Gangs& gangs, const char* call) {
     fail(Code::not_supported, call, ": pp is ", pp, "; parallelize cuts a model into stages");
 }
 
-// The chain that pipeline ranks share; null: pp is 1.
+// Returns the chain that is cut over the pipeline's ranks, or null if pp is 1.
 Chain* chain_of(const Gangs& gangs, Module& root) {
   const int pp = gangs.mesh().degree(Axis::pp);
   if (pp == 1) return nullptr;
@@ -84,8 +85,8 @@ Chain* chain_of(const Gangs& gangs, Module& root) {
   return chain;
 }
 
-// Everything that can be said of the stages before a model is cut. The schedule of one number of microbatches
-// stands for the others, which are looked at when a step asks for them.
+// Returns the stages, after all checks that are possible before the model is cut. Only the schedule for the
+// given number of microbatches is checked; those for other numbers are checked in the step that needs them.
 std::vector<Stage> stages_of(const Chain& chain, const Gangs& gangs, const ParallelOptions& options) {
   const PipelineOptions& o = options.pipeline;
   check(o);
@@ -138,7 +139,7 @@ void ModelBuilder::tensor_parallel(const TensorOptions& options) {
     plan.emplace(parts_.root, options, parts_.gangs->tp());
   });
   pristine_ = false;
-  call.check([&] { plan->apply(parts_.root); });  // wrappers want memory
+  call.check([&] { plan->apply(parts_.root); });  // may fail, because wrappers take memory
 }
 
 void ModelBuilder::context_parallel(ContextMethod method) {
@@ -205,7 +206,7 @@ void ModelBuilder::recompute(const RecomputeOptions& options) {
 }
 
 void ModelBuilder::parallelize(const ParallelOptions& options) {
-  std::optional<TensorPlan> plan;  // none: the model is split over tp already
+  std::optional<TensorPlan> plan;  // none if the model is split over tp already
   std::optional<TreeState> before;
   bool spreads = false;
   const int tp = parts_.gangs->mesh().degree(Axis::tp);
@@ -244,11 +245,11 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
   const bool pristine = std::exchange(pristine_, false);
   try {
     if (options.recompute.kind == RecomputeKind::selective) parts_.recompute = Recompute::selective;
-    call.check([&] {  // wrappers want memory
+    call.check([&] {  // may fail, because wrappers take memory
       if (plan) plan->apply(parts_.root);
       if (spreads) apply_context(parts_.root, parts_.gangs->cp(), options.context, tp);
       check_degrees(*parts_.gangs, parts_.root, "parallelize");
-      wrap_recomputed(parts_.root, options.recompute);  // of the whole model's blocks, so before it is cut
+      wrap_recomputed(parts_.root, options.recompute);  // before the cut: it counts the whole model's blocks
       if (options.activation_offload) offload_activations();
       if (chain != nullptr) cut(*chain, std::move(stages), options);
       const std::vector<Place> places = default_places(parts_.root);
@@ -257,7 +258,7 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
       if (chain != nullptr) set_stages(options.shard);
     });
     materialize(options.seed, options.master_dtype);
-  } catch (...) {  // so that it may be called again
+  } catch (...) {  // restores the model, so that parallelize may be called again
     parts_.fsdp->remove_groups();
     if (parts_.pipeline != nullptr) parts_.pipeline->cut().undo();
     parts_.pipeline = nullptr;
@@ -296,7 +297,7 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
   const CollectiveCall call(*parts_.gangs, "materialize");
   const auto check_all = [&] {
     if (parts_.pipeline != nullptr)
-      check_describing("materialize");  // the degrees were checked before the model was cut
+      check_describing("materialize");  // parallelize checked the degrees before it cut the model
     else
       check_wrappable("materialize");
     if (parts_.pipeline == nullptr) check_no_stages(*parts_.gangs, "materialize");
@@ -346,7 +347,7 @@ std::string ModelBuilder::facts(uint64_t seed, DType master) const {
   facts.add("master_dtype", master);
   facts.add("selective recomputation", parts_.recompute == Recompute::selective);
   if (parts_.pipeline == nullptr)
-    add_facts(parts_.root, facts);  // else the whole was compared before it was cut
+    add_facts(parts_.root, facts);  // with a pipeline, parallelize compared the model before it cut it
   return facts.text();
 }
 

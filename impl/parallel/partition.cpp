@@ -15,12 +15,12 @@ using Plan = std::shared_ptr<const RedistributionPlan>;
 
 const std::string kAxis = "group";
 
-bool is_joint(Movement m) {  // over two partitions
+bool is_joint(Movement m) {  // whether it moves between two partitions
   return m == Movement::broadcast || m == Movement::sum_reduce || m == Movement::repartition;
 }
 bool is_along_one_dim(Movement m) { return m == Movement::all_gather || m == Movement::reduce_scatter; }
 
-// --- the shapes that workers tell each other
+// --- workers exchange the dtypes and shapes of their tensors
 
 struct Told {
   DType dtype = DType{};
@@ -49,9 +49,9 @@ std::vector<Told> tell(Gang& gang, const Tensor& x) {
   return all;
 }
 
-// --- one call: what travels in each direction
+// --- the plan of one call: the collectives of forward and of backward
 
-// One collective of a group. A rank that holds no input, or wants no output, still takes part.
+// One collective of a group. A rank that has no input, or wants no output, still takes part.
 struct Leg {
   size_t group;
   Plan plan;
@@ -60,16 +60,17 @@ struct Leg {
 
 struct Trip {
   DType dtype;
-  Shape before, after;  // this rank's tensor
+  Shape before, after;  // of this rank's input and output
   std::vector<Leg> forward, backward;
 };
 
 struct Group {
   Redistribution run;
   GangPtr gang;
-  // broadcast, sum_reduce: this rank is rank 0 of the gang, which holds one tensor; it is one of those that hold several.
+  // broadcast and sum_reduce. The root is rank 0 of the gang: the source of a broadcast, the target of a sum.
+  // The leaves are the ranks on the other side. This rank may be both.
   bool is_root = false, is_leaf = false;
-  bool root_is_leaf = false;
+  bool root_is_leaf = false;  // rank 0 is a leaf, too
 };
 
 Group make_group(const GangPtr& gang) {
@@ -92,7 +93,7 @@ class MovementModule final : public Module {
 
   const char* kind() const override { return name(movement_); }
 
-  // Collective. Throws what cannot be, alike on all ranks.
+  // Checks the arguments and creates the gangs of the groups. Collective; an error is thrown by all ranks.
   void set_up() {
     std::vector<int> dims;
     source_.base()->agreement().agree_on([&] { dims = check(); }, said());
@@ -169,7 +170,7 @@ class MovementModule final : public Module {
     return {};
   }
 
-  // The side that holds one tensor, and the side on which several hold it.
+  // The partition whose workers are each the root of one group, and the partition whose workers are leaves.
   const Partition& roots() const { return movement_ == Movement::broadcast ? source_ : *target_; }
   const Partition& leaves() const { return movement_ == Movement::broadcast ? *target_ : source_; }
   static std::vector<int> ordered(std::vector<int> list, bool reversed) {
@@ -203,7 +204,8 @@ class MovementModule final : public Module {
       return words + " ]";
     };
     std::string words = text(kind(), " axes ", list(options_.axes), " axes_keep ", list(options_.axes_keep));
-    // A sub-topology is another one on each rank; its members compare it later.
+    // A target is the same partition on all ranks, so they compare it here. A movement without a target may
+    // be over a sub-topology, which differs between ranks; the members of its gang compare it in join_along.
     if (target_)
       words += text(" from ", source_.text(), options_.transpose_source ? " transposed" : "", " to ",
                     target_->text(), options_.transpose_target ? " transposed" : "");
@@ -230,7 +232,8 @@ class MovementModule final : public Module {
     if (gang != nullptr) groups_.push_back(make_group(gang));
   }
 
-  // In the order of the roots on every rank, so that a rank of two groups joins them as its peers do.
+  // Every rank creates the gangs in the order of the roots, so that a rank of two groups joins them in the
+  // same order as its peers.
   void join_roots() {
     for (int root = 0; root < roots().size(); ++root) {
       const int holder = roots().ranks()[static_cast<size_t>(root)];
@@ -276,7 +279,7 @@ class MovementModule final : public Module {
            trip->after.text());
   }
 
-  // What the members of each group of this rank pass.
+  // Returns the dtypes and shapes of all members' inputs, for each group of this rank.
   std::vector<std::vector<Told>> tell_all(const Tensor& x) const {
     std::vector<std::vector<Told>> all;
     for (const Group& group : groups_) all.push_back(tell(*group.gang, x));
@@ -294,7 +297,7 @@ class MovementModule final : public Module {
     return is_joint(movement_) ? plan_roots(x, told) : plan_along(x, told[0]);
   }
 
-  // Other dims than the one that is cut, and the dtype, are equal on all members.
+  // Checks that all members have one dtype and equal shapes, except for dim `cut` (-1: no exception).
   void compare(const std::vector<Told>& all, int cut) const {
     for (size_t r = 0; r < all.size(); ++r) {
       const Shape &first = all[0].shape, &shape = all[r].shape;
@@ -329,7 +332,7 @@ class MovementModule final : public Module {
     return {x.dtype(), x.shape(), there->after, {{0, there, true, true}}, {{0, back, true, true}}};
   }
 
-  // Of a broadcast the root tells what travels, of a sum the leaves.
+  // Returns the dtype and shape that move: the root's in a broadcast, those of the leaves in a sum.
   Told value_of(const Group& group, const std::vector<Told>& all) const {
     if (movement_ == Movement::broadcast) return all[0];
     const std::vector<Told> summed(all.begin() + (group.root_is_leaf ? 0 : 1), all.end());
@@ -358,7 +361,7 @@ class MovementModule final : public Module {
     return trip;
   }
 
-  // Rows of each place along each dim, from what the source's workers hold.
+  // Returns, for each dim, the bounds of the pieces, from the shapes of the tensors of the source's workers.
   std::vector<std::vector<int64_t>> cuts_of(const std::vector<Told>& all) const {
     std::vector<std::vector<int64_t>> rows;
     for (const int n : source_.shape()) rows.emplace_back(static_cast<size_t>(n), -1);
@@ -384,7 +387,7 @@ class MovementModule final : public Module {
     return rows;
   }
 
-  // What each rank of the group holds; one that is no worker holds nothing.
+  // Returns the box of the value that each rank holds. It is empty for a rank that is no worker.
   static std::vector<Box> boxes_of(const Partition& partition, const std::vector<std::vector<int64_t>>& cuts,
                                    const std::vector<int>& ranks) {
     std::vector<Box> boxes;
@@ -405,7 +408,7 @@ class MovementModule final : public Module {
   }
 
   Trip plan_repartition(const Tensor& x,
-                        const std::vector<Told>& all) const {  // the source's workers come first
+                        const std::vector<Told>& all) const {  // `all` begins with the source's workers
     const Gang& gang = *groups_[0].gang;
     const std::vector<std::vector<int64_t>> cuts = cuts_of(all);
     std::vector<std::vector<int64_t>> balanced;
@@ -423,9 +426,9 @@ class MovementModule final : public Module {
             {{0, back, takes, gives}}};
   }
 
-  // --- running it
+  // --- running a call
 
-  // What a rank without an input of its own adds: nothing, or zeros to a sum.
+  // Returns the input of a rank that has none of its own: an empty tensor, or zeros for a sum.
   static Tensor stand_in(Context& ctx, DType dtype, const Shape& shape) {
     const Tensor zeros = ctx.temporaries.allocate(dtype, shape);
     if (zeros.count() != 0) ctx.stream.device().zero(zeros.raw(), zeros.bytes(), ctx.stream);
@@ -454,7 +457,7 @@ class MovementModule final : public Module {
   std::optional<Partition> target_;
   const MovementOptions options_;
   std::vector<Group> groups_;
-  std::vector<GangPtr> gangs_;  // the base, and those of the groups
+  std::vector<GangPtr> gangs_;  // the base gang and the gangs of the groups
   int dim_ = 0;
 };
 

@@ -1,23 +1,30 @@
-// Data movement over partitions (mesh/partition.h), as modules: forward moves a tensor, backward its gradient by the
-// adjoint. The inner product is the sum over all workers, so a tensor that several workers hold counts once for each.
+// Data movement over partitions (mesh/partition.h), as modules. Forward moves a tensor; backward moves its
+// gradient by the adjoint operation. The inner product is the sum over all workers, so a tensor that several
+// workers hold counts once for each of them.
 //
-// | kind           | forward                                               | backward           | layouts                  |
-// |----------------|-------------------------------------------------------|--------------------|--------------------------|
-// | all_gather     | joins the pieces along one dim on every worker        | reduce_scatter     | shard -> varying         |
-// | reduce_scatter | sums, each worker keeps its balanced piece of one dim | all_gather         | partial -> shard         |
-// | all_sum_reduce | sums over some dims, on every worker                  | the same           | partial -> varying       |
-// | broadcast      | from each worker of a source to those of a target     | sum_reduce         | one holder -> varying    |
-// | sum_reduce     | sums those of a source on a worker of the target      | broadcast          | partial -> one holder    |
-// | repartition    | a value cut over the source, cut over the target      | the reverse        | shard -> shard           |
+// | kind           | forward                                       | backward       | layouts               |
+// |----------------|-----------------------------------------------|----------------|-----------------------|
+// | all_gather     | joins pieces along one dim on every worker    | reduce_scatter | shard -> varying      |
+// | reduce_scatter | sums; each worker keeps its balanced piece of | all_gather     | partial -> shard      |
+// |                | one dim                                       |                |                       |
+// | all_sum_reduce | sums over some dims, on every worker          | the same       | partial -> varying    |
+// | broadcast      | copies from each worker of the source to      | sum_reduce     | one holder -> varying |
+// |                | workers of the target                         |                |                       |
+// | sum_reduce     | sums tensors of workers of the source on each | broadcast      | partial -> one holder |
+// |                | worker of the target                          |                |                       |
+// | repartition    | cuts over the target a value that was cut     | the reverse    | shard -> shard        |
+// |                | over the source                               |                |                       |
 //
-// Dim d of the partition cuts dim d of the tensor in all_gather, reduce_scatter and repartition; pieces may differ in
-// size and be empty. Broadcast follows NumPy's rule: shapes align at the last dim, the source's dim is the target's or 1.
+// In all_gather, reduce_scatter and repartition, dim d of the partition cuts dim d of the tensor. Pieces may
+// differ in size and may be empty. Broadcast follows NumPy's rule: the shapes of the partitions align at the
+// last dim, and each dim of the source equals that of the target or is 1.
 //
-// A rank that is no worker passes a tensor of zero elements and gets one: a rank that gets nothing has [0], or
-// [batch, 0] of an input [batch, ...] with preserve_batch. The result is never the input itself.
+// A rank that is not a worker of the source passes a tensor of zero elements. A rank that gets nothing has a
+// result of shape [0], or with preserve_batch [batch, 0] for an input [batch, ...]. The result is never the
+// input itself.
 //
-// Creation, forward and backward are collective over the base gang, inactive ranks included: all ranks compare shapes
-// first and refuse together.
+// Creation, forward and backward are collective over the base gang, also for ranks that are no workers. All
+// ranks compare shapes first and refuse together.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -42,17 +49,19 @@ enum class Movement : uint8_t {
 const char* name(Movement movement) noexcept;
 
 struct MovementOptions {
-  // all_gather, reduce_scatter (one dim of the partition), all_sum_reduce (any): the dims along which workers exchange,
-  // or those along which they do not.
+  // The dims of the partition along which workers exchange, or those along which they do not. all_gather and
+  // reduce_scatter exchange along one dim, all_sum_reduce along any number; the other kinds take none.
   std::optional<std::vector<int>> axes, axes_keep;
-  double backward_scale = 1;  // what gradients are multiplied by
+  double backward_scale = 1;  // a factor of the gradient
   bool preserve_batch = false;
-  bool transpose_source = false, transpose_target = false;  // broadcast, sum_reduce: dims in reverse order
+  // broadcast and sum_reduce: the dims of the partition in reverse order.
+  bool transpose_source = false, transpose_target = false;
 };
 
-// `target`: of broadcast, sum_reduce and repartition. INVALID_ARGUMENT: axes that the kind does not take or that are
-// given wrongly, a target that is missing or not wanted, shapes that do not fit, an empty partition (a sub-topology of
-// an inactive rank is none). MISMATCH: ranks ask for different movements.
+// Only broadcast, sum_reduce and repartition have a `target`. INVALID_ARGUMENT: axes that the kind does not
+// take or that are wrong, a target that is missing or not wanted, shapes that do not fit, or a partition
+// without workers (a sub-topology on an inactive rank does not count as one). MISMATCH: ranks ask for
+// different movements.
 ModulePtr make_movement(Movement movement, const Partition& source, const Partition* target,
                         const MovementOptions& options);
 

@@ -1,5 +1,5 @@
-// A tensor parallel plan as data: which module of a tree is split in which way over the ranks of tp, and how
-// its inputs and outputs lie over them. It knows no gang; tensor/apply.h carries it out.
+// A tensor parallel plan as data: which module of a tree is split in which way over the ranks of tp, and the
+// layouts of its inputs and outputs over them. It knows no gang; tensor/apply.h carries it out.
 //
 // As text, a row is a line, and `#` starts a comment:
 //
@@ -22,20 +22,23 @@
 // | prepare_input(a,b) | any               | b          |           | as further rows say                 |
 // | prepare_output(a,b)| any               |            | a         | as further rows say                 |
 //
-// `input L` and `output L` say how the module's first input comes and how its first output is wanted; what
-// stands between that and the table is moved by a redistribution (redistribution_plan.h). Without them: input
-// is Shard(-1) for rowwise Linear, Shard(1) for sequence_parallel, Shard(2) for headwise (of [batch,
-// sequence, heads, width]), else Replicate; output is Shard(-1) for colwise, Shard(1) for sequence_parallel,
-// Shard(2) for headwise, else Replicate. `output local` is what the module makes, `output whole` is
-// Replicate. prepare_input(a, b): the input comes as a and the module takes b. prepare_output(a, b): it makes
-// a, b is wanted.
+// `input L` is the layout in which the module's first input comes, and `output L` the layout in which its
+// first output is wanted. If they differ from what the table says, a redistribution (redistribution_plan.h)
+// moves the value. The default input is Shard(-1) for a rowwise Linear, Shard(1) for sequence_parallel,
+// Shard(2) for headwise (of [batch, sequence, heads, width]), else Replicate. The default output is Shard(-1)
+// for colwise, Shard(1) for sequence_parallel, Shard(2) for headwise, else Replicate. `output local` is the
+// layout that the module makes, and `output whole` is Replicate. prepare_input(a, b): the input comes as a
+// and the module takes b. prepare_output(a, b): the module makes a and b is wanted.
 //
-// Layouts: Replicate (one value, on all ranks; and its gradient is one value), Varying (all ranks have the
-// value and go on with it by themselves; its gradient is the sum of theirs), Partial (the value is the sum of
-// the ranks' parts), Shard(d) (each rank has its part of dim d; -1 is the last dim).
+// Layouts:
+//   Replicate  All ranks have the same value, and the same gradient of it.
+//   Varying    All ranks have the same value, but each computes on with it by itself: the gradient is the sum
+//              of the ranks' gradients.
+//   Partial    The value is the sum of the ranks' tensors.
+//   Shard(d)   Each rank has its part of dim d; -1 is the last dim.
 //
-// The lm_head of a language model is colwise; `output Shard(-1)` there means loss parallelism: logits are
-// never whole in training. With Replicate each chunk of logits is gathered. Logits without a loss are always
+// The lm_head of a language model is colwise. There, `output Shard(-1)` means loss parallelism: training
+// never has whole logits. With Replicate each chunk of logits is gathered. Logits without a loss are always
 // whole.
 //
 // Thread rule: values and pure functions.
@@ -64,23 +67,23 @@ const char* name(TensorStyle style) noexcept;
 // A Placement without its axis.
 struct ValueLayout {
   Placement::Kind kind = Placement::Kind::replicate;
-  int dim = 0;  // of a shard; negative: counted from the end
+  int dim = 0;  // of a shard; a negative dim counts from the end
 
   static ValueLayout replicate() { return {Placement::Kind::replicate, 0}; }
   static ValueLayout varying() { return {Placement::Kind::varying, 0}; }
   static ValueLayout partial() { return {Placement::Kind::partial, 0}; }
   static ValueLayout shard(int dim) { return {Placement::Kind::shard, dim}; }
-  // A shard without bounds: of equal pieces.
+  // Returns the placement over an axis. A shard gets equal pieces.
   Placement over(const std::string& axis) const { return {kind, axis, dim, {}, false}; }
   std::string text() const;  // "Shard(1)"
   friend bool operator==(const ValueLayout&, const ValueLayout&) = default;
 };
 
 struct PlanRow {
-  std::string pattern;  // of module paths, as path_matches (nn/module.h)
+  std::string pattern;  // of module paths, as in path_matches (nn/module.h)
   TensorStyle style = TensorStyle::replicate;
-  std::optional<ValueLayout> input, output;  // none: the style's
-  ValueLayout inner;  // prepare_input: what the module takes; prepare_output: what it makes
+  std::optional<ValueLayout> input, output;  // none: the default of the style
+  ValueLayout inner;  // prepare_input: the layout that the module takes; prepare_output: that it makes
   friend bool operator==(const PlanRow&, const PlanRow&) = default;
 };
 

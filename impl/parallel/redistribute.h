@@ -50,8 +50,8 @@ class Redistribution {
     size_t next_ = 0;  // index of the next move
     Tensor value_;     // input of that move
     Tensor output_;    // output of the last move
-    // The collective in flight: it receives into landing_, from which finish unpacks target_ unless both are
-    // one.
+    // The collective in flight receives into landing_. finish unpacks landing_ into target_, unless both are
+    // the same tensor.
     Tensor landing_, target_;
     GangPtr gang_;
     WorkPtr work_;

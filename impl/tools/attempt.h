@@ -27,7 +27,8 @@ struct Stream {
   int fd = -1;
   std::optional<LinePrefix> lines;
 
-  // Reads what is there, at most about the capacity of a pipe. Returns false at the end of the stream.
+  // Reads the bytes that are available, at most about the capacity of a pipe. Returns false at the end of the
+  // stream.
   bool pump();
   void end();
 };

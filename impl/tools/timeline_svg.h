@@ -14,7 +14,7 @@ struct TimelineBar {
   std::string label;   // drawn if it fits
   std::string tip;     // shown when the pointer rests on the bar
   std::string colour;  // "#rrggbb"
-  // The bar's part of the lane's height. Bars that run together divide it.
+  // Which part of the lane's height the bar takes. Bars that overlap in time divide the height.
   int part = 0, parts = 1;
 };
 

@@ -192,7 +192,7 @@ typedef struct gw_memory_info {
   const gw_ext *next;
   uint64_t total;     /* That of the machine, or the limit of the tightest control group of this process. */
   uint64_t available; /* What is free of `total` now; file caches count as free. */
-  uint64_t used;      /* By this process; a page that processes share counts by their share. */
+  uint64_t used;      /* Used by this process. A page that n processes share counts as 1/n of a page. */
 } gw_memory_info;
 GW_API void gw_memory_info_init(gw_memory_info *info, size_t size);
 /* Local. Fills *info. INVALID_ARGUMENT: info is null, or its struct_size is too small. */

@@ -25,7 +25,7 @@ GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
 /* Local. Makes a frame, which keeps the model. The caller releases *out_frame. INVALID_STATE: before
  * gw_module_materialize. */
 GW_API gw_status gw_frame_create(gw_module *model, const gw_frame_options *options, gw_frame **out_frame);
-/* Local. Forgets what was saved, so that the frame can be used again. A forward that awaits its backward is
+/* Local. Drops what was saved, so that the frame can be used again. A forward whose backward has not run is
  * given up, as it is by gw_frame_release and by a failed forward or backward. Gradients stay as they are.
  * INVALID_ARGUMENT: null. */
 GW_API gw_status gw_frame_reset(gw_frame *frame);
@@ -37,11 +37,12 @@ GW_API void gw_frame_release(gw_frame *frame);
  * an evaluation, which saves nothing. The caller releases each of the *out_count out_tensors, which are
  * copies.
  *
- * Refusals are agreed, and the gangs work on. INVALID_ARGUMENT: out_capacity is less than the number of
- * outputs, an input's shape or dtype, a token or label outside of the vocabulary, or what a custom module's
- * `shapes` returns, which runs once more for that. INVALID_STATE: the frame has had a forward. MISMATCH:
- * ranks differ in giving a frame, in no_sync, or in number or dtypes of inputs. A rank refuses alone if the
- * model has no memory yet, or if `model` or `out_count` is null.
+ * Refusals are agreed, and the gangs stay usable. INVALID_ARGUMENT: out_capacity is less than the number of
+ * outputs, an input has a wrong shape or dtype, or a token or label is outside of the vocabulary. The
+ * `shapes` callback of a custom module runs once more in this check, and its error is returned as well.
+ * INVALID_STATE: the frame has had a forward already. MISMATCH: ranks differ in giving a frame, in no_sync,
+ * or in number or dtypes of inputs. A rank refuses alone if the model has no memory yet, or if `model` or
+ * `out_count` is null.
  *
  * What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a
  * model of several ranks, in backward too: peers get ABORTED with its text. */
@@ -57,9 +58,9 @@ GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size
 GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count,
                                     gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                     size_t out_capacity, size_t *out_count);
-/* Local. With no_sync 1, backward adds up gradients without reducing them over replicas and unsharded
- * accumulations, until the first backward after no_sync 0. It must be the same on every rank, which forward
- * and backward compare. INVALID_STATE: before gw_module_materialize. */
+/* Local. With no_sync 1, backward adds up gradients, but does not reduce them over replicas or where
+ * accumulate_unsharded is on, until the first backward after no_sync 0. It must be the same on every rank;
+ * forward and backward compare it. INVALID_STATE: the call comes before gw_module_materialize. */
 GW_API gw_status gw_module_set_no_sync(gw_module *model, int32_t no_sync);
 
 #ifdef __cplusplus

@@ -35,7 +35,7 @@ typedef struct gw_gang_options {
    * GANGWAY_LIVENESS_MS, else off. */
   int64_t liveness_ms;
   uint64_t arena_bytes; /* The address space of the host's arena. Default 0: min(8 x RAM, 256 GiB). */
-  /* The bytes that the host's arena may take. Default 0: 80 % of what is there at creation. */
+  /* The bytes that the host's arena may take. Default 0: 80 % of the memory available at creation. */
   uint64_t memory_limit;
   int32_t high_priority; /* 1: a stream of high priority on CUDA. Default 0. */
   int32_t expected_size; /* Any other number of ranks is INVALID_ARGUMENT. Default 0: any number. */
@@ -126,9 +126,9 @@ GW_API gw_status gw_gang_get_traffic(const gw_gang *gang, gw_gang_traffic *traff
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Local. Allocates `bytes` bytes that peers reach directly, aligned to 64 bytes. The memory stays valid after
- * the gang is released. The caller releases *out_data by gw_gang_free. OUT_OF_MEMORY, with the wanted and the
- * available number of bytes. */
+/* Local. Allocates `bytes` bytes that peers access directly, aligned to 64 bytes. The memory stays valid
+ * after the gang is released. The caller releases *out_data by gw_gang_free. OUT_OF_MEMORY: the text has the
+ * wanted and the available number of bytes. */
 GW_API gw_status gw_gang_alloc(gw_gang *gang, size_t bytes, void **out_data);
 /* Local. Makes a tensor in such memory, row-major, with undefined elements. The caller releases *out_tensor.
  * INVALID_ARGUMENT: ndim outside of 0 to 8, a dim below 0, a dtype that cannot be moved. OUT_OF_MEMORY as in
@@ -147,9 +147,9 @@ GW_API gw_status gw_gang_alloc_shared(gw_gang *gang, size_t bytes, void **out_da
 
 /* --- traces --------------------------------------------------------------------------------------------- */
 
-/* Collective over a root gang. From here on each rank writes what it does, and when, into folder/rank-R.json:
- * steps, what modules compute, actions of pipelines, collectives from launch to end, and waits. A rank's
- * second trace in one process goes into rank-R.2.json, and so on. The folder is made if it is missing.
+/* Collective over a root gang. Starts a trace: each rank writes the times of its work to folder/rank-R.json:
+ * steps, the computations of modules, actions of pipelines, collectives from launch to end, and waits. A
+ * rank's second trace in one process goes into rank-R.2.json, and so on. The folder is made if it is missing.
  * ui.perfetto.dev shows the files; the program gw-trace joins the files of all ranks and draws pipelines. The
  * times in all files are those of rank 0's clock. GANGWAY_TRACE=folder in the environment, the same on all
  * ranks, traces any program in this way, except a fake gang's and a rank's private gang of one.

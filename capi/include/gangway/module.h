@@ -38,8 +38,8 @@ GW_API gw_status gw_module_freeze(gw_module *model, const char *pattern);
  * model without memory. */
 GW_API gw_status gw_module_check_replicas(gw_module *model, void *stream);
 
-/* A model's memory on this rank, in bytes. Of memory that comes and goes (from `activations` to
- * `temporaries`) it is the most that there was at a time. */
+/* A model's memory on this rank, in bytes. For memory whose size changes during a step (from `activations` to
+ * `temporaries`) it is the peak. */
 typedef struct gw_memory_use {
   size_t struct_size;
   const gw_ext *next;

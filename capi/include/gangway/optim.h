@@ -1,5 +1,5 @@
-/* Optimizers over local shards: rules by name pattern, learning rate, loss scale and clipping. optimizers.h creates
- * them.
+/* Optimizers over local shards: rules by name pattern, learning rate, loss scale and clipping. optimizers.h
+ * creates them.
  *
  * The loss scale: gradients in f16 are lost where they are too small and infinite where they are too large.
  * So gw_train_step starts its backward from scale / N, and divides gradients by the scale again where it

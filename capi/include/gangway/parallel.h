@@ -67,18 +67,19 @@ typedef struct gw_shard_options {
   size_t struct_size;
   const gw_ext *next;
   gw_strategy strategy; /* Default GW_FULL_SHARD. */
-  /* Whether values are dropped after forward: 0 or 1. Default -1: as the strategy says. k over 1: after
-   * forward, values stay split over k consecutive ranks, and backward gathers them from those; k is a factor
-   * of the ranks of dp_shard x cp. Where ranks share rows in memory nothing moves, as with 1. Shard groups
-   * and pipelines take -1, 0 and 1; another value is NOT_SUPPORTED there. */
+  /* 1: full values are dropped after forward; 0: they are kept. Default -1: as the strategy says. k over 1:
+   * after forward, values stay split over k consecutive ranks, and backward gathers them from those; k is a
+   * divisor of the number of ranks of dp_shard x cp. If ranks share rows in memory, k has the effect of 1.
+   * Shard groups and pipelines take -1, 0 and 1; any other value is NOT_SUPPORTED there. */
   int32_t reshard_after_forward;
   gw_dtype param_dtype;  /* The compute dtype: f64, f32, bf16 or f16. Default GW_DTYPE_NONE: the master's. */
-  gw_dtype reduce_dtype; /* Of gradients that travel. Default GW_DTYPE_NONE: f32 (f64 for f64). */
-  gw_dtype output_dtype; /* Of the parameter group's outputs. Default GW_DTYPE_NONE: as computed. */
+  gw_dtype reduce_dtype; /* The dtype of gradients in reductions. Default GW_DTYPE_NONE: f32 (f64 for f64). */
+  gw_dtype output_dtype; /* The dtype of the parameter group's outputs. Default GW_DTYPE_NONE: as computed. */
   int32_t cast_forward_inputs; /* 1: forward casts its floating inputs to param_dtype. Default 1. */
-  /* 1: shards, their gradients and optimizer state lie in pinned memory of the host (gw_memory_use.host), and
-   * travel while the device computes. The numbers are the same. Streams order them like memory of the device,
-   * which their views name. It changes nothing on a CPU. Default 0. INVALID_ARGUMENT with GW_NO_SHARD. */
+  /* 1: shards, their gradients and optimizer state are in pinned memory of the host (gw_memory_use.host), and
+   * are copied while the device computes. Results do not change. Streams order work on them like work on
+   * memory of the device, and their views name the device. It has no effect on a CPU. Default 0.
+   * INVALID_ARGUMENT with GW_NO_SHARD. */
   int32_t cpu_offload;
   int32_t prefetch_forward;  /* How many parameter groups are gathered ahead in forward. Default 1. */
   int32_t prefetch_backward; /* How many parameter groups are gathered ahead in backward. Default 1. */
@@ -98,19 +99,19 @@ enum gw_style_value {
   GW_STYLE_COLWISE = 1,           /* A linear or an embedding, split by its outputs. */
   GW_STYLE_ROWWISE = 2,           /* A linear, split by its inputs; an embedding, split by its rows. */
   GW_STYLE_SEQUENCE_PARALLEL = 3, /* A module that works token by token (a norm), on parts of the sequence. */
-  GW_STYLE_PREPARE_INPUT = 4,     /* The first input is moved; other rows split what is below the module. */
-  GW_STYLE_PREPARE_OUTPUT = 5,    /* The first output is moved, likewise. */
+  GW_STYLE_PREPARE_INPUT = 4,     /* The first input is redistributed; other rows split the modules inside. */
+  GW_STYLE_PREPARE_OUTPUT = 5,    /* The first output is redistributed; other rows split the modules inside. */
   GW_STYLE_HEADWISE = 6 /* A module that works head by head (a norm of q or k), on a part of the heads. */
 };
 
-/* How a value lies over the ranks of tp. */
+/* How a value is distributed over the ranks of tp. */
 typedef int32_t gw_placement;
 enum gw_placement_value {
   GW_PLACEMENT_INVALID = -1,
   GW_PLACEMENT_DEFAULT = 0,   /* The placement of the style. */
-  GW_PLACEMENT_REPLICATE = 1, /* All ranks have one value; its gradient is one value, too. */
-  GW_PLACEMENT_VARYING = 2,   /* All ranks have the value; its gradient is the sum of theirs. */
-  GW_PLACEMENT_PARTIAL = 3,   /* The value is the sum of the ranks' parts. */
+  GW_PLACEMENT_REPLICATE = 1, /* All ranks have the same value, and the same gradient of it. */
+  GW_PLACEMENT_VARYING = 2,   /* All ranks have the same value; the gradient is the sum of their gradients. */
+  GW_PLACEMENT_PARTIAL = 3,   /* The value is the sum of the ranks' tensors. */
   GW_PLACEMENT_SHARD = 4      /* Each rank has its part of a dim. */
 };
 
@@ -118,19 +119,21 @@ enum gw_placement_value {
 typedef struct gw_plan_row {
   size_t struct_size;
   const gw_ext *next;
-  const char *pattern; /* Of module paths. '*' stays within one dot; "" is the root. */
+  const char *pattern; /* A pattern of module paths. '*' does not match a dot; "" is the root. */
   gw_style style;
-  gw_placement input; /* How the first input comes. */
+  gw_placement input; /* The placement in which the first input comes. */
   int32_t input_dim;  /* The dim of GW_PLACEMENT_SHARD; -1 is the last dim. */
-  /* How the first output is wanted. For GW_STYLE_PREPARE_INPUT and _OUTPUT: what `input` is moved to. */
+  /* The placement that the first output is to have. For GW_STYLE_PREPARE_INPUT and _OUTPUT: the placement to
+   * which `input` is moved. */
   gw_placement output;
   int32_t output_dim; /* The dim of GW_PLACEMENT_SHARD; -1 is the last dim. */
   int32_t reserved;
 } gw_plan_row;
 GW_API void gw_plan_row_init(gw_plan_row *row, size_t size);
 
-/* The caller's rows are those of `plan`, then `rows`. For a module they win over what a custom module's own
- * plan and the plan of a decoder's family say of it. A module has at most one row of the caller's. */
+/* The caller's rows are those of `plan`, then `rows`. For a module, the caller's row takes precedence over
+ * the rows of a custom module's own plan and of the plan of a decoder's family. A module has at most one row of
+ * the caller's. */
 typedef struct gw_tensor_parallel_options {
   size_t struct_size;
   const gw_ext *next;
@@ -149,10 +152,10 @@ typedef struct gw_tensor_parallel_options {
   /* 1: the logits of a decoder stay split over the vocabulary. 0: each chunk of them is gathered. Default
    * 1. */
   int32_t loss_parallel;
-  /* k over 1: where a sequence is gathered for a linear, or summed into parts, each rank's part travels in k
-   * chunks, and the product of one chunk runs while another travels. It holds in forward passes of training.
-   * k divides the tokens of a part. Default 1. INVALID_ARGUMENT where no row moves a sequence;
-   * sequence_parallel, or rows of the caller, do. */
+  /* k over 1: where a sequence is gathered for a linear, or summed into parts, each rank's part is sent in k
+   * chunks, and the product of one chunk runs while another is sent. It applies to forward passes of
+   * training. k must divide the number of tokens of a part. Default 1. INVALID_ARGUMENT if no row moves a
+   * sequence, as rows of sequence_parallel or of the caller can. */
   int32_t overlap_chunks;
   int32_t reserved;
 } gw_tensor_parallel_options;
@@ -161,14 +164,14 @@ GW_API void gw_tensor_parallel_options_init(gw_tensor_parallel_options *options,
 typedef struct gw_parallel_options {
   size_t struct_size;
   const gw_ext *next;
-  /* Of each parameter group. Default null: the defaults of gw_shard_options. */
+  /* The options of each parameter group. Default null: the defaults of gw_shard_options. */
   const gw_shard_options *shard;
   gw_dtype master_dtype;                             /* GW_F32 or GW_F64. Default GW_DTYPE_NONE: f32. */
   gw_recompute_kind recompute;                       /* Default GW_RECOMPUTE_NONE. */
   double recompute_ratio;                            /* Default 1. */
   int32_t recompute_every;                           /* Default 2. */
-  gw_context_method context_method;                  /* Over cp. Default GW_CONTEXT_RING. */
-  uint64_t seed;                                     /* Of the first values. */
+  gw_context_method context_method;                  /* The method over cp. Default GW_CONTEXT_RING. */
+  uint64_t seed;                                     /* The seed of the first values. */
   const gw_tensor_parallel_options *tensor_parallel; /* Over tp. Default null: its defaults. */
   /* Over pp. Default null: "1f1b" with the microbatches of each step. Its microbatches 0 means those of each
    * step. Its shard_actions is the most stages of a rank that are unsharded at a time; 0 means 3. */
@@ -177,10 +180,10 @@ typedef struct gw_parallel_options {
   const int64_t *first_layers;
   size_t first_layer_count;
   gw_stage_split stage_split; /* Default GW_STAGE_SPLIT_EVEN. */
-  /* 1: what blocks save lies in pinned memory of the host from forward to backward (gw_memory_use.host), and
-   * travels while the device computes. The device keeps what two blocks save. The numbers are the same. It
-   * changes nothing on a CPU. Blocks are what recomputation takes as one; those that are recomputed save
-   * their inputs only. Default 0. */
+  /* 1: the activations that blocks save lie in pinned memory of the host between forward and backward
+   * (gw_memory_use.host). They are copied while the device computes; the device holds those of two blocks at
+   * a time. Results do not change. It has no effect on a CPU. Blocks are the modules that recomputation takes
+   * as one; a block that is recomputed saves its inputs only. Default 0. */
   int32_t activation_offload;
 } gw_parallel_options;
 GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
@@ -191,36 +194,36 @@ GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
  * each block | norm + head), takes memory and initialises. Call it once, before the optimizer is created.
  * Null gangs are the thread's current ones (gw_gangs_push_current), else one rank.
  *
- * NOT_SUPPORTED: pp over 1 for a model that is no decoder and no sequential. INVALID_ARGUMENT names the
- * option, or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: a second time, after
- * gw_fully_shard or gw_replicate, or options of what gw_tensor_parallel or gw_context_parallel has done.
- * MISMATCH, on every rank and with both values: ranks have different models (modules, shapes, options, frozen
- * parameters), options or seeds, or replicas got different first values. Refusals leave model and gangs as
- * they were. */
+ * NOT_SUPPORTED: pp over 1 for a model that is no decoder and no sequential. INVALID_ARGUMENT names the option,
+ * or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: the call is made a second time
+ * or after gw_fully_shard or gw_replicate, or has options for a step that gw_tensor_parallel or
+ * gw_context_parallel has done already. MISMATCH, on every rank and with both values: ranks have different
+ * models (modules, shapes, options, frozen parameters), options or seeds, or replicas got different first
+ * values. Refusals leave model and gangs as they were. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
 
 /* Collective. Splits modules over tp as the plan says. This is the first of the pieces of gw_parallelize, for
  * programs that make them one by one: gw_tensor_parallel, gw_context_parallel, gw_recompute, gw_fully_shard
- * or gw_replicate, gw_module_materialize, in this order. A call that comes too late is INVALID_STATE, and so
- * is one whose forerunner is missing; the text names that call. gw_parallelize alone makes stages of pp. Null
- * options are their defaults. On a mesh without tp the plan is only checked.
+ * or gw_replicate, gw_module_materialize, in this order. A call out of order is INVALID_STATE; the text names
+ * the call that is missing or was made too early. Only gw_parallelize makes the stages of pp. Null options
+ * are the defaults. On a mesh without tp the call only checks the plan.
  *
  * NOT_FOUND: no module matches a row. INVALID_ARGUMENT names the row and what does not fit. INVALID_STATE:
- * after gw_fully_shard or gw_replicate. Over tp also NOT_SUPPORTED: there is no row at all; and
- * INVALID_STATE: a second time. */
+ * the call comes after gw_fully_shard or gw_replicate. With tp over 1 also NOT_SUPPORTED: there is no row at
+ * all; and INVALID_STATE: the call is made a second time. */
 GW_API gw_status gw_tensor_parallel(gw_module *model, gw_gangs *gangs,
                                     const gw_tensor_parallel_options *options);
-/* Collective. Lets attention go over the ranks of cp, each of which has a part of the sequence. On a mesh
- * without cp the call only checks. INVALID_ARGUMENT: a model without attention, heads that the method cannot
- * divide. INVALID_STATE: after gw_fully_shard or gw_replicate, or over cp a second time. */
+/* Collective. Computes attention over the ranks of cp, each of which has a part of the sequence. On a mesh
+ * without cp the call only checks. INVALID_ARGUMENT: a model without attention, or heads that the method
+ * cannot divide. INVALID_STATE: the call comes after gw_fully_shard or gw_replicate, or is made twice. */
 GW_API gw_status gw_context_parallel(gw_module *model, gw_gangs *gangs, gw_context_method method);
-/* Local. Sets which blocks recompute their activations in backward. INVALID_ARGUMENT: an unknown kind, every
- * below 1, ratio outside of [0, 1]. INVALID_STATE: after gw_fully_shard, gw_replicate or
- * gw_module_materialize. */
+/* Local. Sets which blocks recompute their activations in backward. INVALID_ARGUMENT: an unknown kind,
+ * `every` below 1, `ratio` outside of [0, 1]. INVALID_STATE: the call comes after gw_fully_shard,
+ * gw_replicate or gw_module_materialize. */
 GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
-/* Collective. Each module that matches `pattern` becomes a parameter group. The pattern is of whole paths;
- * '*' stays within one dot. "" is the root, and comes last. gw_module_materialize follows. NOT_FOUND: no
- * module matches. INVALID_ARGUMENT names the option, or matches within each other. INVALID_STATE: a module
+/* Collective. Makes a parameter group of each module whose whole path matches `pattern`; '*' does not match a
+ * dot. "" is the root, and comes last. gw_module_materialize follows. NOT_FOUND: no module matches.
+ * INVALID_ARGUMENT names the option, or two matches of which one is inside the other. INVALID_STATE: a module
  * has memory or is a parameter group already, or the mesh has tp or cp and there was no call of
  * gw_tensor_parallel or gw_context_parallel. */
 GW_API gw_status gw_fully_shard(gw_module *model, const char *pattern, gw_gangs *gangs,

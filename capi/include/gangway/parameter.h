@@ -14,7 +14,7 @@ extern "C" {
 typedef struct gw_parameter gw_parameter;
 typedef struct gw_optimizer gw_optimizer;
 
-/* --- describing one ------------------------------------------------------------------------------------- */
+/* --- describing a parameter ----------------------------------------------------------------------------- */
 
 typedef int32_t gw_init_kind;
 enum gw_init_kind_value {

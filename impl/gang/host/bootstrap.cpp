@@ -1,4 +1,4 @@
-// How the first engine of a host is made.
+// Creates the first engine of a host.
 #include <algorithm>
 #include <numeric>
 
@@ -25,8 +25,8 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-// Waits until every rank has mapped the arena. A rank that has met all others may have left again; it did
-// come, and calls report that it has left.
+// Waits until every rank has mapped the arena. A rank that has seen all others may already have left again.
+// It counts as present here, and the calls will report that it has left.
 void meet(Member& member, host::Handover& handover, Deadline deadline) {
   for (int r = 0; r < member.size(); ++r) {
     for (;;) {
@@ -34,7 +34,7 @@ void meet(Member& member, host::Handover& handover, Deadline deadline) {
       const host::RankSlot& slot = member.arena().rank(r);
       const auto state = static_cast<RankState>(slot.state.load(std::memory_order_acquire));
       if (state == RankState::alive || slot.has_met.load(std::memory_order_acquire) != 0) break;
-      handover.check();  // first, because a rank that gave up has left as well
+      handover.check();  // first, because its error says more than that the rank has left
       if (state != RankState::absent)
         fail(Code::peer_lost, "host engine: rank ", r, " left while the gang was made");
       if (deadline.passed())
@@ -94,7 +94,7 @@ std::shared_ptr<Engine> make_host_engine(const std::shared_ptr<Rank>& rank, cons
     join(member, handover, options, deadline);
     handover.end();
     std::shared_ptr<Engine> engine = root_engine(rank, member, options);
-    // From here on the engine of this rank announces its leave.
+    // From here on the engine of this rank announces when the rank leaves.
     member->own().has_met.store(1, std::memory_order_release);
     thread_end.returned = true;
     return engine;
@@ -117,7 +117,7 @@ std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<
   for (int r = 0; r < size; ++r) members.push_back(std::make_shared<Member>(arena, r));
   arena->header().root_board = Board::create(*members[0], all_ranks(size), options.label);
   for (const auto& member : members)
-    member->begin(member);  // for all before any engine, which reads whether its peers use membarrier
+    member->begin(member);  // for all ranks before the first engine: it reads whether peers use membarrier
   std::vector<std::shared_ptr<Engine>> engines;
   for (size_t r = 0; r < members.size(); ++r) engines.push_back(root_engine(ranks[r], members[r], options));
   return engines;

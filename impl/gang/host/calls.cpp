@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kYieldNs = 20'000;
 
-// Gives the core away a few times while the mutex is held. The time counts as waited.
+// Yields the processor a few times while the mutex is held. The time counts as waiting.
 class BoundedYield {
  public:
   explicit BoundedYield(Works& owner) : owner_(owner) {}
@@ -24,7 +24,7 @@ class BoundedYield {
   BoundedYield(const BoundedYield&) = delete;
   BoundedYield& operator=(const BoundedYield&) = delete;
 
-  // Returns false when it has gone on for so long that an abort or a deadline must not wait any longer.
+  // Returns false if it has held the mutex for so long that an abort or a deadline must not wait any longer.
   bool yield() {
     const int64_t now = now_ns();
     if (start_ == 0) start_ = now;
@@ -66,7 +66,7 @@ bool Calls::publish(Op& op) {
 
 bool Calls::meet(Op* op, Works& owner) {
   const bool published = publish(*op);
-  note_start(*op);  // done while the peers' arrivals are under way
+  note_start(*op);  // after the call was published, so that it costs no time while the peers arrive
   if (!published || op->source == Source::direct || op->source == Source::staged) return false;
   team_.wake_announced();
   BoundedYield yields(owner);
@@ -80,7 +80,7 @@ bool Calls::meet(Op* op, Works& owner) {
     }
     int moves = 0;
     while (moves < kMoves && step(one)) ++moves;
-    if (moves == kMoves) break;  // the rest would hold the mutex for too long
+    if (moves == kMoves) break;  // more steps would hold the mutex for too long
     if (!op->done || op->in_place_on_peers) continue;
     team_.wake_announced();
     flight_recorder_.end_met(*op, i < kEager);
@@ -143,7 +143,7 @@ void Calls::advance(Lane& lane) {
   }
 }
 
-// Tells the work which ends of the call have been reached. Returns whether both have.
+// Tells the work whether the call's output is ready and its input is free. Returns whether both are.
 bool Calls::end_what_has(Op& op) {
   if (!op.done || !op.fill.over()) return false;
   Call one = call(op);

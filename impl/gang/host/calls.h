@@ -18,25 +18,25 @@ class Works;
 
 namespace gangway::host {
 
-constexpr int kEager = 8;  // how many looks at a peer that is about to come are made without a pause
-// How many steps are done under one hold of the mutex, so that other threads and the interrupt hook get a
-// turn.
+constexpr int kEager = 8;  // how often a peer that is about to arrive is polled without a pause
+// The most steps that are done while the mutex is held once. It is limited so that other threads can take the
+// mutex and the interrupt hook is called.
 constexpr int kMoves = 8;
-constexpr int kTurns = 50;  // how many looks are made under one hold of the mutex
-// The same with more ranks than cores, where the awaited rank needs this core.
+constexpr int kTurns = 50;  // how often the calls are polled while the mutex is held once
+// The same if there are more ranks than cores, where the awaited rank needs this core.
 constexpr int kCrowdedTurns = 4;
 
 class Calls {
  public:
   explicit Calls(Team& team);
 
-  // Begins a call with the next sequence number. It stands in no lane yet.
+  // Begins a call with the next sequence number. It is in no lane yet.
   Op* begin(Channel channel, const Collective& c);
-  // Drives a call whose input travels with its flag, while nothing else is outstanding. Returns true if the
+  // Drives a call whose input is copied with its flag, if no other call is outstanding. Returns true if the
   // call has ended and is recycled, and false if it has to be enqueued.
   bool meet(Op* op, Works& owner);
   void enqueue(Op* op, HostWork& work);
-  void forget(Op* op) { lanes_.recycle(op); }  // of a broken engine
+  void forget(Op* op) { lanes_.recycle(op); }  // for a call in no lane, if the engine broke
 
   // Drives every call once.
   void turn();
@@ -49,7 +49,7 @@ class Calls {
   Lanes& lanes() { return lanes_; }
   const FlightRecorder& flight_recorder() const { return flight_recorder_; }
   uint64_t sequence(Channel channel, const Collective& c) { return lanes_.of(channel, c).sequence; }
-  // How many steps were done so far.
+  // Returns how many steps were done so far.
   uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }
   Traffic traffic() const { return traffic_; }
   // The last calls. Calls that have not ended are listed as failed with `error`, if there is one.
@@ -68,7 +68,7 @@ class Calls {
   FlightRecorder flight_recorder_;
   Traffic traffic_;
   std::atomic<uint64_t> moves_{0};
-  int moves_left_ = 0;  // steps left under this hold of the mutex
+  int moves_left_ = 0;  // steps that may still be done before the mutex is released
 };
 
 }  // namespace gangway::host

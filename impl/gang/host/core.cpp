@@ -94,7 +94,8 @@ void Core::start(const std::shared_ptr<HostWork>& work, Channel channel, std::sp
       listed_ = true;
     }
   });
-  // Some calls of the span may be under way. Neither the peers nor the caller may wait for the rest.
+  // If the engine broke after some calls of the span had begun, the work must fail as a whole: neither the
+  // peers nor the caller may wait for the other calls.
   if (failure_.first_error() && !work->ended()) work->fail(*failure_.first_error());
 }
 
@@ -109,7 +110,7 @@ std::optional<Message> Core::probe(Channel channel, int peer) {
   receive.peer = peer;
   const Lane& lane = calls_.lanes().of(channel, receive);
   const Slot& slot = lane.line->slots[lane.sequence % kPairSlots];
-  // A larger number is no message: this rank has not drained the earlier message in the slot yet.
+  // Any other number is that of an earlier message in the slot, which this rank may not have drained yet.
   if (slot.arrived.load(std::memory_order_acquire) != lane.sequence + 1) return std::nullopt;
   return Message{static_cast<size_t>(slot.count), static_cast<DType>(slot.dtype)};
 }
@@ -138,7 +139,7 @@ void Core::turn() {
 }
 
 bool Core::drive(HostWork& work, uint32_t states, int turns) {
-  // Otherwise this thread would take the mutex again before abort() gets it.
+  // Lets abort() take the mutex; otherwise this thread could take it again and again first.
   while (aborts_.load(std::memory_order_relaxed) != 0) sched_yield();
   const std::lock_guard lock(mutex_);
   or_break([&] { calls_.look(work, states, turns); });
@@ -152,7 +153,7 @@ void Core::abort(const Error& error) noexcept {
   aborts_.fetch_sub(1, std::memory_order_relaxed);
   try {
     failure_.break_with(team_.shaped(error, error.op.c_str(), error.peer), true);
-  } catch (const std::bad_alloc&) {  // without memory for the place, the error goes as it is
+  } catch (const std::bad_alloc&) {  // no memory to add the names of call and gang: the error stays as it is
     failure_.break_with(error, true);
   }
 }

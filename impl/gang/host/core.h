@@ -1,5 +1,5 @@
-// One rank's side of an engine, where each of its calls enters. A core refuses a call, starts it, or drives
-// it to its end at once. host.h says which part does what.
+// One rank's side of an engine, through which all of its calls go. A core refuses a call, starts it, or
+// drives it to its end at once. host.h says which part does what.
 //
 // Works, and the rank's list of outstanding work, hold the core, so it may outlive the engine object of its
 // gang.
@@ -28,15 +28,15 @@ class Core : public Progressive, public Driver {
        int64_t timeout_ms, std::string label);
 
   WorkPtr run(Channel channel, std::span<const Collective> span);
-  // For a caller who will block. Most calls end within one hold of the mutex; then there is no work, and the
+  // For a caller who will block. Most calls end while the mutex is held once. They need no work, and the
   // result is null.
   WorkPtr run_now(Channel channel, std::span<const Collective> span);
   std::optional<Message> probe(Channel channel, int peer);  // Engine::probe
   bool poll(HostWork& work, uint32_t states) override;      // Driver
   bool progress() override;                                 // Progressive
-  void end() noexcept override;  // also of Progressive: what is in flight will not end
-  // The engine object is gone: marks the leave and ends calls whose works nobody holds. The other calls go on
-  // until their last work or the rank is gone.
+  void end() noexcept override;  // Progressive: the rank ends, so calls in flight fail
+  // The engine object is being destroyed: marks that this rank leaves, and ends the calls whose works no
+  // caller holds. The other calls go on until their last work or the rank is destroyed.
   void release() noexcept;
   void abort(const Error& error) noexcept;
   std::optional<Error> error();
@@ -44,8 +44,8 @@ class Core : public Progressive, public Driver {
   std::vector<FlightEntry> flight_record() const;
 
   // The functions below serve works and waits.
-  // Refuses a call after fork, in a broken engine, and after shutdown; registers the calling thread. `call`
-  // names what is entered if it is no collective.
+  // Throws after a fork, in a broken engine and after shutdown, else registers the calling thread. `call` is
+  // the name of a call that is no collective.
   void enter(Channel channel, const Collective* c, const char* call = "");
   // Drives all calls up to `turns` times. Returns whether the work is in one of `states`.
   bool drive(HostWork& work, uint32_t states, int turns);

@@ -10,14 +10,14 @@
 namespace gangway::host {
 namespace {
 
-// The rank of a domain rank in the engine of a board; -1: it is no member.
+// Returns the rank that a domain rank has in the engine of a board, or -1 if it is no member.
 int member_of(const Board& board, int domain_rank) {
   for (int r = 0; r < board.size(); ++r)
     if (board.member(r).domain_rank == domain_rank) return r;
   return -1;
 }
 
-// What a thread waits for, and the ranks of the domain that have not begun it.
+// The call that a thread waits for, and the ranks of the domain that have not begun it.
 struct Wait {
   uint64_t version = 0, board = 0, sequence = 0, count = 0, counter = 0;
   CollectiveOp op = CollectiveOp::barrier;
@@ -44,7 +44,7 @@ void write(WaitRecord& to, const Wait& wait) {
   to.version.store(version + 2, std::memory_order_seq_cst);
 }
 
-// Empty when nobody waits there, or when the record changed while it was read.
+// Returns nothing if no thread waits there, or if the record changed while it was read.
 std::optional<Wait> read(const WaitRecord& from, int ranks) {
   Wait w;
   w.version = from.version.load(std::memory_order_acquire);
@@ -97,7 +97,7 @@ class Waits {
   explicit Waits(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {
     const int size = static_cast<int>(arena_->header().size);
     for (int r = 0; r < size; ++r) ranks_.push_back(look_at(r));
-    // Nobody waits any more for a rank that has come since.
+    // Drops the waits for ranks that have meanwhile begun the call.
     for (int r = 0; r < size; ++r)
       for (const auto& notice : ranks_[static_cast<size_t>(r)].waits)
         std::erase_if(notice->missing, [&](int m) { return !still_absent(arena_, *notice, r, m); });
@@ -109,8 +109,8 @@ class Waits {
     int rank;
     const Wait* wait;
   };
-  // The cycle of stuck ranks that begins with the record at `place` of `start` and leads back there; empty:
-  // there is none.
+  // Returns a cycle of stuck ranks that begins and ends with the record at `place` of `start`, or an empty
+  // list.
   std::vector<Link> ring(int start, int place) const {
     const RankWaits& own = ranks_[static_cast<size_t>(start)];
     std::vector<bool> seen(ranks_.size(), false);
@@ -121,7 +121,7 @@ class Waits {
     return {};
   }
 
-  // Returns whether nothing has changed for the stuck ranks since they were read.
+  // Returns whether no record of the stuck ranks has changed since it was read.
   bool stand_still() const {
     for (size_t r = 0; r < ranks_.size(); ++r) {
       if (!ranks_[r].stuck) continue;
@@ -189,7 +189,7 @@ class Waits {
   std::vector<RankWaits> ranks_;
 };
 
-// Empty if the thread waits for no rank that could be named.
+// Returns nothing if the ranks that the thread waits for are not known.
 std::optional<Wait> wait_of(Core& core, Waitable& what) {
   const Team& team = core.team();
   Wait wait;

@@ -48,14 +48,14 @@ bool Failure::check(const HostWork* work, const char* call, bool asleep) {
   }
   losses_seen_.store(losses, std::memory_order_relaxed);
   if (op == nullptr || (!gone && !threads)) return false;
-  // Something that a rank has left behind may still be taken, so a rank counts as absent only when nothing
-  // moves on.
+  // A call may still end with what a rank published before it left, so a rank counts as absent only if no
+  // call makes progress any more.
   if (moves_on()) return failed();
   const Op* const left = blocker(calls_.lanes(), *work);
   return left != nullptr && check_absent(*left);
 }
 
-// Returns true also if the engine broke.
+// Drives the calls and returns whether any made progress. Also returns true if the engine broke.
 bool Failure::moves_on() {
   const uint64_t before = calls_.moves();
   try {
@@ -72,10 +72,10 @@ bool Failure::moves_on() {
 // Breaks the engine if the call waits for a rank that has left for good. Returns whether it did.
 bool Failure::check_absent(const Op& op) {
   const Lanes& lanes = calls_.lanes();
-  const Op* first = &op;  // the call that waiting_for() looks at
+  const Op* first = &op;  // the call that waiting_for() examines
   while (const Op* const before = lanes.holder(*first)) first = before;
-  // Reads the marks and the ends of threads first, and then which ranks are awaited. A rank that comes,
-  // finishes and leaves between the two reads is then not awaited.
+  // Reads first which ranks and threads have ended, and only then which ranks are awaited. Otherwise a rank
+  // that arrives, finishes and leaves between the two reads would count as awaited and absent.
   const std::vector<int64_t> ended_ns = thread_ends_ns(team_);
   std::vector<Mark> marks;
   for (int r = 0; r < team_.size(); ++r) marks.push_back(team_.board().mark_of(r));
@@ -104,11 +104,11 @@ bool Failure::check_absent(const Op& op) {
 void Failure::break_with(const Error& error, bool tell_peers) noexcept {
   if (error_) return;
   keep_first(error_, error);
-  // If a rank was lost, this rank's own error stays, because it names the call.
+  // If the board already has an error, it replaces this one. A PEER_LOST stays, because it names the call.
   if (tell_peers && !team_.board().break_with(error, team_.rank()) && error.code() != Code::peer_lost) {
     try {
       if (auto first = why_broken(team_, nullptr, "")) error_ = std::move(first);
-    } catch (const std::bad_alloc&) {  // this rank's own reason is true as well
+    } catch (const std::bad_alloc&) {  // keeps this rank's own error, which is true as well
     }
   }
   give_up();
@@ -117,13 +117,13 @@ void Failure::break_with(const Error& error, bool tell_peers) noexcept {
   team_.wake_all();
 }
 
-// Publishes that this rank gives its calls up, before any thread here can see the failure and use the memory
-// of its calls again.
+// Publishes that this rank fails its calls, before any of its threads can see the failure and reuse the
+// memory of its calls.
 void Failure::give_up() noexcept {
   if (calls_.lanes().outstanding() > 0) {
     team_.board().member(team_.rank()).given_up.store(1, std::memory_order_release);
     team_.board().header().given_up.store(1, std::memory_order_seq_cst);
-    // Before the caller writes to memory that it took back.
+    // Orders the store before the caller's next writes to that memory.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   failed_.store(true, std::memory_order_release);

@@ -1,5 +1,5 @@
-// Whether one rank's side of an engine is broken, and how it breaks: the first error is kept, the peers are
-// told, and the calls in flight end.
+// Whether one rank's side of an engine is broken, and how it breaks: it keeps the first error, notifies the
+// peers, and fails the calls in flight.
 //
 // Thread rule: any thread. Where marked, the caller holds the core's mutex; the other functions take it.
 #pragma once
@@ -20,21 +20,21 @@ class Failure {
   [[noreturn]] void raise() const;
   std::optional<Error> error() const;
 
-  // Returns whether there was no news of a failure since the last check(). It costs a few loads.
+  // Returns whether nothing indicates a failure since the last check(). It costs a few loads.
   bool quiet() const {
     return !failed() && !team_.board().broken() &&
            team_.member().losses() == losses_seen_.load(std::memory_order_relaxed);
   }
-  // Looks for a reason to break. `work` is what the caller waits for; `call` names what else it waits for or
-  // is about to begin, "" for nothing; `asleep` says that it has waited for long. Returns whether the engine
-  // is broken.
+  // Breaks the engine if there is a reason, and returns whether it is broken. `work` is the work that the
+  // caller waits for, or null. `call` names what else it waits for or is about to begin, or is "". `asleep`:
+  // it has waited for long.
   bool check(const HostWork* work, const char* call, bool asleep = false);
 
   // --- the caller holds the core's mutex ---
   const std::optional<Error>& first_error() const { return error_; }
   void break_with(const Error& error, bool tell_peers) noexcept;
-  // This rank releases the engine without a shutdown: with Mark::gone all its calls end, with Mark::draining
-  // they go on.
+  // Marks that this rank releases the engine without a shutdown. With Mark::gone all its calls end; with
+  // Mark::draining they go on.
   void leave(Mark mark) noexcept;
 
  private:

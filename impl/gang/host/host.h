@@ -7,21 +7,25 @@
 //
 // Its parts, from the top down. Each knows only what stands below it:
 //
-//   host_engine    the Engine that a gang holds, with its children, shared regions, and the engine of survivors;
+//   host_engine    the Engine that a gang holds, with its children, shared regions, and the engine of
+//   survivors;
 //                  bootstrap makes the first engine of a host
 //   waiting        blocks a thread until a call ends, a counter is published, or the others shut down;
 //                  cycle detects ranks that wait for each other
-//   core           where a call enters: it is refused, started, or driven to its end at once; the mutex of the
-//                  parts below
+//   core           the entry of all calls: it refuses, starts or completes them; it has the mutex of the
+//   parts
+//                  below
 //   failure        whether the engine is broken, why, and which ranks are told
 //   calls          the calls in flight, in the order of their lanes
-//   algorithms/    what one collective reads and writes, one file for each; table lists them; rounds, moves and
+//   algorithms/    what one collective reads and writes, one file for each; table lists them; rounds, moves
+//   and
 //                  folding are what they are made of
 //   call/          one call: published, staged, met by its peers and ended (exchange; pair for sends and
-//                  receives), the queue that it stands in (lanes), the record of the last calls
-//                  (flight_recorder), the work that its caller holds, which ranks it waits for (awaited), and why
-//                  it cannot go on (reasons); algorithm.h is what a collective fills in
-//   presence/      which ranks are there: sleeping, waking and loss of a rank (member, watchdog, thread_exit), the
+//                  receives), the queue that it is in (lanes), the record of the last calls
+//                  (flight_recorder), the work that its caller holds, which ranks it waits for (awaited), and
+//                  why it fails (reasons); algorithm.h is the table row that a collective fills in
+//   presence/      which ranks are present: sleep, wake-up and loss of a rank (member, watchdog,
+//   thread_exit), the
 //                  engine's shared control memory (board, region), one rank among the members (team), the
 //                  survivors of a break, and the handover of the arena to other processes
 //   memory/        the arena, one slice for each rank; shared.h lays out what lies in it

@@ -44,7 +44,7 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
     c.count = sizeof mine;
     c.dtype = DType::u8;
     core_->run(Channel::control, {&c, 1})->wait_input(Deadline::never());
-  } catch (const Error& error) {  // the peers wait for this rank's part, which ends here
+  } catch (const Error& error) {  // breaks the engine, because the peers wait for this rank's part
     core_->abort(error);
     throw;
   } catch (const std::bad_alloc&) {
@@ -80,8 +80,8 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
   }
   const std::vector<Note> notes = exchange(mine);
   if (refusal) throw *refusal;
-  // All ranks that passed the list decide alike, whether they are members or not. Otherwise some would go on
-  // to their next call.
+  // All ranks that passed the list make the same check, whether they are members or not. Otherwise some would
+  // go on to their next call.
   for (const int r : ranks) {  // other ranks may have passed another list
     if (notes[static_cast<size_t>(r)].check == mine.check) continue;
     if (mine.offset != 0) {
@@ -101,8 +101,8 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
 }
 
 SharedRegion HostEngine::allocate(size_t bytes) {
-  // The sizes are compared first, so that no rank allocates a region that is refused, and all have taken the
-  // region before this one.
+  // The sizes are compared first, so that no rank allocates a region that another refuses. After this
+  // exchange all ranks have also taken the previous region.
   const std::vector<Note> sizes = exchange({0, bytes});
   for (int r = 0; r < size(); ++r)
     if (sizes[static_cast<size_t>(r)].check != bytes)
@@ -115,7 +115,7 @@ SharedRegion HostEngine::allocate(size_t bytes) {
   }
   Note mine;
   std::optional<Error> refusal;
-  std::shared_ptr<RegionHold> hold;  // released on every way out but the last
+  std::shared_ptr<RegionHold> hold;  // an exception below releases it
   const auto take = [&](uint64_t made) { hold = std::make_shared<RegionHold>(member(), board(), made); };
   if (rank() == 0) {
     refusal = refusal_of([&] { mine.offset = RegionHold::make(member(), board(), bytes); });
@@ -135,7 +135,7 @@ Survivors::Agreed HostEngine::meet_survivors(std::span<const int> survivors) {
   if (member().forked()) fail(Code::forked, label(), ".shrink: after fork");
   if (!error()) fail(Code::invalid_state, label(), ".shrink: the gang is not broken");
   member().register_thread();
-  { const std::lock_guard quiet(core_->mutex()); }  // from here on no thread moves bytes
+  { const std::lock_guard quiet(core_->mutex()); }  // waits until no thread moves bytes any more
   return survivors_.meet(survivors, core_->timeout_ms());
 }
 

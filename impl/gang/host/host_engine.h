@@ -1,7 +1,7 @@
 // The Engine that a gang holds: one rank's core, and what ranks make together: child engines, shared regions,
 // and the engine of those that survive a break.
 //
-// Thread rule: an Engine's (gang/engine.h).
+// Thread rule: that of an Engine (gang/engine.h).
 #pragma once
 
 #include <memory>

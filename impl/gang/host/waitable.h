@@ -1,4 +1,6 @@
-// Something for which a thread of a rank blocks. Thread rule: values of the waiting thread.
+// Something that a thread of a rank blocks on.
+//
+// Thread rule: values of the waiting thread.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +14,14 @@ namespace gangway::host {
 class Waitable {
  public:
   virtual ~Waitable() = default;
-  // Drives the calls and looks up to `turns` times. Returns true also when the wait has failed.
+  // Drives the calls up to `turns` times. Returns whether the wait is over, also if it has failed.
   virtual bool ready(int turns) = 0;
   virtual const HostWork* work() const { return nullptr; }
-  virtual std::vector<int> missing() = 0;  // ranks of the engine that have not come
+  virtual std::vector<int> missing() = 0;  // ranks of the engine that have not arrived
   virtual std::string what() = 0;          // "gang.all_reduce #3"
   virtual const char* op() const { return ""; }
-  // Of a wait for a counter in a shared region: its place and the awaited value. The search for cycles reads
-  // them.
+  // For a wait for a counter in a shared region: the counter's offset and the awaited value. The search for
+  // cycles reads them.
   virtual uint64_t counter_offset() const { return 0; }
   virtual uint64_t counter_value() const { return 0; }
 };

@@ -19,7 +19,7 @@ constexpr int64_t kMillisecond = 1'000'000;
 constexpr int kSpins = 2000;
 constexpr int64_t kYieldNs = kMillisecond;
 constexpr int64_t kNapNs = 20 * kMillisecond;
-constexpr int64_t kAskNs = 50 * kMillisecond;  // how often the interrupt hook is asked while data moves
+constexpr int64_t kAskNs = 50 * kMillisecond;  // the period of calls of the interrupt hook while data moves
 constexpr int64_t kCycleNs = 50 * kMillisecond;
 
 class WorkWait final : public Waitable {
@@ -75,7 +75,8 @@ class LeaveWait final : public Waitable {
  public:
   explicit LeaveWait(Core& core) : core_(core) {}
 
-  // A peer takes the mark as "nothing more will come", so calls that still wait for a slot must go first.
+  // The mark tells peers that this rank begins no more calls, so calls that still wait for a slot must be
+  // published first.
   bool ready(int) override {
     if (core_.failure().failed()) return true;
     const std::lock_guard lock(core_.mutex());
@@ -105,14 +106,14 @@ class LeaveWait final : public Waitable {
   bool marked_ = false;
 };
 
-// Breaks the engine if a wait that is no call waits for a rank that has left. Returns whether it did.
+// Breaks the engine if a wait other than for a call waits for a rank that has left. Returns whether it did.
 bool departed(Core& core, Waitable& what) {
   const Team& team = core.team();
   if (what.work() != nullptr || team.board().header().gone.load(std::memory_order_acquire) == 0) return false;
   for (const int r : what.missing()) {
     const Mark mark = team.board().mark_of(r);
     if (mark == Mark::here || what.ready(1)) continue;
-    // The rank may have come to the same shutdown since missing() looked.
+    // The rank may have entered the same shutdown after missing() had read its mark.
     if (std::string_view(what.op()) == "shutdown" && (mark == Mark::leaving || mark == Mark::left)) continue;
     const bool lost = team.board().has_left(r);
     const std::string why = text(what.what(), ": ", team.name_of(r),
@@ -136,12 +137,13 @@ class LongWait {
         moves_(core.calls().moves()),
         notice_(core) {}
   ~LongWait() {
-    core_.owner().add_wait(now_ns() - start_);  // the spins before are too short to count
+    core_.owner().add_wait(now_ns() - start_);  // the spins before it are too short to count
   }
   LongWait(const LongWait&) = delete;
   LongWait& operator=(const LongWait&) = delete;
 
-  // Gives the core away, turn by turn, until nothing has moved for a while. Returns whether the wait is over.
+  // Yields the processor after each turn, until nothing has moved for a while. Returns whether the wait is
+  // over.
   bool yield_phase() {
     const int turns = core_.team().member().crowded() ? 1 : kTurns;
     for (int64_t moved_at = now_ns(), now = moved_at; now - moved_at < kYieldNs; now = now_ns()) {
@@ -204,7 +206,7 @@ class LongWait {
     const int64_t timeout_ms = core_.timeout_ms();
     const bool too_long = timeout_ms >= 0 && now - start_ >= timeout_ms * kMillisecond;
     if (!too_long && !deadline_.passed()) return;
-    if (what_.ready(1)) return;  // a process that was stopped for long finds what has come meanwhile
+    if (what_.ready(1)) return;  // checked before the deadline, because this process may have been stopped
     if (deadline_.passed())
       fail(Code::not_ready, what_.what(), ": not ready; waiting for ", ranks_text(what_.missing()));
     const std::string message =
@@ -227,7 +229,7 @@ void block(Core& core, Waitable& what, Deadline deadline) {
   const bool crowded = core.team().member().crowded();
   const int rounds = crowded ? 1 : kSpins / kTurns;
   const int turns = crowded ? kCrowdedTurns : kTurns;
-  const uint64_t few = core.calls().moves() + kMoves;  // more moves take time, which LongWait counts
+  const uint64_t few = core.calls().moves() + kMoves;  // more moves take long enough for LongWait to count
   for (int i = 0; i < rounds && core.calls().moves() < few; ++i)
     if (what.ready(turns) || core.failure().check(what.work(), what.op())) return;
   LongWait wait(core, what, deadline);
@@ -243,7 +245,7 @@ void BlockingCore::wait(HostWork& work, uint32_t states, Deadline deadline) {
   team().member().register_thread();
   WorkWait wait(*this, work, states);
   block(*this, wait, deadline);
-  if (!work.is_in(states)) failure().raise();  // the engine has just broken, and its calls are being ended
+  if (!work.is_in(states)) failure().raise();  // the engine has just broken, and its calls are being failed
 }
 
 void BlockingCore::wait_for_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner,

@@ -1,4 +1,4 @@
-// A core that can block a thread of its rank. The thread first spins, then gives the core away, then sleeps
+// A core that can block a thread of its rank. The thread first spins, then yields the processor, then sleeps
 // on the rank's doorbell. In every turn it drives all outstanding calls of the rank. It reads a clock only
 // after the first phase.
 //
@@ -21,8 +21,8 @@ class BlockingCore final : public Core {
   // Waits until counter >= at_least. Rank `owner` publishes the counter; `what` names the wait.
   void wait_for_counter(const std::atomic<uint64_t>& counter, uint64_t at_least, int owner, const char* what);
   void publish_counter(std::atomic<uint64_t>& counter, uint64_t value);
-  // Waits until all ranks are in shutdown, and marks the leave. After `deadline`: TIMEOUT, which breaks the
-  // engine.
+  // Waits until all ranks are in shutdown, and marks that this rank has left. After `deadline` it throws
+  // TIMEOUT, which breaks the engine.
   void shut_down(Deadline deadline);
 };
 

@@ -14,7 +14,7 @@ struct Records {
   std::vector<RecordedCollective> all;
 };
 
-// A work that is done when it is made. It records how its caller waits for it.
+// A work that is done from the start. It records how its caller waits for it.
 class RecordedWork : public Work {
  public:
   RecordedWork(std::shared_ptr<Records> records, size_t first, size_t last)
@@ -38,9 +38,9 @@ class RecordedWork : public Work {
   size_t first_, last_;
 };
 
-// The host's copies of what records read and write in a device's memory. A record may read what an earlier
-// one wrote, so each is copied when its turn comes. A message is copied at the start, because its receive may
-// come before its send.
+// Copies in host memory of the inputs and outputs that are in a device's memory. A record may read what an
+// earlier one wrote, so its input is copied just before it runs. The input of a send is copied at the start,
+// because its receive may be an earlier record.
 class HostCopies {
  public:
   HostCopies(std::span<const Collective> span, int rank, int size, Stream& stream)
@@ -124,7 +124,7 @@ class FakeEngine : public LocalEngine {
   }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override { return create(survivors); }
 
-  // The peers hold what this rank holds, so they have published already.
+  // The simulated peers have the same data as this rank, so they count as having published already.
   void wait(const std::atomic<uint64_t>&, uint64_t, int, const char*) override { throw_if_broken(); }
 
   std::vector<RecordedCollective> records() const {
@@ -134,8 +134,8 @@ class FakeEngine : public LocalEngine {
   }
 
  private:
-  // Refuses a call whose result cannot be made up: the data lies on a peer only, or a peer would give more
-  // than the caller holds.
+  // Refuses a call whose result cannot be simulated: only a peer would have the data, or a peer would send
+  // more than this rank has.
   void refuse_unknown_data(const Collective& c) const {
     const bool from_root = c.op == CollectiveOp::broadcast || c.op == CollectiveOp::scatter;
     if (from_root && c.peer != rank())
@@ -152,8 +152,8 @@ class FakeEngine : public LocalEngine {
              " elements like rank ", rank(), ", but rank ", i, " is to give ", slots[i]);
   }
 
-  // Every rank makes the same span, so the n-th receive gets what the n-th send holds, whichever ranks the
-  // peers are. Without such a send the output keeps the caller's data.
+  // Every simulated rank makes the same calls, so the n-th receive gets the data of the n-th send, whichever
+  // ranks the peers are. If there is no such send, the output stays as it is.
   static void receive(std::span<const Collective> span, size_t i) {
     size_t earlier = 0;
     for (size_t k = 0; k < i; ++k) earlier += span[k].op == CollectiveOp::recv ? 1 : 0;

@@ -1,7 +1,7 @@
 // The fake engine simulates a gang of any size in one rank. It can record each collective with its bytes, and
-// how the caller went on after it.
+// how the caller waited for it.
 //
-// Thread rule: an Engine's (gang/engine.h); recorded() from any thread.
+// Thread rule: that of an Engine (gang/engine.h); recorded() from any thread.
 #pragma once
 
 #include <memory>

@@ -88,7 +88,8 @@ size_t start(const Collective& c, int rank) {
   return std::accumulate(c.counts, c.counts + rank, size_t{0});
 }
 
-// Puts the caller's input into every slot. A slot of another size takes as much as there is.
+// Copies the caller's input into every slot. A smaller slot gets the first elements; the rest of
+// a larger one stays as it is.
 void fill_slots(const Collective& c, const void* in, size_t in_elements, const size_t* slots, int size) {
   const size_t item = item_bytes(c.dtype);
   size_t offset = 0;

@@ -1,5 +1,5 @@
-// What a collective leaves in `out` when every rank of the gang holds the caller's data. The self engine (one
-// rank) and the fake engine (any size) consist of this function.
+// Computes the output of a collective if every rank of the gang has the caller's data. The self engine (one
+// rank) and the fake engine (any size) use this function.
 //
 // Thread rule: pure functions; the memory is the caller's.
 #pragma once
@@ -12,8 +12,9 @@ namespace gangway {
 // scatter are defined on the root only.
 void act_on_own_data(const Collective& c, int rank, int size);
 
-// How many bytes of payload the rank receives from its peers. An all_reduce counts as a reduce-scatter of
-// balanced parts and an all-gather of them. A send, a barrier, and what a rank gets from itself count 0.
+// Returns how many bytes of payload the rank receives from its peers. An all_reduce counts as a
+// reduce-scatter of balanced parts and an all-gather of them. A send, a barrier, and data from the rank
+// itself count 0.
 uint64_t received_bytes(const Collective& c, int rank, int size);
 
 }  // namespace gangway

@@ -36,7 +36,7 @@ void LocalEngine::abort(const Error& error) noexcept {
     whose.op = error.op;
     whose.rank = whose.peer = rank();
     state_->fail_with(whose);
-  } catch (const std::bad_alloc&) {  // without memory to name the rank, the error goes as it is
+  } catch (const std::bad_alloc&) {  // no memory to add the rank's name: the error stays as it is
     state_->fail_with(error);
   }
 }

@@ -1,7 +1,7 @@
-// What the self engine and the fake engine have in common: a place in a gang, the first error, counters, and
+// The common base of the self engine and the fake engine: rank and size, the first error, counters, and
 // memory of the rank's device.
 //
-// Thread rule: an Engine's (gang/engine.h); LocalState under its mutex.
+// Thread rule: that of an Engine (gang/engine.h); LocalState under its mutex.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@
 
 namespace gangway {
 
-// Works hold it, so it may outlive the engine.
+// The state that works share with their engine. It may outlive the engine.
 struct LocalState {
   std::mutex mutex;
   std::condition_variable changed;

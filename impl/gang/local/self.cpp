@@ -1,5 +1,5 @@
-// The engine of one rank. Results are copies of the rank's own data. On each channel, sends to itself meet
-// receives from itself in call order, in the same span or in a later one.
+// The engine of one rank. Results are copies of the rank's own data. On each channel, the sends of the rank
+// to itself are matched with its receives in the order of the calls, in the same span or in a later one.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -48,7 +48,7 @@ class SelfWork : public OneEndWork {
     return open == 0 ? std::nullopt : state_->error;
   }
 
-  int open = 0;  // sends and receives that have met no counterpart yet; under state_->mutex
+  int open = 0;  // sends and receives that have no counterpart yet; under state_->mutex
 
  private:
   std::shared_ptr<LocalState> state_;
@@ -82,7 +82,7 @@ class SelfEngine : public LocalEngine {
     return work ? WorkPtr(work) : finished_work();
   }
 
-  // Refuses a call that would wait for a counterpart: the rank is busy in this call, so it could not make it.
+  // Refuses a call that would wait for a counterpart: the rank waits in this call and cannot make the other.
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) override {
     throw_if_broken();
     refuse_half(channel, span);

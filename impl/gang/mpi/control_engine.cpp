@@ -124,8 +124,8 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
 
  private:
   // The key of a queue of records. The collectives of one channel share one queue (peer -1), because each
-  // hears from all ranks. The sends and receives of each pair have their own, because they hear from one rank
-  // alone.
+  // gets messages from all ranks. The sends and receives of each pair have a queue of their own, because they
+  // get messages from one rank only.
   struct Key {
     int tag, peer;
     auto operator<=>(const Key&) const = default;
@@ -164,7 +164,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
 
   std::string own_part(const Collective& c) const {
     if (c.op == CollectiveOp::broadcast) {
-      // Only the root has a part of its own.
+      // Only the root copies its own input.
       return {static_cast<const char*>(c.in), c.count * item_bytes(c.dtype)};
     }
     return outgoing(c, rank, rank);
@@ -267,7 +267,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
         if (r != rank)
           post(kAbortTag, r, std::string(reinterpret_cast<const char*>(&code), sizeof code) + words);
     } catch (...) {
-      // A peer that gets no message fails at its own deadline.
+      // Ignored: a peer that does not get the message fails at its own deadline.
     }
   }
 
@@ -355,7 +355,7 @@ class ControlEngine final : public Engine {
   std::vector<FlightEntry> flight_record() const override { return exchange_->log.flight_record(); }
 
  private:
-  // MPI makes a communicator without a deadline, so all ranks meet here first.
+  // MPI waits without a deadline when it makes a communicator, so all ranks synchronize here first.
   void meet() {
     const Collective barrier;
     exchange_->run(Channel::control, {&barrier, 1})->wait(Deadline::never());

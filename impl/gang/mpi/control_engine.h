@@ -1,8 +1,8 @@
-// The control engine of ranks that share no memory (dual_engine.h). It carries values of the host as messages
-// between single ranks over one MPI communicator, with deadlines. Every message begins with a header, by
-// which the engine reports collectives that differ between ranks, and it names the ranks that have not come
-// by the deadline. A lost rank is such a rank. A call takes up to W messages per rank, so the engine is meant
-// for small values.
+// The control engine of ranks that share no memory (dual_engine.h). It sends values in host memory as
+// messages between single ranks over one MPI communicator, with deadlines. Every message begins with a
+// header, by which the engine detects collectives that differ between ranks. At a deadline it names the ranks
+// that have sent nothing; a lost rank is found in this way, too. A call takes up to W messages per rank, so
+// the engine is meant for small values.
 //
 // The engine writes to a caller's memory only after all messages of a call have arrived, so no peer writes to
 // it after a call has failed.

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kChildTag = kChannels;  // differs from the tags of all channels
 
-// The library reduces bytes itself: MPICH 4.0 compares them as signed bytes, and Open MPI 4.1 sums 28 of them
-// wrongly over four ranks.
+// The reduction of bytes for MPI. MPI's own is not used, because MPICH 4.0 compares them as signed bytes, and
+// Open MPI 4.1 sums 28 bytes over four ranks wrongly.
 template <Reduce kReduce>
 void reduce_u8(void* in, void* out, int* count, MPI_Datatype*) {
   const uint8_t* const a = static_cast<const uint8_t*>(in);
@@ -144,8 +144,8 @@ struct Post {
   static const char* at(const void* base, size_t bytes) { return static_cast<const char*>(base) + bytes; }
 
   void reduce_scatter() const {
-    // MPI's own in-place form leaves the result at another place, so the result is copied when the collective
-    // has ended.
+    // MPI's in-place form writes the result to another address than ours, so the result is copied when the
+    // collective has ended.
     const bool in_place = c.out == at(c.in, own_offset());
     Landing landing{std::vector<char>(in_place ? own_count() * item() + 1 : 0), own_count() * item(), c.out};
     void* const out = in_place ? landing.from.data() : c.out;

@@ -1,5 +1,5 @@
-// Every collective as messages between single ranks: which bytes go from which rank to which, and how the
-// bytes that arrive become the output. Pure functions over one rank's memory.
+// Divides every collective into messages between single ranks, and computes the output from the messages that
+// arrive. Pure functions over one rank's memory.
 #pragma once
 
 #include <span>

@@ -14,8 +14,8 @@
 
 namespace gangway::mpi {
 
-// A result that a collective could not write to its place: it is copied to `to` when the collective has
-// ended.
+// A result that a collective writes to a buffer of its own, `from`. It is copied to `to` when the collective
+// has ended.
 struct Landing {
   std::vector<char> from;
   size_t bytes;

@@ -1,4 +1,4 @@
-// MPI in this process: its start and its end, its errors as our errors, and communicators.
+// MPI in this process: starts and ends it, turns its errors into Errors, and makes communicators.
 //
 // Thread rule: any thread.
 #pragma once
@@ -22,9 +22,9 @@ void ended_root(bool in_order);
 // Throws Error{gang} with MPI's text unless `answer` is MPI_SUCCESS.
 void check(int answer, const char* call);
 
-// Makes a communicator of `ranks`. Collective over these ranks alone; MPI waits for them without a deadline,
-// so the caller makes sure that all of them come. `tag` separates calls that run at the same time. copy_of
-// takes all ranks.
+// Makes a communicator of `ranks`. Collective over these ranks only. MPI waits for them without a deadline,
+// so the caller makes sure that all of them make the call. `tag` separates calls that run at the same time.
+// copy_of does the same for all ranks.
 MPI_Comm subset(MPI_Comm comm, std::span<const int> ranks, int tag);
 MPI_Comm copy_of(MPI_Comm comm, int tag);
 

@@ -1,4 +1,4 @@
-// What a rank tells the others about a call before the call starts, and how it compares that with theirs
+// Before a call starts, each rank sends its arguments to the others and compares them with theirs
 // (dual_engine.h).
 //
 // Thread rule: values of one thread.
@@ -14,8 +14,8 @@
 
 namespace gangway {
 
-// One rank's view of a call, or of all collectives of one launch: the first one's arguments, and a hash of
-// everything.
+// One rank's description of a call, or of all collectives of one launch: the arguments of the first one, and
+// a hash of all.
 struct CallNote {
   uint64_t sequence = 0;  // number on the channel, or of the pair
   uint64_t hash = 0;      // a hash of these records and of all earlier collectives on the channel
@@ -32,9 +32,9 @@ static_assert(sizeof(CallNote) == 40);
 // Numbers the calls of one channel.
 class CallCounter {
  public:
-  // Of the collectives in `span`; records == 0: there are none.
+  // Returns the note for the collectives in `span`. Its `records` is 0 if there are none.
   CallNote note(std::span<const Collective> span, int size);
-  CallNote pair_note(const Collective& c);  // of one send or receive
+  CallNote pair_note(const Collective& c);  // returns the note for one send or receive
 
  private:
   uint64_t sequence_ = 0, history_ = 0;
@@ -49,9 +49,9 @@ class Announcement {
   Announcement(const Announcement&) = delete;
   Announcement& operator=(const Announcement&) = delete;
 
-  // What the control engine has to send and receive.
+  // The sends and receives that the control engine has to run.
   std::span<const Collective> records() const { return records_; }
-  // Throws MISMATCH with both ranks' arguments. All notes have arrived.
+  // Compares the notes after all have arrived. Throws MISMATCH with the arguments of both ranks.
   void check(const std::string& label) const;
   // Returns whether the data engine must get `later` after this launch.
   bool precedes(const Announcement& later) const;

@@ -12,12 +12,13 @@
 namespace gangway {
 namespace {
 
-constexpr int kSpins = 200;        // looks without a pause
+constexpr int kSpins = 200;        // how often a call is polled without a pause
 constexpr int kPatienceMs = 1000;  // how long an engine that is destroyed waits for its calls
 
 class Planes;
 
-// One launch: it is announced, then started on the data engine, then ends at both ends.
+// One launch: it is announced, then started on the data engine; it ends when both ends of the work are
+// reached.
 class Call final : public Work {
  public:
   enum State : int { announced, launched, output, over };
@@ -52,7 +53,7 @@ class Call final : public Work {
   std::atomic<int> state{announced};
 
  private:
-  // The record's counts belong to the caller again when run() has returned, so this copies them.
+  // Copies the counts, because the caller may free them when run() has returned.
   void copy_counts(int size) {
     size_t all = 0;
     const auto length = [&](const Collective& c) {
@@ -72,7 +73,7 @@ class Call final : public Work {
   std::vector<size_t> counts_;
 };
 
-// What calls share, which may outlive the engine.
+// The state that calls share. It may outlive the engine.
 class Planes final : public Progressive, public std::enable_shared_from_this<Planes> {
  public:
   Planes(std::shared_ptr<Engine> data, std::shared_ptr<Engine> control, std::shared_ptr<Rank> owner,
@@ -94,7 +95,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     } catch (const Error& error) {
       fail_with(error);
       throw;
-    } catch (const std::bad_alloc&) {  // peers wait for this rank's part
+    } catch (const std::bad_alloc&) {  // breaks the engine, because peers wait for this rank's part
       fail_with(Error(Code::out_of_memory, "no memory"));
       throw;
     }
@@ -102,7 +103,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     return call;
   }
 
-  // For a caller who blocks. If nothing is outstanding, nothing has to be queued.
+  // For a caller who blocks. If no call is outstanding, the call need not be queued.
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) {
     const bool pairs = std::any_of(span.begin(), span.end(), is_pair);
     if (pairs || outstanding())
@@ -139,7 +140,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     }
   }
 
-  // Takes every call as far as it can go now. Returns false if another thread is doing that.
+  // Drives every call as far as possible now. Returns false if another thread is doing that.
   bool advance() {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
     struct Turn {
@@ -197,8 +198,9 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     data->shutdown(deadline);
   }
 
-  // The engine object is gone. Calls on the rank's list hold the rank, and possibly nothing drives that list
-  // any more, so the calls get some time to end here. What is outstanding after that goes on.
+  // Called as the engine object is destroyed. It waits a while for the outstanding calls, because possibly
+  // nothing else drives the rank's list, in which they are, any more. Calls that are outstanding after that
+  // go on.
   void leave() noexcept {
     const Deadline patience = Deadline::after_ms(kPatienceMs);
     for (Backoff backoff; outstanding() && !patience.passed();) {
@@ -231,8 +233,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     if (auto error = control->error()) return error;
     return data->error();
   }
-  // After a peer's failure the kernels on the device wait for ever. A wait of the host would end them, but
-  // possibly nobody waits.
+  // Aborts the data engine after a peer's failure, because its kernels on the device would wait forever. A
+  // waiting thread would do this as well, but possibly no thread waits.
   void end_what_is_lost() noexcept {
     try {
       if (const auto lost = control->error()) fail_with(*lost);
@@ -263,7 +265,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     opened = true;
   }
 
-  // The other ranks would wait for this one's note.
+  // Refuses a send or receive on a channel that is not open yet. The first call of a channel opens it, for
+  // which all ranks would have to make the call.
   void check_opened(Channel channel, std::span<const Collective> span) {
     if (opened_[static_cast<size_t>(channel)] || control->size() == 2 || !data->facts().opens_for_pairs)
       return;
@@ -329,7 +332,8 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
            earlier.notes.precedes(later.notes);
   }
 
-  // The earliest call, up to this one, whose notes are still awaited. This call may have to come after it.
+  // Returns the earliest call, up to this one, whose notes are still awaited. This call may have to run after
+  // it.
   std::shared_ptr<Call> awaited(const Call& call) {
     const std::lock_guard lock(mutex_);
     for (const auto& other : calls_)
@@ -337,7 +341,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     return nullptr;
   }
 
-  // Blocks in the control engine, which knows deadlines, interrupts and lost ranks.
+  // Blocks in the control engine, which handles deadlines, interrupts and lost ranks.
   void wait_announced(Call& call, Deadline deadline) {
     while (!call.checked || call.state == Call::announced) {
       advance();
@@ -352,7 +356,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
         }
       }
       if (!call.checked || call.state == Call::announced)
-        sched_yield();  // another thread may be moving the call on
+        sched_yield();  // another thread may be driving the call
     }
   }
 

@@ -95,7 +95,7 @@ class LoweredWork final : public Work, public Progressive {
   bool progress() override { return advance(true); }
 
  private:
-  // Returns true if the work has ended at that end, or has failed.
+  // Returns true if the input is free (`input`) or the output is ready, or if the work has failed.
   bool advance(bool input) {
     for (const WorkPtr& work : works_)
       if (!(input ? work->poll() && work->poll_input() : work->poll())) return false;
@@ -107,7 +107,8 @@ class LoweredWork final : public Work, public Progressive {
     return true;
   }
 
-  // The work has ended at both ends, so the list need not hold it until somebody drives it again.
+  // Removes the work from the rank's list as soon as its output is ready and its input is free, instead of at
+  // the list's next progress().
   void leave() {
     if (!left_.exchange(true)) list_->remove(this);
   }

@@ -1,7 +1,7 @@
-// The second half of a lowered call: it waits for the native works, and then does what their outputs still
-// need.
+// The second half of a lowered call: it waits for the native works, and then does the arithmetic that is left
+// for their outputs.
 //
-// Thread rule: a Work's (gang/work.h).
+// Thread rule: that of a Work (gang/work.h).
 #pragma once
 
 #include <memory>

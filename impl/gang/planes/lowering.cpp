@@ -11,7 +11,7 @@ namespace {
 
 bool is_narrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
-// Which features of one record the engine does not have.
+// The features of one record that the engine does not have.
 struct Needs {
   bool counts = false, mean = false, wide = false, add = false;
   bool any() const { return counts || mean || wide || add; }
@@ -24,7 +24,7 @@ Needs needs_of(const Collective& c, const EngineFacts& facts) {
   // A mean is rounded once, so a sum that is divided here must not have been rounded before.
   needs.wide =
       gangway::facts(c.op).reduces && is_narrow(c.dtype) && (needs.mean || !facts.takes_narrow_reductions);
-  // A result in a temporary is added from there.
+  // A result that is in a temporary must be added to the output here as well.
   needs.add = c.accumulate && (!facts.takes_accumulate || needs.counts || needs.mean || needs.wide);
   return needs;
 }
@@ -55,7 +55,7 @@ class Plan {
     size_t callers, temporary, count;
   };
 
-  // Uses temporaries where the caller's memory does not serve.
+  // Runs the record with temporaries in place of buffers that the native record cannot use directly.
   void reshaped(const Collective& c, const Needs& needs) {
     const int rank = engine_.rank(), size = engine_.size();
     Collective n = c;
@@ -78,7 +78,8 @@ class Plan {
                                 needs.mean ? size : 1, needs.add});
   }
 
-  // The runs of a native record's input or output that has `elements` elements: padded parts, or one run.
+  // Returns the runs of a native record's input or output of `elements` elements: one for each padded part,
+  // or a single one.
   std::vector<Piece> pieces(const Collective& c, const Collective& n, size_t elements) const {
     if (elements == 0) return {};
     if (c.counts == nullptr || n.counts != nullptr) return {{0, 0, elements}};
@@ -178,7 +179,7 @@ class LoweredEngine final : public Engine {
         for (const Collective& c : native) works.push_back(engine_->run(channel, {&c, 1}, stream));
       }
       return make_lowered_work(owner_, std::move(works), plan.take_remainder(), side());
-    } catch (const std::bad_alloc&) {  // peers may wait for this rank's part
+    } catch (const std::bad_alloc&) {  // breaks the engine, because peers may wait for this rank's part
       engine_->abort(Error(Code::out_of_memory, "no memory"));
       throw;
     } catch (const Error& error) {

@@ -1,18 +1,17 @@
-// Lowering: what an engine does not take as it is, is made here from what it takes. That covers counts per
-// rank, MEAN, accumulation, reductions of 16-bit floats, and launches of several records. It is done nowhere
-// else.
+// Lowering: turns records that an engine cannot run into records that it can. It covers counts per rank,
+// MEAN, accumulation, reductions of 16-bit floats, and launches of several records. No other code does this.
 //
-// | record                                        | becomes                                                       |
-// |-----------------------------------------------|---------------------------------------------------------------|
-// | counts of all_gather, reduce_scatter, gather, | the same with one count, the largest, over padded temporaries |
-// | scatter                                       |                                                               |
-// | counts of all_to_all                          | sends and receives                                            |
-// | MEAN                                          | SUM, then a division                                          |
-// | accumulate                                    | the same into a temporary, then an addition                   |
-// | reduction of bf16, f16                        | the same in f32, rounded once                                 |
-// | several records                               | one launch for each                                           |
+// | record                                        | becomes                                           |
+// |-----------------------------------------------|---------------------------------------------------|
+// | counts of all_gather, reduce_scatter, gather, | the same with one count, the largest, over padded |
+// | scatter                                       | temporaries                                       |
+// | counts of all_to_all                          | sends and receives                                |
+// | MEAN                                          | SUM, then a division                              |
+// | accumulate                                    | the same into a temporary, then an addition       |
+// | reduction of bf16, f16                        | the same in f32, rounded once                     |
+// | several records                               | one launch for each                               |
 //
-// Thread rule: an Engine's (gang/engine.h).
+// Thread rule: that of an Engine (gang/engine.h).
 #pragma once
 
 #include <memory>
@@ -22,8 +21,8 @@
 
 namespace gangway {
 
-// Makes an engine that takes every record from one that need not; returns `engine` itself if there is nothing
-// to lower. A record is NOT_SUPPORTED if it needs arithmetic in memory that the host cannot reach.
+// Makes an engine that can run every record on top of `engine`; returns `engine` itself if there is nothing
+// to lower. A record is NOT_SUPPORTED if it needs arithmetic in memory that the host cannot access.
 std::shared_ptr<Engine> lowered(std::shared_ptr<Engine> engine, std::shared_ptr<Rank> owner);
 
 }  // namespace gangway

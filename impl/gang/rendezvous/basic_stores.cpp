@@ -15,7 +15,7 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kNapMs = 50;  // the longest pause between two questions to the interrupt hook
+constexpr int64_t kNapMs = 50;  // the longest time between two calls of the interrupt hook
 
 class MemoryStore final : public Store {
  public:
@@ -71,7 +71,7 @@ class PrefixStore final : public Store {
 
  private:
   std::string full(const std::string& key) const {
-    check_store_key(key);  // an empty key would otherwise pass as the bare prefix
+    check_store_key(key);  // the inner store would accept an empty key, because it sees the prefix
     return prefix_ + key;
   }
 
@@ -100,8 +100,8 @@ class CallbackStore final : public Store {
 
   std::optional<std::string> get(const std::string& key) override {
     check_store_key(key);
-    const auto room =
-        std::make_unique_for_overwrite<char[]>(kStoreValueLimit);  // pages that are not touched cost nothing
+    // A large buffer is cheap, because pages that are never written cost nothing.
+    const auto room = std::make_unique_for_overwrite<char[]>(kStoreValueLimit);
     int64_t size = -1;
     answered("get", key, callbacks_.get(callbacks_.user, key.c_str(), room.get(), kStoreValueLimit, &size));
     if (size < 0) return std::nullopt;

@@ -17,8 +17,8 @@ namespace gangway {
 namespace {
 
 // Turns a key into a file name: letters, digits, '-', '_' and inner dots stay, all others become %XX. A long
-// name is cut and ends with a hash of the key. "%t..." cannot be the result, so temporary files never meet a
-// key.
+// name is cut and ends with a hash of the key. No result begins with "%t", so that temporary files can have
+// such names.
 std::string file_name(const std::string& key) {
   constexpr size_t kLongest = 180;
   std::string out;

@@ -127,7 +127,7 @@ StoreFrame FrameReader::take() {
   const char* const body = reinterpret_cast<const char*>(body_.data());
   if (head_.key_bytes != 0) frame.key.assign(body, head_.key_bytes);
   if (head_.value_bytes != 0) frame.value.assign(body + head_.key_bytes, head_.value_bytes);
-  body_ = {};  // does not keep the memory of a large value until the next one
+  body_ = {};  // frees the memory, which may have held a large value
   return frame;
 }
 

@@ -29,7 +29,7 @@ enum class FrameKind : uint8_t {
   put = 1,
   get = 2,
   remove = 3,
-  wait = 4,      // answered when the key is there, or with `absent` after wait_ms
+  wait = 4,      // answered when the key exists, or with `absent` after wait_ms
   value = 16,    // the answer to get and wait
   absent = 17,   // the other answer to get and wait
   done = 18,     // the answer to put and remove
@@ -46,7 +46,7 @@ struct FrameHead {
   uint32_t value_bytes = 0;
   uint32_t wait_ms = 0;
   uint64_t sequence = 0;
-  uint64_t request = 0;  // an answer carries the number of its question
+  uint64_t request = 0;  // an answer has the number of its request
 };
 
 struct StoreFrame {

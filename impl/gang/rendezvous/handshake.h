@@ -1,4 +1,5 @@
-// How two processes prove to each other that they know the gang's secret, without sending it:
+// The handshake in which two processes prove to each other that they know the gang's secret, without sending
+// it:
 //
 //   client -> server  hello:  magic, rank, size, process, nonce                                56 bytes
 //   server -> client  answer: nonce, HMAC(secret, "server", job, hello, nonce)                 64 bytes
@@ -27,12 +28,12 @@ constexpr size_t kProofBytes = 32;
 struct Hello {
   uint32_t rank = 0;
   uint32_t size = 0;
-  uint64_t process = 0;  // random for each process: tells two processes of one rank apart
+  uint64_t process = 0;  // a random number that distinguishes two processes of one rank
   std::array<uint8_t, 32> nonce{};
 };
 
 std::array<uint8_t, kHelloBytes> encode_hello(const Hello& hello);
-// Returns false for bytes that no process of this protocol sends, and for a rank outside [0, size).
+// Returns false if the bytes are not a hello of this protocol, or if the rank is outside [0, size).
 bool decode_hello(std::span<const uint8_t, kHelloBytes> bytes, Hello& out);
 
 // The bytes of the handshake, which both sides have seen.

@@ -24,8 +24,8 @@
 namespace gangway {
 namespace {
 
-// The locks that this process holds, by path. Also what descriptors gave, because a pipe gives its bytes only
-// once.
+// The locks that this process holds, by path, and the secrets that it has read from descriptors, because a
+// pipe can be read only once.
 class Held {
  public:
   static Held& instance() {
@@ -115,8 +115,8 @@ std::optional<Secret> try_share(int fd, const std::string& path) {
     if (ftruncate(fd, 0) != 0 ||
         pwrite(fd, fresh.data(), fresh.size(), 0) != static_cast<ssize_t>(fresh.size()))
       fail_system(Code::io, "cannot write the secret " + path, errno);
-    // While the lock turns into a shared one, another writer may get in between, so the secret is read again
-    // below.
+    // The change from the exclusive to the shared lock is not atomic: another process may write in between,
+    // so the secret is read again below.
   }
   if (flock(fd, LOCK_SH | LOCK_NB) != 0) return std::nullopt;
   Secret secret;
@@ -161,7 +161,7 @@ Secret secret_from_file(const std::string& path) {
 
 namespace {
 
-// Why the folder cannot be used; "" if it can. Makes the folder if it is absent.
+// Returns why the folder cannot be used, or "" if it can. Creates the folder if it is missing.
 std::string refusal_of_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return text("cannot be made: ", strerror(errno));
   struct stat facts {};
@@ -181,7 +181,7 @@ std::vector<std::string> secret_folders() {
   const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
   const uid_t user = geteuid();
   std::vector<std::string> folders;
-  // Some shells of a user have this variable, others (of a cron job, of su) do not.
+  // Some of a user's shells have this variable, others (of a cron job or of su) do not.
   const std::string own = runtime != nullptr && runtime[0] == '/' ? runtime : text("/run/user/", user);
   struct stat facts {};
   if (stat(own.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == user &&

@@ -74,7 +74,7 @@ void set(Environment& e, const char* launcher, Place place, std::optional<Place>
   e.local_size = local->size;
 }
 
-// The first host of a Slurm list: "node[3-7,9],other" gives "node3".
+// Returns the first host of a Slurm list: "node[3-7,9],other" gives "node3".
 std::string first_host(std::string_view list) {
   const size_t bracket = list.find_first_of("[,");
   if (bracket == std::string_view::npos || list[bracket] == ',') return std::string(list.substr(0, bracket));
@@ -82,8 +82,8 @@ std::string first_host(std::string_view list) {
   return std::string(list.substr(0, bracket)) + std::string(list.substr(bracket + 1, end - bracket - 1));
 }
 
-// How many tasks run on node `node`, by Slurm's short form: "2(x3),1" means 2, 2, 2, 1. 0 if the text ends
-// before.
+// Returns how many tasks run on node number `node`, by Slurm's short form: "2(x3),1" means 2, 2, 2, 1.
+// Returns 0 if the list is shorter.
 int tasks_on_node(std::string_view tasks, int node) {
   while (!tasks.empty()) {
     const std::string part(tasks.substr(0, tasks.find(',')));
@@ -96,12 +96,12 @@ int tasks_on_node(std::string_view tasks, int node) {
   return 0;
 }
 
-// The first of two variables that is set: the step's own, else the allocation's.
+// Returns the first of two variables that is set: that of the Slurm step, else that of the allocation.
 const char* either(const char* first, const char* second) {
   return lookup(first) != nullptr ? first : second;
 }
 
-// How many ranks run on this host, as far as Slurm says it; at least `local_rank` + 1.
+// Returns how many ranks run on this host, as far as Slurm's variables say; at least `local_rank` + 1.
 int slurm_local_size(const Environment& e, int size, int local_rank) {
   const char* const count = either("SLURM_STEP_NUM_NODES", "SLURM_NNODES");
   const bool known = lookup(count) != nullptr;
@@ -160,7 +160,7 @@ std::string read_job(const Environment& e) {
   if (run != nullptr && std::string_view(run) != "none") return text("torch.", run);
   const char* const slurm = lookup("SLURM_PROCID") != nullptr ? lookup("SLURM_JOB_ID") : nullptr;
   const char* const step = lookup("SLURM_STEP_ID");
-  // The port is part of it, because one allocation may hold several jobs side by side.
+  // The port is part of the name, because several jobs may run in one allocation at the same time.
   if (slurm != nullptr) return text("slurm.", slurm, ".", step != nullptr ? step : "", ".", e.port);
   if (const char* const space = lookup("PMIX_NAMESPACE")) return text("pmix.", space, ".", e.port);
   // Ranks of several hosts have a secret of their own, so the port is enough. On one host the ranks of a

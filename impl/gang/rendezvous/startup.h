@@ -38,15 +38,15 @@ Environment read_environment();
 // INVALID_ARGUMENT if the environment gives another number of ranks. `who` names the setting that expects it.
 void check_expected_size(const Environment& environment, int expected, const char* who);
 
-// The store of the job that `environment` describes: reads or makes the secret, and connects. With one rank
-// it is a memory store. On one host (every rank is local, or MASTER_ADDR is absent or loopback) it uses an
-// abstract socket, else TCP. Several hosts without a secret are INVALID_ARGUMENT, which names
+// Returns the store of the job that `environment` describes: reads or creates the secret, and connects. With
+// one rank it is a memory store. On one host (every rank is local, or MASTER_ADDR is absent or loopback) it
+// uses an abstract socket, else TCP. Several hosts without a secret are INVALID_ARGUMENT, which names
 // GANGWAY_SECRET_FILE. `generation` counts the root gangs that were made from one environment; it becomes
 // part of the keys.
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline);
 
-// The store of ranks that were given the same id: a secret that authenticates them, then a random name that
-// separates jobs. On one host.
+// An id with which ranks on one host find each other: a secret that authenticates them, then a random name
+// that separates jobs.
 constexpr size_t kIdBytes = 64;
 std::shared_ptr<Store> connect_by_id(const std::string& id, int rank, int size, Deadline deadline);
 

@@ -20,19 +20,19 @@ class Store {
  public:
   virtual ~Store() = default;
   virtual void put(const std::string& key, const std::string& value) = 0;  // replaces an older value
-  // Does not wait; empty: the key is absent.
+  // Returns nothing if the key is absent. Does not wait.
   virtual std::optional<std::string> get(const std::string& key) = 0;
   virtual void remove(const std::string& key) = 0;
 
-  // Blocks until the key is there, and asks the interrupt hook meanwhile. Error{timeout} names the key.
+  // Blocks until the key exists. Calls the interrupt hook meanwhile. Throws TIMEOUT, which names the key.
   virtual std::string wait(const std::string& key, Deadline deadline) = 0;
 };
 
 // A store that the threads of one process share.
 std::shared_ptr<Store> make_memory_store();
 
-// A store in a folder that all ranks see. A value appears by renaming its file. The folder is made with mode
-// 0700 if it is absent.
+// A store in a folder that all ranks share. A value becomes visible when its file is renamed. If the folder
+// is missing, it is created with mode 0700.
 std::shared_ptr<Store> make_file_store(const std::string& folder);
 
 // A store of the caller. Its functions run on the thread that uses the store, without a lock. `release` runs

@@ -1,5 +1,5 @@
-// What all stores have in common: limits, the text of a wait that has run out, and polling with growing
-// pauses.
+// Functions that all stores share: checks of limits, the error of a wait that timed out, and polling with
+// growing pauses.
 //
 // Thread rule: values of one thread.
 #pragma once
@@ -16,10 +16,10 @@ void check_store_key(const std::string& key);
 void check_store_value(const std::string& key, const std::string& value);
 
 [[noreturn]] void fail_store_wait(const std::string& key);  // TIMEOUT, which names the key
-// Store::wait() for a store that cannot wake its waiters: asks again and again.
+// Implements Store::wait() for a store that cannot wake its waiters: it polls.
 std::string poll_store(Store& store, const std::string& key, Deadline deadline);
 
-// Pauses that grow from 1 to 50 ms and ask the interrupt hook each time.
+// Pauses that grow from 1 to 50 ms; each calls the interrupt hook.
 class StoreBackoff {
  public:
   explicit StoreBackoff(Deadline deadline) : deadline_(deadline) {}

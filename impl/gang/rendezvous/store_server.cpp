@@ -23,13 +23,13 @@ namespace gangway {
 namespace {
 
 constexpr int64_t kHandshakeMs = 5000;
-constexpr size_t kStrangers = 128;  // how many connections without a proof are kept
+constexpr size_t kStrangers = 128;  // the most connections that have not proved that they know the secret
 constexpr size_t kWaitsPerMember = 4096;
-constexpr size_t kBacklog = 4 << 20;  // a member with so many unread bytes of answers may ask nothing more
+constexpr size_t kBacklog = 4 << 20;  // a member with more bytes of unread answers may send no more requests
 constexpr int64_t kExitMs = 1000;
 
-// The servers of this process. They outlive their stores because peers may still ask, so they have to be
-// ended with the process.
+// The servers of this process. They outlive their stores, because peers may still send requests, so they are
+// ended as the process exits.
 class Servers {
  public:
   static Servers& instance() {
@@ -39,7 +39,7 @@ class Servers {
 
   ~Servers() {
     if (getpid() != process_) return;  // a forked child does not have the threads
-    // In this order all servers linger at the same time.
+    // First all servers start to linger, then all are joined, so that they linger at the same time.
     for (const auto& [place, server] : running) server->end_at_exit();
     for (const auto& [place, server] : running) server->join();
   }
@@ -145,8 +145,8 @@ void StoreServer::end_at_exit() {
   {
     const std::lock_guard lock(mutex_);
     exiting_ = true;
-    // A store that is still open means that the process exits in the middle of its work. Peers must not see
-    // this rank linger.
+    // If a store is still open, the process exits in the middle of its work. Then the server ends at once, so
+    // that peers notice.
     linger_ = Deadline::after_ms(owners_ == 0 ? linger_.left_ms(kExitMs) : 0);
     owners_ = 0;
   }
@@ -172,7 +172,7 @@ bool StoreServer::finished() {
   const std::lock_guard lock(mutex_);
   if (owners_ > 0) return false;
   if (!linger_.passed() && !everybody_left()) return false;
-  // Under the lock: a thread that finds the server ended may listen at the same place at once.
+  // Closed under the lock, because a thread that sees ended_ may listen at the same address at once.
   listener_.reset();
   ended_ = true;
   return true;
@@ -213,7 +213,7 @@ void StoreServer::poll_once() {
 }
 
 void StoreServer::accept_some() {
-  for (int i = 0; i < 16; ++i) {  // then the members have a turn again
+  for (int i = 0; i < 16; ++i) {  // bounded, so that new connections do not delay the members' requests
     Descriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       // A shortage of descriptors lasts; without a pause the loop would spin on the listener.
@@ -231,7 +231,7 @@ void StoreServer::serve(Connection& c, short events) {
   try {
     if ((events & (POLLOUT | POLLHUP | POLLERR)) != 0) flush(c);
     if ((events & (POLLIN | POLLHUP | POLLERR)) != 0 && !c.dropped) read(c);
-    // Hostile bytes, or no memory: this connection ends and the others go on.
+    // The bytes were malformed, or there is no memory: this connection ends and the others go on.
   } catch (const std::exception& error) {
     log(LogLevel::warning, text("the store's server ended a connection: ", error.what()));
     drop(c);

@@ -1,5 +1,6 @@
-// The server of a tcp store: one polling thread in rank 0. Connections that have not proved themselves are
-// few, short and of fixed size; the oldest one gives way to a newcomer.
+// The server of a tcp store: one polling thread in rank 0. It limits the number, the lifetime and the message
+// size of connections that have not proved that they know the secret. A new connection above the limit
+// replaces the oldest of these.
 //
 // Thread rule: open() and close() from any thread; everything else belongs to the server's thread.
 #pragma once
@@ -25,12 +26,12 @@ enum class FrameKind : uint8_t;
 
 class StoreServer {
  public:
-  // Returns the server of this place and job. It may be one that this process runs already, for another root
+  // Returns the server at this address and for this job. It may already run in this process, for another root
   // gang. Every open() needs one close().
   static std::shared_ptr<StoreServer> open(const TcpStoreOptions& options);
 
-  // Never blocks. The server goes on until every rank has come and left as often as rank 0 opened it, or
-  // until timeout_ms has passed.
+  // Never blocks. The server runs on until every rank has connected and left once for each open() of rank 0,
+  // or until timeout_ms has passed.
   void close() noexcept;
 
   explicit StoreServer(const TcpStoreOptions& options);
@@ -38,9 +39,9 @@ class StoreServer {
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
-  bool adopt();  // adds one owner; false: the server has ended
+  bool adopt();  // adds an owner; returns false if the server has ended
   bool ended();
-  void end_at_exit();  // the process ends: stops, but lets peers leave that are about to
+  void end_at_exit();  // stops the server as the process ends, but first lets peers leave that are about to
   void join();
 
  private:
@@ -78,7 +79,7 @@ class StoreServer {
   bool exiting_ = false;
   Deadline linger_ = Deadline::never();
 
-  std::list<Connection> connections_;  // in the order in which they came
+  std::list<Connection> connections_;  // the oldest first
   std::list<Wait> waits_;
   std::map<std::string, std::string> values_;
   std::vector<uint64_t> leaves_;  // how often each rank has left

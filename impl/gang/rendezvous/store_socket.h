@@ -1,5 +1,5 @@
-// The stream sockets of the store: where a job meets, how to listen there, and how to connect. All are
-// close-on-exec and never block.
+// The stream sockets of the store: the address of a job's store, listening there, and connecting. All sockets
+// are close-on-exec and non-blocking.
 //
 // Thread rule: any thread.
 #pragma once
@@ -19,14 +19,14 @@ std::string abstract_name(const TcpStoreOptions& options);
 // For messages: "10.0.0.1:29501", or "this host".
 std::string store_place(const TcpStoreOptions& options);
 
-// Waits a little for an address that an earlier server has not given back yet; then IO. INVALID_ARGUMENT for
-// all interfaces at once, unless that was asked for.
+// Listens at the address of the store. If an earlier server still uses the address, it waits a while, then
+// throws IO. INVALID_ARGUMENT: the address means all interfaces, which the options do not allow.
 Descriptor store_listen(const TcpStoreOptions& options);
 
-// Makes one attempt. Empty if no process listens there (yet); IO for an address that cannot be right.
+// Tries once to connect. The result is empty if no process listens there (yet). IO: the address is wrong.
 Descriptor store_connect(const TcpStoreOptions& options, Deadline deadline);
 
-// Waits until `fd` is ready for `events` of poll(2), at most until the deadline, and asks the interrupt hook
+// Waits until `fd` is ready for `events` of poll(2), at most until the deadline, and calls the interrupt hook
 // at least every 50 ms. Returns false if the deadline has passed.
 bool wait_ready(int fd, short events, Deadline deadline);
 

@@ -25,12 +25,12 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kNapMs = 50;          // the longest pause between two questions to the interrupt hook
+constexpr int64_t kNapMs = 50;          // the longest time between two calls of the interrupt hook
 constexpr int64_t kWaitSliceMs = 1000;  // the server drops a wait after this time; the client asks again
 constexpr int64_t kLateMs = 500;        // how much later than wait_ms the answer to a wait may come
 constexpr int64_t kAttemptMs = 10'000;  // the time for one handshake
 
-// A broken stream, as opposed to a wrong secret: the handshake is tried again.
+// Thrown if the connection breaks. The handshake is then tried again, unlike after a wrong secret.
 struct Dropped {};
 
 void send_all(int fd, std::string_view bytes, Deadline deadline) {
@@ -168,12 +168,12 @@ class TcpStore final : public Store {
   std::condition_variable changed_;
   bool reading_ = false, writing_ = false;
   uint64_t next_request_ = 1;
-  std::map<uint64_t, std::optional<StoreFrame>> answers_;  // of questions under way
+  std::map<uint64_t, std::optional<StoreFrame>> answers_;  // by request; empty until the answer has come
   std::optional<Error> broken_;
 };
 
-// Several threads may ask at the same time over the one connection. A thread that finds nobody reading reads
-// for all.
+// Several threads may send requests over the one connection at the same time. A thread that waits for its
+// answer reads for all of them, if no other thread is reading.
 StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::string& value,
                           uint32_t wait_ms) {
   if (getpid() != process_) fail(Code::forked, "store: this process was forked from rank ", options_.rank);
@@ -191,7 +191,7 @@ StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::str
       answers_.erase(mine);
       return answer;
     }
-    // The server is late, and the caller's own deadline decides.
+    // The server did not answer in time, and the caller's deadline has passed.
     if (!broken_ && waits && deadline.passed()) {
       answers_.erase(mine);
       StoreFrame nothing;
@@ -220,13 +220,13 @@ StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::str
       }
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
-      answers_.erase(request);  // a late answer is then thrown away
+      answers_.erase(request);  // so that a late answer is ignored
       throw;
     }
   }
 }
 
-// Waits until something has changed, at most 50 ms. Then it asks the interrupt hook without the mutex,
+// Waits up to 50 ms for a change of the shared state. Then it calls the interrupt hook, without the mutex,
 // because the hook may take long.
 void TcpStore::nap_for_turn(std::unique_lock<std::mutex>& lock) {
   changed_.wait_for(lock, std::chrono::milliseconds(kNapMs));
@@ -235,8 +235,8 @@ void TcpStore::nap_for_turn(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Sends a question and returns its number. One thread writes at a time, so frames leave in the order of their
-// numbers. The mutex is not held meanwhile.
+// Sends a request and returns its number. One thread writes at a time, so requests are sent in the order of
+// their numbers. The mutex is not held while it sends.
 uint64_t TcpStore::ask(std::unique_lock<std::mutex>& lock, StoreFrame question, Deadline deadline) {
   while (writing_ && !broken_) nap_for_turn(lock);
   if (broken_) throw Error(*broken_);
@@ -266,7 +266,7 @@ uint64_t TcpStore::ask(std::unique_lock<std::mutex>& lock, StoreFrame question, 
   throw Error(*broken_);
 }
 
-// Takes what has arrived; if nothing has, waits up to 50 ms first.
+// Reads the answers that have arrived. If there are none, it first waits up to 50 ms.
 void TcpStore::listen_once() {
   std::vector<StoreFrame> arrived;
   std::optional<Error> end;

@@ -1,4 +1,4 @@
-// The store between processes: a server in rank 0 and a client in every rank, over a stream socket. On one
+// The store for processes: a server in rank 0 and a client in every rank, over a stream socket. On one
 // host the socket is abstract and is named by HMAC(secret, job, restart count), so no port is used. Between
 // hosts it is TCP.
 //

@@ -1,4 +1,4 @@
-// Where a store between processes listens, and who may join it.
+// The options of a store for processes: its address, and the secret of those who may join.
 //
 // Thread rule: values of one thread.
 #pragma once

@@ -38,8 +38,8 @@ void join_sequence(Ops& ops, const Tensor& local, const Tensor& whole, int dim, 
 
 // One step of ring attention, in which keys and values move on to the next rank after each step. The queries
 // from `first_query` on attend to the keys before `last_key`, which belong to rank `source`. `causal` is true
-// only in the step on this rank's own keys; the mask then goes by the local places of queries and keys.
-// Otherwise each of these queries sees each of these keys.
+// only in the step on this rank's own keys; the causal mask then compares local positions of queries and
+// keys. Otherwise each of these queries sees each of these keys.
 struct RingStep {
   int source = 0;
   int64_t first_query = 0, last_key = 0;

@@ -8,7 +8,7 @@ GroupValues::GroupValues(const std::string& group, const GroupContext& place, co
                          bool shares_slots)
     : name_(group), place_(place), packing_(packing) {
   gathering_.shares_slots = shares_slots;
-  if (packing_.bytes.full == 0) return;  // nothing to shard: as good as whole
+  if (packing_.bytes.full == 0) return;  // nothing to shard, so Storage::whole
   if (place_.shard_ranks() == 1 && place_.offload == nullptr) return;
   const bool shared =
       place_.offload == nullptr && place_.regions && place_.shards->shared_memory() != nullptr;
@@ -19,7 +19,8 @@ GroupValues::GroupValues(const std::string& group, const GroupContext& place, co
   for (const PackedParameter& p : packing_.parameters) kept_.bytes += kept_bytes(p);
 }
 
-// Peers may still read this rank's rows, and this rank's own gather may still write.
+// Hands the buffers to the rank's list of works, because peers may still read this rank's rows and this
+// rank's own gather may still write.
 GroupValues::~GroupValues() {
   if (place_.shards == nullptr) return;
   Works& works = *place_.shards->owner()->works();
@@ -31,7 +32,7 @@ GroupValues::~GroupValues() {
 
 void GroupValues::allocate() {
   const GroupBytes& b = packing_.bytes;
-  masters_ = zeroed(place_.rest(), b.masters);  // padding stays so
+  masters_ = zeroed(place_.rest(), b.masters);  // zeroed, because padding must be zero and is never written
   if (storage_ == Storage::region) return;
   const bool peers_read = storage_ == Storage::gathered && place_.offload == nullptr;
   own_ = zeroed(peers_read ? place_.reachable() : place_.rest(), b.own);
@@ -69,14 +70,15 @@ void GroupValues::show(const std::shared_ptr<Buffer>& buffer) {
     p.parameter->value = whole_view(buffer, p.full_at, p.compute, p);
 }
 
-// Each part is a whole number of pieces: the keepers divide the ranks.
+// The division has no remainder, because the number of keepers divides the number of ranks. The result is
+// rounded up, so that each parameter's part starts at a multiple of 64 bytes.
 size_t GroupValues::kept_bytes(const PackedParameter& p) const {
   const size_t part = p.full_bytes(p.compute) / static_cast<size_t>(place_.keepers->size());
   return (part + 63) / 64 * 64;
 }
 
 void GroupValues::gather(AllGatherBuffer& slot, Stream& stream) {
-  gathering_.lease = slot.take();  // or throws, and nothing is being gathered
+  gathering_.lease = slot.take();  // first, because it may throw; then nothing has changed
   gathering_.slot = &slot;
   gathering_.from_keepers = kept_.valid;
   if (place_.offload != nullptr && !kept_.valid) return gather_from_host(slot, stream);
@@ -98,7 +100,7 @@ void GroupValues::gather(AllGatherBuffer& slot, Stream& stream) {
   slot.gathering = last = from->run(Channel::fsdp_gather, span, &stream);
 }
 
-// Own rows go to their place among the whole, from where they are gathered in place.
+// Copies this rank's rows to their place in the slot, and gathers in place from there.
 void GroupValues::gather_from_host(AllGatherBuffer& slot, Stream& stream) {
   Stream& side = place_.offload->after(stream);
   std::vector<Collective> span;
@@ -127,11 +129,11 @@ void GroupValues::gather_from_host(AllGatherBuffer& slot, Stream& stream) {
 
 void GroupValues::keep_part(Stream& stream) {
   if (kept_.bytes == 0 || !unsharded_) return;
-  if (kept_.last != nullptr) kept_.last->order_input(stream);  // of the step before
+  if (kept_.last != nullptr) kept_.last->order_input(stream);  // peers may still read the last step's part
   kept_.last = nullptr;
   kept_.valid = true;
   auto* kept = static_cast<std::byte*>(kept_.buffer->data());
-  if (kept == nullptr) return;  // on meta
+  if (kept == nullptr) return;  // a meta device
   for (const PackedParameter& p : packing_.parameters) {
     const size_t bytes = p.full_bytes(p.compute) / static_cast<size_t>(place_.keepers->size());
     const auto* whole =
@@ -162,7 +164,7 @@ void GroupValues::wait_gathered(Stream& stream) {
            ": every slot of gathered values is in use; set reshard_after_forward = 0 for parameter groups "
            "inside of "
            "others");
-    wait_for(*slot, stream);  // of a parameter group that was gathered ahead
+    wait_for(*slot, stream);  // the slot may hold values that were prefetched for another parameter group
     gather(*slot, stream);
   }
   wait_for(*gathering_.slot, stream);
@@ -175,7 +177,8 @@ void GroupValues::wait_for(AllGatherBuffer& slot, Stream& stream) {
   if (slot.copied != nullptr) stream.wait(*slot.copied);
 }
 
-// The next user's take ends the lease; until then a gather starts anew.
+// The slot stays as it is until its next user takes it. This group does not use its values again: its next
+// unshard starts a new gather.
 void GroupValues::leave_slot() {
   if (gathered()) gathering_.slot->use = AllGatherBuffer::Use::free;
   gathering_.slot = nullptr;
@@ -220,7 +223,7 @@ void GroupValues::release(Stream& stream) {
   kept_.valid = false;
   if (gate_) gate_->release();
   if (gathered()) wait_for(*gathering_.slot, stream);
-  leave_slot();  // gathered ahead: old values
+  leave_slot();  // prefetched values are of the old version
 }
 
 void GroupValues::wait_released(Stream& stream) {
@@ -236,7 +239,7 @@ void GroupValues::publish(bool cast, Stream& stream) {
       place_.ops->cast(p.parameter->shard, p.parameter->shard_copy, stream);
   updating_ = false;
   if (!gate_) return;
-  stream.synchronize();  // shared rows are the host's: peers read them when the counter says so
+  stream.synchronize();  // peers read the shared rows on the host as soon as the counter changes
   gate_->publish();
 }
 

@@ -67,8 +67,8 @@ struct Packing {
 DType compute_dtype(const ShardOptions& options, const std::string& name, DType master);
 
 // Computes the offsets. It also sets each parameter's master dtype (`master` none: the parameter keeps its
-// own) and its compute dtype, and if `ranks` > 1 it adds a split at rest over `axis` to its layout, on dim 0
-// of what the other splits leave.
+// own) and its compute dtype. If `ranks` > 1, it adds a placement at rest (tensor/layout.h) over `axis` to
+// its layout, on dim 0 of the part that the other splits leave.
 Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& options, DType master,
              const std::string& axis, int ranks, int rank);
 

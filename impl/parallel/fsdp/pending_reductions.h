@@ -22,8 +22,8 @@ namespace gangway {
 // their memory alive.
 struct ReductionTerm {
   Tensor full;  // all pieces, in the dtype of the reduction
-  // The own piece of the sum: the local gradient itself with `in_place`, and the memory of `full` without
-  // shards.
+  // This rank's piece of the sum. With `in_place` it is the local gradient itself. If the group is not
+  // sharded, it is in the memory of `full`.
   Tensor sum;
   std::shared_ptr<Accumulator> local;
   GangPtr replicas;       // the ranks over which the second half sums

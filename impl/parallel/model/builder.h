@@ -1,9 +1,10 @@
-// Building a model: wrapping its modules, then taking memory.
+// Builds a model: wraps its modules, then takes memory.
 //
-// Order of the calls: tensor_parallel, context_parallel, recompute, fully_shard or replicate, materialize;
-// parallelize does all, or what is left of it after the first two. Stages of pp are made by parallelize alone
-// (NOT_SUPPORTED otherwise). A call out of order is INVALID_STATE and names the call that is missing or has
-// come before. All are collective, and their refusals agreed.
+// The order of the calls is tensor_parallel, context_parallel, recompute, fully_shard or replicate,
+// materialize. parallelize does all of them; the first two may be called before it. Only parallelize makes
+// the stages of a pipeline; with pp > 1 the other wrapping calls are NOT_SUPPORTED. A call out of order is
+// INVALID_STATE, and the text names the call that is missing or came too early. All calls are collective, and
+// if one rank refuses, all do.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -23,23 +24,24 @@ class ModelBuilder {
  public:
   explicit ModelBuilder(ModelParts& parts) : parts_(parts) {}
 
-  // Each match of `pattern` becomes a parameter group; "" is the root (what nested parameter groups do not
-  // own), which must come last.
+  // Makes a parameter group of each module that matches `pattern`. "" is the root, which gets the parameters
+  // that are in no other group and must come last.
   void fully_shard(const std::string& pattern, const ShardOptions& options);
-  void replicate(const ShardOptions& options);  // the whole model, NO_SHARD
+  void replicate(const ShardOptions& options);  // wraps the whole model with NO_SHARD
   void recompute(const RecomputeOptions& options);
-  // Splits modules over tp as a plan says (tensor/apply.h); with tp 1 the plan is only checked.
+  // Splits modules over tp by a plan (tensor/apply.h). With tp 1 it only checks the plan.
   void tensor_parallel(const TensorOptions& options);
   void context_parallel(ContextMethod method);  // spreads attention over cp
-  // Default parameter groups of a language model (embedding | each block | norm + head; tied: embedding in
-  // the root), else each child of the root | the root. In this order: tensor parallel, context parallel,
-  // recomputation, offload of activations, stages, fully_shard, materialize.
+  // Makes the default parameter groups. A language model has one for the embedding, one for each block and
+  // one for norm and head; a tied embedding is in the root's group. Other models have one for each child of
+  // the root and one for the root. The order is: tensor parallel, context parallel, recomputation, offload of
+  // activations, stages, fully_shard, materialize.
   void parallelize(const ParallelOptions& options);
-  // Collective. Takes memory; each owner fills its rows.
+  // Takes memory. Each rank initializes the rows that it owns.
   void materialize(uint64_t seed, DType master);
-  // Instead of materialize: groups that were materialised each by itself. The model computes nothing.
+  // Replaces materialize for groups that were materialized one by one. Such a model cannot compute.
   void adopt(const std::vector<const FsdpState*>& groups);
-  // No call has changed the module tree or taken memory yet.
+  // Returns whether no call has changed the module tree or taken memory yet.
   bool pristine() const { return pristine_; }
 
  private:
@@ -48,12 +50,17 @@ class ModelBuilder {
   void set_stages(const ShardOptions& options);
   void list_parameters();
   std::string facts_of_whole(const ParallelOptions& options) const;
-  std::string facts(uint64_t seed, DType master) const;  // what materialize compares
-  void check_describing(const char* call) const;         // INVALID_STATE after materialize
-  void check_wrappable(const char* call) const;  // and where tensor_parallel or context_parallel is missing
-  void check_no_groups(const char* call) const;  // INVALID_STATE: it comes before fully_shard and replicate
-  void check_not_split(const char* call) const;  // INVALID_STATE: tensor_parallel has been called
-  bool spreads_context() const;                  // over cp, which is not done yet
+  std::string facts(uint64_t seed, DType master) const;  // what ranks compare in materialize
+  // INVALID_STATE: materialize has been called.
+  void check_describing(const char* call) const;
+  // INVALID_STATE also if tp or cp > 1 and tensor_parallel or context_parallel has not been called.
+  void check_wrappable(const char* call) const;
+  // INVALID_STATE: fully_shard or replicate has been called.
+  void check_no_groups(const char* call) const;
+  // INVALID_STATE: tensor_parallel has been called.
+  void check_not_split(const char* call) const;
+  // Returns whether cp > 1 and context_parallel is still to be done.
+  bool spreads_context() const;
 
   ModelParts& parts_;
   bool pristine_ = true;

@@ -24,7 +24,8 @@ namespace gangway {
 
 // Returns a checked schedule for passes of `microbatches` microbatches, with sends and receives, and with
 // FSDP's actions for at most `most_unsharded` unsharded stages at a time (0: without them). INVALID_ARGUMENT:
-// what the schedule's own rules refuse, or an own schedule for another number of ranks or microbatches.
+// the rules of the schedule are not met, or the caller's own schedule is for another number of ranks or
+// microbatches.
 Schedule pipeline_schedule(const PipelineOptions& options, int ranks, int microbatches, int most_unsharded);
 // The rank of each stage, which does not depend on the number of microbatches.
 std::vector<int> pipeline_stages(const PipelineOptions& options, int ranks);
@@ -57,8 +58,9 @@ class Pipeline {
   // The number of microbatches of a step that asks for `asked`. INVALID_ARGUMENT: the model was made for
   // another number.
   int microbatches(int asked) const;
-  // Local; runs in a check phase. Throws what the schedule refuses of these microbatches (each: inputs, then
-  // targets). Returns false if the shapes between the stages are not known yet; then learn() comes first.
+  // Checks the microbatches, each of which has its inputs, then its targets. Local; runs in a check phase.
+  // Throws if the schedule cannot run them. Returns false if the shapes between the stages are not known yet;
+  // then learn() must be called first.
   bool check(const Context& ctx, const std::vector<Specs>& microbatches);
   // Collective; runs in the next check phase. Each stage computes the shapes of its outputs from those of its
   // inputs. Throws on the rank whose stage refuses its inputs. `check_outputs` checks the outputs of the last

@@ -7,12 +7,12 @@
 namespace gangway {
 namespace {
 
-// One who gives rows for the modules below `prefix`.
+// Rows for the modules below `prefix`, from the caller, a module or a family's plan.
 struct Source {
   std::string name;  // empty: the caller
   std::string prefix;
   std::vector<PlanRow> rows;
-  bool built_in = false;  // a row may match no module
+  bool built_in = false;  // a family's plan, of which some rows may match no module
 };
 
 std::string below(const std::string& prefix, const std::string& path) {
@@ -102,7 +102,7 @@ void TensorPlan::resolve(const ModulePtr& root, const TensorOptions& options) {
     if (chosen[i].source != nullptr) modules_.push_back({places[i], chosen[i].row, chosen[i].source->name});
 }
 
-// `outer`: the sequence_parallel row of a module around this one; null: there is none.
+// `outer`: the sequence_parallel row of a module that contains this one, or null.
 void TensorPlan::plan_parameters(const Module& wrapped, const StyledModule* outer, Walk& walk) {
   const Module& module = unwrapped(wrapped);
   const auto found = walk.styled.find(&module);

@@ -1,11 +1,11 @@
 // Carries out a tensor parallel plan: sets the layouts of parameters, and puts redistributions around
 // modules. A new style is a row of plan.h's table, and its case in style.cpp.
 //
-// Rows come from the caller, from modules (Module::parallel_plan) and from the plan of a decoder's family,
-// each for the modules below its source. For one module the caller's row wins, then that of the innermost
-// module.
+// Rows come from the caller, from modules (Module::parallel_plan) and from the plan of a decoder's family.
+// The rows of a module or a decoder are for the modules inside it. If several sources have a row for one
+// module, the caller's row is used, else that of the innermost module, else that of the family.
 //
-// Thread rule: one thread at a time; local, but all ranks of the gang do the same.
+// Thread rule: one thread at a time. Calls are local, but all ranks of the gang must make the same ones.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ class TensorPlan {
   // INVALID_STATE: a parameter is split over tp already.
   TensorPlan(const ModulePtr& root, const TensorOptions& options, GangPtr gang);
 
-  // A gang of one rank changes nothing.
+  // Changes nothing if the gang has one rank.
   void apply(ModulePtr& root) const;
   const std::vector<StyledModule>& modules() const { return modules_; }
 

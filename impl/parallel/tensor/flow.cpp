@@ -13,7 +13,7 @@ using Kind = Placement::Kind;
 // A value between modules.
 struct Value {
   std::optional<ValueLayout> layout;  // none: not known
-  std::string from;                   // who makes it, for an error text
+  std::string from;                   // the name of its producer, for error texts
 };
 
 class Flow {
@@ -50,8 +50,8 @@ class Flow {
     fail(Code::invalid_argument, a.from, " gives ", a.layout->text(), ", but ", b.from, " gives ",
          b.layout->text(), ", and ", name_of(reader), " takes them together; give both one layout");
   }
-  // Activations have three dims: batch, sequence, width. Where the width is seen as heads, dim 2 counts the
-  // heads, so that a part of it is a part of the width, too.
+  // Activations have three dims: batch, sequence, width. In a tensor [batch, sequence, heads, head width],
+  // dim 2 counts the heads, so that a shard of dim 2 is a shard of the width in both forms.
   static bool same(const ValueLayout& a, const ValueLayout& b) {
     const auto dim = [](const ValueLayout& x) {
       return x.kind != Kind::shard ? 0 : x.dim < 0 ? x.dim + 3 : x.dim;

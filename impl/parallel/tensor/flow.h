@@ -1,6 +1,6 @@
-// Checks that the layouts of a plan meet: the value that each module hands on lies as the next one takes it.
-// The check follows the data flow that each module declares (nn/data_flow.h). A module that declares none may
-// hand on anything.
+// Checks that the layouts of a plan fit together: the layout of each module's output is the one that the next
+// module expects. The check follows the data flow that each module declares (nn/data_flow.h). The output of a
+// module that declares none may have any layout.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace gangway {
 
-// How the values of one module lie that has a row in the plan.
+// The layouts of the input and output of a module that has a row in the plan.
 struct RowLayouts {
   std::string row;  // as text
   TensorStyle style;
@@ -21,8 +21,8 @@ struct RowLayouts {
 };
 using LayoutsOfModules = std::map<const Module*, RowLayouts>;  // by the module under its wrappers
 
-// The root's input is one value on all ranks. INVALID_ARGUMENT: two layouts differ where they meet, or a
-// module has parameters, no row, and an input that is not one value on all ranks.
+// The root's input is Replicate. INVALID_ARGUMENT: a module's output differs from the layout that the next
+// module expects, or a module that has parameters but no row gets an input that is not Replicate.
 void check_layouts(const Module& root, const LayoutsOfModules& rows);
 
 }  // namespace gangway

@@ -29,7 +29,7 @@ int split_dim(const StyledModule& styled) {
   const bool columns = styled.row.style == TensorStyle::colwise;
   return columns == is_embedding(inner_of(styled))
              ? 1
-             : 0;  // an embedding has its outputs on dim 1, a linear on dim 0
+             : 0;  // the output dim of the weight is 1 in an embedding and 0 in a linear
 }
 
 const char* dim_name(const Module& module, int dim) {
@@ -42,7 +42,7 @@ LmHead* head_around(const StyledModule& styled) {
   return head != nullptr && styled.place.index == LmHead::kOutput ? head : nullptr;
 }
 
-// A projection of attention is split by whole heads.
+// Refuses a split that cuts through a piece of the module's output, such as a head of attention.
 void check_pieces(const StyledModule& styled, int ranks) {
   if (styled.row.style != TensorStyle::colwise || styled.place.parent == nullptr) return;
   const std::optional<DataFlow> flow = styled.place.parent->data_flow();
@@ -73,7 +73,7 @@ void check_moves(const StyledModule& styled, const ValueLayout& from, const Valu
   }
 }
 
-// Returns null where nothing has to be moved.
+// Returns null if the two layouts are the same.
 RedistributePtr move(const ValueLayout& from, const ValueLayout& to, const GangPtr& gang) {
   if (from == to) return nullptr;
   const bool gathers = from.kind == Placement::Kind::shard && to.kind != Placement::Kind::shard;

@@ -5,8 +5,8 @@
 //  rounds    for a tensor outside of the arena: each rank folds one part of each chunk into its staging area,
 //            then the receivers fetch the parts
 //
-// With two ranks each could fold whole chunks instead, which would save the second meeting, but each rank
-// would read and write a quarter more.
+// With two ranks, each could fold whole chunks instead. That would save the second synchronization, but each
+// rank would read and write a quarter more.
 #include "gang/host/algorithms/folding.h"
 #include "gang/host/algorithms/rounds.h"
 #include "gang/host/algorithms/table.h"
@@ -28,7 +28,7 @@ void publish(Call& call, Slot& slot) {
 void plan(Call& call) {
   Op& op = call.op;
   const bool receiver = receives(op, call.rank());
-  op.streams = op.streams && op.c.in != op.c.out;  // a sum in place is written where it was read a moment ago
+  op.streams = op.streams && op.c.in != op.c.out;  // an output that was just read is still in the caches
   bool direct = op.source == Source::direct && (!receiver || op.out_offset != 0);
   bool small = op.source != Source::direct && op.source != Source::staged;
   for (int r = 0; r < call.size() && op.in_bytes > kInline; ++r) {
@@ -117,7 +117,7 @@ void fold_in_place(Call& call) {
     fold_kernels().fold(args);
     deliver_to_all(call, args);
   }
-  if (op.in_bytes >= kStreamed) end_stream();  // the block may have gone into outputs of other ranks only
+  if (op.in_bytes >= kStreamed) end_stream();  // needed even if only other ranks' outputs were written
   call.traffic.bytes_moved += part.count * op.item * static_cast<size_t>(call.size() - 1);
   if (op.drain.done == 0 && receives(op, call.rank())) call.traffic.bytes_moved += op.in_bytes - own;
 }

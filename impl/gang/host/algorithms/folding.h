@@ -1,6 +1,6 @@
-// What reductions are made of: folding inputs in rank order, block by block, and the ways to write a result.
-// On every path each element is a left fold in rank order that is rounded once to its type, so all paths and
-// all ranks produce the same bits.
+// Building blocks of reductions: folding inputs in rank order, block by block, and the ways to write a
+// result. On every path each element is a left fold in rank order that is rounded once to its type, so all
+// paths and all ranks produce the same bits.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// What the algorithms share: where the bytes of a round lie, whether they have been written, and the end of a
-// round.
+// Functions that the algorithms share: where the bytes of a round are, whether they have been written, and
+// how a round ends.
 //
 // Thread rule: under the core's mutex; nothing here waits.
 #pragma once

@@ -1,4 +1,4 @@
-// send, recv: which of the two ranks gives and which one gets. The bytes move in call/pair.cpp.
+// send, recv: this file only declares the direction of the data. call/pair.cpp moves the bytes.
 #include "gang/host/algorithms/table.h"
 
 namespace gangway::host {

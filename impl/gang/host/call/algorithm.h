@@ -1,6 +1,6 @@
-// What one collective does on shared memory. Each collective is one file of algorithms/ that fills in an
-// Algorithm. What all have in common is done around it (exchange.h): the call is published, a staged input is
-// filled round by round, the needed members arrive and their calls are compared, and the end is announced.
+// The part of one collective that differs from the others. Each collective is one file of algorithms/ that
+// fills in an Algorithm. exchange.h does what all have in common: it publishes the call, stages the input
+// round by round, waits for the members that the call needs, compares their calls, and announces the end.
 //
 // Thread rule: constants. Their functions run under the core's mutex and never wait.
 #pragma once
@@ -13,7 +13,7 @@ namespace gangway::host {
 constexpr size_t kStreamed = 16 << 20;  // outputs from this many bytes on are too large to stay in the caches
 constexpr size_t kMove = 1 << 20;       // about how many bytes one step moves
 
-// One call, with what its functions need to reach.
+// One call, with the objects that its functions use.
 struct Call {
   Team& team;
   Op& op;
@@ -44,15 +44,15 @@ enum class Cut : uint8_t {
 
 struct Algorithm {
   Flow flow = Flow::everyone;
-  // The same for inputs that travel in the flags: a rank that needs no input then waits for no peer.
+  // The same for inputs that are copied with the flag. A rank that needs no input then waits for no peer.
   Flow flow_of_inlined = Flow::everyone;
   Cut cut = Cut::whole;  // applies to an input outside of the arena
-  // Publishes what peers must know besides the place of the input. Null: nothing.
+  // Publishes what peers must know besides the address of the input. Null: nothing.
   void (*publish)(Call& call, Slot& slot) = nullptr;
   // Runs once, when all needed inputs have arrived. It chooses the path, and sets the rounds of drain and
   // collect. Null: there is nothing to read.
   void (*plan)(Call& call) = nullptr;
-  // Does one round, as long as there are any. Returns false if a peer has not come that far yet.
+  // Does one round if one is left. Returns false if a peer has not reached that round yet.
   bool (*step)(Call& call) = nullptr;
 };
 

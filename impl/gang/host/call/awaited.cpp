@@ -21,7 +21,7 @@ bool among(Peers peers, const Op& op, int r) {
 
 bool waits_for(const Team& team, const Op& op, int r, bool only_absent) {
   const uint64_t drained = team.line(op.channel, r).drained.load(std::memory_order_acquire);
-  // R may still read the slot that the call needs.
+  // The call waits for a free slot as long as r may still read that slot.
   if (!op.published) return (drained >> kRoundBits) + kSlots <= op.sequence;
   const bool needed = among(op.from, op, r);
   const bool reads = (op.source == Source::direct || op.source == Source::staged) &&
@@ -50,7 +50,7 @@ std::vector<int> missing(const Team& team, const Lanes& lanes, const Op& op) {
 
 const Op* blocker(const Lanes& lanes, const HostWork& work) {
   for (const Lane* lane : lanes.active()) {
-    const Op* first = nullptr;  // the lane's first call that has not done its part
+    const Op* first = nullptr;  // the lane's first call whose own part is not done
     for (const Op* op = lane->head; op != nullptr; op = op->next) {
       if (first == nullptr && !op->done) first = op;
       if (op->work != &work) continue;

@@ -9,15 +9,15 @@
 
 namespace gangway::host {
 
-// The ranks that keep `op` from ending. `only_absent`: only those that have not begun it.
+// Returns the ranks that `op` waits for. `only_absent`: only those that have not begun it.
 std::vector<int> waiting_for(const Team& team, const Lanes& lanes, const Op& op, bool only_absent);
-// The ranks that have not begun `op`; if all have, those that have not done their part.
+// Returns the ranks that have not begun `op`; if all have, those whose part is not done.
 std::vector<int> missing(const Team& team, const Lanes& lanes, const Op& op);
-// The call that holds the work up; null: none.
+// Returns the call that delays the work, or null.
 const Op* blocker(const Lanes& lanes, const HostWork& work);
 
-// Publishes how many calls this rank has begun or will begin. A rank does that when it leaves with calls
-// under way (Mark::draining).
+// Publishes how many calls this rank has begun or will begin. A rank does that when it leaves while calls are
+// in flight (Mark::draining).
 void tell_calls(const Team& team, const Lanes& lanes) noexcept;
 bool will_begin(const Team& team, const Op& op, int r);  // for a rank that is draining
 

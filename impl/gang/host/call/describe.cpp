@@ -28,7 +28,7 @@ void describe(Call& call, Slot& slot, int slots) {
       op.source = Source::staged;
     }
   }
-  // A payload beside the flag counts as staged only if peers could not have read it in place.
+  // A payload that is copied beside the flag counts as staged only if peers could not have read it in place.
   if (op.source == Source::small && op.in_offset == 0) call.traffic.bytes_staged += op.in_bytes;
   slot.first_stage = op.first_stage = op.lane->staging.next_stage;
   slot.op = op.c.op;

@@ -27,8 +27,8 @@ void plan(Call& call) {
   if (op.algorithm->plan != nullptr) op.algorithm->plan(call);
 }
 
-// Every member has arrived and has published how many calls it had not ended. Slots of calls before those may
-// be written again. Noting that here saves a look at each member's line later.
+// Every member has arrived and has published how many calls it had not ended. The slots of earlier calls may
+// be reused. Recording that here saves a read of each member's line later.
 void note_behind(const Call& call) {
   const Op& op = call.op;
   uint64_t behind = call.line(call.rank()).behind(op.sequence);
@@ -39,8 +39,8 @@ void note_behind(const Call& call) {
 
 void mark_done(Call& call) {
   Op& op = call.op;
-  // A member whose input this call does not need may have come with a different call. Whichever of the two
-  // ranks looks second finds the difference.
+  // A member whose input this call does not need may have made a different call. The rank that compares last
+  // finds the difference.
   if (op.from != Peers::all) {
     for (int r = 0; r < call.size(); ++r) {
       const Slot& slot = call.slot(r);
@@ -55,7 +55,7 @@ void mark_done(Call& call) {
   call.team.announce(call.line(call.rank()).drained, progress_of(op.sequence + 1, 0));
 }
 
-// A slot of a channel may be written again when all members have ended the call in it.
+// Returns whether all members have ended the call in the slot, so that the slot may be reused.
 bool slot_is_free(Call& call) {
   Lane& lane = *call.op.lane;
   const uint64_t sequence = call.op.sequence;
@@ -112,16 +112,15 @@ bool peers_done(Call& call) {
   Op& op = call.op;
   if (op.lane->pair()) return pair_is_done(call);
   const uint64_t over = progress_of(op.sequence + 1, 0);
-  // A call that folds into peers' outputs is over when all have folded, no matter which of them get the
-  // result.
+  // A call that folds into peers' outputs has ended when all members have folded, whoever gets the result.
   const Peers by = op.in_place_on_peers ? Peers::all : op.to;
   for (; op.finished < call.size(); ++op.finished) {
     const int r = op.finished;
     if (r == call.rank() || by == Peers::none || (by == Peers::root && r != op.c.peer)) continue;
     const std::atomic<uint64_t>& drained = call.line(r).drained;
     if (drained.load(std::memory_order_acquire) >= over) continue;
-    // A peer that came with a different call never ends this one. A peer that has ended this call may write a
-    // later one into the slot. So a difference counts only while the peer has not ended the call.
+    // A peer that made a different call never ends this one. A peer that has ended this call may have written
+    // a later one into the slot. So a difference counts only while the peer has not ended the call.
     const Slot& slot = call.slot(r);
     if (slot.arrived.load(std::memory_order_acquire) == op.sequence + 1 &&
         slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint &&

@@ -1,4 +1,4 @@
-// The life of one call on the board, from its start to its end, as far as it is the same for all collectives.
+// The steps of one call on the board, from its start to its end, that are the same for all collectives.
 //
 // A call is published (the place of its input, and an arrival flag) when it starts, or when the earlier calls
 // that share memory with it have ended. All further work is done step by step by any thread of the rank that
@@ -12,9 +12,9 @@
 
 namespace gangway::host {
 
-// Shows on the board that this rank has begun the call. Returns false while its slot is still in use.
+// Publishes on the board that this rank has begun the call. Returns false while its slot is still in use.
 bool publish(Call& call);
-// Does what can be done now, at most one round of each kind. Returns whether anything was done.
+// Does the steps that are possible now, at most one round of each kind. Returns whether it did any.
 bool step(Call& call);
 // Returns whether the peers that read this call's input, or write into its output, have ended the call.
 bool peers_done(Call& call);

@@ -17,7 +17,7 @@ void FlightRecorder::begin(Op& op, size_t bytes) {
 }
 
 void FlightRecorder::end(const Op& op) noexcept {
-  // Otherwise the entry belongs to a later call by now.
+  // Otherwise a later call has overwritten the entry.
   if (op.flight + kFlights >= count_) ring_[op.flight % kFlights].end = ticks();
 }
 

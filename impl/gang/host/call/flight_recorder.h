@@ -1,5 +1,5 @@
-// A ring of an engine's last calls: which began when, and whether it has ended. Its time stamps come from the
-// cycle counter, one or two for each call.
+// A ring of an engine's last calls: when each began, and whether it has ended. The time stamps are reads of
+// the cycle counter, one or two for each call.
 //
 // Thread rule: under the core's mutex.
 #pragma once
@@ -16,7 +16,8 @@ class FlightRecorder {
   FlightRecorder();
   void begin(Op& op, size_t bytes);
   void end(const Op& op) noexcept;
-  // The same for a call that was met at once. If `at_once` and the call is small, one time stamp is enough.
+  // The same for a call that ended in Calls::meet. If `at_once` and the call is small, one time stamp is
+  // enough.
   void end_met(const Op& op, bool at_once) noexcept;
   int64_t begun_ns(const Op& op) const;  // by the clock that the ranks of a host share
 

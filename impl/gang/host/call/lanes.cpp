@@ -50,8 +50,7 @@ const Op* Lanes::holder(const Op& op) const {
   if (op.published || op.lane->pair()) return nullptr;  // the steps of a pair keep the order themselves
   const Range in = input(op), out = output(op, team_.rank(), team_.size());
   for (const Op* before = op.lane->head; before != nullptr && before != &op; before = before->next) {
-    // Peers may still read the input of a call that is done here, and write its output where they fold into
-    // it.
+    // Even if the call is done on this rank, peers may still read its input, or fold into its output.
     const Range written = output(*before, team_.rank(), team_.size());
     const bool writing = !before->done || before->in_place_on_peers;
     if (overlap(input(*before), out) || (writing && (overlap(written, in) || overlap(written, out))))

@@ -21,7 +21,7 @@ class Lanes {
     const bool pair = is_pair(c);
     return pair ? pair_of(channel, c) : channels_[static_cast<size_t>(channel)];
   }
-  // Returns a fresh call that stands in no lane yet.
+  // Returns a new call that is in no lane yet.
   Op* make() {
     Op* op = free_ops_;
     if (op == nullptr)
@@ -31,12 +31,12 @@ class Lanes {
     ++outstanding_;
     return op;
   }
-  // Takes back a call that stands in no lane any more.
+  // Takes back a call that is in no lane any more.
   void recycle(Op* op) {
     --outstanding_;
     static_cast<OpProgress&>(*op) = OpProgress{};
     static_cast<OpRounds&>(*op) = OpRounds{};
-    op->counts.clear();  // it keeps its capacity
+    op->counts.clear();  // keeps its capacity for the next call
     op->next = free_ops_;
     free_ops_ = op;
   }
@@ -66,8 +66,8 @@ class Lanes {
   void drop_empty();
   int outstanding() const { return outstanding_; }  // calls that were made and not recycled
 
-  // Returns the first earlier call that keeps `op` from being published; null: none. Calls in flight on one
-  // channel may share memory. Peers may read a call's input, and write its output, from the moment it is
+  // Returns the first earlier call that must end before `op` may be published, or null. Calls in flight on
+  // one channel may share memory. Peers may read a call's input, and write its output, from the moment it is
   // published, so it is published only when every earlier call that shares memory with it has ended.
   const Op* holder(const Op& op) const;
 

@@ -23,8 +23,8 @@ struct Rounds {
   bool over() const { return done == all; }
 };
 
-// What changes while a call is under way. It is empty at the start, and consists of two parts because each is
-// reset by a few stores.
+// The fields that change while a call is in flight. They are all zero at its start. They are in two structs,
+// because each can then be reset by a few stores.
 struct OpProgress {
   struct Op* next = nullptr;  // the next call in the lane
   HostWork* work = nullptr;
@@ -36,8 +36,8 @@ struct OpProgress {
   bool noted = false;
   bool published = false;          // the peers can see the call on the board
   bool planned = false;            // all needed members have arrived, and the algorithm has chosen its path
-  bool in_place_on_peers = false;  // the path is: ranks write straight into each other's outputs
-  bool fold_rounds = false;        // the path is: chunk by chunk, each rank folding a part of every chunk
+  bool in_place_on_peers = false;  // the path "in place": ranks write directly into each other's outputs
+  bool fold_rounds = false;        // the path "rounds": each rank folds a part of every chunk
   bool streams = false;            // the output is written past the caches
   bool done = false;               // the call reads and writes no peer's memory any more
   bool output_ready = false, input_free = false;

@@ -37,8 +37,8 @@ bool publish_send(Call& call) {
 
 void plan_receive(const Call& call, const Slot& slot) {
   Op& op = call.op;
-  // A look at the second line of the slot costs another access to the sender's cache, so the fingerprint is
-  // compared first.
+  // Reading the second line of the slot costs another access to the sender's cache, so the fingerprint in the
+  // first line is compared first.
   if (slot.fingerprint.load(std::memory_order_relaxed) != op.fingerprint &&
       (slot.count != op.c.count || slot.dtype != static_cast<int32_t>(op.c.dtype)))
     mismatch(call.team, op, op.c.peer, slot);
@@ -94,8 +94,8 @@ bool step_receive(Call& call) {
 
 bool publish_pair(Call& call) { return call.op.lane->sending ? publish_send(call) : publish_receive(call); }
 
-// A sender is done at once. Its chunks are filled afterwards, and pair_is_done() tells when its input has
-// been read in place.
+// A sender has no step of its own, so its call is done at once. exchange.h fills its chunks afterwards, and
+// pair_is_done() tells when the receiver has read an input in place.
 bool step_pair(Call& call) {
   if (!call.op.lane->sending) return step_receive(call);
   call.op.done = true;

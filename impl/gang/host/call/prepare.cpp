@@ -38,11 +38,11 @@ void prepare(Op& op, Lane& lane, const Algorithm& algorithm, const Collective& c
   set_peers(op, op.in_bytes <= kInline ? op.algorithm->flow_of_inlined : op.algorithm->flow, rank);
 }
 
-// The sequence is not part of the hash, because it chooses the slot, and the slot states its own number.
+// The sequence number is not part of the hash, because it selects the slot, and the slot stores it anyway.
 uint64_t fingerprint(const Op& op, uint64_t history, int size) {
   static_assert(kMaxRanks < 0xffff);
   const uint64_t root = facts(op.c.op).has_root ? static_cast<uint64_t>(op.c.peer) + 1 : 0;
-  // A send and its receive are one call.
+  // A send and its receive must have the same hash.
   const CollectiveOp kind = op.c.op == CollectiveOp::recv ? CollectiveOp::send : op.c.op;
   const uint64_t what = static_cast<uint64_t>(kind) | static_cast<uint64_t>(op.c.reduce) << 8 | root << 16 |
                         static_cast<uint64_t>(static_cast<uint32_t>(op.c.dtype)) << 32;

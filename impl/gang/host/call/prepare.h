@@ -1,4 +1,4 @@
-// What a call needs to know before it is on the board. Pure functions.
+// Prepares a call before it is published on the board. Pure functions.
 #pragma once
 
 #include "gang/host/call/algorithm.h"

@@ -113,7 +113,7 @@ void refuse_when_closed(const Team& team, const Op& op) {
 }
 
 void refuse_when_given_up(const Team& team, const Op& op) {
-  std::atomic_thread_fence(std::memory_order_acquire);  // keeps the reads before the look
+  std::atomic_thread_fence(std::memory_order_acquire);  // orders the reads of the input before the check
   if (team.board().header().given_up.load(std::memory_order_acquire) == 0) return;
   for (int r = 0; r < team.size(); ++r) {
     if (r == team.rank() || op.from == Peers::none || (op.from == Peers::root && r != op.c.peer)) continue;

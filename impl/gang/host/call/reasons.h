@@ -1,6 +1,6 @@
-// Why a call cannot go on: the peers made a different call, a rank was lost or has left, or the engine is
-// broken. This file makes the errors with their texts. Two more checks keep a rank from using memory that
-// others have taken back.
+// The reasons for which a call fails: the peers made a different call, a rank was lost or has left, or the
+// engine is broken. This file makes the errors with their texts. Two more checks prevent a rank from using
+// memory that other ranks have taken back.
 //
 // Thread rule: any thread; the calls that are passed are under the core's mutex.
 #pragma once
@@ -14,14 +14,14 @@ namespace gangway::host {
 
 std::string call_text(const Team& team, const Op& op);  // "gang.all_reduce #3"
 
-// Why the engine is broken; none: it is not. The error names the call `op`, or `call` if that is null ("" for
-// no call). Of several reasons the earliest counts, because a rank that learned of a failure may have left
-// because of it.
+// Returns why the engine is broken, or nothing if it is not. The error names the call `op`, or `call` if `op`
+// is null ("" for no call). If there are several reasons, the earliest is returned, because the others may be
+// its consequences: a rank may have left because it learned of a failure.
 std::optional<Error> why_broken(const Team& team, const Op* op, const char* call);
 Error left_error(const Team& team, const Op& op, int r);      // r left without a shutdown
 Error shutdown_error(const Team& team, const Op& op, int r);  // r shut down instead of making the call
 
-// Throws MISMATCH: rank `peer` came with a different call, which its slot describes.
+// Throws MISMATCH: rank `peer` made a different call, which its slot describes.
 [[noreturn]] void mismatch(const Team& team, const Op& op, int peer, const Slot& slot);
 inline void check_fingerprint(const Team& team, const Op& op, int peer, const Slot& slot) {
   if (slot.fingerprint.load(std::memory_order_acquire) != op.fingerprint) mismatch(team, op, peer, slot);
@@ -31,8 +31,8 @@ inline void check_fingerprint(const Team& team, const Op& op, int peer, const Sl
 // after the write was counted in RankSlot::writing: the ranks that go on set `closed` first and then look at
 // `writing`.
 void refuse_when_closed(const Team& team, const Op& op);
-// Throws if the owner of an input that was read in place has given the call up meanwhile, because what was
-// read may be wrong. Call it after the last read.
+// Throws if the owner of an input that was read in place has meanwhile failed the call, because the bytes
+// that were read may be wrong. Call it after the last read.
 void refuse_when_given_up(const Team& team, const Op& op);
 
 }  // namespace gangway::host

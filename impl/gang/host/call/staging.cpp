@@ -7,15 +7,15 @@ namespace gangway::host {
 namespace {
 
 // Returns whether the earlier calls have filled all their chunks. A call that needs no peer's input (a
-// broadcast's root, a send) may be done while its chunks still wait for the rings.
+// broadcast's root, a send) may be done before it has got space in the rings for its chunks.
 bool filled_before(const Op& op) {
   for (const Op* before = op.lane->head; before != nullptr && before != &op; before = before->next)
     if (!before->fill.over()) return false;
   return true;
 }
 
-// Returns whether all readers have come as far as `progress`. The readers are the peer of a pair, or members
-// of the channel.
+// Returns whether all readers have reached `progress`. The readers are the peer of a pair, or members of the
+// channel.
 bool all_read(const Call& call, Peers readers, uint64_t progress) {
   if (call.op.lane->pair()) return call.pair_line().drained.load(std::memory_order_acquire) >= progress;
   for (int r = 0; r < call.size(); ++r) {
@@ -25,7 +25,8 @@ bool all_read(const Call& call, Peers readers, uint64_t progress) {
   return true;
 }
 
-// A reader that came with a different call reads none of this call's chunks, so look for one.
+// Looks for readers that made a different call: they never read this call's chunks, and it would wait
+// forever.
 void check_readers(const Call& call) {
   const Op& op = call.op;
   if (op.lane->pair()) return;  // the receiver compares the two calls
@@ -60,7 +61,7 @@ void plan_fill(Call& call) {
 
 bool own_chunks(Call& call) {
   uint64_t& taken_until = call.op.lane->staging.taken_until;
-  if (taken_until > call.op.sequence) return true;  // this very call has taken the rings
+  if (taken_until > call.op.sequence) return true;  // this call already uses the rings
   if (!filled_before(call.op)) return false;
   if (taken_until != 0 && !all_read(call, Peers::all, progress_of(taken_until, 0))) return false;
   taken_until = call.op.sequence + 1;

@@ -6,7 +6,7 @@ namespace gangway::host {
 namespace {
 
 constexpr size_t kWorks = 64;
-constexpr size_t kTries = 4;  // how many places of the pool a new work looks at
+constexpr size_t kTries = 4;  // how many entries of the pool are checked for one that can be reused
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // The host engine's Work: a span of calls that was started together.
 //
-// Thread rule: a Work's (gang/work.h); what is marked is under the core's mutex.
+// Thread rule: that of a Work (gang/work.h); functions that say so are called under the core's mutex.
 #pragma once
 
 #include <atomic>
@@ -14,13 +14,13 @@ namespace gangway::host {
 
 class HostWork;
 
-// What a work asks of the engine that drives its calls. Any thread of the rank.
+// The part of an engine that drives the calls of its works. Any thread of the rank.
 class Driver : public std::enable_shared_from_this<Driver> {
  public:
   virtual ~Driver() = default;
-  // Drives progress once. True: the work is in one of `states`, or its engine is broken.
+  // Drives progress once. Returns whether the work is in one of `states` or its engine is broken.
   virtual bool poll(HostWork& work, uint32_t states) = 0;
-  // Returns when the work is in one of `states`. Throws if the wait ends before.
+  // Waits until the work is in one of `states`. Throws if the wait fails first.
   virtual void wait(HostWork& work, uint32_t states, Deadline deadline) = 0;
 };
 
@@ -38,7 +38,7 @@ class HostWork final : public WaitedWork {
   // Returns whether no call in a lane points to the work any more.
   bool ended() const { return is_in(kInput | kFailed); }
 
-  // Called by the calls, under the core's mutex.
+  // The work's calls use these, under the core's mutex.
   void begin(int calls);
   void output_ended();  // one of the calls has its output
   void input_ended();
@@ -58,7 +58,7 @@ class HostWork final : public WaitedWork {
   std::optional<Error> error_;
 };
 
-// The works of one driver. A work is used again when no caller holds it. Under the core's mutex.
+// The works of one driver. A work that no caller holds is reused. Used under the core's mutex.
 class WorkPool {
  public:
   std::shared_ptr<HostWork>& take(Driver& driver);

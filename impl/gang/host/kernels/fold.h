@@ -35,11 +35,11 @@ const FoldKernels& fold_kernels();
 // The kernels of one instruction set, for tests; null if the processor does not have it.
 const FoldKernels* fold_kernels(const char* isa);
 
-// Copies through the caches, also where another core reads the bytes next. Past the caches that core would
-// read from memory, and both copies together would take longer than from cache to cache.
+// Copies through the caches. This is also faster if another core reads the bytes next: after a copy past the
+// caches that core would have to read them from memory instead of from this core's cache.
 void copy_bytes(void* to, const void* from, size_t bytes) noexcept;
-// Copies past the caches, for outputs that do not fit them: a line is not fetched before it is written. Other
-// cores see the bytes after end_stream().
+// Copies past the caches, for outputs that do not fit into them: the processor does not read a line before it
+// writes it. Other cores see the bytes after end_stream().
 void stream_bytes(void* to, const void* from, size_t bytes) noexcept;
 void end_stream() noexcept;
 

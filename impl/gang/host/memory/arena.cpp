@@ -35,9 +35,9 @@ unsigned char* map_bytes(size_t bytes, int protection, int fd, bool threads) {
   return p == MAP_FAILED ? nullptr : static_cast<unsigned char*>(p);
 }
 
-// Keeps the range out of children of fork, which take no part in the arena, and out of core dumps: for a dump
-// the kernel would read, and so take, every page of the reserve, and peers would hear of the crash only
-// afterwards. Both settings stay with a range that is split or emptied later.
+// Keeps the range out of children of fork, which take no part in the arena, and out of core dumps. For a dump
+// the kernel would read every page of the reserve, and so allocate it, and peers would learn of the crash
+// only after that. Both settings also stay in effect if parts of the range are unmapped or emptied later.
 void keep_out(unsigned char* first, size_t bytes, bool threads) {
   if (!threads) madvise(first, bytes, MADV_DONTFORK);
   madvise(first, bytes, MADV_DONTDUMP);
@@ -132,7 +132,7 @@ void Arena::map_read_only() {
 Arena::~Arena() {
   close_fd();
   if (forked() && !threads_) {            // a child of fork has no mapping
-    static_cast<void>(known_.release());  // a thread that the child lacks may hold its lock
+    static_cast<void>(known_.release());  // leaked: a thread of the parent may have held its lock at the fork
     return;
   }
   known_.reset();

@@ -1,4 +1,4 @@
-// The arena of one host: one mapping that all its ranks reach, cut into one slice per rank.
+// The arena of one host: one mapping that all its ranks access, divided into one slice for each rank.
 //
 // Processes share a sparse sealed memfd. Threads share plain memory of one mapping. The arena takes pages
 // when a block is allocated, against one limit for all ranks, and gives them back when a large block is
@@ -33,7 +33,8 @@ uint32_t fork_generation() noexcept;
 
 class Arena {
  public:
-  // Makes fresh memory with a header for `size` ranks: plain memory for `threads`, else a memfd (see fd()).
+  // Creates new memory with a header for `size` ranks: plain memory if ranks are `threads`, else a memfd
+  // (fd()).
   static std::shared_ptr<Arena> create(int size, bool threads, const ArenaOptions& options);
   // Maps what another rank created. Throws when `fd` is not an arena.
   static std::shared_ptr<Arena> map(int fd);
@@ -56,13 +57,13 @@ class Arena {
     const auto* const c = static_cast<const unsigned char*>(p);
     return c >= base_ && c < base_ + bytes_ && bytes <= static_cast<size_t>(base_ + bytes_ - c);
   }
-  // The offset of a pointer into either mapping; 0 when it points elsewhere.
+  // Returns the offset of a pointer into either mapping, or 0 if it points elsewhere.
   uint64_t offset_of(const void* p, size_t bytes) const;
   const unsigned char* read_only(uint64_t offset) const { return read_only_ + offset; }
   bool forked() const { return fork_generation() != born_; }
-  // Returns whether rank `r` can never touch the arena again. It is false for a rank that was silent for too
-  // long, because it may wake up, and for a rank that is a thread, because another thread may use its memory.
-  // Such ranks release what they hold themselves.
+  // Returns whether rank `r` can never access the arena again. It is false for a rank that was silent for too
+  // long, because it may continue later, and for a rank that is a thread, because another thread may use its
+  // memory. Such ranks release their memory themselves.
   bool died(int r) const noexcept;
 
   // Counts the pages of a block against the limit, then touches them unless `lazy`. Error{out_of_memory}
@@ -76,7 +77,7 @@ class Arena {
   void map_read_only();
   unsigned char* base_ = nullptr;
   unsigned char* read_only_ = nullptr;
-  // Set for processes only: threads write through their one mapping.
+  // The ranges that are mapped read-only. Null if ranks are threads, which have only one mapping.
   std::unique_ptr<ReadOnlyRange> known_;
   size_t bytes_ = 0;
   int fd_ = -1;
@@ -106,8 +107,8 @@ class Slice {
   // a `lazy` block are taken at their first use.
   uint64_t allocate(size_t bytes, bool zeroed = false, bool lazy = false);
   void free(uint64_t offset) noexcept;
-  // Frees a large block of any rank's slice, from any rank. The owner of the slice gets it back at its next
-  // allocation.
+  // Frees a large block of any rank's slice, from any rank. The owner of the slice can reuse it from its next
+  // allocation on.
   static void free_remote(Arena& arena, int owner, uint64_t offset, size_t bytes) noexcept;
   Arena& arena() const { return *arena_; }
 

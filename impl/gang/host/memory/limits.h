@@ -1,4 +1,4 @@
-// How much memory a host can give.
+// The default limits of the arena, by the memory of the host.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// The layout of what lies in the arena besides tensors: the domain's header, a slot for each rank, and a
-// board for each engine. "Domain" is the set of ranks that share one arena. Every field that two ranks touch
-// is an atomic. Offsets are bytes from the arena's start; 0 means "none".
+// The layout of the control data in the arena: the domain's header, a slot for each rank, and a board for
+// each engine. A domain is the set of ranks that share one arena. Every field that two ranks access is an
+// atomic. Offsets are in bytes from the arena's start; 0 means "none".
 #pragma once
 
 #include <atomic>
@@ -15,11 +15,11 @@ constexpr uint64_t kMagic = 0x34676e6177676e67ull;  // changes with every change
 constexpr int kMaxRanks = 256;
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
-constexpr int kSlots = 8;            // how many collectives of one channel a rank may have published at once
-constexpr int kPairSlots = 4;        // the same for messages of one ordered pair of ranks
-constexpr size_t kInline = 40;       // payloads up to here travel in the flag's own cache line
-constexpr size_t kDirect = 512;      // from here on peers read an input in the arena where it lies
-constexpr size_t kSmall = 4096;      // payloads up to here are copied once, beside the flag
+constexpr int kSlots = 8;        // how many collectives of one channel a rank may have published at once
+constexpr int kPairSlots = 4;    // the same for messages of one ordered pair of ranks
+constexpr size_t kInline = 40;   // payloads up to here travel in the flag's own cache line
+constexpr size_t kDirect = 512;  // peers read an input of at least this size in place, if it is in the arena
+constexpr size_t kSmall = 4096;  // payloads up to here are copied once, beside the flag
 constexpr size_t kChunk = 64 << 10;  // bytes of one staged chunk
 // How many chunks a staging ring has, so how far a writer may be ahead of its slowest reader. The ring is so
 // large that a chunk leaves the private cache of the core that wrote it before that core writes it again:
@@ -42,8 +42,8 @@ constexpr int kNotices = 8;  // how many threads of one rank can publish what th
 struct WaitRecord {
   std::atomic<uint64_t> version;  // odd while the thread is blocked
   std::atomic<uint64_t> board, sequence, count;
-  // Offset of the counter in a shared region that the thread waits for, and `sequence` is then the value that
-  // it waits for. 0: it waits for a call.
+  // The offset of a counter in a shared region if the thread waits for one; `sequence` is then the awaited
+  // value. 0: it waits for a call.
   std::atomic<uint64_t> counter;
   std::atomic<uint32_t> op, channel;
   std::atomic<int32_t> dtype, peer;
@@ -62,7 +62,7 @@ struct alignas(kLine) RankSlot {
   std::atomic<uint64_t> pid_space;
   std::atomic<int32_t> loss_cause, loss_value;
   std::atomic<int64_t> lost_at_ns;
-  // Of a rank that is a thread: when the last thread that acted for it ended. 0: a thread acts for it.
+  // Used if ranks are threads: when the last thread that acted for this rank ended. 0: a thread acts for it.
   std::atomic<int64_t> threads_ended_ns;
   alignas(kLine) std::atomic<uint64_t> heartbeat;
   std::atomic<uint32_t> writing;  // how many moves into other ranks' memory are under way
@@ -144,15 +144,15 @@ struct alignas(kLine) PairLine {
   std::atomic<uint64_t> receives;  // the same as `sends`, of the receiver
 };
 
-// How a member stands to its engine. here: it uses it. leaving: it is in shutdown. left: it has shut down.
-// gone: it released the engine without a shutdown. draining: the same, but calls of it are still under way.
+// The state of a member in its engine. here: it uses the engine. leaving: it is in shutdown. left: it has
+// shut down. gone: it released the engine without a shutdown. draining: as gone, but it has calls in flight.
 enum class Mark : uint32_t { here = 0, leaving = 1, left = 2, gone = 3, draining = 4 };
 
-// How a member stands to shrink. no: it is not in the call. waits: it is in the call. differed: its last call
-// ended because other members asked for other ranks.
+// The state of a member in shrink. no: it is not in a call of shrink. waits: it is in one. differed: its last
+// call ended because other members asked for other ranks.
 enum class Asking : uint32_t { no = 0, waits = 1, differed = 2 };
 
-// Ranks of a board, in an order.
+// An ordered list of ranks of a board.
 struct RankList {
   std::atomic<uint32_t> count;
   std::atomic<uint16_t> ranks[kMaxRanks];
@@ -162,12 +162,12 @@ struct alignas(kLine) MemberLine {
   std::atomic<uint32_t> mark;
   std::atomic<uint32_t> detached;
   std::atomic<int64_t> marked_ns;  // when `mark` was set
-  // For shrink: the ranks that this member counts on. It writes into no memory of theirs any more.
+  // For shrink: the ranks that this member asks for. It does not write into their memory any more.
   RankList asked;
   std::atomic<uint64_t> asked_version;  // 0: it has not asked; odd: it is writing the list
   std::atomic<uint32_t> asking;         // an Asking
   std::atomic<uint32_t> refused_by;     // rank + 1 of a member that asks for other ranks
-  std::atomic<uint64_t> shrunk;         // the last new board of the chain that this rank took
+  std::atomic<uint64_t> shrunk;         // the last board that this rank took from the chain of new boards
   std::atomic<uint32_t> given_up;
   int32_t domain_rank;
   // The child board that this member is making. Not all members of the child have taken it yet.
@@ -190,14 +190,13 @@ struct BoardHeader {
   char label[64];
   std::atomic<uint32_t> holders;  // how many members have not released it; the last one to do so frees it
   std::atomic<uint64_t> blocks;   // list of the members' blocks that are freed with the board
-  std::atomic<uint64_t>
-      region;  // the shared region that is being made: not all members have taken their hold
+  std::atomic<uint64_t> region;   // a shared region in creation: not all members have a reference to it yet
   // 0: whole; 1: an error is being written; 2: broken.
   alignas(kLine) std::atomic<uint32_t> broken;
   std::atomic<uint32_t> gone;      // how many members are not `here` any more
   std::atomic<uint64_t> shrunk;    // the chain of new boards that survivors made
   std::atomic<uint32_t> closed;    // set by shrink: no member begins to write into another member's memory
-  std::atomic<uint32_t> given_up;  // a member has failed calls in flight and uses their memory itself again
+  std::atomic<uint32_t> given_up;  // a member failed its calls in flight and may already reuse their memory
   int64_t broken_ns;
   int32_t code;
   int32_t by;  // the rank that broke it

@@ -7,7 +7,7 @@
 namespace gangway::host {
 namespace {
 
-constexpr size_t kLarge = 64 << 10;        // blocks from here up are whole pages
+constexpr size_t kLarge = 64 << 10;        // blocks of at least this size consist of whole pages
 constexpr size_t kSmallPiece = 256 << 10;  // small blocks are cut from pieces of this size
 constexpr size_t kHuge = 2 << 20;
 constexpr uint64_t kSmallMark = 1;  // set in the size of a live block that was cut from a piece
@@ -140,7 +140,7 @@ void Slice::free(uint64_t offset) noexcept {
 }
 
 void Slice::free_remote(Arena& arena, int owner, uint64_t offset, size_t bytes) noexcept {
-  // All pages but the first are given back now. The first page holds the list link until the owner takes it.
+  // All pages but the first are released now. The first page holds the list link until the owner takes it.
   if (bytes > kPage)
     madvise(arena.at(offset) + kPage, bytes - kPage, arena.threads() ? MADV_DONTNEED : MADV_REMOVE);
   auto* const returned = arena.at<Returned>(offset);

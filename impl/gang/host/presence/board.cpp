@@ -79,7 +79,7 @@ void Board::hold_child(uint64_t offset) noexcept {
 void Board::child_taken(int maker, const Board& child) noexcept {
   for (int r = 0; r < child.size_; ++r)
     if (child.members_[r].taken.load(std::memory_order_seq_cst) == 0) return;
-  uint64_t made = child.offset_;  // `child` holds the board, so this is not the last hold
+  uint64_t made = child.offset_;  // `child` has a reference to the board, so this one is not the last
   if (members_[maker].making.compare_exchange_strong(made, 0))
     child.header_->holders.fetch_sub(1, std::memory_order_acq_rel);
 }
@@ -88,12 +88,12 @@ void Board::drop_child(uint64_t offset) noexcept {
   members_[rank_].making.compare_exchange_strong(offset, 0);
 }
 
-// Nobody holds this board any more, so a member that has not taken its child never will.
+// Called when no member holds this board any more, so that a member that has not taken the child never will.
 void Board::end_child(int maker) noexcept {
   const uint64_t offset = members_[maker].making.exchange(0);
   if (offset == 0) return;
   Board child(arena_, offset);
-  uint32_t ended = 1;  // the hold of this board
+  uint32_t ended = 1;  // the reference of this board
   for (int r = 0; r < child.size_; ++r) {
     MemberLine& member = child.members_[r];
     if (member.taken.load(std::memory_order_seq_cst) == 0 &&
@@ -105,9 +105,9 @@ void Board::end_child(int maker) noexcept {
 
 Board::~Board() {
   if (rank_ < 0 || arena_->forked()) return;
-  // Each hold is ended once: by its holder, or by a peer when the holder has died. This loop collects them
-  // and takes them off the count at once, with its own: until then the count stays above zero, so no other
-  // rank frees what the loop still reads.
+  // Each reference is dropped once: by its holder, or by a peer if the holder has died. This loop collects
+  // those of dead holders and subtracts them together with its own. Until then the count stays above zero, so
+  // no other rank frees what the loop still reads.
   uint32_t ended = 0;
   for (int r = 0; r < size_; ++r) {
     if (r != rank_ && !arena_->died(members_[r].domain_rank)) continue;
@@ -170,7 +170,7 @@ bool Board::break_with(const Error& error, int by) noexcept {
 
 std::optional<Error> Board::error(int own_rank) const {
   if (!broken()) return std::nullopt;
-  // The writer copies one text. It may have died while doing so, so the wait for it is bounded.
+  // The writer copies one text. It may have died meanwhile, so the wait is bounded.
   for (int i = 0; i < 10'000 && header_->broken.load(std::memory_order_acquire) == 1; ++i) sched_yield();
   if (header_->broken.load(std::memory_order_acquire) != 2)
     return Error(Code::aborted, text(header_->label, ": broken by a rank that died at it"));

@@ -21,8 +21,8 @@ class Board {
   static uint64_t create(Member& member, std::span<const int> members, const std::string& label);
 
   Board(std::shared_ptr<Arena> arena, uint64_t offset);
-  // A board whose offset another rank published, and which may have been freed since. Returns null when what
-  // lies there cannot be a board.
+  // Opens a board whose offset another rank published, and which may have been freed since. Returns null if
+  // the memory there cannot be a board.
   static std::unique_ptr<Board> find(const std::shared_ptr<Arena>& arena, uint64_t offset);
   ~Board();  // releases the board
   Board(const Board&) = delete;
@@ -50,7 +50,8 @@ class Board {
   }
 
   bool broken() const { return header_->broken.load(std::memory_order_acquire) != 0; }
-  // Returns false when the board was broken already: the first error counts.
+  // Stores the error that breaks the engine. Returns false if the board was broken already, which keeps its
+  // first error.
   bool break_with(const Error& error, int by) noexcept;
   std::optional<Error> error(int own_rank) const;
 

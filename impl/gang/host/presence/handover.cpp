@@ -32,9 +32,9 @@ constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces), which share no memory; choose the "
     "engine mpi";
 
-// Sockets of the start-ups that ranks of this process gave up. Whatever a store still holds about them
-// concerns no later start-up. Each rank has its own list, because another rank of this process, a thread, may
-// still take part in a start-up that its peer gave up.
+// The sockets of start-ups that ranks of this process gave up. A later start-up ignores everything in the
+// store that names one of them. Each rank has its own list, because another rank of this process, a thread,
+// may still take part in a start-up that its peer gave up.
 class GivenUp {
  public:
   void add(const std::string& name, int rank) {
@@ -84,10 +84,10 @@ int Handover::dead_rank() {
                       &put_ns) != 5)
         continue;
       process.pid = pid;
-      if (space != pid_space()) continue;  // its death shows later, in the arena
+      if (space != pid_space()) continue;  // a pid of another namespace; its death is detected in the arena
       process.of_this_run = rank_ == 0 || (boot == began_.boot && put_ns >= began_.ns);
       process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-      // The number belongs to another process now.
+      // If the start times differ, the pid belongs to another process now.
       process.ended = (!process.fd && errno == ESRCH) || (start != 0 && process_start(process.pid) != start);
     }
     pollfd p{process.fd.get(), POLLIN, 0};
@@ -103,7 +103,7 @@ void Handover::check() {
   if (rank_ == 0)
     if (const auto refused = store_.get(kRefused); refused == name_) fail(Code::not_supported, kOtherHosts);
   const auto failed = store_.get(kFailed);
-  // An old failure counts as well when the process that it is about is gone, because it says why.
+  // An old failure is used as well if a process has died, because it says why.
   if (failed && failed->starts_with(name_) && (failed != old_failure_ || dead >= 0)) throw_failure(*failed);
   if (dead < 0) return;
   Error error(Code::peer_lost,
@@ -121,7 +121,7 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
     fail(Code::gang, "host engine: a bad entry in the store");
   const std::string why = std::string(words + text_at) + advice;
   if (code == static_cast<int>(Code::not_supported) || code == static_cast<int>(Code::peer_lost)) {
-    Error error(static_cast<Code>(code), why);  // it is as true on this rank
+    Error error(static_cast<Code>(code), why);  // the same error that the failing rank throws
     error.peer = peer;
     throw error;
   }
@@ -133,14 +133,14 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
 
 void Handover::give_up(const Error& why) {
   if (name_.empty()) return;
-  const InterruptShield shield;  // an interrupt would be lost here; the next wait asks again
+  const InterruptShield shield;  // an interrupt would be lost here; the next wait calls the hook again
   try {
     given_up().add(name_, rank_);
     if (std::exchange(failure_is_stored_, true)) return;
     store_.put(kFailed,
                text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
     if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);
-  } catch (const std::exception&) {  // without the store the others see it at their deadline
+  } catch (const std::exception&) {  // the store failed; the others notice at their deadline
   }
 }
 

@@ -1,6 +1,7 @@
-// How the processes of a host get the arena. Rank 0 listens on an abstract Unix socket with a random name,
-// and sends the arena's descriptor to each process that shows the right token. Name and token travel through
-// the store. A rank that cannot reach the socket is on another host; another network namespace counts as one.
+// Hands the arena to the processes of a host. Rank 0 listens on an abstract Unix socket with a random name,
+// and sends the arena's descriptor to each process that sends the right token. The ranks read name and token
+// from the store. A rank that cannot reach the socket counts as on another host, also if only its network
+// namespace differs.
 #pragma once
 
 #include <memory>
@@ -19,7 +20,7 @@ namespace gangway::host {
 
 // One rank's part in the handover. Each entry in the store names the socket that it belongs to, so entries of
 // an earlier gang or run are ignored. A rank can publish its process only after it knows that name. If it
-// dies before, the others miss it at the deadline only, because an entry without the name could be of an
+// dies before, the others notice only at the deadline, because an entry without the name could be of an
 // earlier run, whose ranks are dead as well. The same holds for a dead rank 0 that started before this
 // process: it could be of this run, or of an earlier run that was killed, so the others wait for a new rank 0
 // until their deadline. A process remembers the sockets of start-ups that it gave up itself, and ignores them
@@ -59,8 +60,8 @@ class Handover {
   std::string name_, token_;        // of rank 0's socket; the name is empty while it is unknown
   bool placed_ = false;             // for rank 0: name and token are in the store
   std::vector<Process> processes_;  // for rank 0: of all ranks; for the others: of rank 0
-  // The failure that stood in the store before this rank came. It is of an earlier gang, or of this one if
-  // rank 0 was faster, so it counts only when the deadline has passed.
+  // The failure that was in the store before this rank started. It is of an earlier gang, or of this one if
+  // rank 0 was faster, so it is reported only after the deadline or the death of a process.
   std::optional<std::string> old_failure_;
   bool failure_is_stored_ = false;  // a rank has given up, and the store holds its reason
 };

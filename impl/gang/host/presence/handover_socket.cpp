@@ -18,8 +18,8 @@
 namespace gangway::host {
 namespace {
 
-constexpr size_t kPending = 64;     // how many connections may be waiting for their token
-constexpr int64_t kTokenMs = 2000;  // how long such a connection may take
+constexpr size_t kPending = 64;     // the most connections that have not sent their token yet
+constexpr int64_t kTokenMs = 2000;  // the time that a connection has to send it
 constexpr int kAtOnce = 16;         // how many connections one call accepts
 
 struct Address {
@@ -124,7 +124,7 @@ void take_in(const Descriptor& listener, std::vector<Pending>& pending) {
     Descriptor next(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (next.get() < 0) return;
     if (!same_user(next.get())) continue;
-    // A rank shows its token at once, so the oldest is no rank.
+    // A rank sends its token at once, so the oldest connection is most likely not from a rank.
     if (pending.size() == kPending) pending.erase(pending.begin());
     pending.push_back({std::move(next), Deadline::after_ms(kTokenMs)});
   }

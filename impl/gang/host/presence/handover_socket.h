@@ -1,5 +1,5 @@
 // The socket of the handover: an abstract Unix socket at which one process sends a descriptor to every
-// process of the same user that shows a token.
+// process of the same user that sends a token.
 //
 // Thread rule: values of one thread.
 #pragma once
@@ -21,7 +21,7 @@ std::string hex(const std::string& bytes);
 // --- for the process that sends the descriptor ---
 Descriptor listen_at(const std::string& name);
 
-// A connection that has not shown its token yet.
+// A connection that has not sent its token yet.
 struct Pending {
   Descriptor socket;
   Deadline deadline;

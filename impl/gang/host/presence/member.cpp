@@ -83,7 +83,8 @@ void Member::begin(const std::shared_ptr<Member>& self) {
   if (!arena_->threads()) watchdog_ = std::make_unique<Watchdog>(*this);
   slot.state.store(static_cast<int32_t>(RankState::alive), std::memory_order_seq_cst);
   wake_all();
-  if (watchdog_ != nullptr)  // the watchdogs have a new neighbour
+  // Wakes the other watchdogs, because the rank that each of them watches may change.
+  if (watchdog_ != nullptr)
     for (int r = 0; r < size(); ++r) futex_wake(arena_->rank(r).alive_lock, INT_MAX);
 }
 

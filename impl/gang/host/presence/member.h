@@ -49,9 +49,9 @@ class Member {
     RankSlot& slot = arena_->rank(r);
     if (slot.sleeping.load(std::memory_order_seq_cst) != 0) ring(slot);
   }
-  // Announces that this thread is about to sleep. A change that the thread does not see when it looks after
-  // this call will ring the doorbell. The membarrier in here lets wakers do without a memory fence between
-  // their store and their look at `sleeping`.
+  // Announces that this thread is about to sleep. After this call the thread must check its condition once
+  // more; any change that this check does not see will ring the doorbell. Because of the membarrier in here,
+  // wakers need no memory fence between their store and their load of `sleeping`.
   uint32_t prepare_sleep() const noexcept;
   void end_sleep() const noexcept { own().sleeping.fetch_sub(1, std::memory_order_seq_cst); }
   // Returns whether a process id of `r` names the same process here.
@@ -63,16 +63,16 @@ class Member {
     return arena_->rank(r).uses_membarrier.load(std::memory_order_acquire) != 0;
   }
   void wake_all() const noexcept;
-  // Sleeps until the doorbell rings again or `ns` nanoseconds have passed. The caller has got `seen` from
-  // prepare_sleep() and has looked once more since.
   RankSlot& own() const { return arena_->rank(rank_); }
+  // Sleeps until the doorbell rings again or `ns` nanoseconds have passed. `seen` is the result of
+  // prepare_sleep(), after which the caller has checked its condition once more.
   void sleep(uint32_t seen, int64_t ns) const noexcept;
 
   uint32_t losses() const noexcept { return arena_->header().losses.load(std::memory_order_acquire); }
   std::optional<Loss> loss(int r) const;
   void declare_lost(int r, const Loss& loss) noexcept;
-  // Completes the report of r's loss. A rank that writes a report may die while doing so; another one then
-  // completes it, or counts it if it is complete.
+  // Completes the report of r's loss that another rank began. That rank may have died while it wrote the
+  // report, or before it counted the loss.
   void finish_report(int r, const Loss& loss) noexcept;
   void count_losses() noexcept;
 
@@ -96,7 +96,7 @@ class Member {
   const uint64_t id_;
   std::string host_;
   bool crowded_ = false;
-  // Guards own().threads together with threads_ended_ns, which follows from it, and the list of notices.
+  // Guards own().threads, own().threads_ended_ns, which depends on it, and the list of notices.
   std::mutex threads_mutex_;
   std::array<bool, kNotices> notices_taken_{};
   std::weak_ptr<Member> self_;

@@ -22,11 +22,11 @@ class RankBits {
   std::atomic<uint64_t> words_[kMaxRanks / 64];
 };
 
-// Lies behind the region's bytes, in memory that was zeroed.
+// The reference count of a region. It is stored behind the region's bytes, in zeroed memory.
 struct alignas(kLine) Holders {
   uint64_t offset, bytes;  // of the whole block
   int32_t owner;
-  // How many holds there are: one of each member and one of the board. The end of the last one frees the
+  // The number of references: one of each member and one of the board. Dropping the last one frees the
   // region.
   std::atomic<uint32_t> count;
   RankBits held, untaken;
@@ -70,7 +70,7 @@ RegionHold::RegionHold(const Member& member, const Board& board, uint64_t made)
 RegionHold::~RegionHold() {
   if (arena_->forked()) return;
   Holders& all = holders(*arena_, made_);
-  uint32_t ended = 0;  // each hold ends once, by its holder or for a dead one
+  uint32_t ended = 0;  // each hold ends once: by its holder, or by another rank if the holder has died
   for (int r = 0; r < static_cast<int>(arena_->header().size); ++r)
     if ((r == rank_ || arena_->died(r)) && all.held.clear(r)) ++ended;
   end_holds(*arena_, all, ended);

@@ -1,6 +1,6 @@
-// A shared region: memory that every member of a board holds. The last hold to end frees it. Dead ranks
-// cannot end their holds, so the living do it for them. Until all members have taken their holds the board
-// has one too, so that a break frees a half-made region with the board.
+// A shared region: memory to which every member of a board has a reference, called a hold. When the last hold
+// ends, the region is freed. The living ranks end the holds of dead ranks. Until all members have taken their
+// holds the board has one, too, so that if the engine breaks, a half-made region is freed with the board.
 //
 // Thread rule: each hold belongs to its owner; it may end on any thread.
 #pragma once

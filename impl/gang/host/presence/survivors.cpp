@@ -55,11 +55,11 @@ class Survivors::Waiting {
   MemberLine& line_;
 };
 
-// What one wait has seen.
+// The state of one wait, as of its last check.
 struct Survivors::Look {
   std::span<const int> asked;
   std::vector<int> list;    // the asked ranks that live
-  int missing = -1;         // a rank that has not come
+  int missing = -1;         // a rank that has not asked yet
   int writing = -1;         // a rank that is left out and has not finished its write
   int64_t differs_ns = 0;   // since when a list differs; 0: none does
   int64_t all_here_ns = 0;  // since when the board could be made
@@ -94,7 +94,7 @@ Survivors::Agreed Survivors::meet(std::span<const int> asked, int64_t timeout_ms
 
 void Survivors::took(const Agreed& agreed) noexcept {
   MemberLine& mine = board_.member(rank_);
-  // The next board has to wait for this rank's next call.
+  // The list was for this board only: no other board with this rank is made before it asks again.
   mine.asked_version.store(0, std::memory_order_seq_cst);
   mine.shrunk.store(agreed.place, std::memory_order_seq_cst);
   wake_all();
@@ -125,7 +125,7 @@ bool Survivors::over(Look& look) {
 }
 
 bool Survivors::all_here(Look& look) {
-  // A board without this rank means that its members consider this rank lost.
+  // If a new board does not list this rank, the members of that board consider this rank lost.
   for (uint64_t at = chain_after(rank_).load(); at != 0; at = shrunk(at).next.load()) {
     const std::vector<int> theirs = read(shrunk(at).members);
     if (holds(theirs, rank_)) return false;  // the board has appeared since untaken() looked
@@ -179,9 +179,9 @@ void Survivors::throw_mismatch(int asking, int other) {
   throw error;
 }
 
-// A rank that was left out may still live: it was stopped in the middle of a move, or does not know of the
-// break yet. It begins no new write into peers' memory (refuse_when_closed), and a write under way ends, at
-// the latest with its process.
+// Returns whether no rank that was left out still writes into the survivors' memory. Such a rank may still
+// live: it was stopped in the middle of a move, or does not know of the break yet. It begins no new write
+// (refuse_when_closed), and a write in progress ends, at the latest with its process.
 bool Survivors::left_alone(Look& look) {
   board_.header().closed.exchange(1, std::memory_order_seq_cst);
   Arena& arena = member_.arena();
@@ -203,7 +203,7 @@ void Survivors::offer(const std::vector<int>& list) {
   const uint64_t board = Board::create(member_, members, label_);
   uint64_t block = 0;
   try {
-    // The old board keeps the block; it uses the first line.
+    // The block is freed with the old board, which uses its first line to link it (Board::keep_block).
     block = slice.allocate(kLine + sizeof(Shrunk), true);
   } catch (...) {
     slice.free(board);

@@ -1,11 +1,11 @@
-// How the ranks that survive a break agree on who they are, and meet on a new board.
+// The ranks that survive a broken engine agree on the list of survivors and on a new board.
 //
-// Each rank publishes which ranks it counts on. A rank that dies or leaves meanwhile is left out, so lists
-// that differ only by such ranks agree. When all living ranks have published the same list, and no other rank
-// still writes into their memory, one of them makes a board. It appends the board to a chain that begins on
-// the broken board, and the chain decides: every rank takes the first board of the chain that lists it and
-// that it has not taken. A rank may die at any point without leaving the work half done: until its board is
-// in the chain another rank may append one, and from then on the board belongs to all.
+// Each rank publishes the list of ranks that it asks for. A rank that dies or leaves meanwhile is dropped, so
+// lists that differ only by such ranks agree. When all living ranks have published the same list, and no
+// other rank still writes into their memory, one of them makes a board. It appends the board to a chain that
+// begins on the broken board. The chain is the decision: every rank takes the first board of the chain that
+// lists it and that it has not taken. A rank may die at any point without leaving the work half done: until
+// its board is in the chain another rank may append one, and from then on the board belongs to all.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -31,10 +31,10 @@ class Survivors {
     uint64_t board;          // offset of the new board
     std::vector<int> ranks;  // ranks of the old board, in the new order
   };
-  // The caller moves no bytes over this board any more. `asked` lists ranks, this one among them. Errors:
-  // TIMEOUT when a living rank did not come or did not finish a write; MISMATCH, on all of them, when living
-  // ranks ask for different ranks; ABORTED when the others went on without this rank; what the interrupt hook
-  // throws. The call may be repeated.
+  // Waits until the survivors have agreed. The caller must have no calls in flight on this board. `asked`
+  // lists the ranks that it asks for, itself included. Errors: TIMEOUT if a living rank did not come or did
+  // not finish a write; MISMATCH, on all of them, if living ranks ask for different ranks; ABORTED if the
+  // others went on without this rank; what the interrupt hook throws. The call may be repeated.
   Agreed meet(std::span<const int> asked, int64_t timeout_ms);
   // Confirms that the caller uses the agreed board. Without that, the next meet() returns the same board
   // again.
@@ -54,12 +54,12 @@ class Survivors {
   void offer(const std::vector<int>& list);
   [[noreturn]] void throw_late(const Look& look, int64_t timeout_ms) const;
 
-  bool absent(int r) const;  // the rank will not come any more
+  bool absent(int r) const;  // whether the rank will not come any more
   std::vector<int> living(std::span<const int> list) const;
   std::vector<int> asked_by(int r) const;  // empty: the rank has not asked
   Shrunk& shrunk(uint64_t place) const;
   std::atomic<uint64_t>& chain_after(int r) const;  // the link after the last board that r took
-  uint64_t untaken(int r) const;                    // the first board in the chain for r; 0: none
+  uint64_t untaken(int r) const;                    // the first board for r that it has not taken; 0: none
   void wake_all() const noexcept;
   std::string name_of(int r) const;
 

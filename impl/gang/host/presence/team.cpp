@@ -24,7 +24,8 @@ void Team::wake_all() noexcept {
 
 uint64_t Team::block(uint64_t& offset, size_t bytes) const {
   if (offset == 0) {
-    // The board uses the first line, and frees the block when no member can read it any more.
+    // The board uses the first line to link the block, and frees the block when no member can read it any
+    // more.
     const uint64_t block = member_->slice()->allocate(kLine + bytes, true);
     board_->keep_block(member_->rank(), block, kLine + bytes);
     offset = block + kLine;

@@ -1,5 +1,5 @@
-// One rank's place among the members of an engine: which rank it is, where each member's lines on the board
-// lie, and how it notifies the others. The parts of a Core share it; it does not know them.
+// One rank among the members of an engine: its number, the lines of each member on the board, and the ways to
+// notify the others. The parts of a Core share it; it does not know them.
 //
 // Thread rule: getters from any thread; announce() and wake_announced() under the core's mutex.
 #pragma once

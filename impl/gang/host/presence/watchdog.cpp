@@ -22,8 +22,8 @@ namespace {
 
 constexpr uint32_t kLeft = 0;  // the lock before the thread starts and after its clean end
 
-// How process `pid` is ending. Its exit status stands in /proc from the moment it begins to exit until it is
-// reaped.
+// Returns how process `pid` is ending. /proc has its exit status from the moment when it begins to exit until
+// it is reaped.
 Loss cause_of_death(int pid, bool same_space) {
   Loss loss;
   loss.at_ns = now_ns();

@@ -31,7 +31,7 @@ class Watchdog {
     bool opened = false;
     uint64_t heartbeat = 0;
     int64_t seen_ns = 0;
-    bool half_lost = false;  // at the last look another rank was about to report it
+    bool half_lost = false;  // at the last check another rank was writing the report of its loss
   };
 
   void run();
