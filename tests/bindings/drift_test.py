@@ -19,7 +19,7 @@ RETAINS = {f"gw_{kind}_retain" for kind in (
     "module", "shard_group", "optimizer", "error", "bytes", "work", "frame", "parameter", "movement", "pipeline")}
 ALLOCATOR = {"gw_allocator_init", "gw_allocator_set"}  # its functions run on threads that know no Rust or Julia
 WITHOUT = {
-    "rust": COLLECTIVES - {"gw_gang_all_reduce"}  # by gw_gang_run, which takes counts, too
+    "rust": COLLECTIVES - {"gw_gang_all_reduce"} | {"gw_gang_barrier_async"}  # by gw_gang_run, which takes counts, too
     | RETAINS  # one owner, or a borrow
     | ALLOCATOR
     | {"gw_error_take", "gw_error_describe", "gw_error_release"}  # gw_last_error on the thread of the call

@@ -58,7 +58,7 @@ fn main() -> Result<()> {
     })?;
     for which in [SMALL, LARGE] {
         let mut x = gang.alloc::<f32>(unsafe { bench_elements(which) })?;
-        compare(which, || gang.all_reduce(&mut x, Reduce::Max))?;
+        compare(which, || gang.all_reduce(&mut x, Reduce::Max).run())?;
     }
     let mut model = copies()?;
     let mut frame = Frame::new(&model, &FrameOptions::default())?;

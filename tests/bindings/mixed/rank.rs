@@ -53,8 +53,8 @@ impl Rank {
     fn reduce_all<T: Element>(&mut self, word: &str, salt: usize, from: impl Fn(i64) -> T) -> Result<()> {
         for (name, op) in &KINDS[..if salt < 2 { 5 } else { 3 }] {
             let mut x = self.fill(COUNT, salt, &from);
-            let later = self.gang.all_reduce_async(x.clone(), *op)?;
-            self.gang.all_reduce(&mut x, *op)?;
+            let later = self.gang.all_reduce(x.clone(), *op).start()?;
+            self.gang.all_reduce(&mut x, *op).run()?;
             self.put_all(&format!("all_reduce {word} {name}"), &x);
             self.put_all(&format!("all_reduce {word} {name} later"), &later.wait()?);
         }
@@ -65,24 +65,23 @@ impl Rank {
         let (x, zeros) = (self.floats(4 * COUNT, 10), vec![0f32; 4 * COUNT]);
         let (gang, part) = (self.gang.clone(), x[..COUNT].to_vec());
         let mut y = zeros.clone();
-        gang.all_gather(&part, &mut y)?;
+        gang.all_gather(&part, &mut y).run()?;
         self.put_all("all_gather", &y);
-        self.put_all("all_gather later", &gang.all_gather_async(part.clone(), zeros.clone())?.wait()?.1);
-        let mut parts: Vec<&mut [f32]> = y.chunks_mut(COUNT).collect();
-        gang.all_gather_list(&part, &mut parts)?;
+        self.put_all("all_gather later", &gang.all_gather(part.clone(), zeros.clone()).start()?.wait()?.1);
+        gang.all_gather_list(&part, y.chunks_mut(COUNT)).run()?;
         self.put_all("all_gather_list", &y);
         let places = vec![vec![0f32; COUNT]; 4];
-        let later = gang.all_gather_list_async(part, places)?.wait()?.1.concat();
+        let later = gang.all_gather_list(part, places).start()?.wait()?.1.concat();
         self.put_all("all_gather_list later", &later);
         for (name, op) in KINDS {
-            gang.reduce_scatter(&x, &mut y[..COUNT], op)?;
+            gang.reduce_scatter(&x, &mut y[..COUNT], op).run()?;
             self.put_all(&format!("reduce_scatter {name}"), &y[..COUNT]);
-            let later = gang.reduce_scatter_async(x.clone(), zeros[..COUNT].to_vec(), op)?.wait()?.1;
+            let later = gang.reduce_scatter(x.clone(), zeros[..COUNT].to_vec(), op).start()?.wait()?.1;
             self.put_all(&format!("reduce_scatter {name} later"), &later);
         }
-        gang.all_to_all(&x, &mut y)?;
+        gang.all_to_all(&x, &mut y).run()?;
         self.put_all("all_to_all", &y);
-        self.put_all("all_to_all later", &gang.all_to_all_async(x.clone(), zeros)?.wait()?.1);
+        self.put_all("all_to_all later", &gang.all_to_all(x.clone(), zeros).start()?.wait()?.1);
         self.parts_of_counts()
     }
 
@@ -92,36 +91,36 @@ impl Rank {
         let (ten, my, here) = (vec![0f32; 10], vec![0f32; mine], self.me == 2);
         let (sent, part, room) = (x[..4 * mine].to_vec(), x[..mine].to_vec(), here.then(|| ten.clone()));
         let mut y = ten.clone();
-        gang.all_to_all_counts(&sent, &[mine; 4], &mut y, &counts)?;
+        gang.all_to_all(&sent, &mut y).counts(&[mine; 4]).recv_counts(&counts).run()?;
         self.put_all("all_to_all counts", &y);
-        let later = gang.all_to_all_counts_async(sent, &[mine; 4], ten.clone(), &counts)?;
+        let later = gang.all_to_all(sent, ten.clone()).counts(&[mine; 4]).recv_counts(&counts).start()?;
         self.put_all("all_to_all counts later", &later.wait()?.1);
-        gang.all_gather_counts(&part, &mut y, &counts)?;
+        gang.all_gather(&part, &mut y).counts(&counts).run()?;
         self.put_all("all_gather counts", &y);
-        let later = gang.all_gather_counts_async(part.clone(), ten.clone(), &counts)?;
+        let later = gang.all_gather(part.clone(), ten.clone()).counts(&counts).start()?;
         self.put_all("all_gather counts later", &later.wait()?.1);
         let mut y = my.clone();
-        gang.reduce_scatter_counts(&x[..10], &mut y, &counts, Reduce::Sum)?;
+        gang.reduce_scatter(&x[..10], &mut y, Reduce::Sum).counts(&counts).run()?;
         self.put_all("reduce_scatter counts", &y);
-        let later = gang.reduce_scatter_counts_async(x[..10].to_vec(), my.clone(), &counts, Reduce::Sum)?;
+        let later = gang.reduce_scatter(x[..10].to_vec(), my.clone(), Reduce::Sum).counts(&counts).start()?;
         self.put_all("reduce_scatter counts later", &later.wait()?.1);
         let mut y = room.clone();
-        gang.gather_counts(&part, y.as_deref_mut(), &counts, 2)?;
+        gang.gather(&part, y.as_deref_mut(), 2).counts(&counts).run()?;
         self.put_all("gather counts", &y.unwrap_or_default());
-        let later = gang.gather_counts_async(part, room, &counts, 2)?.wait()?.1;
+        let later = gang.gather(part, room, 2).counts(&counts).start()?.wait()?.1;
         self.put_all("gather counts later", &later.unwrap_or_default());
         let mut y = my.clone();
-        gang.scatter_counts(here.then_some(&x[..10]), &mut y, &counts, 2)?;
+        gang.scatter(here.then_some(&x[..10]), &mut y, 2).counts(&counts).run()?;
         self.put_all("scatter counts", &y);
-        let later = gang.scatter_counts_async(here.then(|| x[..10].to_vec()), my, &counts, 2)?;
+        let later = gang.scatter(here.then(|| x[..10].to_vec()), my, 2).counts(&counts).start()?;
         self.put_all("scatter counts later", &later.wait()?.1);
         Ok(())
     }
 
     fn accumulate(&mut self) -> Result<()> {
         let (x, mut y, gang) = (self.floats(COUNT, 0), self.floats(COUNT, 80), self.gang.clone());
-        let later = gang.all_reduce_add_async(x.clone(), y.clone(), Reduce::Sum)?.wait()?.1;
-        gang.all_reduce_add(&x, &mut y, Reduce::Sum)?;
+        let later = gang.all_reduce_into(x.clone(), y.clone(), Reduce::Sum).accumulate().start()?.wait()?.1;
+        gang.all_reduce_into(&x, &mut y, Reduce::Sum).accumulate().run()?;
         self.put_all("accumulate", &y);
         self.put_all("accumulate later", &later);
         Ok(())
@@ -132,26 +131,26 @@ impl Rank {
         let part = x[..COUNT].to_vec();
         let room = |count: usize| here.then(|| vec![0f32; count]);
         let mut y = part.clone();
-        gang.broadcast(&mut y, root)?;
+        gang.broadcast(&mut y, root).run()?;
         self.put_all(&format!("broadcast from {root}"), &y);
-        let later = gang.broadcast_async(part.clone(), root)?.wait()?;
+        let later = gang.broadcast(part.clone(), root).start()?.wait()?;
         self.put_all(&format!("broadcast from {root} later"), &later);
         for (name, op) in KINDS {
             let mut y = room(COUNT);
-            gang.reduce(&part, y.as_deref_mut(), op, root)?;
+            gang.reduce(&part, y.as_deref_mut(), op, root).run()?;
             self.put_all(&format!("reduce {name} to {root}"), &y.unwrap_or_default());
-            let later = gang.reduce_async(part.clone(), room(COUNT), op, root)?.wait()?.1;
+            let later = gang.reduce(part.clone(), room(COUNT), op, root).start()?.wait()?.1;
             self.put_all(&format!("reduce {name} to {root} later"), &later.unwrap_or_default());
         }
         let mut y = room(4 * COUNT);
-        gang.gather(&part, y.as_deref_mut(), root)?;
+        gang.gather(&part, y.as_deref_mut(), root).run()?;
         self.put_all(&format!("gather to {root}"), &y.unwrap_or_default());
-        let later = gang.gather_async(part, room(4 * COUNT), root)?.wait()?.1;
+        let later = gang.gather(part, room(4 * COUNT), root).start()?.wait()?.1;
         self.put_all(&format!("gather to {root} later"), &later.unwrap_or_default());
         let mut y = vec![0f32; COUNT];
-        gang.scatter(here.then_some(&x[..]), &mut y, root)?;
+        gang.scatter(here.then_some(&x[..]), &mut y, root).run()?;
         self.put_all(&format!("scatter from {root}"), &y);
-        let later = gang.scatter_async(here.then_some(x), vec![0f32; COUNT], root)?.wait()?.1;
+        let later = gang.scatter(here.then_some(x), vec![0f32; COUNT], root).start()?.wait()?.1;
         self.put_all(&format!("scatter from {root} later"), &later);
         Ok(())
     }
@@ -163,22 +162,22 @@ impl Rank {
         gang.exchange().send(&x, next).recv(&mut y, before).run()?;
         self.put_all("batch", &y);
         if me < other {
-            gang.send(&x, other)?;
+            gang.send(&x, other).run()?;
         }
-        gang.recv(&mut y, other)?;
+        gang.recv(&mut y, other).run()?;
         self.put_all("recv", &y);
         if me > other {
-            gang.send(&x, other)?;
+            gang.send(&x, other).run()?;
         }
-        let (got, sent) = (gang.recv_async(y, next)?, gang.send_async(x, before)?);
+        let (got, sent) = (gang.recv(y, next).start()?, gang.send(x, before).start()?);
         self.put_all("recv later", &got.wait()?);
         sent.wait().map(drop)
     }
 
     fn small_things(&mut self) -> Result<()> {
         let (gang, me) = (self.gang.clone(), self.me);
-        gang.barrier()?;
-        gang.barrier_async()?.wait()?;
+        gang.barrier().run()?;
+        gang.barrier().start()?.wait()?;
         for root in 0..4 {
             self.put("flag", &[gang.broadcast_flag(me == 2, root)? as u8]);
             self.put("flag later", &[gang.broadcast_flag_async(me == 2, root)?.wait()? as u8]);
@@ -197,7 +196,7 @@ impl Rank {
         ];
         for (name, made) in gangs {
             let mut x = self.floats(COUNT, 50);
-            made.map_or(Ok(()), |gang| gang.all_reduce(&mut x, Reduce::Sum))?;
+            made.map_or(Ok(()), |gang| gang.all_reduce(&mut x, Reduce::Sum).run())?;
             self.put_all(name, &x);
         }
         Ok(())

@@ -11,12 +11,14 @@
 //! model.parallelize(&gangs, &ParallelOptions::default())?;
 //! let mut opt = AdamW::new(&model, &Default::default())?;
 //! let result = model.train_step(&mut opt, &tokens, &labels)?;
-//! gangs.dp().all_reduce(&mut values[..], Reduce::Sum)?;
+//! gangs.dp().all_reduce(&mut values, Reduce::Sum).run()?;
 //! # println!("{result:?}"); Ok(()) }
 //! ```
 //!
 //! - **Errors.** A failed call is an [`Error`] with code, text, rank, peer and operation. A refused call
 //!   changes nothing; one that fails while data moves leaves its outputs undefined and its gang broken.
+//! - **Collectives** are builders, such as `gang.all_reduce(buffer, Reduce::Sum)`: [`run`](Collective::run)
+//!   waits and takes borrows, [`start`](Collective::start) gives a [`Work`] that owns the buffers.
 //! - **Ranks** are processes (`gangrun -n 2 program`) or threads ([`Gang::threads`]). Calls marked
 //!   *collective* are made by every rank in the same order.
 //! - **Ends.** Drops are local and come in any order; only [`Gangs::shutdown`] and [`Gang::shutdown`] leave a
@@ -25,12 +27,13 @@
 //!   loop; [`Pipeline`] schedules its stages.
 #![warn(rust_2018_idioms)]
 
+mod all_gather_list;
 mod array;
+mod buffer;
 mod call;
 mod callback;
+mod collective;
 mod collectives;
-mod collectives_async;
-mod collectives_counts;
 mod custom;
 mod element;
 mod error;
@@ -53,11 +56,15 @@ mod store;
 mod system;
 mod tensor;
 mod train;
+mod values;
 mod view;
 mod work;
 
+pub use all_gather_list::AllGatherList;
 pub use array::{Array, AsView, Views};
+pub use buffer::{Buffer, BufferMut};
 pub use call::{Call, Shapes, Spec};
+pub use collective::Collective;
 pub use collectives::Reduce;
 pub use custom::Custom;
 pub use element::{Bf16, Bool, Complex, DType, Element, F16};
@@ -70,7 +77,7 @@ pub use layers::{
     from_pretrained, Attention, AttentionOptions, Block, Decoder, DecoderOptions, Embedding, Linear, Mlp,
     RmsNorm, Sequential,
 };
-pub use memory::{Buffer, GangMemory, SharedMemory};
+pub use memory::{GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};
 pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
 pub use optim::{Optimizer, Rule};

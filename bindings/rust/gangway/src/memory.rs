@@ -1,33 +1,9 @@
-use crate::array::Array;
 use crate::element::{DType, Element};
 use crate::error::{check, Code, Error, Result};
 use crate::gang::Gang;
 use crate::tensor::Tensor;
 use gangway_sys as sys;
 use std::ops::{Deref, DerefMut};
-
-/// Memory that a work can own: its elements stay where they are when the owner moves.
-///
-/// # Safety
-/// `slice` and `slice_mut` always give the same memory, which does not move with the owner.
-pub unsafe trait Buffer: Send + 'static {
-    type Item: Element;
-    fn slice(&self) -> &[Self::Item];
-    fn slice_mut(&mut self) -> &mut [Self::Item];
-}
-
-macro_rules! buffers {
-    ($($kind:ident),*) => { $(unsafe impl<T: Element> Buffer for $kind<T> {
-        type Item = T;
-        fn slice(&self) -> &[T] {
-            self
-        }
-        fn slice_mut(&mut self) -> &mut [T] {
-            self
-        }
-    })* };
-}
-buffers!(Vec, Array, GangMemory);
 
 /// Memory of a gang, which peers reach directly, so that collectives need no staging copy. Zero at first. May
 /// be dropped in any order, on any thread.

@@ -45,13 +45,13 @@ fn refusals_say_component_fact_and_numbers() {
 #[test]
 fn a_length_that_does_not_fit_is_refused_before_the_call() {
     ranks(2, |gang| {
-        let error = gang.all_gather(&[1f32], &mut [0f32; 3]).unwrap_err();
+        let error = gang.all_gather(&[1f32], &mut [0f32; 3]).run().unwrap_err();
         assert_eq!(error.text, format!("{}.all_gather: output has 3 elements, 2 are needed", gang.name()));
         assert_eq!((&error.gang, &error.op[..], error.rank), (&gang.name(), "all_gather", Some(gang.rank())));
-        let error = gang.all_to_all(&[1f32; 3], &mut [0f32; 3]).unwrap_err();
+        let error = gang.all_to_all(&[1f32; 3], &mut [0f32; 3]).run().unwrap_err();
         assert!(error.text.contains("not a multiple of 2 ranks"), "{error}");
         assert!(gang.async_error().is_ok());
-        gang.barrier().unwrap();
+        gang.barrier().run().unwrap();
     });
 }
 
@@ -59,8 +59,8 @@ fn a_length_that_does_not_fit_is_refused_before_the_call() {
 fn different_collectives_are_a_mismatch_on_every_rank() {
     ranks(2, |gang| {
         let error = match gang.rank() {
-            0 => gang.all_reduce(&mut [1f32; 4], Reduce::Sum).unwrap_err(),
-            _ => gang.barrier().unwrap_err(),
+            0 => gang.all_reduce(&mut [1f32; 4], Reduce::Sum).run().unwrap_err(),
+            _ => gang.barrier().run().unwrap_err(),
         };
         assert_eq!(error.code, Code::Mismatch, "{error}");
         assert!(error.text.contains("all_reduce") && error.text.contains("barrier"), "{error}");
@@ -71,8 +71,8 @@ fn different_collectives_are_a_mismatch_on_every_rank() {
 fn an_error_knows_gang_rank_and_operation() {
     ranks(2, |gang| {
         let error = match gang.rank() {
-            0 => gang.all_reduce(&mut [1f32; 4], Reduce::Sum).unwrap_err(),
-            _ => gang.all_reduce(&mut [1f32; 5], Reduce::Sum).unwrap_err(),
+            0 => gang.all_reduce(&mut [1f32; 4], Reduce::Sum).run().unwrap_err(),
+            _ => gang.all_reduce(&mut [1f32; 5], Reduce::Sum).run().unwrap_err(),
         };
         assert_eq!(error.gang, gang.name(), "{error}");
         assert!(error.op.contains("all_reduce"), "{:?}", error.op);
@@ -138,16 +138,16 @@ fn the_interrupt_hook_ends_a_wait() {
     ranks(2, |gang| {
         let side = gang.duplicate().unwrap();
         if gang.rank() == 0 {
-            let work = gang.all_reduce_async(vec![1f32], Reduce::Sum).unwrap();
+            let work = gang.all_reduce(vec![1f32], Reduce::Sum).start().unwrap();
             set_interrupt(|| true).unwrap();
             let error = work.wait().unwrap_err(); // rank 1 comes later
             clear_interrupt().unwrap();
             assert_eq!(error.code, Code::Caller, "{error}");
         }
-        side.barrier().unwrap();
+        side.barrier().run().unwrap();
         if gang.rank() == 1 {
-            gang.all_reduce(&mut [1f32], Reduce::Sum).unwrap();
+            gang.all_reduce(&mut [1f32], Reduce::Sum).run().unwrap();
         }
-        side.barrier().unwrap();
+        side.barrier().run().unwrap();
     });
 }

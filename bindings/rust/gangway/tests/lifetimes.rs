@@ -38,7 +38,7 @@ fn drops_come_in_every_order() {
                 let frame = Frame::new(&model, &Default::default()).unwrap();
                 let weight = model.parameter("weight").unwrap().gather().unwrap();
                 let memory = (device() == "cpu").then(|| gangs.dp().alloc::<f32>(16).unwrap());
-                let work = memory.map(|memory| gangs.dp().all_reduce_async(memory, Reduce::Sum).unwrap());
+                let work = memory.map(|memory| gangs.dp().all_reduce(memory, Reduce::Sum).start().unwrap());
                 let work = Mutex::new(work);
                 let mut parts: HashMap<usize, Box<dyn FnOnce() + '_>> = HashMap::new();
                 parts.insert(0, Box::new(move || drop(gangs)));
@@ -50,7 +50,7 @@ fn drops_come_in_every_order() {
                     parts.remove(part).unwrap()();
                 }
             }
-            gang.barrier().unwrap();
+            gang.barrier().run().unwrap();
         });
     }
 }
@@ -83,7 +83,7 @@ fn family(gangs: &Gangs, dropped: &Arc<AtomicUsize>) -> Vec<Box<dyn Send>> {
     let weight = model.parameter("weight").unwrap().gather().unwrap();
     let parameters = vec![ParameterOptions::new("w", &[3]).fill(fill)];
     let group = ShardGroup::new(Some(gangs), "g", parameters, &Default::default(), 1).unwrap();
-    let work = gangs.dp().all_reduce_async(gangs.dp().alloc::<f32>(16).unwrap(), Reduce::Sum).unwrap();
+    let work = gangs.dp().all_reduce(gangs.dp().alloc::<f32>(16).unwrap(), Reduce::Sum).start().unwrap();
     work.attach(counted()).unwrap();
     let memory = gangs.dp().alloc::<f64>(4).unwrap();
     let groups = Module::from_groups(vec![group]).unwrap();
@@ -128,13 +128,13 @@ fn drops_on_other_threads_disturb_no_collective_and_come_once() {
                     let next = (7 * round + 3 * rank + 5 * parts.len()) % parts.len();
                     sender.send(parts.swap_remove(next)).unwrap();
                     let mut x = vec![rank as f32 + 1.0; 100];
-                    gangs.dp().all_reduce(&mut x, Reduce::Sum).unwrap();
+                    gangs.dp().all_reduce(&mut x, Reduce::Sum).run().unwrap();
                     assert_eq!(x, [3.0; 100]);
                 }
             }
             drop(sender);
         });
-        gangs.dp().barrier().unwrap();
+        gangs.dp().barrier().run().unwrap();
     });
     assert_eq!(dropped.load(Ordering::SeqCst), 2 * 3 * ROUNDS); // closure, initialiser, attachment
 }
@@ -154,7 +154,7 @@ fn handles_are_shared_by_clones_and_threads() {
     ranks(2, |gang| {
         let copy = gang.clone();
         drop(gang);
-        std::thread::spawn(move || copy.barrier().unwrap()).join().unwrap();
+        std::thread::spawn(move || copy.barrier().run().unwrap()).join().unwrap();
     });
     let tensor = Tensor::copy(&View::new(&[1f32, 2.0], &[2]).unwrap()).unwrap();
     let copy = tensor.clone();
@@ -215,7 +215,7 @@ fn a_mesh_knows_coordinates_and_shards() {
         assert_eq!(Mesh::preset("hsdp", 2).unwrap(), Mesh::default().dp_replicate(-1).dp_shard(2));
         assert!(Mesh::preset("zero", 1).unwrap_err().to_string().contains("single, ddp"));
         gangs.shutdown(None).unwrap();
-        assert_eq!(gangs.dp().barrier().unwrap_err().code, Code::InvalidState);
+        assert_eq!(gangs.dp().barrier().run().unwrap_err().code, Code::InvalidState);
     });
 }
 

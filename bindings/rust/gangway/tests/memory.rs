@@ -108,7 +108,7 @@ type Kind<'a> = (&'static str, Box<dyn Fn() + 'a>);
 fn kinds<'a>(gang: &'a Gang, ready: &'a Module) -> Vec<Kind<'a>> {
     let options = || GangOptions { rank: 0, size: 1, threads: 2, ..Default::default() };
     let root = Gangs::fake("cpu").unwrap();
-    let work = || gang.all_reduce_async(vec![1f32; 64], Reduce::Sum).unwrap();
+    let work = || gang.all_reduce(vec![1f32; 64], Reduce::Sum).start().unwrap();
     let tensor = || Tensor::copy(&View::new(&[1f32; 64], &[8, 8]).unwrap()).unwrap();
     let weight = move || ready.parameter("weight").unwrap();
     vec![
@@ -136,7 +136,10 @@ fn kinds<'a>(gang: &'a Gang, ready: &'a Module) -> Vec<Kind<'a>> {
         ("frame", Box::new(move || drop(Frame::new(ready, &Default::default()).unwrap()))),
         ("optimizer", Box::new(move || drop(AdamW::new(ready, &Default::default()).unwrap()))),
         ("group", Box::new(|| drop(Module::from_groups(vec![group()]).unwrap()))),
-        ("error", Box::new(move || drop((ready.parameter("9.weight").unwrap_err(), gang.send(&[1f32], 9))))),
+        (
+            "error",
+            Box::new(move || drop((ready.parameter("9.weight").unwrap_err(), gang.send(&[1f32], 9).run()))),
+        ),
         ("hook", Box::new(|| set_interrupt(|| false).and_then(|_| clear_interrupt()).unwrap())),
     ]
 }

@@ -53,7 +53,7 @@ fn a_shorter_table_works_for_what_it_has_and_says_what_it_has_not() {
     load().unwrap();
     let gang = Gang::new(&GangOptions { rank: 0, size: 1, ..Default::default() }).unwrap();
     let mut x = [2f32];
-    gang.all_reduce(&mut x, Reduce::Sum).unwrap();
+    gang.all_reduce(&mut x, Reduce::Sum).run().unwrap();
     assert_eq!(x, [2.0]);
     let mut model = Linear::new(2, 2, false).unwrap();
     model.materialize(None, 1, DType::F32).unwrap();
@@ -65,5 +65,5 @@ fn a_shorter_table_works_for_what_it_has_and_says_what_it_has_not() {
     assert!(said.iter().all(|part| error.text.contains(part)), "{error}");
     // The next failure is its own.
     assert_eq!(model.parameter("none").unwrap_err().code, Code::NotFound);
-    assert_eq!(gang.all_reduce(&mut [1i32], Reduce::Mean).unwrap_err().code, Code::InvalidArgument);
+    assert_eq!(gang.all_reduce(&mut [1i32], Reduce::Mean).run().unwrap_err().code, Code::InvalidArgument);
 }

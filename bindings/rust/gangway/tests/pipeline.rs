@@ -271,6 +271,6 @@ fn a_rank_that_leaves_ends_the_pass_on_all_ranks() {
             refused(pipe.next().map(|_| ()), Code::Aborted, "in the middle of a pass");
         }
         drop(pipe);
-        gang.barrier().unwrap(); // the program's gang works on
+        gang.barrier().run().unwrap(); // the program's gang works on
     });
 }

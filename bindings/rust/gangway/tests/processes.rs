@@ -28,9 +28,9 @@ fn a_rank_that_leaves_without_shutdown_is_lost_and_named() {
         return as_ranks("a_rank_that_leaves_without_shutdown_is_lost_and_named", 2);
     }
     let gang = Gang::new(&Default::default()).unwrap();
-    gang.barrier().unwrap(); // every rank has made it
+    gang.barrier().run().unwrap(); // every rank has made it
     if gang.rank() == 0 {
-        let error = gang.barrier().unwrap_err();
+        let error = gang.barrier().run().unwrap_err();
         assert_eq!((error.code, error.peer, error.rank), (Code::PeerLost, Some(1), Some(0)), "{error}");
         assert!(error.text.contains("without shutdown"), "{error}");
     }
@@ -122,7 +122,7 @@ fn a_deadline_that_passes_is_a_timeout_with_rank_and_call() {
         for gang in gangs {
             scope.spawn(|| {
                 let gang = gang; // lives until its peer has given up
-                let result = if gang.rank() == 0 { gang.recv(&mut [0f32; 3], 1) } else { Ok(()) };
+                let result = if gang.rank() == 0 { gang.recv(&mut [0f32; 3], 1).run() } else { Ok(()) };
                 late.wait();
                 if gang.rank() == 0 {
                     let error = result.unwrap_err();
@@ -144,13 +144,13 @@ fn a_forked_child_gets_its_own_status() {
     let gang = Gang::new(&GangOptions { rank: 0, size: 1, ..Default::default() }).unwrap();
     let child = unsafe { fork() };
     if child == 0 {
-        let code = gang.barrier().map_or_else(|error| error.code, |_| Code::Internal);
+        let code = gang.barrier().run().map_or_else(|error| error.code, |_| Code::Internal);
         unsafe { _exit(if code == Code::Forked { 7 } else { 1 }) };
     }
     let mut status = 0;
     assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 7 << 8);
-    gang.barrier().unwrap();
+    gang.barrier().run().unwrap();
 }
 
 #[test]

@@ -87,18 +87,36 @@ fn lengths_are_refused_by_gang_call_and_argument() {
     let gang = Gang::fake(0, 3, &Default::default()).unwrap();
     let (one, mut two) = ([1f32], [0f32; 2]);
     let said = |error: Error, text: &str| assert_eq!(error.text, format!("{}.{text}", gang.name()));
-    let error = gang.all_reduce_into(&one, &mut two, Reduce::Sum).unwrap_err();
-    said(error, "all_reduce_into: output has 2 elements, 1 are needed");
-    let error = gang.reduce_scatter(&one, &mut two, Reduce::Sum).unwrap_err();
+    let error = gang.all_reduce_into(&one, &mut two, Reduce::Sum).run().unwrap_err();
+    said(error, "all_reduce: output has 2 elements, 1 are needed");
+    let error = gang.reduce_scatter(&one, &mut two, Reduce::Sum).run().unwrap_err();
     said(error, "reduce_scatter: input has 1 elements, 6 are needed");
     let (mut a, mut b, mut c) = ([0f32], [0f32], [0f32; 2]);
-    let error = gang.all_gather_list(&one, &mut [&mut a, &mut b, &mut c]).unwrap_err();
+    let error = gang.all_gather_list(&one, [&mut a[..], &mut b[..], &mut c[..]]).run().unwrap_err();
     said(error, "all_gather_list: outputs[2] has 2 elements, 1 are needed");
-    said(gang.gather(&one, None, 0).unwrap_err(), "gather: output is None on the root");
-    let error = gang.scatter_async(Some(vec![1f32]), vec![0f32], 0).err().unwrap();
+    said(gang.gather(&one, None::<Vec<f32>>, 0).run().unwrap_err(), "gather: output is None on the root");
+    let error = gang.scatter(Some(vec![1f32]), vec![0f32], 0).start().err().unwrap();
     said(error, "scatter: input has 1 elements, 3 are needed");
-    let error = gang.all_to_all(&one, &mut [0f32]).unwrap_err();
+    let error = gang.all_to_all(&one, &mut [0f32]).run().unwrap_err();
     said(error, "all_to_all: input has 1 elements, not a multiple of 3 ranks");
+}
+
+#[test]
+fn what_a_collective_does_not_take_is_refused() {
+    let gang = Gang::fake(0, 3, &Default::default()).unwrap();
+    let (one, mut three, counts) = ([1f32], [0f32; 3], [1, 1, 1]);
+    let error = gang.broadcast(&mut three, 0).counts(&counts).run().unwrap_err();
+    expect(error, &["broadcast: takes one count, not counts per rank"]);
+    let error = gang.all_gather(&one, &mut three).recv_counts(&counts).run().unwrap_err();
+    expect(error, &["all_gather: takes one list of counts"]);
+    let error = gang.all_to_all(&[1f32; 3], &mut three).recv_counts(&counts).run().unwrap_err();
+    expect(error, &["all_to_all: has recv_counts without counts"]);
+    let error = gang.all_to_all(&[1f32; 3], &mut three).counts(&counts).recv_counts(&[3]).run().unwrap_err();
+    expect(error, &["all_to_all: recv_counts has 1 elements, 3 are needed"]);
+    let error = gang.all_gather(&one, &mut three).accumulate().run().unwrap_err();
+    expect(error, &["all_gather", "accumulates nothing"]);
+    let error = gang.all_gather_in_place(&mut [0f32; 4]).run().unwrap_err();
+    expect(error, &["all_gather: output has 4 elements, not a multiple of 3 ranks"]);
 }
 
 #[test]
