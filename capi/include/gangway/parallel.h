@@ -100,7 +100,7 @@ enum gw_style_value {
   GW_STYLE_ROWWISE = 2,           /* A linear, split by its inputs; an embedding, split by its rows. */
   GW_STYLE_SEQUENCE_PARALLEL = 3, /* A module that works token by token (a norm), on parts of the sequence. */
   GW_STYLE_PREPARE_INPUT = 4,     /* The first input is redistributed; other rows split the modules inside. */
-  GW_STYLE_PREPARE_OUTPUT = 5,    /* The first output is redistributed; other rows split the modules inside. */
+  GW_STYLE_PREPARE_OUTPUT = 5, /* The first output is redistributed; other rows split the modules inside. */
   GW_STYLE_HEADWISE = 6 /* A module that works head by head (a norm of q or k), on a part of the heads. */
 };
 
@@ -132,8 +132,8 @@ typedef struct gw_plan_row {
 GW_API void gw_plan_row_init(gw_plan_row *row, size_t size);
 
 /* The caller's rows are those of `plan`, then `rows`. For a module, the caller's row takes precedence over
- * the rows of a custom module's own plan and of the plan of a decoder's family. A module has at most one row of
- * the caller's. */
+ * the rows of a custom module's own plan and of the plan of a decoder's family. A module has at most one row
+ * of the caller's. */
 typedef struct gw_tensor_parallel_options {
   size_t struct_size;
   const gw_ext *next;
@@ -194,8 +194,8 @@ GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
  * each block | norm + head), takes memory and initialises. Call it once, before the optimizer is created.
  * Null gangs are the thread's current ones (gw_gangs_push_current), else one rank.
  *
- * NOT_SUPPORTED: pp over 1 for a model that is no decoder and no sequential. INVALID_ARGUMENT names the option,
- * or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: the call is made a second time
+ * NOT_SUPPORTED: pp over 1 for a model that is no decoder and no sequential. INVALID_ARGUMENT names the
+ * option, or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: the call is made a second time
  * or after gw_fully_shard or gw_replicate, or has options for a step that gw_tensor_parallel or
  * gw_context_parallel has done already. MISMATCH, on every rank and with both values: ranks have different
  * models (modules, shapes, options, frozen parameters), options or seeds, or replicas got different first
