@@ -195,11 +195,11 @@ GW_API void gw_parallel_options_init(gw_parallel_options *options, size_t size);
  * Null gangs are the thread's current ones (gw_gangs_push_current), else one rank.
  *
  * NOT_SUPPORTED: pp over 1 for a model that is no decoder and no sequential. INVALID_ARGUMENT names the
- * option, or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: the call is made a second time
- * or after gw_fully_shard or gw_replicate, or has options for a step that gw_tensor_parallel or
- * gw_context_parallel has done already. MISMATCH, on every rank and with both values: ranks have different
- * models (modules, shapes, options, frozen parameters), options or seeds, or replicas got different first
- * values. Refusals leave model and gangs as they were. */
+ * option, or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: the call is made a
+ * second time or after gw_fully_shard or gw_replicate, or has options for a step that gw_tensor_parallel
+ * or gw_context_parallel has done already. MISMATCH, on every rank and with both values: ranks have
+ * different models (modules, shapes, options, frozen parameters), options or seeds, or replicas got
+ * different first values. Refusals leave model and gangs as they were. */
 GW_API gw_status gw_parallelize(gw_module *model, gw_gangs *gangs, const gw_parallel_options *options);
 
 /* Collective. Splits modules over tp as the plan says. This is the first of the pieces of gw_parallelize, for
