@@ -15,9 +15,13 @@ function Decoder(; family = "llama", call = "Decoder", keywords...)
     set_fields!(made, call, keywords)
     return take(Model, out -> LibGangway.gw_decoder_create(made, out))
 end
+"A [`Decoder`](@ref) of the family llama; keywords as there."
 Llama(; keywords...) = Decoder(; family = "llama", call = "Llama", keywords...)
+"A [`Decoder`](@ref) of the family mistral; keywords as there."
 Mistral(; keywords...) = Decoder(; family = "mistral", call = "Mistral", keywords...)
+"A [`Decoder`](@ref) of the family qwen2; keywords as there."
 Qwen2(; keywords...) = Decoder(; family = "qwen2", call = "Qwen2", keywords...)
+"A [`Decoder`](@ref) of the family qwen3; keywords as there."
 Qwen3(; keywords...) = Decoder(; family = "qwen3", call = "Qwen3", keywords...)
 
 """
