@@ -153,7 +153,7 @@ TEST(HeadLoss, ChunkBoundariesDoNotShow) {
   // A GPU's product adds a row's terms one after the other, the CPU's in blocks: the rounding of a chain grows with its root.
   const double limit = test::on_cpu() ? 2e-5 : 2 * std::sqrt(vocabulary) * 0x1p-23;
   for (int64_t tokens : {1, 63, 64, 65, 130}) {
-    Bench bench(cpu::Isa::avx512, 2);
+    Bench bench(cpu::configured_isa(), 2);
     const Problem p{tokens, 3, vocabulary, random_labels(tokens, vocabulary, 9)};
     const Tensors t(bench, p, DType::f32);
     bench.ops->head_loss(t.args(), bench.temporaries, bench.stream());

@@ -24,7 +24,7 @@ using test::test_device;
 
 // The device of the test, its Ops and a stack of temporaries. `cap`: for a cpu.
 struct Bench {
-  explicit Bench(cpu::Isa cap = cpu::Isa::avx512, int threads = 1)
+  explicit Bench(cpu::Isa cap = cpu::configured_isa(), int threads = 1)
       : device(make_device(test_device(), {.index = 0, .threads = threads})),
         ops(on_cpu() ? cpu::make_cpu_ops(device, cap) : make_ops(device)),
         temporaries(device->allocator()) {}
