@@ -29,7 +29,7 @@ void refuse(Word& word, const Error& why) {
   put_line(word.refusal, sizeof word.refusal, why.message());
 }
 
-// The exchange of the records, which happens once. Every rank takes part, also one that is out of memory,
+// The exchange of the records, which happens once. Every rank takes part, even a rank that is out of memory,
 // because its peers cannot know that it failed and would wait for it.
 class Meeting {
  public:
@@ -122,7 +122,8 @@ class LateStore final : public Store {
 
   const gw_gang_options& options_;
   Meeting& meeting_;
-  const std::exception_ptr outer_ = std::current_exception();  // the one that the caller is handling, if any
+  // The exception that the caller is handling, or null.
+  const std::exception_ptr outer_ = std::current_exception();
   std::exception_ptr failure_;
   std::shared_ptr<Store> store_;
 };

@@ -1,9 +1,10 @@
-# What runs always, and what only with GANGWAY_TEST_ALL=1, as .ci/full does. CI has half an hour; a fact that costs more than
-# its share there, or that another device has shown, runs in .ci/full.
+# What runs always, and what only with GANGWAY_TEST_ALL=1, as .ci/full does. CI has half an hour; a fact that
+# costs more than its share there, or that another device has shown, runs in .ci/full.
 #
-# Suites that run a second time, on the deferred device (NAME.deferred) or on the software GPU (NAME.cuda). A row names a fact
-# that only this device can show; the repeat runs always. Every other repeat has the label "repeat": it shows again what the
-# suite has shown on the CPU, and runs with GANGWAY_TEST_ALL=1 alone, as .ci/full does.
+# Suites that run a second time, on the deferred device (NAME.deferred) or on the software GPU (NAME.cuda). A
+# row names a fact that only this device can show; the repeat runs always. Every other repeat has the label
+# "repeat": it shows again what the suite has shown on the CPU, and runs with GANGWAY_TEST_ALL=1 alone, as
+# .ci/full does.
 set(GANGWAY_REPEATS_IN_EVERY_RUN
   # the module's kernels compute the formulas
   attention_test.cuda attention_merge_test.cuda elementwise_test.cuda embedding_test.cuda gemm_test.cuda head_loss_test.cuda
@@ -29,8 +30,8 @@ function(label_repeat test)
   endif()
 endfunction()
 
-# rest_in_full(TEST FILTER): those of the program's tests that the filter names run in an entry of their own, TEST.rest, which has
-# the label "repeat"; TEST runs the others.
+# rest_in_full(TEST FILTER): those of the program's tests that the filter names run in an entry of their own,
+# TEST.rest, which has the label "repeat"; TEST runs the others.
 function(rest_in_full test filter)
   if(GANGWAY_SANITIZE STREQUAL "thread")
     return()  # which has a list of its own

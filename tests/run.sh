@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test.
 #   usage: bash tests/run.sh [--no-install] [--build-dir DIR] [-L LABEL] [--changed] [--sanitize address|thread]
-# Without --sanitize, it runs the whole suite, then the bindings' own (-L bindings: these alone). With it, it makes a build
-# of its own with clang; "address" checks for undefined behaviour, too.
-# --changed builds what changed and runs only the tests that the change can reach: those that are newer than their last
-# pass in this build folder (tests/reached.py).
-# GANGWAY_TEST_ALL=1 also runs what repeats a fact on another device or in another way (tests/repeats.cmake lists it).
-# GANGWAY_TEST_JOBS is how many programs run at a time. Most wait more than they compute, so it is twice the cores.
+# Without --sanitize, it runs the whole suite, then the bindings' own (-L bindings: these alone). With it, it
+# makes a build of its own with clang; "address" checks for undefined behaviour, too.
+# --changed builds what changed and runs only the tests that the change can reach: those that are newer than
+# their last pass in this build folder (tests/reached.py).
+# GANGWAY_TEST_ALL=1 also runs what repeats a fact on another device or in another way (tests/repeats.cmake
+# lists it).
+# GANGWAY_TEST_JOBS is how many programs run at a time. Most wait more than they compute, so it is twice the
+# cores.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
@@ -80,14 +82,16 @@ build_and_test() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-# binding_is_reached NAME BUILD: whether the library or a file that the binding's tests read is newer than their last pass.
+# binding_is_reached NAME BUILD: whether the library or a file that the binding's tests read is newer than
+# their last pass.
 binding_is_reached() {
   local last=$2/passed/binding.$1 sources=("$top/tests/bindings" "$top/tests/data" "$top/examples" "$top/capi/include")
   case $1 in mixed|examples) sources+=("$top/bindings") ;; *) sources+=("$top/bindings/$1") ;; esac
   [ ! -e "$last" ] || [ -n "$(find -L "$2/capi/libgangway.so" "$2/impl/tools/gangrun" "${sources[@]}" -newer "$last" -type f -print -quit)" ]
 }
 
-# test_binding NAME BUILD COMMAND...: a binding's own script; its last line says "N passed, N failed, N skipped".
+# test_binding NAME BUILD COMMAND...: a binding's own script; its last line says "N passed, N failed, N
+# skipped".
 test_binding() {
   local name=$1 log=$2/$1.log last=$2/passed/binding.$1 started=$SECONDS p f s
   if [ $changed -eq 1 ] && ! binding_is_reached "$1" "$2"; then echo "== $name: the change does not reach it"; return; fi
@@ -117,8 +121,8 @@ test_bindings() {
   # Debian 12 has no Julia of its own.
   julia=$(command -v julia || echo "$dir/julia/bin/julia")
   [ -x "$julia" ] || [ $install -eq 0 ] || bash "$top/bindings/julia/install-julia.sh" "$dir/julia" >"$dir/julia_install.log" 2>&1
-  # Julia's run beside the others: they compile on one core for most of their time. A process group of its own, which an
-  # interrupt ends.
+  # Julia's run beside the others: they compile on one core for most of their time. A process group of its
+  # own, which an interrupt ends.
   rm -f "$dir/julia.counts"
   set -m
   (

@@ -16,7 +16,7 @@ struct Config {
   // its ranks, at least 1.
   int num_threads = 0;
   // GANGWAY_CPU_ISA: the highest instruction set that the kernels may use: "avx512", "avx2" or "portable".
-  // Empty means the best one that the processor has.
+  // Empty means the widest instruction set of the processor.
   std::string cpu_isa;
   // GANGWAY_EXPECTED_SIZE: the number of ranks that the launcher's environment must give. 0 accepts any
   // number.

@@ -1,8 +1,10 @@
 #!/bin/sh
-# Runs the compiler through ccache, together with precompiled headers. CMake calls this as the launcher of every compiler.
+# Runs the compiler through ccache, together with precompiled headers. CMake calls this as the launcher of
+# every compiler.
 #   usage: ccache.sh SOURCE_FOLDER CCACHE COMPILER ARGUMENT...
-# ccache identifies a precompiled header by its bytes, which differ from one build folder to the next. Where a file *.sum
-# lies beside the header, ccache takes that file instead, so this script writes the checksum of the preprocessed text.
+# ccache identifies a precompiled header by its bytes, which differ from one build folder to the next. Where a
+# file *.sum lies beside the header, ccache takes that file instead, so this script writes the checksum of the
+# preprocessed text.
 source=$1 ccache=$2
 shift 2
 for word; do

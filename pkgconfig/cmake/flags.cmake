@@ -1,4 +1,5 @@
-# How every file is compiled and linked: warnings, hardening, sanitizers, precompiled headers, and a compiler cache.
+# How every file is compiled and linked: warnings, hardening, sanitizers, precompiled headers, and a compiler
+# cache.
 option(GANGWAY_WERROR "treat warnings as errors" OFF)
 option(GANGWAY_HARDENING "stack protector, checked libc calls, read-only relocations, immediate binding" ON)
 set(GANGWAY_SANITIZE "" CACHE STRING "address (with undefined) or thread; empty for none")
@@ -53,7 +54,8 @@ elseif(GANGWAY_HARDENING)  # not with sanitizers: they check more, and cannot fo
   add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 endif()
 
-# Precompiled headers halve the time of a first build, and the cache does a repeated one; ccache.sh makes them work together.
+# Precompiled headers halve the time of a first build, and the cache does a repeated one; ccache.sh makes them
+# work together.
 find_program(GANGWAY_CCACHE ccache)
 set(GANGWAY_STD_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <functional> <map> <memory> <mutex>
     <optional> <span> <string> <string_view> <thread> <utility> <vector>)

@@ -1,4 +1,5 @@
-/* Made by capi/optimizers.py from the table of optimizers (impl/optim): do not edit. What the C tests ask of each optimizer alike. */
+/* Made by capi/optimizers.py from the table of optimizers (impl/optim): do not edit.
+ * The rows by which C tests ask the same of each optimizer. */
 #define OPTIMIZERS(X) \
   X(adamw) \
   X(lion) \

@@ -1,5 +1,6 @@
-// Runs a fuzz target without libFuzzer: on every file of its corpus and on a fixed series of changes to them. It finds
-// nothing new where the fuzzer has run; it keeps the promise that hostile bytes give an error in every ordinary build.
+// Runs a fuzz target without libFuzzer: on every file of its corpus and on a fixed series of changes to them.
+// It finds nothing new where the fuzzer has run; it keeps the promise that hostile bytes give an error in
+// every ordinary build.
 //   usage: replay RUNS MAX_LEN [CORPUS_FOLDER]
 #include <cstdint>
 #include <cstdio>

@@ -39,7 +39,7 @@ end
 @handle Optimizer gw_optimizer """
 An optimizer over a model's local shards: `AdamW(model; ...)`, `SGD(model; ...)`. All take these keywords:
 
-- `lr`, after `warmup_steps` that rise to it; `schedule`: `:constant`, or one that falls down to `last_lr_ratio` of it at
+- `lr`: the learning rate after a warm-up of `warmup_steps`; `schedule`: `:constant`, or a fall to `last_lr_ratio` of it at
   `total_steps`, as `:linear` and `:cosine`.
 - `weight_decay`: leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise.
 - `rules`: a list of `(pattern = "*.bias", lr_scale = 0.5, weight_decay = 0, frozen = false)`, of which the last match wins.

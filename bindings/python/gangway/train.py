@@ -49,7 +49,7 @@ def _result(made: Any) -> StepResult:
 class Optimizer:
     """Steps the shards of a model, or of shard groups: AdamW(model), SGD(model). All optimizers have these options:
 
-    lr: the learning rate, after warmup_steps that rise to it. schedule: "constant", or one that falls down to last_lr_ratio of
+    lr: the learning rate after a warm-up of warmup_steps. schedule: "constant", or a fall to last_lr_ratio of
     lr at total_steps (see Schedule).
     weight_decay: leaves 1-d parameters (biases, norms) alone; a Rule that matches one says otherwise.
     rules: by name pattern; the last match wins.

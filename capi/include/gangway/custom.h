@@ -93,7 +93,7 @@ GW_API void gw_custom_options_init(gw_custom_options *options, size_t size);
 GW_API gw_status gw_custom_create(const gw_custom_options *options, gw_module **out_model);
 /* Collective, inside a forward callback, on its thread. Runs a child. Its *out_count outputs live as long as
  * the call's own inputs. INVALID_ARGUMENT: no such child, or out_capacity is less than the number of outputs,
- * which is seen before the child runs. INVALID_STATE: `call` is not one that runs. */
+ * which is seen before the child runs. INVALID_STATE: `call` is not running. */
 GW_API gw_status gw_call_forward(gw_call *call, int32_t child, const gw_view *inputs, size_t input_count,
                                  gw_view out_views[], size_t out_capacity, size_t *out_count);
 /* Collective, inside a backward_input callback, on its thread. Gives the gradients of the child's inputs, as

@@ -38,7 +38,7 @@ GW_API gw_status gw_mesh_options_preset(gw_mesh_options *options, const char *pr
  * equation. */
 GW_API gw_status gw_gangs_create(gw_gang *root, const gw_mesh_options *options, gw_gangs **out_gangs);
 /* Collective over `root`. Makes the gangs of a mesh with the given degrees of tp, pp and cp; the rest is dp.
- * The caller releases *out_gangs. INVALID_ARGUMENT: a degree below 1, or one that does not divide the
+ * The caller releases *out_gangs. INVALID_ARGUMENT: a degree is below 1, or does not divide the
  * size. */
 GW_API gw_status gw_gangs_create_parallel(gw_gang *root, int32_t tp, int32_t pp, int32_t cp,
                                           gw_gangs **out_gangs);

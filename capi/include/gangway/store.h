@@ -29,9 +29,9 @@ typedef struct gw_store_callbacks {
 } gw_store_callbacks;
 
 /* Local. A store in a folder that all ranks of this host see. The folder is made with mode 0700 if it is
- * absent. The store ignores what an earlier run left there, also one that was killed. A process that outlived
- * a failed start may start again over the same folder. The caller releases *out_store. INVALID_ARGUMENT:
- * another user owns the folder or may write into it. IO: it cannot be made. */
+ * absent. The store ignores what an earlier run left there, even if that run was killed. A process that
+ * outlived a failed start may start again over the same folder. The caller releases *out_store.
+ * INVALID_ARGUMENT: another user owns the folder or may write into it. IO: it cannot be made. */
 GW_API gw_status gw_store_create_file(const char *folder, gw_store **out_store);
 GW_API void gw_store_callbacks_init(gw_store_callbacks *callbacks, size_t size);
 /* Local. A store of the caller's functions. free_user runs once, also when this call fails. The caller

@@ -112,7 +112,8 @@ bool peers_done(Call& call) {
   Op& op = call.op;
   if (op.lane->pair()) return pair_is_done(call);
   const uint64_t over = progress_of(op.sequence + 1, 0);
-  // A call that folds into peers' outputs has ended when all members have folded, whoever gets the result.
+  // A call that folds into peers' outputs has ended when all members have folded, even if only some of them
+  // get a result.
   const Peers by = op.in_place_on_peers ? Peers::all : op.to;
   for (; op.finished < call.size(); ++op.finished) {
     const int r = op.finished;
