@@ -6,7 +6,7 @@
 # --changed builds what changed and runs only the tests that the change can reach: those that are newer than
 # their last pass in this build folder (tests/reached.py).
 # GANGWAY_TEST_ALL=1 also runs what repeats a fact on another device or in another way (tests/repeats.cmake
-# lists it).
+# lists it), and builds the benchmarks.
 # GANGWAY_TEST_JOBS is how many programs run at a time. Most wait more than they compute, so it is twice the
 # cores.
 set -uo pipefail
@@ -144,7 +144,8 @@ test_bindings() {
   test_binding examples "$dir" env JULIA="$julia" bash "$top/tests/bindings/examples/test.sh" "$dir"
 }
 
-select=() without=()
+select=() without=() all=OFF
+[ -z "${GANGWAY_TEST_ALL:-}" ] || all=ON
 [ -z "$label" ] || select+=(-L "$label")
 [ -n "${GANGWAY_TEST_ALL:-}" ] || without+=('^repeat$')
 clang=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DGANGWAY_CUDA=OFF)
@@ -156,13 +157,13 @@ if [ -n "$sanitize" ]; then
   [ "$sanitize" != address ] || without+=(noasan)
   [ ${#without[@]} -eq 0 ] || select+=(-LE "$(IFS='|'; echo "${without[*]}")")
   build_and_test "$sanitize" "${build:-$top/build-$sanitize}" "${select[@]}" -- "${clang[@]}" \
-    -DGANGWAY_SANITIZE="$sanitize"
+    -DGANGWAY_SANITIZE="$sanitize" -DGANGWAY_TEST_ALL=$all
 else
   [ ${#without[@]} -eq 0 ] || select+=(-LE "$(IFS='|'; echo "${without[*]}")")
   # nvcc takes minutes for a module that only a GPU can run; tests/cuda_build.sh adds it to this build.
   cuda=OFF
   [ ! -e /dev/nvidiactl ] || cuda=AUTO
-  build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_BENCH=ON -DGANGWAY_CUDA=$cuda -DGANGWAY_CUDA_ARCHITECTURES=90a
+  build_and_test plain "${build:-$top/build-test}" "${select[@]}" -- -DGANGWAY_TEST_ALL=$all -DGANGWAY_BENCH=$all -DGANGWAY_CUDA=$cuda -DGANGWAY_CUDA_ARCHITECTURES=90a
   case $label in ''|bindings) test_bindings "${build:-$top/build-test}" ;; esac
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
