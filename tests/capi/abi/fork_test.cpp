@@ -13,8 +13,8 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <tuple>
 
+#include "capi/every_entry.h"
 #include "capi/facts.h"
 
 namespace {
@@ -39,22 +39,16 @@ int run_in_child(const std::function<void()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-template <typename Result, typename... Arguments>
-int refuse(const char* name, Result (*entry)(Arguments...)) {
-  const bool fact = kFacts.count(name) != 0 || std::string(name) == "gw_last_error";
-  if constexpr (std::is_same_v<Result, gw_status>) {
-    const gw_status status = std::apply(entry, std::tuple<Arguments...>{});
-    if (fact) return 0;
-    gw_error_info info;
-    gw_error_info_init(&info, sizeof info);
-    gw_last_error(&info);
-    expect(status == GW_E_FORKED, name);
-    expect(info.code == GW_E_FORKED && std::string(info.message).find("fork") != std::string::npos, name);
-    return 1;
-  } else {
-    std::apply(entry, std::tuple<Arguments...>{});
+int refuse(const Entry& entry) {
+  const gw_status status = entry.call(entry.function);
+  if (!entry.gives_status || kFacts.count(entry.name) != 0 || std::string(entry.name) == "gw_last_error")
     return 0;
-  }
+  gw_error_info info;
+  gw_error_info_init(&info, sizeof info);
+  gw_last_error(&info);
+  expect(status == GW_E_FORKED, entry.name);
+  expect(info.code == GW_E_FORKED && std::string(info.message).find("fork") != std::string::npos, entry.name);
+  return 1;
 }
 
 struct Handles {
@@ -119,9 +113,7 @@ TEST(Fork, EveryEntryIsRefusedInTheChildAndReleasesLeak) {
   if (HasFatalFailure()) return;
   const int failures = run_in_child([&] {
     int refused = 0;
-#define ENTRY(name) refused += refuse(#name, name);
-#include "entries.inc"
-#undef ENTRY
+    for (const Entry& entry : kEntries) refused += refuse(entry);
     expect(refused > 120, "too few entries were tried");
     expect(gw_gang_barrier(h.gangs[0], nullptr) == GW_E_FORKED, "a barrier");
     expect(gw_work_wait(h.work, -1) == GW_E_FORKED, "a wait");
