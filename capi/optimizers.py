@@ -117,7 +117,7 @@ def rows(kinds):
     says = {"last_lr_ratio": "final_ratio"}
     return (f"/* {MADE}\n * The rows by which C tests ask the same of each optimizer. */\n"
             "#define OPTIMIZERS(X) \\\n" + " \\\n".join(f"  X({k.name})" for k in kinds) +
-            "\n\n/* Of struct_test.c. */\n#define OPTIMIZER_INPUTS \\\n" +
+            "\n\n/* Of struct_calls.h. */\n#define OPTIMIZER_INPUTS \\\n" +
             ", \\\n".join(f"  INPUT({k.name}_options, {k.name}_options, NULL)" for k in kinds) +
             "\n\n/* Of finite_test.c. */\n#define OPTIMIZER_FLOATS \\\n" +
             " \\\n".join(f'  FLOAT({name}_options, {f.name}, "{says.get(f.name, f.name)} = ", {name})' for name, f in floats) +

@@ -4,7 +4,7 @@
 
 #include "gang_handle.h"
 #include "parallel/collective_call.h"
-#include "parallel/partition.h"
+#include "parallel/movement/movement.h"
 #include "parallel/stream_order.h"
 #include "tensor_handle.h"
 

@@ -69,7 +69,7 @@ const std::map<std::string, std::vector<Names>>& floors() {
        {{"pipeline/schedule"},
         {"collective_call", "memory_use", "options", "plan", "recompute", "redistribute",
          "redistribution_plan", "stream_order", "tree_state", "whole_gather"},
-        {"context", "fsdp"},
+        {"context", "fsdp", "movement"},
         {"pipeline", "tensor"},
         {"activation_offload"},
         {"model"}}},
@@ -201,6 +201,10 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
             "parallel/pipeline/runtime.h does not stand below parallel/fsdp/wrap.cpp in parallel");
   EXPECT_EQ(refusal("parallel/tensor/apply.cpp", "parallel/pipeline/stage.h"),
             "parallel/pipeline/stage.h does not stand below parallel/tensor/apply.cpp in parallel");
+  EXPECT_EQ(refusal("parallel/redistribute.cpp", "parallel/movement/movement.h"),
+            "parallel/movement/movement.h does not stand below parallel/redistribute.cpp in parallel");
+  EXPECT_EQ(refusal("parallel/movement/along.cpp", "parallel/fsdp/packing.h"),
+            "parallel/fsdp/packing.h does not stand below parallel/movement/along.cpp in parallel");
   EXPECT_EQ(refusal("parallel/options.cpp", "parallel/pipeline/stage.h"),
             "parallel/pipeline/stage.h does not stand below parallel/options.cpp in parallel");
   EXPECT_EQ(refusal("gang/gang.cpp", "gang/host/host.h"),
@@ -214,6 +218,7 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("gang/gang_create.cpp", "gang/registry.h"), "");
   EXPECT_EQ(refusal("parallel/options.cpp", "parallel/pipeline/schedule.h"), "");
   EXPECT_EQ(refusal("parallel/parallelize.cpp", "parallel/model/builder.h"), "");
+  EXPECT_EQ(refusal("parallel/movement/movement.cpp", "parallel/collective_call.h"), "");
   EXPECT_EQ(refusal("ops/cpu/gemm.cpp", "device/cpu/pool.h"), "");
   EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/operations.h"), "");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "mesh/gangs.h"), "");

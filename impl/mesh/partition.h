@@ -3,7 +3,7 @@
 //
 // Partitions are local, pure data. Ranks that make the same calls have the same partitions, except
 // sub-topologies, where each rank has its own group. Objects that move tensors between workers make their
-// gangs from these lists (parallel/partition.h). A rank that is not a worker is inactive. It has the
+// gangs from these lists (parallel/movement/movement.h). A rank that is not a worker is inactive. It has the
 // partition too, and takes part in the collective creation of those objects, with tensors of zero elements.
 //
 // Thread rule: values.

@@ -125,15 +125,6 @@ class Optimizer {
 std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
                                           const OptimizerOptions& options, Ops& ops);
 
-inline std::unique_ptr<Optimizer> make_adamw(std::vector<NamedParameter> parameters,
-                                             const OptimizerOptions& options, Ops& ops) {
-  return make_optimizer("adamw", std::move(parameters), options, ops);
-}
-inline std::unique_ptr<Optimizer> make_sgd(std::vector<NamedParameter> parameters,
-                                           const OptimizerOptions& options, Ops& ops) {
-  return make_optimizer("sgd", std::move(parameters), options, ops);
-}
-
 // Creates an optimizer of class `Kind`: the `make` of its row.
 template <typename Kind>
 std::unique_ptr<Optimizer> make_kind(const OptimizerKind& kind, std::vector<NamedParameter> parameters,

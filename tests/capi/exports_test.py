@@ -49,8 +49,8 @@ tests = "\n".join(p.read_text() for p in sorted((root / "tests/capi").glob("*.[c
 tests = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", "", tests, flags=re.S)
 words = set(re.findall(r"\b(gw_\w+)\s*\(", tests))
 rows = (root / "tests/capi/optimizer_rows.h").read_text()
-words |= {f"gw_{kind}_create" for kind in re.findall(r"\bX\((\w+)\)", rows)}  # by OPTIMIZERS in struct_test.c
-words |= {f"gw_{name}_init" for name in re.findall(r"\bINPUT\((\w+),", tests)}
+words |= {f"gw_{kind}_create" for kind in re.findall(r"\bX\((\w+)\)", rows)}  # by OPTIMIZERS in struct_calls.h
+words |= {f"gw_{name}_init" for name in re.findall(r"\b(?:INPUT|RESULT)\((\w+),", tests)}
 for name in sorted(listed - words):
     bad.append(f"{name} is called by no C test")
 

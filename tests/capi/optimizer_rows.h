@@ -5,7 +5,7 @@
   X(lion) \
   X(sgd)
 
-/* Of struct_test.c. */
+/* Of struct_calls.h. */
 #define OPTIMIZER_INPUTS \
   INPUT(adamw_options, adamw_options, NULL), \
   INPUT(lion_options, lion_options, NULL), \

@@ -148,7 +148,7 @@ TEST_P(FamilyParity, LossAndEveryGradientEqualTheReference) {
       gradients[p.name] = gathered(*model, *p.parameter);
     OptimizerOptions sgd;
     sgd.lr = 1;
-    const auto optimizer = make_sgd(model->inspect().parameters(), sgd, model->ops());
+    const auto optimizer = make_optimizer("sgd", model->inspect().parameters(), sgd, model->ops());
     const StepResult result = train_step(*model, optimizer.get(), batch_of(*model, reference), step_of(mesh),
                                          model->device().stream());
     EXPECT_NEAR(result.loss / reference.values("loss")[0], 1, kTolerance);
@@ -171,7 +171,7 @@ TEST_P(FamilyParity, FiveAdamWStepsEqualTheReference) {
     adamw.hyperparameters = {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}};
     adamw.weight_decay = 0.1;
     adamw.rules = {{"**", 1, 0.1}};
-    const auto optimizer = make_adamw(model->inspect().parameters(), adamw, model->ops());
+    const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), adamw, model->ops());
     const std::vector<double> losses = reference.values("adamw.losses");
     Stream& stream = model->device().stream();
     const Batch batch = batch_of(*model, reference);

@@ -30,7 +30,8 @@ DecoderOptions tiny() {
 void step_and(Gang& root, const std::function<void()>& last) {
   const auto model = test::make_model(make_decoder(tiny()), test::make_gangs(root),
                                       test::parallel(Strategy::full_shard, DType::f32));
-  const auto optimizer = make_adamw(model->inspect().parameters(), OptimizerOptions(), model->ops());
+  const auto optimizer =
+      make_optimizer("adamw", model->inspect().parameters(), OptimizerOptions(), model->ops());
   const std::vector<int64_t> ids{1, 2, 3, 4};
   Batch batch;
   batch.inputs = {test::tensor_of(*model, DType::i64, Shape{1, 4}, ids.data())};

@@ -44,7 +44,7 @@ struct Rig {
     ParallelOptions options = test::parallel(strategy, DType::f32);
     options.shard.param_dtype = param;
     model = test::make_model(make_decoder(tiny(layers)), test::make_gangs(root), options);
-    optimizer = make_adamw(model->inspect().parameters(), OptimizerOptions(), model->ops());
+    optimizer = make_optimizer("adamw", model->inspect().parameters(), OptimizerOptions(), model->ops());
   }
   StepResult step(int64_t rows, int64_t first = 0, int microbatches = 1) {
     Batch batch;

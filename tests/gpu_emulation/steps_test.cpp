@@ -28,7 +28,7 @@ class CudaSteps : public testing::Test {
           // A larger rate makes of any rounding another path: the CPU's instruction sets differ as much then.
           OptimizerOptions adamw;
           adamw.lr = 0.003;
-          rig.optimizer = make_adamw(rig.model->inspect().parameters(), adamw, rig.model->ops());
+          rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), adamw, rig.model->ops());
           std::vector<double> own;
           StepOptions options;
           options.max_grad_norm = 1;

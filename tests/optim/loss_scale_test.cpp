@@ -107,8 +107,7 @@ TEST(LossScale, RefusesWithOptionAndValue) {
     for (const bool sgd : {false, true}) {
       OptimizerOptions options;
       options.loss_scale = row.options;
-      const Error error =
-          error_of([&] { sgd ? make_sgd({w}, options, *cpu.ops) : make_adamw({w}, options, *cpu.ops); });
+      const Error error = error_of([&] { make_optimizer(sgd ? "sgd" : "adamw", {w}, options, *cpu.ops); });
       EXPECT_EQ(error.code(), Code::invalid_argument) << row.words;
       EXPECT_NE(error.message().find(text(sgd ? "sgd: " : "adamw: ", row.words)), std::string::npos)
           << error.message();
@@ -133,14 +132,14 @@ TEST(LossScale, OfAnotherRangeIsRefusedAndTheOldOneStays) {
 TEST(Optimizer, ScalesDynamicallyWhereAnyParameterIsComputedInF16) {
   Cpu cpu;
   const auto narrow = make_parameter(cpu, "a", Shape{2, 2}), wide = make_parameter(cpu, "b", Shape{2, 2});
-  EXPECT_FALSE(make_adamw({narrow, wide}, {}, *cpu.ops)->loss_scale().used());
+  EXPECT_FALSE(make_optimizer("adamw", {narrow, wide}, {}, *cpu.ops)->loss_scale().used());
   wide.parameter->compute_dtype = DType::bf16;
-  EXPECT_FALSE(make_adamw({narrow, wide}, {}, *cpu.ops)->loss_scale().used());
+  EXPECT_FALSE(make_optimizer("adamw", {narrow, wide}, {}, *cpu.ops)->loss_scale().used());
   narrow.parameter->compute_dtype = DType::f16;
-  EXPECT_TRUE(make_adamw({narrow, wide}, {}, *cpu.ops)->loss_scale().dynamic());
+  EXPECT_TRUE(make_optimizer("adamw", {narrow, wide}, {}, *cpu.ops)->loss_scale().dynamic());
   OptimizerOptions options;
   options.loss_scale.fixed = 1;
-  EXPECT_FALSE(make_sgd({narrow, wide}, options, *cpu.ops)->loss_scale().used());
+  EXPECT_FALSE(make_optimizer("sgd", {narrow, wide}, options, *cpu.ops)->loss_scale().used());
 }
 
 }  // namespace

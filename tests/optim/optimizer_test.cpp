@@ -40,7 +40,7 @@ void expect_adamw(DType dtype, DType moment, double tolerance) {
     const NamedParameter named = make_parameter(cpu, "w", shape, dtype);
     OptimizerOptions options = adamw_options();
     options.hyperparameters["moment_dtype"] = moment;
-    const auto optimizer = make_adamw({named}, options, *cpu.ops);
+    const auto optimizer = make_optimizer("adamw", {named}, options, *cpu.ops);
     std::vector<AdamWElement> expected;
     for (const double p : test::values(named.parameter->shard)) expected.push_back({p});
     for (int step = 1; step <= 5; ++step) {
@@ -72,7 +72,7 @@ TEST(AdamW, MomentsHaveTheAskedDtypeAndF64StaysF64) {
   const auto a = make_parameter(cpu, "a", Shape{3, 5}), b = make_parameter(cpu, "b", Shape{2}, DType::f64);
   OptimizerOptions options;
   options.hyperparameters["moment_dtype"] = DType::bf16;
-  const auto optimizer = make_adamw({a, b}, options, *cpu.ops);
+  const auto optimizer = make_optimizer("adamw", {a, b}, options, *cpu.ops);
   ASSERT_EQ(optimizer->state(0).size(), 2u);
   EXPECT_EQ(optimizer->state(0)[0].name, "exp_avg");
   EXPECT_EQ(optimizer->state(0)[1].name, "exp_avg_sq");
@@ -86,7 +86,7 @@ TEST(AdamW, MomentsHaveTheAskedDtypeAndF64StaysF64) {
 TEST(AdamW, WritesTheCopyInTheSameStep) {
   Cpu cpu;
   const auto named = make_parameter(cpu, "w", Shape{9, 3}, DType::f32, /*copy=*/true);
-  const auto optimizer = make_adamw({named}, adamw_options(), *cpu.ops);
+  const auto optimizer = make_optimizer("adamw", {named}, adamw_options(), *cpu.ops);
   set_gradient(named, 1);
   optimizer->step(1, 1, cpu.stream);
   for (int64_t i = 0; i < 27; ++i)
@@ -103,7 +103,7 @@ TEST(AdamW, AGradientNobodyWroteIsZero) {
   OptimizerOptions options;
   options.lr = 0.5;
   options.weight_decay = 0.1;
-  make_adamw({named}, options, *cpu.ops)->step(1, 1, cpu.stream);
+  make_optimizer("adamw", {named}, options, *cpu.ops)->step(1, 1, cpu.stream);
   const std::vector<double> after = test::values(named.parameter->shard);
   for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], before[i] * 0.95, 1e-15);
 }
@@ -128,7 +128,7 @@ TEST(Optimizer, TheLastMatchingRuleWins) {
                    {"lm_head.weight", 1, 0.4, true}};
   std::vector<std::vector<double>> before;
   for (const NamedParameter& p : parameters) before.push_back(test::values(p.parameter->shard));
-  const auto optimizer = make_sgd(parameters, options, *cpu.ops);
+  const auto optimizer = make_optimizer("sgd", parameters, options, *cpu.ops);
   optimizer->step(1, 1, cpu.stream);  // no gradients: only the decay acts
   const double kept[] = {1 - 0.5 * 0.1, 1 - 0.5 * 0.1, 1 - 0.5 * 2 * 0.2, 1, 1};
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -148,7 +148,8 @@ TEST(Optimizer, ARuleForTheRateAloneLeavesOneDimensionalParametersUndecayed) {
   options.rules = {{"**", 2}};
   const std::vector<double> before = test::values(norm.parameter->shard),
                             matrix = test::values(linear.parameter->shard);
-  make_sgd({norm, linear}, options, *cpu.ops)->step(1, 1, cpu.stream);  // no gradients: only the decay acts
+  // There are no gradients, so only the decay acts.
+  make_optimizer("sgd", {norm, linear}, options, *cpu.ops)->step(1, 1, cpu.stream);
   EXPECT_EQ(test::values(norm.parameter->shard), before);
   const std::vector<double> after = test::values(linear.parameter->shard);
   for (size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], matrix[i] * (1 - 0.5 * 2 * 0.1), 1e-15);
@@ -164,7 +165,7 @@ TEST(Optimizer, FrozenParametersHaveNoStateAndStay) {
   OptimizerOptions options;
   options.weight_decay = 0.1;
   options.rules = {{"b.*", 1, -1, true}, {"c.*", 1, -1, false}};
-  const auto optimizer = make_adamw({trained, by_rule, by_model}, options, *cpu.ops);
+  const auto optimizer = make_optimizer("adamw", {trained, by_rule, by_model}, options, *cpu.ops);
   EXPECT_EQ(optimizer->state(0).size(), 2u);
   EXPECT_TRUE(optimizer->state(1).empty());
   EXPECT_TRUE(optimizer->state(2).empty());
@@ -185,7 +186,7 @@ TEST(Optimizer, ARankWithoutRowsStepsNothing) {
   auto absent = make_parameter(cpu, "v", Shape{1});
   absent.parameter->shard = Tensor();
   absent.parameter->shard_grad = nullptr;
-  const auto optimizer = make_adamw({empty, absent}, {}, *cpu.ops);
+  const auto optimizer = make_optimizer("adamw", {empty, absent}, {}, *cpu.ops);
   optimizer->step(1, 1, cpu.stream);
   EXPECT_EQ(optimizer->steps(), 1);
   EXPECT_EQ(optimizer->state_bytes(), 0u);
@@ -214,7 +215,7 @@ TEST(Sgd, StepsAsThePlainFormula) {
       options.lr = 0.1;
       options.weight_decay = 0.01;
       options.hyperparameters = {{"momentum", momentum}, {"nesterov", nesterov}};
-      const auto optimizer = make_sgd({named}, options, *cpu.ops);
+      const auto optimizer = make_optimizer("sgd", {named}, options, *cpu.ops);
       EXPECT_EQ(optimizer->state(0).size(), momentum > 0 ? 1u : 0u);
       std::vector<SgdElement> expected;
       for (const double p : test::values(named.parameter->shard)) expected.push_back({p});
@@ -270,8 +271,7 @@ TEST(Optimizer, RefusesWithFieldAndValue) {
   for (const Row& row : table) {
     OptimizerOptions options;
     row.change(options);
-    const Error error =
-        error_of([&] { row.sgd ? make_sgd({w}, options, *cpu.ops) : make_adamw({w}, options, *cpu.ops); });
+    const Error error = error_of([&] { make_optimizer(row.sgd ? "sgd" : "adamw", {w}, options, *cpu.ops); });
     EXPECT_EQ(error.code(), Code::invalid_argument) << row.words;
     EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
   }
@@ -279,7 +279,7 @@ TEST(Optimizer, RefusesWithFieldAndValue) {
 
 TEST(Optimizer, ARateThatIsNoFiniteNumberIsRefusedAndTheOldOneStays) {
   Cpu cpu;
-  const auto optimizer = make_sgd({make_parameter(cpu, "w", Shape{2, 2})}, {}, *cpu.ops);
+  const auto optimizer = make_optimizer("sgd", {make_parameter(cpu, "w", Shape{2, 2})}, {}, *cpu.ops);
   optimizer->set_lr(0.25);
   for (const double lr : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
     const Error error = error_of([&] { optimizer->set_lr(lr); });
@@ -292,7 +292,7 @@ TEST(Optimizer, ARateThatIsNoFiniteNumberIsRefusedAndTheOldOneStays) {
 TEST(Optimizer, NeedsStorage) {
   Cpu cpu;
   NamedParameter bare{"w", std::make_shared<Parameter>("w", Shape{2}, Init::zeros())};
-  const Error error = error_of([&] { make_adamw({bare}, {}, *cpu.ops); });
+  const Error error = error_of([&] { make_optimizer("adamw", {bare}, {}, *cpu.ops); });
   EXPECT_EQ(error.code(), Code::invalid_state);
   EXPECT_NE(error.message().find("materialize"), std::string::npos);
 }

@@ -92,7 +92,8 @@ std::map<std::string, Vector> trained(const std::string& device, const Case& c, 
         if (hook != nullptr) hook(root.device(), root.rank());
         const auto model = model_on(root, c);
         const Trial trial = f32_trial();
-        const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
+        const auto optimizer =
+            make_optimizer("adamw", model->inspect().parameters(), trial.adamw(), model->ops());
         for (int number = 0; number < 3; ++number) step(*model, *optimizer, trial, number);
         for (const NamedParameter& p : model->inspect().parameters()) {
           const Vector whole = get(model->inspect().gather(*p.parameter, model->device().stream()));
@@ -222,7 +223,8 @@ std::map<std::string, Vector> trained_on_streams_in_turn(const std::string& devi
         Turns turns(root.device());
         const auto model = model_on(root, c);
         const Trial trial = f32_trial();
-        const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
+        const auto optimizer =
+            make_optimizer("adamw", model->inspect().parameters(), trial.adamw(), model->ops());
         const Batches batches(trial, root, 2);
         for (size_t number = 0; number < 2; ++number) {
           Frame& frame = model->frame(0);
@@ -389,7 +391,8 @@ TEST(DeferredTraining, AStepWaitsForNothingButTheNorm) {
           [&](Gang& root) {
             const auto model = model_on(root, {.ranks = ranks, .strategy = strategy});
             const Trial trial = f32_trial();
-            const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
+            const auto optimizer =
+                make_optimizer("adamw", model->inspect().parameters(), trial.adamw(), model->ops());
             step(*model, *optimizer, trial, 0);
             const int64_t given = 2 * 4;  // the test itself copies these inputs and gradients to the device
             const int64_t before = deferred::synchronizations(root.device());

@@ -145,7 +145,8 @@ void expect_training(const OneDevice& want, const Trial& trial, const Case& c,
                      const std::vector<Model*>& parts, const Reduce& reduce) {
   Stream& stream = parts[0]->device().stream();
   std::vector<std::unique_ptr<Optimizer>> optimizers;
-  for (Model* m : parts) optimizers.push_back(make_adamw(m->inspect().parameters(), trial.adamw(), m->ops()));
+  for (Model* m : parts)
+    optimizers.push_back(make_optimizer("adamw", m->inspect().parameters(), trial.adamw(), m->ops()));
   std::map<std::string, Vector> values;
   for (int step = 0; step < kSteps; ++step) {
     for (int m = 0; m < kMicrobatches; ++m) {

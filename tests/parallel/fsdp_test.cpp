@@ -72,7 +72,7 @@ std::map<std::string, Vector> two_steps(Gang& root, int reshard, DType param, bo
   const Trial trial{uneven, Shape{4, 3}, param == DType{} ? DType::f64 : param};
   const auto model = sharded(trial, root, options, 1, /*regions=*/false);
   Stream& stream = model->device().stream();
-  const auto optimizer = make_adamw(model->inspect().parameters(), trial.adamw(), model->ops());
+  const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), trial.adamw(), model->ops());
   std::map<std::string, Vector> out;
   for (int step = 0; step < 2; ++step) {
     for (int m = 0; m < 2; ++m) {

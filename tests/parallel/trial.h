@@ -37,7 +37,7 @@ struct Trial {
   // * microbatches).
   std::map<std::string, Vector> trained_alone(int coordinates, int microbatches, int steps) const {
     Alone one(*this);
-    const auto optimizer = make_adamw(named_parameters(*one.model), adamw(), *one.ops);
+    const auto optimizer = make_optimizer("adamw", named_parameters(*one.model), adamw(), *one.ops);
     for (int step = 0; step < steps; ++step) {
       one.accumulate(coordinates, step * microbatches, microbatches);
       optimizer->step(1, 1, one.device->stream());

@@ -97,7 +97,7 @@ Trained make(const GangPtr& root, const Case& c, bool offload, const DecoderOpti
   t.model = test::make_model(make_decoder(llama), create_gangs(root, c.mesh), c.options(offload));
   OptimizerOptions adamw;
   adamw.lr = 0.01;
-  t.optimizer = make_adamw(t.model->inspect().parameters(), adamw, t.model->ops());
+  t.optimizer = make_optimizer("adamw", t.model->inspect().parameters(), adamw, t.model->ops());
   return t;
 }
 

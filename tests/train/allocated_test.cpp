@@ -51,7 +51,8 @@ Trained train(Gang& root, const GangsPtr& gangs, const Case& c, const Tensor& id
   options.recompute.kind = c.recompute;
   Trained trained;
   trained.model = test::make_model(make_decoder(config()), gangs, options);
-  trained.optimizer = make_adamw(trained.model->inspect().parameters(), {}, trained.model->ops());
+  trained.optimizer =
+      make_optimizer("adamw", trained.model->inspect().parameters(), {}, trained.model->ops());
   trained.counted = trained.model->inspect().count_optimizer(trained.optimizer->state_bytes());
   Batch batch;
   batch.inputs = batch.targets = {ids};

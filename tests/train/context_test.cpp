@@ -49,7 +49,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
     const auto model = model_of(root, c, reference.config, master);
     test::assign_initial(*model, reference);
     const auto optimizer =
-        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+        make_optimizer("adamw", model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     StepOptions options;
     options.max_grad_norm = reference.optimizer.max_grad_norm;
     options.microbatches = c.microbatches;
@@ -157,7 +157,7 @@ TEST(ContextParallel, BatchesThatCannotBeSplitAreRefusedOnAllRanks) {
   test::run_ranks(2, [&](Gang& root) {
     const auto model = model_of(root, {2, 1, 1, kRing}, reference.config, DType::f64);
     const auto optimizer =
-        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+        make_optimizer("adamw", model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     const auto refuses = [&](const Batch& batch, Code code, const char* words) {
       expect_refusal(code, words, [&] {
         train_step(*model, optimizer.get(), batch, StepOptions{}, model->device().stream());

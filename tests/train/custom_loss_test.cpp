@@ -152,7 +152,7 @@ class ReadsLoss final : public CustomBehaviour {
 std::unique_ptr<Optimizer> adamw(Model& model) {
   OptimizerOptions options;
   options.lr = 0.01;
-  return make_adamw(model.inspect().parameters(), options, model.ops());
+  return make_optimizer("adamw", model.inspect().parameters(), options, model.ops());
 }
 
 TEST(TrainStep, ALossThatTheModuleAroundItReadsIsThereInForward) {
@@ -242,7 +242,7 @@ TEST(TrainStep, APartWhoseBackwardNeverRunsHoldsUpNoUpdate) {
                                    test::parallel(strategy));
       OptimizerOptions options;
       options.lr = 0.1;
-      rig.optimizer = make_sgd(rig.model->inspect().parameters(), options, rig.model->ops());
+      rig.optimizer = make_optimizer("sgd", rig.model->inspect().parameters(), options, rig.model->ops());
       const Batch batch = std::make_shared<SquareLoss>()->batch(*rig.model, root.rank(), 0);
       const double first = rig.step(batch).loss;
       EXPECT_LT(rig.step(batch).loss, first);

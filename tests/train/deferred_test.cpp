@@ -60,7 +60,7 @@ std::vector<double> trained(const std::string& device, const Case& c) {
         parallel_options.shard.param_dtype = c.param;
         Rig rig;
         rig.model = make_model(make_decoder(small_llama()), make_gangs(root, c.replicas), parallel_options);
-        rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
+        rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), {}, rig.model->ops());
         StepOptions options;
         options.microbatches = c.microbatches;
         options.max_grad_norm = c.clips ? 0.5 : 0;

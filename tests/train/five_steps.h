@@ -39,7 +39,8 @@ inline void expect_five_steps(Gang& root, const Reference& reference, const Five
   const auto model =
       make_model(make_decoder(reference.config), create_gangs(root.shared_from_this(), mesh), parallelism);
   assign_initial(*model, reference);
-  const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
+  const auto optimizer =
+      make_optimizer("adamw", model->inspect().parameters(), optimizer_of(reference), model->ops());
   StepOptions options;
   options.max_grad_norm = reference.optimizer.max_grad_norm;
   options.microbatches = c.microbatches;

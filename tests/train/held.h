@@ -216,7 +216,7 @@ inline std::vector<double> held_steps(Gang& root, const HeldCase& c, bool holds)
   const auto model = make_model(net, make_gangs(root), parallel(c.strategy));
   OptimizerOptions adamw;
   adamw.lr = 0.05;
-  const auto optimizer = make_adamw(model->inspect().parameters(), adamw, model->ops());
+  const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), adamw, model->ops());
   StepOptions options;
   options.max_grad_norm = c.clips ? 0.5 : 0;
   std::vector<double> trace;

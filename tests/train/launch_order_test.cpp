@@ -44,7 +44,7 @@ void train(Gang& root, const Program& program) {
   Rig rig;
   rig.model = make_model(make_decoder(small_llama()), make_gangs(root, program.replicas),
                          parallel(program.strategy, DType::f32));
-  rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
+  rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), {}, rig.model->ops());
   StepOptions options;
   options.microbatches = 2;
   options.max_grad_norm = 0.5;

@@ -35,8 +35,8 @@ std::vector<std::vector<double>> numbers(const Variant& run, double loss_scale, 
     OptimizerOptions options;
     options.lr = 0.01;
     options.loss_scale.fixed = loss_scale;
-    const auto optimizer = sgd ? make_sgd(model->inspect().parameters(), options, model->ops())
-                               : make_adamw(model->inspect().parameters(), options, model->ops());
+    const auto optimizer =
+        make_optimizer(sgd ? "sgd" : "adamw", model->inspect().parameters(), options, model->ops());
     StepOptions step;
     step.max_grad_norm = 0.5;
     step.microbatches = run.microbatches;
@@ -82,7 +82,7 @@ TEST(LossScale, OwnLoopsSeedWithItAndTheStepDividesByIt) {
       Rig own = square_rig(root, loss);
       OptimizerOptions options = own.optimizer->options();
       options.loss_scale.fixed = 0x1p10;
-      own.optimizer = make_sgd(own.model->inspect().parameters(), options, own.model->ops());
+      own.optimizer = make_optimizer("sgd", own.model->inspect().parameters(), options, own.model->ops());
       StepOptions step;
       step.max_grad_norm = max_grad_norm;
       const StepResult expected = plain.step(loss->batch(*plain.model, root.rank(), 0), step);
@@ -112,7 +112,7 @@ Rig dynamic_rig(Gang& root, const std::shared_ptr<SquareLoss>& loss, double init
   for (const NamedParameter& p : rig.model->inspect().parameters()) p.parameter->compute_dtype = DType::f16;
   OptimizerOptions options = rig.optimizer->options();
   options.loss_scale = {.initial = initial, .interval = interval};
-  rig.optimizer = make_sgd(rig.model->inspect().parameters(), options, rig.model->ops());
+  rig.optimizer = make_optimizer("sgd", rig.model->inspect().parameters(), options, rig.model->ops());
   return rig;
 }
 
@@ -170,7 +170,7 @@ TEST(LossScale, AFixedOneThatOverflowsSkipsAndStays) {
     rig.model = test::make_model(make_decoder(small_llama()), test::make_gangs(root), parallel);
     OptimizerOptions options;
     options.loss_scale.fixed = 0x1p126;
-    rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
+    rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), options, rig.model->ops());
     const std::vector<double> before = rig.parameters();
     const StepResult result = rig.step(pattern_batch(*rig.model, 2, 6, root.rank()));
     EXPECT_EQ(result.skipped, Skip::non_finite);
@@ -254,7 +254,7 @@ TEST(LossScale, OfF16StartsAt65536AndHalvesWhereGradientsOverflow) {
       rig.model = test::make_model(make_decoder(small_llama()), test::make_gangs(root), parallel);
       OptimizerOptions options;
       options.loss_scale.interval = 2;
-      rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
+      rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), options, rig.model->ops());
       const Batch batch = pattern_batch(*rig.model, 2, 6, root.rank());
       EXPECT_EQ(rig.optimizer->loss_scale().value(), 65536);
       rig.optimizer->loss_scale().set(256);

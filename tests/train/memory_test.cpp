@@ -83,7 +83,7 @@ TEST(TrainMemory, LocalBytesAreThoseOfTheFormula) {
                                             test::parallel(Strategy::full_shard, DType::f32));
         OptimizerOptions options;
         options.hyperparameters["moment_dtype"] = moments;
-        const auto optimizer = make_adamw(model->inspect().parameters(), options, model->ops());
+        const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), options, model->ops());
         {
           const auto counted = model->inspect().count_optimizer(optimizer->state_bytes());
           const MemoryUse use = model->inspect().memory();

@@ -55,7 +55,7 @@ Trained train(Gang& root, const Case& c, bool tied, bool offload, int steps = 2)
       test::make_model(make_decoder(test::small_llama(tied)), test::make_gangs(root, c.replicas), options);
   OptimizerOptions adamw;
   adamw.lr = 0.01;
-  t.optimizer = make_adamw(t.model->inspect().parameters(), adamw, t.model->ops());
+  t.optimizer = make_optimizer("adamw", t.model->inspect().parameters(), adamw, t.model->ops());
   StepOptions step;
   step.max_grad_norm = 1;
   step.microbatches = c.microbatches;

@@ -106,7 +106,8 @@ inline void expect_reference(Gang& root, const Reference& reference, const Pipel
     model->run().zero_gradients(model->device().stream());
   }
 
-  const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
+  const auto optimizer =
+      make_optimizer("adamw", model->inspect().parameters(), optimizer_of(reference), model->ops());
   StepOptions options;
   options.max_grad_norm = reference.optimizer.max_grad_norm;
   options.microbatches = c.microbatches;

@@ -31,7 +31,7 @@ void train(const PipelineCase& c, int rank, const std::shared_ptr<Store>& store,
   config.layers = 6;
   Rig rig;
   rig.model = make_model(*root, c, config, DType::f32);
-  rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
+  rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), {}, rig.model->ops());
   StepOptions step;
   step.microbatches = c.microbatches;
   step.max_grad_norm = 1;

@@ -131,7 +131,8 @@ TEST(Pipeline, AnOwnScheduleMayUnshardAllStagesOfARankAtOnce) {
 std::vector<double> trained(Gang& root, const Reference& reference, const std::unique_ptr<Model>& model,
                             int microbatches) {
   assign_initial(*model, reference);
-  const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
+  const auto optimizer =
+      make_optimizer("adamw", model->inspect().parameters(), optimizer_of(reference), model->ops());
   StepOptions options;
   options.microbatches = microbatches;
   for (int64_t step = 0; step < 3; ++step)
@@ -215,7 +216,7 @@ TEST(Pipeline, WhatDoesNotFitIsRefusedOnAllRanks) {
     ParallelOptions options = parallel(Strategy::full_shard);
     options.pipeline.microbatches = 4;
     pieces.build().parallelize(options);
-    const auto optimizer = make_adamw(pieces.inspect().parameters(), {}, pieces.ops());
+    const auto optimizer = make_optimizer("adamw", pieces.inspect().parameters(), {}, pieces.ops());
     StepOptions step;
     step.microbatches = 3;
     expect_refusal(wrong, "made for 4", [&] {

@@ -43,7 +43,7 @@ std::vector<double> losses(DType compute) {
     EXPECT_EQ(model->inspect().parameters()[0].parameter->shard.dtype(), DType::f32);
     OptimizerOptions adamw;
     adamw.lr = 3e-3;
-    const auto optimizer = make_adamw(model->inspect().parameters(), adamw, model->ops());
+    const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), adamw, model->ops());
     StepOptions step_options;
     step_options.max_grad_norm = 1;
     for (int step = 0; step < kSteps; ++step) {

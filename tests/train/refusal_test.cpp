@@ -130,7 +130,7 @@ TEST(TrainStep, AModelWithoutALossIsRefusedAndTheGangWorksOn) {
     Rig rig;
     rig.model = test::make_model(make_sequential({make_linear(2, 3, false), make_linear(3, 1, false)}),
                                  test::make_gangs(root), test::parallel(Strategy::full_shard));
-    rig.optimizer = make_sgd(rig.model->inspect().parameters(), {}, rig.model->ops());
+    rig.optimizer = make_optimizer("sgd", rig.model->inspect().parameters(), {}, rig.model->ops());
     Batch batch;
     batch.inputs = {test::tensor_of(*rig.model, DType::f64, Shape{1, 2}, std::vector<double>(2).data())};
     batch.weight = 1;
@@ -225,14 +225,14 @@ TEST(DifferingRanks, OptimizersAndOptionsOfAStepAreMismatchesWithBothValues) {
         StepOptions step;
         step.max_grad_norm = 1;
         if (root.rank() == root.size() - 1) differing.change(options, step);
-        rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
+        rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), options, rig.model->ops());
         test::expect_error(Code::mismatch, mismatch("train_step", root, differing),
                            [&] { rig.step(batch, step); });
         test::expect_error(Code::mismatch, mismatch("optimizer_step", root, differing),
                            [&] { optimizer_step(*rig.model, *rig.optimizer, step, rig.stream()); });
       }
       EXPECT_EQ(rig.parameters(), before);
-      rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
+      rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), {}, rig.model->ops());
       EXPECT_EQ(rig.step(batch).skipped, Skip::none);
     });
 }
@@ -257,7 +257,8 @@ TEST(DifferingRanks, AnLrThatOneRankSetsOrAStepThatOneRankTookIsTold) {
 TEST(DifferingRanks, AdamwBesideSgdIsTold) {
   test::run_ranks(2, [](Gang& root) {
     Rig rig = llama_rig(root, Strategy::no_shard);
-    if (root.rank() == 1) rig.optimizer = make_sgd(rig.model->inspect().parameters(), {}, rig.model->ops());
+    if (root.rank() == 1)
+      rig.optimizer = make_optimizer("sgd", rig.model->inspect().parameters(), {}, rig.model->ops());
     test::expect_error(
         Code::mismatch,
         "train_step: rank 0 has optimizer adamw, rank 1 has optimizer sgd; give all ranks the same",
@@ -309,7 +310,7 @@ TEST(TrainStep, AModelOfShardGroupsIsRefusedAndTheGangWorksOn) {
     const auto group = make_shard_group(test::make_gangs(root), "g",
                                         {{.name = "w", .shape = Shape{3}, .init = Init::ones()}}, {}, 1);
     const auto model = model_from_groups({group});
-    const auto optimizer = make_sgd(model->inspect().parameters(), {}, model->ops());
+    const auto optimizer = make_optimizer("sgd", model->inspect().parameters(), {}, model->ops());
     const double x[] = {1, 2};
     Batch batch;
     batch.inputs = {test::tensor_of(*model, DType::f64, Shape{2, 1}, x)};

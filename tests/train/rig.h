@@ -39,7 +39,7 @@ inline Rig llama_rig(Gang& root, Strategy strategy = Strategy::full_shard, DType
   rig.model = make_model(make_decoder(small_llama()), make_gangs(root), parallel(strategy, master));
   OptimizerOptions options;
   options.lr = 0.01;
-  rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
+  rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), options, rig.model->ops());
   return rig;
 }
 
@@ -49,7 +49,7 @@ inline Rig square_rig(Gang& root, const std::shared_ptr<SquareLoss>& loss,
   rig.model = make_model(loss->module(), make_gangs(root), parallel(strategy));
   OptimizerOptions options;
   options.lr = 0.25;
-  rig.optimizer = make_sgd(rig.model->inspect().parameters(), options, rig.model->ops());
+  rig.optimizer = make_optimizer("sgd", rig.model->inspect().parameters(), options, rig.model->ops());
   return rig;
 }
 

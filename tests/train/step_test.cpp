@@ -44,8 +44,8 @@ TEST(TrainStep, UnevenRowsAndWholeIgnoredRanksGiveTheSingleRanksMean) {
     Rig rig;
     rig.model = test::make_model(make_decoder(reference.config), test::make_gangs(root),
                                  test::parallel(Strategy::full_shard));
-    rig.optimizer =
-        make_adamw(rig.model->inspect().parameters(), test::optimizer_of(reference), rig.model->ops());
+    rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), test::optimizer_of(reference),
+                                   rig.model->ops());
     const auto rank = static_cast<size_t>(root.rank());
     Batch batch = root.size() == 1
                       ? test::batch_rows(*rig.model, reference, 0, 0, 9)
@@ -138,7 +138,7 @@ TEST(TrainStep, GivesTheSameBitsRunToRunAndUnderEitherSharding) {
       parallel.shard.accumulate_unsharded = 0;  // so that both strategies accumulate alike
       Rig rig;
       rig.model = test::make_model(make_decoder(small_llama()), test::make_gangs(root), parallel);
-      rig.optimizer = make_adamw(rig.model->inspect().parameters(), {}, rig.model->ops());
+      rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), {}, rig.model->ops());
       StepOptions options;
       options.microbatches = 2;
       options.max_grad_norm = 0.5;
@@ -181,7 +181,7 @@ TEST(TrainStep, CopiesInTheComputeDtypeAreWrittenOnce) {
       rig.model = test::make_model(make_decoder(small_llama()), test::make_gangs(root), parallel);
       OptimizerOptions options;
       options.rules = {{"lm_head.weight", 1, -1, true}};
-      rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
+      rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), options, rig.model->ops());
       const Parameter& frozen = *rig.model->inspect().parameter("lm_head.weight").parameter;
       const auto copy = [](const Parameter& p) { return test::copy_out<bf16_t>(p.shard_copy); };
       const uint16_t before = copy(frozen)[0].bits;

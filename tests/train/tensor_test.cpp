@@ -56,7 +56,7 @@ void expect_reference(const Reference& reference, const Case& c, DType master) {
         test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, master));
     test::assign_initial(*model, reference);
     const auto optimizer =
-        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+        make_optimizer("adamw", model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     StepOptions options;
     options.max_grad_norm = reference.optimizer.max_grad_norm;
     options.microbatches = c.microbatches;
@@ -202,7 +202,7 @@ TEST(TensorParallel, RowsOfTheCallerGiveTheReferenceToo) {
       const auto model = test::make_model(make_decoder(reference.config), gangs_of(root, c), options);
       test::assign_initial(*model, reference);
       const auto optimizer =
-          make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+          make_optimizer("adamw", model->inspect().parameters(), test::optimizer_of(reference), model->ops());
       StepOptions step;
       step.max_grad_norm = reference.optimizer.max_grad_norm;
       const StepResult result = train_step(*model, optimizer.get(), test::own_rows(*model, reference, 0),
@@ -223,8 +223,8 @@ TEST(TensorParallel, Bf16StaysBesideF32) {
         options.shard.param_dtype = DType::bf16;
         const auto model = test::make_model(make_decoder(reference.config), gangs_of(root, c), options);
         test::assign_initial(*model, reference);
-        const auto optimizer =
-            make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+        const auto optimizer = make_optimizer("adamw", model->inspect().parameters(),
+                                              test::optimizer_of(reference), model->ops());
         const StepResult result = train_step(*model, optimizer.get(), test::own_rows(*model, reference, 0),
                                              {}, model->device().stream());
         EXPECT_NEAR(result.loss / reference.values("adamw.losses")[0], 1, 0.01) << c.text();
@@ -259,7 +259,7 @@ TEST(TensorParallel, SequencesThatCannotBeSplitAreRefusedOnAllRanks) {
     const auto model =
         test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
     const auto optimizer =
-        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+        make_optimizer("adamw", model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     const std::vector<int64_t> ids(20, 1);
     const auto batch = [&](int64_t tokens) {
       Batch b;
@@ -285,7 +285,7 @@ TEST(TensorParallel, ADataCoordinateWithoutRowsTakesPart) {
           test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
       test::assign_initial(*model, reference);
       const auto optimizer =
-          make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+          make_optimizer("adamw", model->inspect().parameters(), test::optimizer_of(reference), model->ops());
       StepOptions options;
       options.max_grad_norm = reference.optimizer.max_grad_norm;
       const int64_t rows = root.rank() < 2 ? reference.batch() : 0;
@@ -307,7 +307,7 @@ TEST(TensorParallel, NothingThatABoundaryMovesIsStaged) {
       const auto model =
           test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f32));
       const auto optimizer =
-          make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+          make_optimizer("adamw", model->inspect().parameters(), test::optimizer_of(reference), model->ops());
       const Traffic before = model->gangs().tp()->traffic();
       train_step(*model, optimizer.get(), test::own_rows(*model, reference, 0), {}, model->device().stream());
       const Traffic after = model->gangs().tp()->traffic();
@@ -325,7 +325,7 @@ TEST(TensorParallel, RanksOfOneDataCoordinateTakeTheSameBatch) {
     const auto model =
         test::make_model(make_decoder(reference.config), gangs_of(root, c), options_of(c, DType::f64));
     const auto optimizer =
-        make_adamw(model->inspect().parameters(), test::optimizer_of(reference), model->ops());
+        make_optimizer("adamw", model->inspect().parameters(), test::optimizer_of(reference), model->ops());
     Batch batch = test::own_rows(*model, reference, 0);
     const auto step = [&] { train_step(*model, optimizer.get(), batch, {}, model->device().stream()); };
     step();  // ranks 0 and 1 have other rows than ranks 2 and 3

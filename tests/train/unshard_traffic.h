@@ -54,7 +54,8 @@ inline void expect_unshard_moves_nothing(Gang& root, const Reference& reference,
   const auto gangs = make_gangs(root, c.replicas);
   const auto model = make_model(make_decoder(reference.config), gangs, parallel_options);
   assign_initial(*model, reference);
-  const auto optimizer = make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops());
+  const auto optimizer =
+      make_optimizer("adamw", model->inspect().parameters(), optimizer_of(reference), model->ops());
   Stream& stream = model->device().stream();
   const Batch batch = own_rows(*model, reference, 0);
   const Tensor values[] = {batch.inputs[0], batch.targets[0]};

@@ -9,14 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-
-// Declarations of OpenMP's per-thread setting, since this library neither compiles with OpenMP nor needs its
-// header. The functions exist because oneDNN brings the runtime. They are weak, so that a build of oneDNN
-// without OpenMP links too.
-extern "C" {
-__attribute__((weak)) void omp_set_num_threads(int);
-__attribute__((weak)) int omp_get_max_threads(void);
-}
+#include "device/cpu/openmp.h"
 
 namespace gangway::cpu {
 namespace {
@@ -33,17 +26,13 @@ void pause() {
 // Sets the caller to one OpenMP thread while it works for the pool, and restores the caller's own setting.
 class SingleThreadedOpenMp {
  public:
-  SingleThreadedOpenMp() {
-    if (omp_set_num_threads == nullptr || omp_get_max_threads == nullptr) return;
-    saved_ = omp_get_max_threads();
-    if (saved_ != 1) omp_set_num_threads(1);
-  }
+  SingleThreadedOpenMp() : saved_(set_openmp_threads(1)) {}
   ~SingleThreadedOpenMp() {
-    if (saved_ > 1) omp_set_num_threads(saved_);
+    if (saved_ > 1) set_openmp_threads(saved_);
   }
 
  private:
-  int saved_ = 0;
+  const int saved_;
 };
 
 }  // namespace
@@ -78,7 +67,7 @@ struct Pool::State {
   }
 
   void work(int thread) {
-    if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+    set_openmp_threads(1);
     uint64_t seen = 0;
     for (;;) {
       int spins = 0;

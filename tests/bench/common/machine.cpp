@@ -18,9 +18,8 @@
 #include "common/copy.h"
 #include "common/rank.h"
 #include "common/table.h"
+#include "device/cpu/openmp.h"
 #include "ops/cpu/dnnl_matmul.h"
-
-extern "C" __attribute__((weak)) void omp_set_num_threads(int threads);
 
 namespace gangway::bench {
 namespace {
@@ -63,7 +62,7 @@ Memory memory(size_t bytes) {
 double gemm_rate(dnnl::memory::data_type dtype) {
   using dnnl::memory;
   double best = 0;
-  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+  cpu::set_openmp_threads(1);
   try {
     dnnl::engine engine(dnnl::engine::kind::cpu, 0);
     dnnl::stream stream(engine);

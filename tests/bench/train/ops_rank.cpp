@@ -13,14 +13,12 @@
 
 #include <dnnl.h>
 
+#include "device/cpu/openmp.h"
 #include "nn/layers.h"
 #include "ops/check.h"
 #include "optim/optimizer.h"
 #include "train/model.h"
 #include "train/timed_ops.h"
-
-// Of the vendor's runtime; declared by hand, as its header is the compiler's.
-extern "C" __attribute__((weak)) void omp_set_num_threads(int threads);
 
 using namespace gangway;
 using namespace gangway::bench;
@@ -141,7 +139,7 @@ class Step {
   // Seconds of one product alone, best of `turns`; also by the vendor's plain call in f32, which would take
   // every core if it were let.
   double best(const ProductShape& s, int turns, bool vendor) {
-    if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+    cpu::set_openmp_threads(1);
     const Tensor a = random(dtype_, s.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k});
     const Tensor b = random(dtype_, s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n});
     const Tensor c = random(s.c_dtype, {s.m, s.n});

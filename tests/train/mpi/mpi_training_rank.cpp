@@ -67,7 +67,8 @@ TEST(MpiTraining, AModelThatWasSavedIsLoadedWithTheSameBits) {
                              root->agreement().broadcast_bytes(Channel::user, std::to_string(getpid()), 0);
   const auto trained = make_model(make_decoder(reference.config), make_gangs(*root),
                                   parallel(Strategy::full_shard, DType::f32));
-  const auto optimizer = make_adamw(trained->inspect().parameters(), optimizer_of(reference), trained->ops());
+  const auto optimizer =
+      make_optimizer("adamw", trained->inspect().parameters(), optimizer_of(reference), trained->ops());
   train_step(*trained, optimizer.get(), own_rows(*trained, reference, 0), {}, trained->device().stream());
   save_model(*trained, folder, {});
   ParallelOptions other = parallel(Strategy::no_shard, DType::f32);
@@ -90,7 +91,8 @@ struct Training {
 
   Training(Gang& root, const Reference& reference)
       : model(make_model(make_decoder(reference.config), make_gangs(root), parallel(Strategy::full_shard))),
-        optimizer(make_adamw(model->inspect().parameters(), optimizer_of(reference), model->ops())),
+        optimizer(
+            make_optimizer("adamw", model->inspect().parameters(), optimizer_of(reference), model->ops())),
         batch(own_rows(*model, reference, 0)) {}
   void step(const StepOptions& options = {}) {
     train_step(*model, optimizer.get(), batch, options, model->device().stream());
