@@ -235,10 +235,6 @@ cudaStream_t native(Stream& stream) { return cuda_stream(stream).ready(); }
 cudaEvent_t native(Event& event) { return dynamic_cast<CudaEvent&>(event).event(); }
 Watches& watches(Device& device) { return dynamic_cast<CudaDevice&>(device).watches(); }
 void* workspace(Stream& stream, size_t bytes) { return cuda_stream(stream).workspace(bytes); }
-bool keeps(Stream& stream) { return cuda_stream(stream).keeps(); }
-void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run) {
-  cuda_stream(stream).segments().keep(words, std::move(run));
-}
 void submit_quietly(Device& device) { dynamic_cast<CudaDevice&>(device).streams().submit_quietly(); }
 
 std::string describe_devices() {

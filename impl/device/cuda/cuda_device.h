@@ -11,9 +11,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "device/cuda/calls.h"
@@ -35,9 +33,6 @@ CudaStream& cuda_stream(Stream& stream);
 cudaStream_t native(Stream& stream);
 cudaEvent_t native(Event& event);
 
-// Whether the stream keeps operations back, and one of them (Segments::keep).
-bool keeps(Stream& stream);
-void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run);
 // Starts what the streams of the device keep back; a stream tells of a failure at its next use.
 void submit_quietly(Device& device);
 

@@ -1,17 +1,48 @@
 #include "ops/cuda/cuda_ops.h"
 
+#include <bit>
+#include <concepts>
+#include <type_traits>
 #include <utility>
 
+#include "base/members.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_stream.h"
+#include "device/cuda/segments.h"
 #include "ops/check.h"
 #include "ops/cuda/attention_paths.h"
 #include "ops/cuda/families.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/head_loss.h"
-#include "ops/cuda/words.h"
 
 namespace gangway::cuda {
 namespace {
+
+// The arguments of an operation as words, by which Segments tells operations apart: every address, shape, stride and
+// number. A member of another type does not compile until it has its own append().
+template <std::integral Number>
+void append(Words& words, Number number) {
+  words.push_back(static_cast<uint64_t>(number));
+}
+void append(Words& words, double number) { words.push_back(std::bit_cast<uint64_t>(number)); }
+template <typename T>
+void append(Words& words, T* address) {
+  words.push_back(reinterpret_cast<uintptr_t>(address));
+}
+void append(Words& words, const Tensor& t) {
+  if (!t) return words.push_back(0);
+  words.push_back(1 + static_cast<uint64_t>(t.dtype()) * 256 + static_cast<uint64_t>(t.rank()) * 65536);
+  append(words, t.raw());
+  for (int i = 0; i < t.rank(); ++i) {
+    append(words, t.dim(i));
+    append(words, t.stride(i));
+  }
+}
+template <typename Args>
+requires std::is_aggregate_v<Args>
+void append(Words& words, const Args& args) {
+  with_members(args, [&](const auto&... members) { (append(words, members), ...); });
+}
 
 // Operations are put to the stream's segment. Those whose numbers change from step to step run at once, since their
 // segments would never come again: optimizers (lr, step), losses (1 / N), factors, first values.
@@ -137,11 +168,12 @@ class CudaOps final : public Ops {
   }
   template <typename... Arguments, typename Operation>
   void later(Stream& stream, Operation* operation, const Arguments&... arguments) {
-    if (!keeps(stream)) return now(stream, operation, arguments...);
+    CudaStream& keeper = cuda_stream(stream);
+    if (!keeper.keeps()) return now(stream, operation, arguments...);
     words_.clear();
     append(words_, operation);
     (append(words_, arguments), ...);
-    keep(stream, words_, [operation, &stream, arguments...] { operation(arguments..., stream); });
+    keeper.segments().keep(words_, [operation, &stream, arguments...] { operation(arguments..., stream); });
   }
 
   const std::shared_ptr<Device> device_;
