@@ -47,6 +47,7 @@ const std::map<std::string, Names>& leaves() {
       {"device/cpu", {"device/device.cpp"}}, {"device/meta", {"device/device.cpp"}},
       {"device/cuda", {"cuda/module.cpp"}},  {"ops/cpu", {"ops/registry.cpp"}},
       {"ops/meta", {"ops/registry.cpp"}},    {"ops/cuda", {"cuda/module.cpp"}},
+      {"ops/cuda/cudnn", {"ops/cuda/attention_paths.h"}},
       {"gang/host", {"gang/registry.cpp"}},  {"gang/nccl", {"cuda/module.cpp"}},
       {"gang/mpi", {"gang/registry.cpp"}},
   };

@@ -36,7 +36,7 @@ if(missing)
 endif()
 message(STATUS "attention by cuDNN: headers of ${version}")
 # A library of its own: tests make plans with it where no GPU is.
-add_library(gangway_cudnn STATIC ${PROJECT_SOURCE_DIR}/impl/ops/cuda/cudnn_attention.cpp ${PROJECT_SOURCE_DIR}/impl/ops/cuda/cudnn_calls.cpp)
+add_library(gangway_cudnn STATIC ${PROJECT_SOURCE_DIR}/impl/ops/cuda/cudnn/frontend.cpp ${PROJECT_SOURCE_DIR}/impl/ops/cuda/cudnn/calls.cpp)
 target_include_directories(gangway_cudnn PRIVATE ${PROJECT_SOURCE_DIR}/impl)
 target_include_directories(gangway_cudnn SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${GANGWAY_CUDNN_INCLUDE} ${GANGWAY_CUDNN_FRONTEND_INCLUDE}
   ${GANGWAY_NVRTC_INCLUDE})

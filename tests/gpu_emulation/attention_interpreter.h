@@ -1,9 +1,9 @@
-// Attention as its plain description says it (ops/cuda/attention_graph.h), score by score in f64: the definition in cuDNN's
+// Attention as its plain description says it (ops/cuda/cudnn/attention_graph.h), score by score in f64: the definition in cuDNN's
 // terms, which knows dims, strides and addresses alone.
 // Thread rule: pure function.
 #pragma once
 
-#include "ops/cuda/attention_graph.h"
+#include "ops/cuda/cudnn/attention_graph.h"
 
 namespace gpu_emulation {
 

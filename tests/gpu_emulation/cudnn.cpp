@@ -8,7 +8,7 @@
 #include "gpu_emulation/attention_interpreter.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
-#include "ops/cuda/cudnn.h"
+#include "ops/cuda/cudnn/plans.h"
 
 namespace gangway::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // What is said where cuDNN is not there, is too old, or is something else.
-#include "ops/cuda/cudnn_calls.h"
+#include "ops/cuda/cudnn/calls.h"
 
 #include <gtest/gtest.h>
 

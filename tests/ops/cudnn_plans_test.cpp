@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "base/error_of.h"
-#include "ops/cuda/cudnn.h"
+#include "ops/cuda/cudnn/plans.h"
 #include "ops/ops_testing.h"
 
 namespace gangway::cuda {

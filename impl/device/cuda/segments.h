@@ -1,11 +1,16 @@
-// Operations that a stream keeps back to start them together. A segment is a run of operations between two other uses of the
-// stream, about a layer's block. The second time that a segment comes with the same contents (operations, addresses, shapes,
-// strides, numbers) it is captured into a CUDA graph; from then on it is one launch.
+// Operations that a stream keeps back to start them together as CUDA graphs. This header is all that the rest of the
+// module knows of graphs: a CudaStream has one Segments, and CudaOps puts its operations there. GANGWAY_CUDA_GRAPHS=0
+// turns graphs off; cuda/README.md says what decides about them.
 //
-// A graph holds addresses only. Memory that is freed and taken again at the same address is the same argument: the stream
-// orders both uses. The workspace is the exception, because no segment names it: forget() when it moves.
+// A segment is a run of operations between two other uses of the stream, about a layer's block. The second time that a
+// segment comes with the same contents (operations, addresses, shapes, strides, numbers) it is captured into a CUDA
+// graph; from then on it is one launch.
 //
-// Thread rule: any thread. A rank's thread keeps and starts operations; others record events on the stream and let go of models.
+// A graph holds addresses only. Memory that is freed and taken again at the same address is the same argument: the
+// stream orders both uses. The workspace is the exception, because no segment names it: call forget() when it moves.
+//
+// Thread rule: any thread. A rank's thread keeps and starts operations; others record events on the stream and let go
+// of models.
 #pragma once
 
 #include <cstdint>

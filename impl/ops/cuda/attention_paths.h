@@ -1,5 +1,8 @@
-// Which path a call of attention takes: cuDNN where GANGWAY_CUDNN asks for it and the table of attention_graph.h has nothing
-// against it, else the own kernels. Plans are made once for a shape and kept.
+// Chooses the path of an attention call: cuDNN where GANGWAY_CUDNN asks for it and the table of
+// cudnn/attention_graph.h has nothing against it, else the own kernels. Plans are made once for a shape and kept.
+//
+// This header is all that the rest of the module knows of cuDNN (layers_test checks it), so that the path can be
+// removed in one piece (cuda/README.md says what decides).
 //
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
@@ -8,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "ops/cuda/cudnn.h"
+#include "ops/cuda/cudnn/plans.h"
 #include "ops/ops.h"
 
 namespace gangway::cuda {

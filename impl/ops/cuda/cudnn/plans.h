@@ -1,5 +1,5 @@
-// What makes plans of attention: cuDNN (cudnn_attention.cpp), a build without its headers (cudnn_absent.cpp), plain loops on the
-// tests' software GPU. The build chooses the file.
+// Makes plans of attention. The build chooses the source: cuDNN (frontend.cpp), a build without its headers
+// (absent.cpp), or plain loops on the tests' software GPU (tests/gpu_emulation/cudnn.cpp).
 //
 // - A plan is made once for a graph. To run it allocates nothing on the device and waits for nothing.
 // - A CUDA graph that captured a run keeps the plan alive. To make a plan may load code: not while a stream is captured.
@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "ops/cuda/attention_graph.h"
+#include "ops/cuda/cudnn/attention_graph.h"
 
 namespace gangway::cuda {
 

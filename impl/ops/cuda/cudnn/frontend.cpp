@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "ops/cuda/cudnn.h"
-#include "ops/cuda/cudnn_calls.h"
+#include "ops/cuda/cudnn/calls.h"
+#include "ops/cuda/cudnn/plans.h"
 
 namespace gangway::cuda {
 namespace {

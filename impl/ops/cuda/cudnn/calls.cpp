@@ -1,4 +1,4 @@
-#include "ops/cuda/cudnn_calls.h"
+#include "ops/cuda/cudnn/calls.h"
 
 #include <dlfcn.h>
 #include <nvrtc.h>

@@ -1,4 +1,4 @@
-#include "ops/cuda/attention_graph.h"
+#include "ops/cuda/cudnn/attention_graph.h"
 
 #include <algorithm>
 
