@@ -34,8 +34,8 @@ void check_graph(cudaError_t error, const char* call, size_t operations) {
 
 }  // namespace
 
-size_t Segments::Hash::operator()(const Words& words) const {
-  const std::string_view bytes(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t));
+size_t Segments::Hash::operator()(const SegmentKey& key) const {
+  const std::string_view bytes(reinterpret_cast<const char*>(key.data()), key.size() * sizeof(uint64_t));
   return std::hash<std::string_view>()(bytes);
 }
 
@@ -46,17 +46,16 @@ Segments::~Segments() {
 
 void Segments::forget() {
   const std::lock_guard lock(mutex_);
-  for (auto& [words, segment] : segments_)
+  for (auto& [key, segment] : segments_)
     if (const cudaGraphExec_t graph = std::exchange(segment.graph, nullptr)) cudaGraphExecDestroy(graph);
 }
 
-void Segments::keep(std::span<const uint64_t> words, std::function<void()> run) {
+void Segments::keep(std::span<const uint64_t> key, std::function<void()> run) {
   Operations done;
   const std::lock_guard lock(mutex_);
-  kept_words_.reserve(kept_words_.size() +
-                      words.size());  // where memory is short, neither of the two is kept
+  kept_key_.reserve(kept_key_.size() + key.size());  // where memory is short, neither of the two is kept
   kept_.push_back(std::move(run));
-  kept_words_.insert(kept_words_.end(), words.begin(), words.end());
+  kept_key_.insert(kept_key_.end(), key.begin(), key.end());
   if (kept_.size() == kMost) submit(done);
 }
 
@@ -68,17 +67,17 @@ void Segments::submit(Operations& done) {
   if (kept_.empty()) return;
   const Flag starting(starting_);
   started_.swap(kept_);
-  started_words_.swap(kept_words_);
+  started_key_.swap(kept_key_);
   try {
     const OnDevice on(device_);
     start();
   } catch (...) {
     done.swap(started_);
-    started_words_.clear();
+    started_key_.clear();
     throw;
   }
   done.swap(started_);
-  started_words_.clear();
+  started_key_.clear();
 }
 
 void Segments::submit() {
@@ -123,10 +122,10 @@ void Segments::start_each() {
 }
 
 Segments::Segment& Segments::found() {
-  auto at = segments_.find(started_words_);
+  auto at = segments_.find(started_key_);
   if (at == segments_.end()) {
     if (segments_.size() == kMostSegments) drop_older_half();
-    at = segments_.emplace(started_words_, Segment()).first;
+    at = segments_.emplace(started_key_, Segment()).first;
   }
   at->second.last_use = ++uses_;
   return at->second;
@@ -137,7 +136,7 @@ Segments::Segment& Segments::found() {
 void Segments::drop_older_half() {
   std::vector<uint64_t> uses;
   uses.reserve(segments_.size());
-  for (const auto& [words, segment] : segments_) uses.push_back(segment.last_use);
+  for (const auto& [key, segment] : segments_) uses.push_back(segment.last_use);
   const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
   std::nth_element(uses.begin(), middle, uses.end());
   std::erase_if(segments_, [&](auto& known) {

@@ -26,9 +26,9 @@
 
 namespace gangway::cuda {
 
-// An operation with all its arguments, as numbers. Equal words mean that the same kernels run on the same addresses, and no
-// operation's words are the beginning of another's.
-using Words = std::vector<uint64_t>;
+// Operations with all their arguments, as numbers. Equal keys mean that the same kernels run on the same addresses. No
+// operation's key is the beginning of another's, so a segment's key is those of its operations one after the other.
+using SegmentKey = std::vector<uint64_t>;
 
 class Segments {
  public:
@@ -40,8 +40,8 @@ class Segments {
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
 
-  // `run` puts the operation on the stream; it holds the operation's memory, and must take none.
-  void keep(std::span<const uint64_t> words, std::function<void()> run);
+  // `key` is the operation's. `run` puts the operation on the stream; it holds the operation's memory and takes none.
+  void keep(std::span<const uint64_t> key, std::function<void()> run);
   // Starts what is kept, in order. Throws what an operation or a graph fails with; the rest is dropped then. `done`: what was
   // started, to be let go when no lock is held, because memory that is given back may run a caller's code.
   void submit(Operations& done);
@@ -61,7 +61,7 @@ class Segments {
     uint64_t last_use = 0;
   };
   struct Hash {
-    size_t operator()(const Words& words) const;
+    size_t operator()(const SegmentKey& key) const;
   };
 
   void start();
@@ -78,8 +78,8 @@ class Segments {
   cudaStream_t capture_stream_ = nullptr;
   std::recursive_mutex mutex_;
   Operations kept_, started_;
-  Words kept_words_, started_words_;
-  std::unordered_map<Words, Segment, Hash> segments_;  // the whole of the words is compared
+  SegmentKey kept_key_, started_key_;
+  std::unordered_map<SegmentKey, Segment, Hash> segments_;  // the whole key is compared, not its hash alone
   uint64_t uses_ = 0;
   bool starting_ = false, capturing_ = false;
   std::exception_ptr failed_;  // of submit_quietly

@@ -18,30 +18,30 @@
 namespace gangway::cuda {
 namespace {
 
-// The arguments of an operation as words, by which Segments tells operations apart: every address, shape, stride and
-// number. A member of another type does not compile until it has its own append().
+// Append an argument of an operation to the key by which Segments tells operations apart: every address, shape, stride
+// and number. A member of another type does not compile until it has its own append().
 template <std::integral Number>
-void append(Words& words, Number number) {
-  words.push_back(static_cast<uint64_t>(number));
+void append(SegmentKey& key, Number number) {
+  key.push_back(static_cast<uint64_t>(number));
 }
-void append(Words& words, double number) { words.push_back(std::bit_cast<uint64_t>(number)); }
+void append(SegmentKey& key, double number) { key.push_back(std::bit_cast<uint64_t>(number)); }
 template <typename T>
-void append(Words& words, T* address) {
-  words.push_back(reinterpret_cast<uintptr_t>(address));
+void append(SegmentKey& key, T* address) {
+  key.push_back(reinterpret_cast<uintptr_t>(address));
 }
-void append(Words& words, const Tensor& t) {
-  if (!t) return words.push_back(0);
-  words.push_back(1 + static_cast<uint64_t>(t.dtype()) * 256 + static_cast<uint64_t>(t.rank()) * 65536);
-  append(words, t.raw());
+void append(SegmentKey& key, const Tensor& t) {
+  if (!t) return key.push_back(0);
+  key.push_back(1 + static_cast<uint64_t>(t.dtype()) * 256 + static_cast<uint64_t>(t.rank()) * 65536);
+  append(key, t.raw());
   for (int i = 0; i < t.rank(); ++i) {
-    append(words, t.dim(i));
-    append(words, t.stride(i));
+    append(key, t.dim(i));
+    append(key, t.stride(i));
   }
 }
 template <typename Args>
 requires std::is_aggregate_v<Args>
-void append(Words& words, const Args& args) {
-  with_members(args, [&](const auto&... members) { (append(words, members), ...); });
+void append(SegmentKey& key, const Args& args) {
+  with_members(args, [&](const auto&... members) { (append(key, members), ...); });
 }
 
 // Operations are put to the stream's segment. Those whose numbers change from step to step run at once, since their
@@ -145,7 +145,9 @@ class CudaOps final : public Ops {
   // A plan is made when a call first runs, which is before it is captured.
   struct Attending {
     AttentionPaths* paths;
-    friend void append(Words& words, const Attending& attending) { append(words, attending.paths->serial()); }
+    friend void append(SegmentKey& key, const Attending& attending) {
+      append(key, attending.paths->serial());
+    }
   };
   Attending attending() { return {&attention_}; }
   static void attend(const Attending& attending, const AttentionArgs& args, Stream& stream) {
@@ -170,16 +172,16 @@ class CudaOps final : public Ops {
   void later(Stream& stream, Operation* operation, const Arguments&... arguments) {
     CudaStream& keeper = cuda_stream(stream);
     if (!keeper.keeps()) return now(stream, operation, arguments...);
-    words_.clear();
-    append(words_, operation);
-    (append(words_, arguments), ...);
-    keeper.segments().keep(words_, [operation, &stream, arguments...] { operation(arguments..., stream); });
+    key_.clear();
+    append(key_, operation);
+    (append(key_, arguments), ...);
+    keeper.segments().keep(key_, [operation, &stream, arguments...] { operation(arguments..., stream); });
   }
 
   const std::shared_ptr<Device> device_;
   Products products_;
   AttentionPaths attention_;
-  Words words_;  // of one operation; its memory is used again
+  SegmentKey key_;  // of one operation; its memory is used again
 };
 
 }  // namespace
