@@ -26,8 +26,8 @@ constexpr size_t count() {
 
 }  // namespace members
 
-// Calls visit(member...) with all members in their order and returns its result. `Record` is an aggregate without
-// base classes and array members. It has 2 to 14 members; another one does not compile.
+// Calls visit(member...) with all members in their order and returns its result. `Record` is an aggregate
+// without base classes and array members. It has 2 to 14 members; another one does not compile.
 template <typename Record, typename Visit>
 decltype(auto) with_members(Record& record, Visit&& visit) {
   constexpr size_t kCount = members::count<std::remove_const_t<Record>>();

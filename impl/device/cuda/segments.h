@@ -1,16 +1,17 @@
-// Operations that a stream keeps back to start them together as CUDA graphs. This header is all that the rest of the
-// module knows of graphs: a CudaStream has one Segments, and CudaOps puts its operations there. GANGWAY_CUDA_GRAPHS=0
-// turns graphs off; cuda/README.md says what decides about them.
+// Operations that a stream keeps back to start them together as CUDA graphs. This header is all that the rest
+// of the module knows of graphs: a CudaStream has one Segments, and CudaOps puts its operations there.
+// GANGWAY_CUDA_GRAPHS=0 turns graphs off; cuda/README.md says what decides about them.
 //
-// A segment is a run of operations between two other uses of the stream, about a layer's block. The second time that a
-// segment comes with the same contents (operations, addresses, shapes, strides, numbers) it is captured into a CUDA
-// graph; from then on it is one launch.
+// A segment is a run of operations between two other uses of the stream, about a layer's block. The second
+// time that a segment comes with the same contents (operations, addresses, shapes, strides, numbers) it is
+// captured into a CUDA graph; from then on it is one launch.
 //
-// A graph holds addresses only. Memory that is freed and taken again at the same address is the same argument: the
-// stream orders both uses. The workspace is the exception, because no segment names it: call forget() when it moves.
+// A graph holds addresses only. Memory that is freed and taken again at the same address is the same
+// argument: the stream orders both uses. The workspace is the exception, because no segment names it: call
+// forget() when it moves.
 //
-// Thread rule: any thread. A rank's thread keeps and starts operations; others record events on the stream and let go
-// of models.
+// Thread rule: any thread. A rank's thread keeps and starts operations; others record events on the stream
+// and let go of models.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,9 @@
 
 namespace gangway::cuda {
 
-// Operations with all their arguments, as numbers. Equal keys mean that the same kernels run on the same addresses. No
-// operation's key is the beginning of another's, so a segment's key is those of its operations one after the other.
+// Operations with all their arguments, as numbers. Equal keys mean that the same kernels run on the same
+// addresses. No operation's key is the beginning of another's, so a segment's key is those of its operations
+// one after the other.
 using SegmentKey = std::vector<uint64_t>;
 
 class Segments {
@@ -40,10 +42,12 @@ class Segments {
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
 
-  // `key` is the operation's. `run` puts the operation on the stream; it holds the operation's memory and takes none.
+  // `key` is the operation's. `run` puts the operation on the stream; it holds the operation's memory and
+  // takes none.
   void keep(std::span<const uint64_t> key, std::function<void()> run);
-  // Starts what is kept, in order. Throws what an operation or a graph fails with; the rest is dropped then. `done`: what was
-  // started, to be let go when no lock is held, because memory that is given back may run a caller's code.
+  // Starts what is kept, in order. Throws what an operation or a graph fails with; the rest is dropped then.
+  // `done`: what was started, to be let go when no lock is held, because memory that is given back may run a
+  // caller's code.
   void submit(Operations& done);
   void submit();
   // For one who cannot tell of a failure: the next submit() throws it.

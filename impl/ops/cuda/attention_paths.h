@@ -1,8 +1,9 @@
 // Chooses the path of an attention call: cuDNN where GANGWAY_CUDNN asks for it and the table of
-// cudnn/attention_graph.h has nothing against it, else the own kernels. Plans are made once for a shape and kept.
+// cudnn/attention_graph.h has nothing against it, else the own kernels. Plans are made once for a shape and
+// kept.
 //
-// This header is all that the rest of the module knows of cuDNN (layers_test checks it), so that the path can be
-// removed in one piece (cuda/README.md says what decides).
+// This header is all that the rest of the module knows of cuDNN (layers_test checks it), so that the path can
+// be removed in one piece (cuda/README.md says what decides).
 //
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
@@ -23,7 +24,8 @@ class AttentionPaths {
   void attention(const AttentionArgs& args, Stream& stream);
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream);
 
-  // No other of this process has it. A graph with plans of this one is known by it, not by an address that may come again.
+  // No other of this process has it. A graph with plans of this one is known by it, not by an address that
+  // may come again.
   uint64_t serial() const { return serial_; }
 
   // Lines for gw-info: what is chosen, by which rules, and for the shapes so far.

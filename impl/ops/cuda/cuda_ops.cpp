@@ -18,8 +18,8 @@
 namespace gangway::cuda {
 namespace {
 
-// Append an argument of an operation to the key by which Segments tells operations apart: every address, shape, stride
-// and number. A member of another type does not compile until it has its own append().
+// Append an argument of an operation to the key by which Segments tells operations apart: every address,
+// shape, stride and number. A member of another type does not compile until it has its own append().
 template <std::integral Number>
 void append(SegmentKey& key, Number number) {
   key.push_back(static_cast<uint64_t>(number));
@@ -44,8 +44,8 @@ void append(SegmentKey& key, const Args& args) {
   with_members(args, [&](const auto&... members) { (append(key, members), ...); });
 }
 
-// Operations are put to the stream's segment. Those whose numbers change from step to step run at once, since their
-// segments would never come again: optimizers (lr, step), losses (1 / N), factors, first values.
+// Operations are put to the stream's segment. Those whose numbers change from step to step run at once, since
+// their segments would never come again: optimizers (lr, step), losses (1 / N), factors, first values.
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)

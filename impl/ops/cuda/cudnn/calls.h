@@ -1,5 +1,6 @@
-// cuDNN's functions, found when they are first needed, because the module does not link cuDNN. calls.cpp defines
-// those that the frontend calls and hands the calls on.
+// cuDNN's functions, found when they are first needed, because the module does not link cuDNN. calls.cpp
+// defines those that the frontend calls and hands the calls on.
+//
 // Thread rule: any thread.
 #pragma once
 

@@ -2,7 +2,8 @@
 // (absent.cpp), or plain loops on the tests' software GPU (tests/gpu_emulation/cudnn.cpp).
 //
 // - A plan is made once for a graph. To run it allocates nothing on the device and waits for nothing.
-// - A CUDA graph that captured a run keeps the plan alive. To make a plan may load code: not while a stream is captured.
+// - A CUDA graph that captured a run keeps the plan alive. To make a plan may load code: not while a stream is
+//   captured.
 //
 // Thread rule: one thread at a time, with the same device current.
 #pragma once
