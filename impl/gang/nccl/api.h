@@ -4,8 +4,6 @@
 
 #include <nccl.h>
 
-#include <string>
-
 #include "base/error.h"
 
 namespace gangway::nccl {
@@ -34,8 +32,5 @@ const Api& api();
 
 // GANG, with NCCL's words. A call that is not finished yet has not failed.
 void check(ncclResult_t result, const char* what);
-
-// A line for gw-info.
-std::string describe();
 
 }  // namespace gangway::nccl

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "gang/engine.h"
-#include "gang/engine_options.h"
 #include "gang/nccl/arithmetic.h"
 #include "gang/rank.h"
 
