@@ -10,7 +10,6 @@
 // Thread rule: a Device's (device/device.h).
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 

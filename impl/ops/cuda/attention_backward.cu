@@ -1,4 +1,3 @@
-#include "ops/cuda/arrays.h"
 #include "ops/cuda/attention_tiles.h"
 #include "ops/cuda/reduce.h"
 
@@ -127,9 +126,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_dkv_kernel(Bac
   put_rows<T>(p.dv, b, group, first, p.sight.k_rows, p.width, dv);
 }
 
-template <typename T>
 Gradient gradient_of(const Tensor& t, bool accumulate) {
-  const bool wide = t.dtype() == DType::f64 || (t.dtype() == DType::f32);
+  const bool wide = t.dtype() == DType::f64 || t.dtype() == DType::f32;
   return {t.raw(), t.stride(0), t.stride(1), t.stride(2), wide, accumulate};
 }
 
@@ -178,9 +176,9 @@ void attention_backward(const AttentionBackwardArgs& args, Stream& stream) {
             heads_of<const T>(args.v),
             heads_of<const T>(args.out),
             heads_of<const T>(args.dout),
-            gradient_of<T>(args.dq, args.accumulate),
-            gradient_of<T>(args.dk, args.accumulate),
-            gradient_of<T>(args.dv, args.accumulate),
+            gradient_of(args.dq, args.accumulate),
+            gradient_of(args.dk, args.accumulate),
+            gradient_of(args.dv, args.accumulate),
             args.lse.data<S>(),
             along_BHS,
             {args.causal, args.q_offset, args.k_offset, rows, args.k.dim(1)},

@@ -1,5 +1,3 @@
-#include <array>
-
 #include "ops/cuda/arrays.h"
 #include "ops/cuda/families.h"
 

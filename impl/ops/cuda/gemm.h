@@ -5,7 +5,6 @@
 #include <cublasLt.h>
 
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
