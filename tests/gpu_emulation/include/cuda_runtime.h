@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <tuple>
@@ -18,10 +17,7 @@
 
 #define __global__
 #define __device__
-#define __host__
-#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-#define __align__(bytes) alignas(bytes)
 
 #define threadIdx (::gpu_emulation::lane().thread)
 #define blockIdx (::gpu_emulation::lane().block)
@@ -84,23 +80,9 @@ template <typename T>
 requires std::is_integral_v<T> T atomicAdd(T* to, T value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
-inline float atomicAdd(float* to, float value) {
-  auto* const bits = reinterpret_cast<uint32_t*>(to);
-  uint32_t before = __atomic_load_n(bits, __ATOMIC_RELAXED), after;
-  do {
-    const float sum = std::bit_cast<float>(before) + value;
-    after = std::bit_cast<uint32_t>(sum);
-  } while (!__atomic_compare_exchange_n(bits, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-  return std::bit_cast<float>(before);
-}
 
 inline float __fmul_rn(float x, float y) { return x * y; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-inline unsigned __umulhi(unsigned a, unsigned b) {
-  return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32);
-}
 
 // As the toolkit's overload: the parameters' types come from the kernel.
 template <typename... Parameters>
