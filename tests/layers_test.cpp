@@ -208,6 +208,10 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
             "gang/host is a leaf: only its registry may include it");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "ops/cpu/gemm.h"),
             "ops/cpu is a leaf: only its registry may include it");
+  EXPECT_EQ(refusal("ops/cuda/cuda_ops.cpp", "ops/cuda/cudnn/plans.h"),
+            "ops/cuda/cudnn is a leaf: only its registry may include it");
+  EXPECT_EQ(refusal("ops/cuda/cudnn/frontend.cpp", "ops/cuda/families.h"),
+            "ops/cuda is a leaf: only its registry may include it");
   EXPECT_EQ(refusal("new/x.h", "base/log.h"), "layer new is not in the table");
   EXPECT_EQ(refusal("gang/registry.cpp", "gang/host/host.h"), "");
   EXPECT_EQ(refusal("gang/host/presence/board.cpp", "gang/host/memory/arena.h"), "");
@@ -216,6 +220,7 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("parallel/options.cpp", "parallel/pipeline/schedule.h"), "");
   EXPECT_EQ(refusal("parallel/parallelize.cpp", "parallel/model/builder.h"), "");
   EXPECT_EQ(refusal("ops/cpu/gemm.cpp", "device/cpu/pool.h"), "");
+  EXPECT_EQ(refusal("ops/cuda/attention_paths.h", "ops/cuda/cudnn/plans.h"), "");
   EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/operations.h"), "");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "mesh/gangs.h"), "");
 }

@@ -8,11 +8,11 @@ namespace gangway::cuda {
 namespace {
 
 constexpr size_t kFewest = 2;  // a graph of one operation saves nothing
-constexpr size_t kMost = 64;   // of a segment: the GPU must not wait long for the first operation
-// Segments that are known; the half that was not used for longer goes first. A step of 100 layers has about 600.
+constexpr size_t kMost = 64;   // more would make the GPU wait long for the first operation
+// The number of segments that are remembered. A training step of 100 layers has about 600.
 constexpr size_t kMostSegments = 2048;
 
-// Sets a flag for as long as it lives.
+// Sets a flag for the lifetime of this object.
 class Flag {
  public:
   explicit Flag(bool& flag) : flag_(flag) { flag_ = true; }
@@ -53,13 +53,15 @@ void Segments::forget() {
 void Segments::keep(std::span<const uint64_t> key, std::function<void()> run) {
   Operations done;
   const std::lock_guard lock(mutex_);
-  kept_key_.reserve(kept_key_.size() + key.size());  // where memory is short, neither of the two is kept
+  // Only this call and push_back may fail, so the two lists never disagree when memory runs out.
+  kept_key_.reserve(kept_key_.size() + key.size());
   kept_.push_back(std::move(run));
   kept_key_.insert(kept_key_.end(), key.begin(), key.end());
   if (kept_.size() == kMost) submit(done);
 }
 
-// An operation that is being started asks for the stream too, and a block that is given back may come here again.
+// May be called while it already runs: an operation that is being started asks for the stream, and so may the
+// release of a block. starting_ ends such a call.
 void Segments::submit(Operations& done) {
   const std::lock_guard lock(mutex_);
   if (starting_) return;
@@ -105,10 +107,12 @@ void Segments::start() {
   if (started_.size() < kFewest) return start_each();
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
-  // A caller who captures his stream gets the operations, not a graph of them.
+  // A caller who captures the stream gets the single operations in the capture, not a graph inside of it.
   if (status != cudaStreamCaptureStatusNone) return start_each();
   Segment& segment = found();
-  if (!segment.seen) {  // it counts when it has run whole: a workspace has its size then, and plans are made
+  // Only a segment that has run completely may be captured: its workspace has its final size then, and its
+  // plans exist.
+  if (!segment.seen) {
     start_each();
     segment.seen = true;
     return;
@@ -131,8 +135,8 @@ Segments::Segment& Segments::found() {
   return at->second;
 }
 
-// Half of them at once, so that segments that never come again cost little each. A graph that still runs is given back when
-// it has ended.
+// Drops half of the segments at once, so that the cost for each segment that never repeats is small. CUDA
+// frees a graph that still runs when its run has ended.
 void Segments::drop_older_half() {
   std::vector<uint64_t> uses;
   uses.reserve(segments_.size());
@@ -158,7 +162,8 @@ cudaGraphExec_t Segments::capture() {
   return executable;
 }
 
-// Other threads have streams of their own, and their calls do not matter to this capture; blocks that they free do.
+// Calls of other threads on other streams do not disturb this capture, with one exception: freeing a block
+// queries every stream. hold() keeps that out.
 cudaGraph_t Segments::captured() {
   const auto held = memory_.hold();
   const Flag capturing(capturing_);
@@ -167,7 +172,7 @@ cudaGraph_t Segments::captured() {
   cudaGraph_t graph = nullptr;
   try {
     start_each();
-  } catch (...) {  // the operation's error is the one to tell
+  } catch (...) {  // The caller gets the error of the operation, not that of the broken capture.
     cudaStreamEndCapture(capture_stream_, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();
