@@ -9,7 +9,7 @@
 namespace gangway {
 namespace members {
 
-// Stands for a value of any type. It has no definition, because it only appears in a question about types.
+// Converts to any type. The conversion has no definition, because it is never called.
 struct Anything {
   template <typename T>
   operator T() const;

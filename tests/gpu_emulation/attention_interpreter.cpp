@@ -51,7 +51,7 @@ struct Row {
   int64_t b, h, i, g;
 };
 
-// Every query's row of every head, in order.
+// Calls body(row) for each query of each head, in order.
 template <typename Body>
 void for_rows(const Values& q, const Values& k, Body&& body) {
   for (int64_t b = 0; b < q.dim(0); ++b)

@@ -30,9 +30,9 @@ struct All {
   cudaError_t faults[kMostDevices] = {};
   std::string report;
   std::set<cudaStream_t> streams;
-  cudaStream_t legacy[kMostDevices] = {};  // made at their first use, for good
+  cudaStream_t legacy[kMostDevices] = {};  // made at their first use, never destroyed
   std::set<cudaEvent_t> events;
-  std::vector<std::weak_ptr<Queue>> ended;  // of streams that were destroyed; their work goes on
+  std::vector<std::weak_ptr<Queue>> ended;  // queues of destroyed streams, whose work still runs
   uint32_t made = 0;
 
   All() {
@@ -48,14 +48,14 @@ struct All {
   }
 };
 All& all() {
-  static auto* const all = new All;  // threads of streams outlive every other object
+  static auto* const all = new All;  // never destroyed, because threads of streams outlive all other objects
   return *all;
 }
 
 thread_local int current = 0;
 thread_local std::string kernel_name;
 
-// Of the current device; the caller has the lock.
+// Makes a stream of the current device. The caller holds the lock.
 cudaStream_t make_stream() {
   const uint32_t number = ++all().made;
   return new CUstream_st{std::make_shared<Queue>(current, all().settings.seed + number), number};
@@ -106,7 +106,7 @@ int64_t living() {
 
 cudaError_t enter(const char* name) {
   const std::lock_guard lock(all().mutex);
-  // How often a host asks how far the device is depends on time, so questions are no calls of "*".
+  // The number of queries depends on time, so they do not count as calls of "*".
   const bool asks = std::string_view(name).ends_with("Query");
   for (const char* const counted : {name, "*"}) {
     if (asks && counted != name) break;

@@ -1,4 +1,4 @@
-// What is said where cuDNN is not there, is too old, or is something else.
+// The errors for a cuDNN that is missing, is too old, or lacks a function.
 #include "ops/cuda/cudnn/calls.h"
 
 #include <gtest/gtest.h>

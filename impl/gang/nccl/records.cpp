@@ -23,7 +23,7 @@ ncclDataType_t type_of(DType dtype) {
     case DType::f16: return ncclFloat16;
     case DType::i64: return ncclInt64;
     case DType::i32: return ncclInt32;
-    default: return ncclUint8;  // u8, and bool by min and max
+    default: return ncclUint8;  // u8; bool, which is reduced by min and max only
   }
 }
 

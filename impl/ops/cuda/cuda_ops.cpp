@@ -18,8 +18,8 @@
 namespace gangway::cuda {
 namespace {
 
-// Append an argument of an operation to the key by which Segments tells operations apart: every address,
-// shape, stride and number. A member of another type does not compile until it has its own append().
+// The overloads of append() add one argument of an operation to its key (segments.h): each address, shape,
+// stride and number. A member of any other type does not compile until it has an overload.
 template <std::integral Number>
 void append(SegmentKey& key, Number number) {
   key.push_back(static_cast<uint64_t>(number));
@@ -44,13 +44,13 @@ void append(SegmentKey& key, const Args& args) {
   with_members(args, [&](const auto&... members) { (append(key, members), ...); });
 }
 
-// Operations are put to the stream's segment. Those whose numbers change from step to step run at once, since
-// their segments would never come again: optimizers (lr, step), losses (1 / N), factors, first values.
+// Most operations join the stream's segment. Operations whose numbers change from step to step run at once,
+// because their segments would never repeat: optimizers (lr, step), losses (1 / N), factors, initial values.
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)
       : device_(std::move(device)), products_(device_->index()), attention_(device_->index()) {}
-  // What is kept back holds memory, which holds the device, and points here.
+  // Queued operations point to this object, and they own memory, which owns the device.
   ~CudaOps() override { submit_quietly(*device_); }
   Device& device() override { return *device_; }
 
@@ -142,7 +142,7 @@ class CudaOps final : public Ops {
   static void multiply(Products* products, const GemmArgs& args, Stream& stream) {
     products->gemm(args, stream);
   }
-  // A plan is made when a call first runs, which is before it is captured.
+  // The plan of a call is made when the call first runs, and that is before its capture.
   struct Attending {
     AttentionPaths* paths;
     friend void append(SegmentKey& key, const Attending& attending) {
@@ -181,7 +181,7 @@ class CudaOps final : public Ops {
   const std::shared_ptr<Device> device_;
   Products products_;
   AttentionPaths attention_;
-  SegmentKey key_;  // of one operation; its memory is used again
+  SegmentKey key_;  // of one operation; a member, so that its memory is reused
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/numbers.h"
 
-// T rows of width F. A thread has n neighbouring elements of one row.
+// T rows of width F. Each thread computes n neighbouring elements of one row.
 
 namespace gangway::cuda {
 namespace {

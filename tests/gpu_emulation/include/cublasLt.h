@@ -1,4 +1,5 @@
-// The part of cuBLASLt that Gangway uses, on the software GPU: plain products (../blas.cpp). Names and numbers are cuBLASLt's.
+// The part of cuBLASLt that Gangway uses, for the software GPU (../blas.cpp). Names and numbers are those of
+// cuBLASLt.
 #pragma once
 
 #include <cstddef>

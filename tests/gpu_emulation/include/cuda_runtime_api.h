@@ -1,6 +1,6 @@
-// The part of CUDA's runtime API that Gangway uses, on the software GPU (../emulator.h). This folder stands before a
-// toolkit's headers on the include path, so that the same sources compile with and without a toolkit. Names and numbers
-// are CUDA's.
+// The part of CUDA's runtime API that Gangway uses, for the software GPU (../emulator.h). This folder
+// precedes the headers of a toolkit on the include path, so that the same sources compile with and without a
+// toolkit. Names and numbers are those of CUDA.
 #pragma once
 
 #include <cstddef>

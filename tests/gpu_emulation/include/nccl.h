@@ -1,5 +1,5 @@
-// The part of NCCL that Gangway uses, on the software GPU: communicators of threads and processes of one host (../nccl.cpp). Names and
-// numbers are NCCL's.
+// The part of NCCL that Gangway uses, for the software GPU: communicators of threads and processes of one
+// host (../nccl.cpp). Names and numbers are those of NCCL.
 #pragma once
 
 #include <cstddef>

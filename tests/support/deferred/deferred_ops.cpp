@@ -13,7 +13,7 @@ template <typename Number>
 requires std::is_trivially_copyable_v<Number>
 void reach(Number&) {}
 
-// Every tensor of an operation's arguments.
+// Replaces each tensor of an operation's arguments by one with which the worker accesses its memory.
 template <typename Args>
 void reach_all(Args& args) {
   with_members(args, [](auto&... members) { (reach(members), ...); });
