@@ -50,11 +50,10 @@ uint64_t next_event() {
   return ++last;
 }
 
-void log_kernel(cudaStream_t stream, const std::string& name, dim3 grid, dim3 block) {
+void log_kernel(cudaStream_t stream, const std::string& name, dim3 grid) {
   Entry entry;
   entry.name = name;
   entry.grid = grid;
-  entry.block = block;
   entry.costed = false;
   for (Cost& cost : expected) {
     if (name != cost.kernel) continue;

@@ -34,7 +34,7 @@ struct Entry {
   uint64_t stream =
       0;  // on its device, by the order in which they were made; none for a host's wait for an event
   std::string name;  // of the kernel, the call, or the collective
-  dim3 grid = {}, block = {};
+  dim3 grid = {};
   uint64_t m = 0, n = 0, k = 0;  // of a product
   double flops = 0, bytes = 0;   // bytes: read and written; of a collective, those of its whole tensors
   bool costed = true;            // false: the flops and bytes of the kernel are not known
@@ -60,7 +60,7 @@ bool modelled();
 bool leaves_out(size_t bytes);
 // A number of its own for each record of an event; never 0.
 uint64_t next_event();
-void log_kernel(cudaStream_t stream, const std::string& name, dim3 grid, dim3 block);
+void log_kernel(cudaStream_t stream, const std::string& name, dim3 grid);
 void log(cudaStream_t stream, Entry entry);  // fills in device and stream
 void log_host_wait(int device, cudaStream_t stream, uint64_t event);
 

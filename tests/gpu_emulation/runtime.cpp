@@ -210,7 +210,7 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
         return cudaErrorIllegalAddress;
       }
     }
-  log_kernel(stream, name, shape.grid, shape.block);
+  log_kernel(stream, name, shape.grid);
   if (blocks * threads > kThreadsDone && modelled()) return enqueue(stream, [](Runner&) {});
   return enqueue(stream, [name, shape, body = std::move(body), device = current](Runner& runner) {
     if (const auto fault = runner.run(name, shape, body, settings().seed)) keep_fault(device, *fault);
