@@ -4,7 +4,6 @@
 // Thread rule: one thread at a time; a fiber that pauses goes on on the thread that began it.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 
 namespace gpu_emulation {

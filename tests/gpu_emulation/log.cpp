@@ -1,7 +1,6 @@
 #include "gpu_emulation/log.h"
 
 #include <atomic>
-#include <cstring>
 #include <mutex>
 #include <utility>
 

@@ -3,7 +3,6 @@
 // collectives, plain memory of the host, and communicators that two devices launch in different orders (real NCCL may hang then).
 #include <nccl.h>
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>

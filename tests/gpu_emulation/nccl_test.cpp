@@ -3,8 +3,6 @@
 
 #include <array>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include <cuda_runtime.h>
 #include <nccl.h>

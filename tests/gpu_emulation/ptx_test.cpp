@@ -1,6 +1,5 @@
 // The instructions of ops/cuda/ptx.h as the software GPU has them, beside what the PTX ISA states of each.
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "gpu_emulation/emulation_testing.h"

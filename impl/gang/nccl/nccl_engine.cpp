@@ -1,6 +1,5 @@
 #include "gang/nccl/nccl_engine.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
-#include <utility>
 
 #include "device/cuda/calls.h"
 

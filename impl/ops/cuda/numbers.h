@@ -9,7 +9,6 @@
 
 #include <initializer_list>
 #include <type_traits>
-#include <utility>
 
 #include "ops/cuda/launch.h"
 #include "tensor/tensor.h"

@@ -4,7 +4,6 @@
 #include <exception>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
 #include "ops/cuda/cudnn/calls.h"
