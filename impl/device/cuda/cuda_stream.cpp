@@ -52,8 +52,8 @@ CudaStream::CudaStream(const Owner& owner, cudaStream_t stream, bool owned)
   owner_.streams.add(this);
 }
 
-// Its work goes on; blocks that the work uses wait for it. The legacy stream's handle is that of the current
-// device.
+// Waits for the stream's work. The device must be current, because the handle of the legacy stream means that
+// of the current device.
 CudaStream::~CudaStream() {
   const OnDevice on(owner_.index, std::nothrow);
   owner_.streams.remove(this);

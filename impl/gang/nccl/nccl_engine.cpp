@@ -125,7 +125,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
       throw;
     }
     check(api().group_end(), "ncclGroupEnd");
-    settle(lane.comm, "a launch", [] {});  // does not poll for interrupts, whose hook must not run under the mutex
+    settle(lane.comm, "a launch", [] {});  // no interrupts: their hook must not run under the mutex
     for (const Sums::One& sum : sums->all) add_(sum.dtype, sum.from->data(), sum.to, sum.count, *lane.stream);
     auto work = std::make_shared<EventWork>(owner_->device(), failure_, sums);
     work->record(*lane.stream);

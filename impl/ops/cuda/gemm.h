@@ -1,4 +1,5 @@
 // Products by cuBLASLt.
+//
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
 
