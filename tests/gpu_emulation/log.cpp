@@ -15,7 +15,7 @@ struct Log {
   std::vector<Entry> entries;
 };
 Log& the_log() {
-  static auto* const log = new Log;  // threads of streams outlive every other object
+  static auto* const log = new Log;  // never destroyed, because threads of streams outlive all other objects
   return *log;
 }
 
