@@ -44,11 +44,15 @@ const std::map<std::string, Names>& layers() {
 // Folders that are leaves, each with its registry: the only file of another folder that may include them.
 const std::map<std::string, Names>& leaves() {
   static const std::map<std::string, Names> table = {
-      {"device/cpu", {"device/device.cpp"}}, {"device/meta", {"device/device.cpp"}},
-      {"device/cuda", {"cuda/module.cpp"}},  {"ops/cpu", {"ops/registry.cpp"}},
-      {"ops/meta", {"ops/registry.cpp"}},    {"ops/cuda", {"cuda/module.cpp"}},
+      {"device/cpu", {"device/device.cpp"}},
+      {"device/meta", {"device/device.cpp"}},
+      {"device/cuda", {"cuda/module.cpp"}},
+      {"ops/cpu", {"ops/registry.cpp"}},
+      {"ops/meta", {"ops/registry.cpp"}},
+      {"ops/cuda", {"cuda/module.cpp"}},
       {"ops/cuda/cudnn", {"ops/cuda/attention_paths.h"}},
-      {"gang/host", {"gang/registry.cpp"}},  {"gang/nccl", {"cuda/module.cpp"}},
+      {"gang/host", {"gang/registry.cpp"}},
+      {"gang/nccl", {"cuda/module.cpp"}},
       {"gang/mpi", {"gang/registry.cpp"}},
   };
   return table;
