@@ -111,8 +111,7 @@ void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) {
                                  address(args.dup), address(args.y), row_bytes(args.gate), row_bytes(args.up),
                                  row_bytes(args.dgate), row_bytes(args.dup), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("swiglu_backward", swiglu_backward_kernel<T, n()>, grid_of(rows, width, n()), native(stream),
-             p);
+      launch("swiglu_backward", swiglu_backward_kernel<T, n()>, grid_of(rows, width, n()), native(stream), p);
     });
   });
 }
