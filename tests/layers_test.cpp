@@ -44,10 +44,15 @@ const std::map<std::string, Names>& layers() {
 // Folders that are leaves, each with its registry: the only file of another folder that may include them.
 const std::map<std::string, Names>& leaves() {
   static const std::map<std::string, Names> table = {
-      {"device/cpu", {"device/device.cpp"}}, {"device/meta", {"device/device.cpp"}},
-      {"device/cuda", {"cuda/module.cpp"}},  {"ops/cpu", {"ops/registry.cpp"}},
-      {"ops/meta", {"ops/registry.cpp"}},    {"ops/cuda", {"cuda/module.cpp"}},
-      {"gang/host", {"gang/registry.cpp"}},  {"gang/nccl", {"cuda/module.cpp"}},
+      {"device/cpu", {"device/device.cpp"}},
+      {"device/meta", {"device/device.cpp"}},
+      {"device/cuda", {"cuda/module.cpp"}},
+      {"ops/cpu", {"ops/registry.cpp"}},
+      {"ops/meta", {"ops/registry.cpp"}},
+      {"ops/cuda", {"cuda/module.cpp"}},
+      {"ops/cuda/cudnn", {"ops/cuda/attention_paths.h"}},
+      {"gang/host", {"gang/registry.cpp"}},
+      {"gang/nccl", {"cuda/module.cpp"}},
       {"gang/mpi", {"gang/registry.cpp"}},
   };
   return table;
@@ -211,6 +216,10 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
             "gang/host is a leaf: only its registry may include it");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "ops/cpu/gemm.h"),
             "ops/cpu is a leaf: only its registry may include it");
+  EXPECT_EQ(refusal("ops/cuda/cuda_ops.cpp", "ops/cuda/cudnn/plans.h"),
+            "ops/cuda/cudnn is a leaf: only its registry may include it");
+  EXPECT_EQ(refusal("ops/cuda/cudnn/frontend.cpp", "ops/cuda/families.h"),
+            "ops/cuda is a leaf: only its registry may include it");
   EXPECT_EQ(refusal("new/x.h", "base/log.h"), "layer new is not in the table");
   EXPECT_EQ(refusal("gang/registry.cpp", "gang/host/host.h"), "");
   EXPECT_EQ(refusal("gang/host/presence/board.cpp", "gang/host/memory/arena.h"), "");
@@ -220,6 +229,7 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("parallel/parallelize.cpp", "parallel/model/builder.h"), "");
   EXPECT_EQ(refusal("parallel/movement/movement.cpp", "parallel/collective_call.h"), "");
   EXPECT_EQ(refusal("ops/cpu/gemm.cpp", "device/cpu/pool.h"), "");
+  EXPECT_EQ(refusal("ops/cuda/attention_paths.h", "ops/cuda/cudnn/plans.h"), "");
   EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/operations.h"), "");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "mesh/gangs.h"), "");
 }

@@ -2,8 +2,8 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda_module.h"
 #include "gang/nccl/nccl_engine.h"
+#include "ops/cuda/attention_paths.h"
 #include "ops/cuda/cuda_ops.h"
-#include "ops/cuda/cudnn.h"
 #include "ops/cuda/families.h"
 
 namespace gangway {

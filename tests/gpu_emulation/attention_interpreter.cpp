@@ -11,7 +11,7 @@ using namespace gangway::cuda;
 namespace gpu_emulation {
 namespace {
 
-using Place = std::array<int64_t, 4>;  // b, h, s, d
+using Place = std::array<int64_t, 4>;  // indices b, h, s, d
 
 class Values {
  public:
@@ -51,7 +51,7 @@ struct Row {
   int64_t b, h, i, g;
 };
 
-// Every query's row of every head, in order.
+// Calls body(row) for each query of each head, in order.
 template <typename Body>
 void for_rows(const Values& q, const Values& k, Body&& body) {
   for (int64_t b = 0; b < q.dim(0); ++b)
@@ -91,7 +91,7 @@ void interpret_backward(const AttentionGraph& graph, const AttentionPointers& po
   const Values q(graph, pointers, Operand::q), k(graph, pointers, Operand::k), v(graph, pointers, Operand::v),
       out(graph, pointers, Operand::out), lse(graph, pointers, Operand::lse),
       dout(graph, pointers, Operand::dout);
-  // Sums of all rows in f64, rounded once at the end.
+  // The sums of all rows are in f64 and are rounded once, at the end.
   const auto sums = [](const Values& like) {
     return std::vector<double>(static_cast<size_t>(like.dim(0) * like.dim(1) * like.dim(2) * like.dim(3)));
   };

@@ -1,16 +1,17 @@
-// Attention as its plain description says it (ops/cuda/attention_graph.h), score by score in f64: the definition in cuDNN's
-// terms, which knows dims, strides and addresses alone.
-// Thread rule: pure function.
+// Computes attention from its plain description (ops/cuda/cudnn/attention_graph.h), score by score in f64. It
+// reads only the dims, strides and addresses that cuDNN gets as well.
+//
+// Thread rule: pure functions.
 #pragma once
 
-#include "ops/cuda/attention_graph.h"
+#include "ops/cuda/cudnn/attention_graph.h"
 
 namespace gpu_emulation {
 
-// Addresses of memory that this thread may read and write.
+// The pointers are to memory that this thread may read and write.
 void interpret(const gangway::cuda::AttentionGraph& graph, const gangway::cuda::AttentionPointers& pointers);
 
-// The element behind the last one of an operand, from its first.
+// Returns the number of elements from the first one of an operand to its last one, gaps included.
 int64_t extent(const gangway::cuda::OperandLayout& layout);
 
 }  // namespace gpu_emulation

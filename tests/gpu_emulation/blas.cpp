@@ -1,5 +1,6 @@
-// cuBLASLt's products by plain loops, in one order. An algorithm remembers what it was chosen for, so that a product of
-// other sizes or less aligned operands is refused, as on a device it would be wrong.
+// Computes cuBLASLt's products by plain loops in a fixed order. An algorithm remembers the product for which
+// it was chosen. A product of other sizes, or with less aligned operands, is refused, because a device would
+// compute it wrongly.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -57,7 +58,7 @@ uint64_t columns_of(const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) {
   return op == CUBLAS_OP_N ? m.columns : m.rows;
 }
 
-// Empty: a product that cuBLASLt takes.
+// Returns what is wrong with a product, or an empty string if cuBLASLt accepts it.
 std::string wrong(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayoutOpaque& a,
                   const cublasLtMatrixLayoutOpaque& b, const cublasLtMatrixLayoutOpaque& c) {
   for (const auto* const m : {&a, &b, &c}) {
@@ -96,7 +97,7 @@ void put(void* data, cudaDataType_t type, size_t at, S value) {
   }
 }
 
-// op(m) by columns, without gaps.
+// Returns op(m) by columns, without gaps.
 template <typename S>
 std::vector<S> packed(const void* data, const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) {
   const uint64_t rows = rows_of(m, op), columns = columns_of(m, op);
@@ -131,7 +132,7 @@ void multiply(const Product& p) {
   }
 }
 
-// Bytes from the first to the last element of a matrix.
+// Returns the number of bytes from the first to the last element of a matrix.
 size_t extent(const cublasLtMatrixLayoutOpaque& m) {
   return ((m.columns - 1) * static_cast<size_t>(m.stride) + m.rows) * bytes_of(m.type);
 }
@@ -140,7 +141,7 @@ bool is_on_device(const void* data, size_t bytes) {
   return place.place == Place::device && place.rest >= bytes;
 }
 
-// In the words of the caller, whose matrices have rows first: c is m x n.
+// Returns the log entry from the view of the caller, who stores matrices by rows: c is m x n.
 Entry entry_of(const Product& p) {
   const uint64_t depth = columns_of(p.a, p.how.transpose_a);
   const auto bytes = [](const cublasLtMatrixLayoutOpaque& m) {
@@ -167,7 +168,7 @@ bool same(const cublasLtMatrixLayoutOpaque& x, const cublasLtMatrixLayoutOpaque&
   return x.type == y.type && x.rows == y.rows && x.columns == y.columns && x.stride == y.stride;
 }
 
-// What an algorithm was chosen for: a hash, and the alignments.
+// Returns a hash of the product for which an algorithm is chosen.
 uint64_t fingerprint(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayoutOpaque& a,
                      const cublasLtMatrixLayoutOpaque& b, const cublasLtMatrixLayoutOpaque& c) {
   uint64_t hash = 1469598103934665603u;
@@ -255,7 +256,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == 8)
     std::memcpy(&preference->workspace, value, 8);
   else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == 4)
-    return CUBLAS_STATUS_SUCCESS;  // sums here have one part
+    return CUBLAS_STATUS_SUCCESS;  // no sum here has several parts
   else if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES && bytes == 4)
     std::memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, 4);
   else

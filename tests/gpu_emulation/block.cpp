@@ -34,7 +34,7 @@ struct Slot {
   std::vector<Copy> copies;
 };
 
-// A place in a mask of ready things, by order of the seed.
+// Chooses one of the set bits of a mask, in an order that the seed determines.
 class Chooser {
  public:
   explicit Chooser(uint32_t seed) : seed_(seed), random_(seed * 2654435761u + 1) {}
@@ -64,7 +64,7 @@ std::string numbers(const uint3& at) {
 
 }  // namespace
 
-// Holds all that one block needs; the next one uses it again.
+// The state of one block. The next block reuses it.
 class Block {
  public:
   std::optional<Fault> run(const std::string& name, const LaunchShape& shape,
@@ -103,9 +103,8 @@ class Block {
     return warp.words[generation & 1];
   }
 
-  char* shared() const {
-    return shared_end_ - (shape_.shared_bytes + 15) / 16 * 16;
-  }  // aligned as on a device
+  // Aligned to 16 bytes, as on a device.
+  char* shared() const { return shared_end_ - (shape_.shared_bytes + 15) / 16 * 16; }
 
   // Ends the kernel from inside a fiber.
   [[noreturn]] void stop(const char* why, const Site& site) {
@@ -221,7 +220,7 @@ class Block {
     block.running_->state = State::ended;
   }
 
-  // To the scheduler, and back when this fiber is chosen again.
+  // Returns to the scheduler, and comes back when the scheduler chooses this fiber again.
   void pause(State state, const Site& site) {
     running_->state = state;
     running_->site = site;
@@ -256,7 +255,7 @@ class Block {
       if (slots_[i].state == State::at_exchange) make_ready(i);
   }
 
-  // Nothing is ready: all wait at one barrier, or this is the end.
+  // Called when no thread is ready: all wait at one barrier, or the waits differ, which is a fault.
   bool release_barrier() {
     const Slot* waiting = nullptr;
     for (int i = 0; i < threads_; ++i) {
@@ -289,7 +288,7 @@ class Block {
            numbers(running_->lane.thread);
   }
 
-  // Fibers that will never run again; kernels hold nothing that has to be given back.
+  // Drops the fibers, which will never run again. This loses nothing, because kernels own nothing.
   void abandon() {
     for (int i = 0; i < threads_; ++i) {
       Slot& slot = slots_[static_cast<size_t>(i)];
@@ -312,7 +311,7 @@ class Block {
   int warp_ = 0, threads_ = 0, living_ = 0;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> free_;
-  char *shared_map_, *shared_end_;  // the end is a page's, so that what lies beyond is a fault
+  char *shared_map_, *shared_end_;  // ends at a protected page, so that accesses beyond are faults
 };
 
 thread_local Block* Block::current_ = nullptr;

@@ -1,10 +1,10 @@
-// Runs the blocks of a kernel, one after another, on the calling thread. Each thread of a block is a fiber. Between two
-// meetings (barrier, exchange within a warp) a fiber runs alone, and the order in which fibers, warps and blocks run comes
-// from a seed: 0 is ascending, 1 descending, others are shuffled. So a kernel that misses a barrier, or that leans on an
-// order, gives different results for different seeds.
+// Runs the blocks of a kernel, one after another, on the calling thread. Each thread of a block is a fiber. A
+// fiber runs alone from one barrier or exchange within a warp to the next one. A seed determines the order of
+// fibers, warps and blocks: 0 is ascending, 1 is descending, others are shuffled. So a kernel that misses a
+// barrier or depends on an order gives different results for different seeds.
 //
-// A fault ends the kernel: an access outside memory (memory.h), threads that wait at different lines, threads that wait
-// for others which never come.
+// A fault ends the kernel: an access outside of memory (memory.h), threads that wait at different lines, or
+// threads that wait for others that never come.
 //
 // Thread rule: one Runner for each thread of the host.
 #pragma once
@@ -33,7 +33,7 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Nothing: the kernel has run.
+  // Returns the fault that ended the kernel, if there was one.
   std::optional<Fault> run(const std::string& name, const LaunchShape& shape,
                            const std::function<void()>& body, uint32_t seed);
 
@@ -41,9 +41,9 @@ class Runner {
   std::unique_ptr<Block> block_;
 };
 
-// Called by the handler of SIGSEGV in a fiber: the fiber goes on here, and never returns.
+// The handler of SIGSEGV lets a faulty fiber continue here. It never returns to the kernel.
 [[noreturn]] void leave_faulty_fiber();
-// Whether the calling thread runs a fiber now.
+// Returns whether the calling thread runs a fiber.
 bool in_fiber();
 
 }  // namespace gpu_emulation

@@ -17,14 +17,14 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   int device;
-  std::shared_ptr<const Tasks> tasks;  // runs go on when the handle is gone
+  std::shared_ptr<const Tasks> tasks;  // shared with runs that outlive the handle
 };
 
 namespace gpu_emulation {
 namespace {
 
 struct Capture {
-  uint64_t number;  // of all that ever were, from 1
+  uint64_t number;  // counted over all captures, from 1
   cudaStreamCaptureMode mode;
   std::thread::id thread;
   bool valid = true;
@@ -43,7 +43,7 @@ All& all() {
   return *all;
 }
 
-// Under the mutex. Null: none.
+// Returns the capture of a stream, or null. The caller holds the mutex.
 Capture* capture_of(cudaStream_t stream) {
   const auto found = all().captures.find(stream);
   return found == all().captures.end() ? nullptr : &found->second;
@@ -142,7 +142,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   return cudaSuccess;
 }
 
-// A call that is asked to fail ends the capture all the same.
+// The capture ends even if a test lets this call fail.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const cudaError_t asked = enter(__func__);
   *graph = nullptr;

@@ -1,8 +1,10 @@
-// Stream capture and graphs. What is put on a stream that captures does not run but becomes the graph's; a launch of the graph
-// runs it late, like any work. As on the real runtime, what cannot be in a graph is refused with its code and makes the capture
-// invalid: to wait for the stream or to ask how far it is, a copy from or to plain memory of the host, an event from outside,
-// and, by the capture's mode, calls that are unsafe beside a capture. Stricter than the real one: a capture is of one stream,
-// and takes and frees no memory.
+// Stream capture and graphs. Work on a stream that captures does not run, but is added to the graph. A launch
+// of the graph runs it late, like any work.
+//
+// As in CUDA, a call that a graph cannot contain gets CUDA's error code and invalidates the capture: waits
+// for the stream, queries of the stream, copies from or to plain memory of the host, events from outside,
+// and, depending on the capture's mode, calls that are unsafe during a capture. This version is stricter than
+// CUDA: a capture has only one stream, and allocates and frees no memory.
 //
 // Thread rule: any thread.
 #pragma once
@@ -13,22 +15,27 @@
 
 namespace gpu_emulation {
 
-// Takes the task if the stream captures; `error` is what the call returns then. False: the stream does not capture.
+// If the stream captures: takes the task, sets `error` to the call's result, and returns true. Otherwise
+// returns false.
 bool captures(cudaStream_t stream, const std::function<void(Runner&)>& task, cudaError_t& error);
 
-// What a call that cannot be captured returns, with `what` for report(). cudaSuccess: the stream does not capture.
+// Returns the error of a call that cannot be captured, or cudaSuccess if the stream does not capture. `what`
+// names the call for report().
 cudaError_t forbidden_in_capture(cudaStream_t stream, const char* what);
-// The same of a call that no capture of this thread (or, by its mode, of any thread) goes together with.
+// The same for a call that is unsafe during any capture of this thread or, depending on the mode, of any
+// thread.
 cudaError_t unsafe_beside_captures(const char* what);
 
-// An event is recorded on a stream, which captures or not; true: the capture has it.
+// Records an event if the stream captures, and returns whether it does.
 bool captures_record(cudaStream_t stream, cudaEvent_t event, cudaError_t& error);
-// The stream waits for an event; true: the capture of one of them decides what the call returns.
+// Handles a stream's wait for an event if the stream captures or the event belongs to a capture. Returns
+// whether it did, with the call's result in `error`.
 bool captures_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t& error);
-// What asks for the state of an event that was recorded in a capture returns; cudaSuccess: it was not.
+// Returns the error of a query of an event that was recorded in a capture, or cudaSuccess for any other
+// event.
 cudaError_t captured_event(cudaEvent_t event);
 
-// Graphs, executable ones and captures that are not given back.
+// Returns the number of graphs, executable graphs and captures that are not destroyed.
 int64_t living_graphs();
 
 }  // namespace gpu_emulation

@@ -1,8 +1,7 @@
-// Capture and graphs of the software GPU: what runs when, and what is refused with which code.
+// Capture and graphs of the software GPU: when captured work runs, and which calls get which error code.
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <string>
 #include <thread>
 #include <tuple>
 
@@ -77,7 +76,7 @@ TEST_F(Capture, CapturedWorkRunsWithEachLaunchAndNotBefore) {
   ASSERT_EQ(cudaGraphLaunch(both, stream_), cudaSuccess);
   EXPECT_EQ(value(), 3);
   for (int i = 0; i < 3; ++i) ASSERT_EQ(cudaGraphLaunch(both, stream_), cudaSuccess);
-  // As on the real runtime, runs that are under way go on.
+  // As in CUDA, a running graph continues.
   EXPECT_EQ(cudaGraphExecDestroy(both), cudaSuccess);
   EXPECT_EQ(value(), 12);
   EXPECT_EQ(cudaGraphLaunch(both, stream_), cudaErrorInvalidValue);
@@ -161,7 +160,7 @@ TEST_F(Capture, BeginAndEndBelongTogether) {
   EXPECT_EQ(status(), cudaStreamCaptureStatusNone);
 }
 
-// A graph that is not destroyed is a leak.
+// A graph that is not destroyed counts as a leak.
 TEST_F(Capture, GraphsCountAsLiving) {
   const int64_t before = gpu_emulation::living();
   ASSERT_EQ(begin(), cudaSuccess);

@@ -11,7 +11,7 @@
 namespace gpu_emulation {
 namespace {
 
-// Items of a rank's input.
+// Returns the number of items in a rank's input.
 size_t inputs(const Call& call, int size) {
   return call.op == Op::reduce_scatter ? call.count * static_cast<size_t>(size) : call.count;
 }
@@ -55,7 +55,7 @@ void Member::fault(const std::string& words) {
   segment_->set_broken();
 }
 
-// False: the communicator is of no use any more.
+// Waits until happened() is true. Returns false if the communicator was aborted or is broken.
 template <typename Happened>
 bool Member::wait(Happened&& happened) {
   for (;;) {
@@ -86,7 +86,7 @@ void Member::meet(const Meeting& meeting) {
   }
 }
 
-// Puts a chunk of the input into this rank's slot when all have read the one before.
+// Waits until all ranks have read the chunk before, and then puts a chunk of the input into this rank's slot.
 bool Member::stage(const Meeting& meeting, size_t first, size_t count) {
   Seat& mine = segment_->seat(rank_);
   const auto all_read = [&] {
@@ -112,7 +112,8 @@ bool Member::stage(const Meeting& meeting, size_t first, size_t count) {
   return true;
 }
 
-// False, and a fault, if another rank called something else.
+// Waits until all ranks have put their chunks into their slots. If one called something else, keeps a fault
+// and returns false.
 bool Member::all_came(const Meeting& meeting) {
   const uint64_t stages = segment_->seat(rank_).staged;
   for (int r = 0; r < segment_->size(); ++r) {
@@ -142,7 +143,8 @@ std::string Member::difference(const Meeting& meeting, int rank) const {
   return {};
 }
 
-// Items [first, first + count) of all inputs are in the slots. An output may lie over the input up to them.
+// Computes the output from items [first, first + count) of all inputs, which are in the slots. It may
+// overwrite this rank's input up to these items.
 void Member::take(const Call& call, size_t first, size_t count) {
   const auto items = [&](int rank, size_t skip) { return at(segment_->slot(rank), skip, call.type); };
   const auto copy = [&](size_t to, int rank) {
@@ -182,7 +184,8 @@ struct Member::Transfer {
   }
 };
 
-// Messages of a pair pass in the order of the calls, and those of different pairs together, as real NCCL's do.
+// As in NCCL, messages of one pair are ordered like the calls, and messages of different pairs move at the
+// same time.
 void Member::exchange(const std::vector<Call>& calls) {
   std::vector<Transfer> transfers;
   for (const Call& call : calls) transfers.push_back({call});
@@ -201,7 +204,7 @@ void Member::exchange(const std::vector<Call>& calls) {
   wait(move_all);
 }
 
-// Whether a chunk passed.
+// Returns whether a chunk moved.
 bool Member::move(Transfer& transfer) {
   const bool sends = transfer.call.op == Op::send;
   const Mailbox& mailbox =

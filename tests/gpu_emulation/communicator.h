@@ -1,9 +1,9 @@
-// A rank of a communicator of the software GPU's NCCL. Ranks are threads or processes of one host: device memory is private
-// to a process, so data goes through a segment that all share (segment.h), in chunks.
+// A rank of a communicator of the software GPU's NCCL. Ranks are threads or processes of one host. Device
+// memory is private to a process, so data moves in chunks through a segment that all ranks share (segment.h).
 //
-// A rank that was killed is not noticed here: its peers wait until they abort, as real NCCL's do on one host.
+// Nothing here notices that a rank was killed. As with NCCL on one host, its peers wait until they abort.
 //
-// Thread rule: launches run in the order of their numbers, on any threads; abort comes from any thread.
+// Thread rule: run() from any thread, launches in the order of their numbers; abort() from any thread.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct Call {
   size_t count;
   ncclDataType_t type;
   ncclRedOp_t reduce;
-  int peer;  // root, or the other end
+  int peer;  // the root, or the other rank of a message
 };
 
 struct Meeting {
@@ -44,14 +44,15 @@ class Member {
   uint64_t id() const;
   int size() const;
   int device() const { return device_; }
-  // An error if the seat is taken, or the device has another.
+  // Joins. Returns an error if the rank has joined before, or if another rank has the same device.
   ncclResult_t sit_down();
   bool all_joined() const;
-  bool broken() const;                       // by a fault of some rank
-  bool aborted() const { return aborted_; }  // by this one
-  void abort();                              // ends what this rank waits for; the others hear nothing
+  bool broken() const;                       // by the fault of any rank
+  bool aborted() const { return aborted_; }  // by this rank
+  void abort();                              // ends this rank's waits; its peers do not notice
 
-  // One launch, on a thread of its stream: sends and receives go on together, then collectives in turn.
+  // Runs one launch, on a thread of its stream: first all sends and receives at the same time, then each
+  // collective.
   void run(uint64_t launch, const std::vector<Call>& pairs, const std::vector<Meeting>& meetings);
 
  private:

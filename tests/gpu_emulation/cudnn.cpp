@@ -1,5 +1,6 @@
-// cuDNN's place on the software GPU: plans run by plain loops, late, on their stream. A run with an address that lies outside a
-// block, is less aligned than cuDNN wants, or with too little workspace is refused, as on a device it would be wrong.
+// Stands in for cuDNN on the software GPU. Plans run as plain loops, late, on their stream. It refuses a run
+// if an address lies outside of a block or is less aligned than cuDNN requires, or if the workspace is too
+// small. On a device such a run would give wrong results.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -8,7 +9,7 @@
 #include "gpu_emulation/attention_interpreter.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
-#include "ops/cuda/cudnn.h"
+#include "ops/cuda/cudnn/plans.h"
 
 namespace gangway::cuda {
 namespace {
@@ -22,7 +23,8 @@ bool is_on_device(const void* data, size_t bytes) {
 
 class EmulatedPlan final : public CudnnPlan {
  public:
-  // Workspace as of cuDNN's deterministic backward on sm_90: scores of 16 bits. An error that was asked for: a TiB of it.
+  // The workspace is that of cuDNN's deterministic backward on sm_90: scores of 16 bits. If a test lets
+  // "cudnn workspace" fail, the plan claims 1 TiB.
   explicit EmulatedPlan(AttentionGraph graph) : graph_(std::move(graph)) {
     const auto& q = graph_[Operand::q].dims;
     if (graph_.backward)

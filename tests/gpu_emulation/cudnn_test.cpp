@@ -1,5 +1,5 @@
-// The module for CUDA with GANGWAY_CUDNN=auto on the software GPU, where plans run by plain loops: who computes what, how often
-// plans are made, and what happens when cuDNN refuses or fails.
+// The module for CUDA with GANGWAY_CUDNN=auto on the software GPU, which runs plans as plain loops: who
+// computes a call, how often plans are made, and what happens when cuDNN refuses or fails.
 #include <cstdlib>
 
 #include "base/error_of.h"
@@ -30,7 +30,7 @@ class CudnnPath : public testing::Test {
   int64_t plans_before_ = 0, runs_before_ = 0;
 };
 
-// One call's tensors on a device, the same numbers on every device.
+// The tensors of one call on a device, with the same numbers on every device.
 struct Call {
   Call(Bench& bench, DType dtype, int64_t rows) {
     q = random_tensor(bench, dtype, {1, rows, 2, 16}, 1);
@@ -92,7 +92,7 @@ TEST_F(CudnnPath, OtherCallsGoToTheOwnKernels) {
   AttentionArgs later = part.args();
   later.q_offset = 1;
   bench.ops->attention(later, bench.stream());
-  bench.ops->attention_backward(part.backward(), bench.stream());  // 64 keys are no whole tile
+  bench.ops->attention_backward(part.backward(), bench.stream());  // 64 keys do not fill a tile
   bench.stream().synchronize();
   EXPECT_EQ(runs(), 0);
 }
@@ -113,7 +113,8 @@ TEST_F(CudnnPath, ThePathsAreDescribedWithTheirRules) {
   EXPECT_TRUE(has(all, "causal: cuDNN, 65536 bytes of workspace\n")) << all;
 }
 
-// cuDNN has no plan: the own kernels compute that shape from then on, and the reason is told.
+// If cuDNN has no plan for a shape, the own kernels compute it from then on, and the description has the
+// reason.
 TEST_F(CudnnPath, AShapeThatCudnnRefusesIsNotAskedAgain) {
   Bench bench;
   const Call call(bench, DType::bf16, 16);
@@ -155,7 +156,7 @@ TEST_F(CudnnPath, ARunThatFailsIsAnErrorWithTheCall) {
   gpu_emulation::fail_call("cudnnBackendExecute", 1, cudaErrorUnknown);
   const Error error = test::error_of([&] {
     bench.ops->attention(call.args(), bench.stream());
-    bench.stream().submit();  // what is kept back starts here at the latest
+    bench.stream().submit();  // starts the queued operations at the latest
   });
   EXPECT_EQ(error.code(), Code::internal);
   EXPECT_TRUE(has(error.message(), "cuDNN: attention bf16 16 queries, 16 keys")) << error.message();

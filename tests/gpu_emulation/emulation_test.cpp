@@ -1,4 +1,4 @@
-// Each kind of mistake is caught, and the test says by what.
+// The software GPU catches each kind of mistake. Each test says how.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TEST_F(Emulation, ABarrierOrdersAllThreadsOfABlockForEverySeed) {
     }
 }
 
-// Caught by the order of threads: some seed shows another result.
+// The order of threads shows it: some seed gives another result.
 TEST_F(Emulation, AMissingBarrierShowsForEverySeed) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
     set_seed(seed);
@@ -62,7 +62,7 @@ TEST_F(Emulation, AMissingBarrierShowsForEverySeed) {
 
 void last_one_wins(float* to) { *to = static_cast<float>(blockIdx.x * blockDim.x + threadIdx.x); }
 
-// Caught by the order of blocks and threads.
+// The order of blocks and threads shows it.
 TEST_F(Emulation, AKernelThatLeansOnAnOrderDiffersBetweenSeeds) {
   std::vector<float> found;
   for (uint32_t seed = 0; seed < 4; ++seed) {
@@ -106,19 +106,19 @@ TEST_F(Emulation, SharedMemoryBeginsAsNan) {
   EXPECT_TRUE(std::isnan(host(out, 1)[0]));
 }
 
-// Caught by the closed page behind it.
+// The protected page behind shared memory shows it.
 TEST_F(Emulation, SharedMemoryBeyondItsEndIsAFault) {
   ASSERT_EQ(start(shared_ends, 1, 16, 64, stream_, device({0}), 1), cudaSuccess);
   expect_fault(cudaErrorIllegalAddress, "block (0, 0, 0), thread (15, 0, 0)");
 }
 
-// By the address alone: a sanitizer knows what no pointer may be moved to.
+// Writes at an address that is computed as a number, because a sanitizer refuses such arithmetic on pointers.
 void write_at(float* data, int64_t index) {
   *reinterpret_cast<float*>(reinterpret_cast<uintptr_t>(data) +
                             static_cast<uintptr_t>(index) * sizeof(float)) = 1;
 }
 
-// Caught by the closed page behind a block.
+// The protected page behind a block shows it.
 TEST_F(Emulation, AnAccessBeyondABlockIsAFaultWithItsPlace) {
   gpu_emulation::name_next_kernel("write_at");
   ASSERT_EQ(start(write_at, 1, 1, 0, stream_, device(std::vector<float>(64)), int64_t{65}), cudaSuccess);
@@ -127,7 +127,7 @@ TEST_F(Emulation, AnAccessBeyondABlockIsAFaultWithItsPlace) {
   EXPECT_EQ(start(write_at, 1, 1, 0, stream_, blocks_[0], int64_t{0}), cudaErrorIllegalAddress);
 }
 
-// Caught likewise: its pages are closed for good.
+// The pages of the block, which stay protected, show it.
 TEST_F(Emulation, AnAccessToAFreedBlockIsAFault) {
   float* const data = device(std::vector<float>(8));
   blocks_.clear();
@@ -141,7 +141,7 @@ TEST_F(Emulation, ANullPointerInAKernelIsAFault) {
   expect_fault(cudaErrorIllegalAddress, "is no memory of a device");
 }
 
-// Caught by a look at the words of the arguments.
+// A check of the words of the arguments shows it.
 TEST_F(Emulation, PlainMemoryOfTheHostAsAnArgumentIsAFault) {
 #if !__has_builtin(__builtin_clear_padding)
   GTEST_SKIP() << "this compiler cannot clear what lies between members, so no argument is looked at";
@@ -151,7 +151,7 @@ TEST_F(Emulation, PlainMemoryOfTheHostAsAnArgumentIsAFault) {
   EXPECT_NE(gpu_emulation::report().find("plain memory of the host"), std::string::npos);
 }
 
-// Caught by closed pages.
+// Protected pages show it.
 TEST_F(Emulation, HostCodeThatReadsDeviceMemoryEndsTheProgram) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(
@@ -187,7 +187,7 @@ void barrier_beside_exchange(int) {
     __shfl_sync(kFull, 1, 0);
 }
 
-// Caught by the lines where threads wait.
+// The lines at which threads wait show it.
 TEST_F(Emulation, ThreadsThatWaitAtDifferentLinesAreAFault) {
   ASSERT_EQ(start(two_barriers, 1, 64, 0, stream_, 0), cudaSuccess);
   expect_fault(cudaErrorLaunchFailure, "divergence");
@@ -201,7 +201,7 @@ void slow_fill(float* data, int count) {
   for (int i = 0; i < count; ++i) data[i] = 1;
 }
 
-// Rounds in which a copy on another stream took values from before the kernel that fills them.
+// Returns in how many rounds a copy on another stream got values from before the kernel that fills them.
 int early_copies(cudaStream_t filling, cudaStream_t copying, cudaEvent_t event, float* data) {
   int early = 0;
   for (int round = 0; round < 50; ++round) {
@@ -221,8 +221,8 @@ int early_copies(cudaStream_t filling, cudaStream_t copying, cudaEvent_t event, 
   return early;
 }
 
-// Caught by streams that run late: some seed shows the old values; with an event none does. A sanitizer for threads finds
-// it by itself, and ends the program in its own way.
+// Streams that run late show it: the copy gets old values in some rounds, and never if it waits for an event.
+// The thread sanitizer finds the race itself and ends the program.
 TEST_F(Emulation, ACopyWithoutAnEventShowsForSomeSeed) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   cudaStream_t other = nullptr;
@@ -285,7 +285,7 @@ TEST_F(Emulation, TheNullStreamIsRefused) {
   EXPECT_EQ(start(write_at, 1, 1, 0, nullptr, device({1}), int64_t{0}), cudaErrorInvalidResourceHandle);
 }
 
-// Late like any other stream, in its own order, and as one for each device.
+// The legacy stream runs late like any other stream, in its own order, and each device has its own.
 TEST_F(Emulation, TheLegacyStreamOfEachDeviceExistsByItsHandleWithoutBeingCreated) {
   const int64_t before = gpu_emulation::living();
   float* const data = device({1, 2});
@@ -327,7 +327,7 @@ TEST_F(Emulation, AtomicAdditionsOfTwoStreamsAreAllThere) {
   EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
 }
 
-// Against the definition, for every bit pattern.
+// Compares every bit pattern with the definition.
 TEST(SixteenBits, HalfIsItsDefinition) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const __half half{static_cast<uint16_t>(bits)};
@@ -344,7 +344,7 @@ TEST(SixteenBits, HalfIsItsDefinition) {
     ASSERT_EQ(static_cast<double>(value), want) << bits;
     ASSERT_EQ(__float2half_rn(value).bits, bits);
     if (exponent == 31) continue;
-    // Half way to the next one up is tied to the even one.
+    // A number half way to the next one is rounded to the even one of the two.
     const float next = __half2float({static_cast<uint16_t>(bits + 1)});
     if (!std::isfinite(next)) continue;
     ASSERT_EQ(__float2half_rn((value + next) / 2).bits & 1, 0) << bits;

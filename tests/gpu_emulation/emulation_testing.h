@@ -1,4 +1,4 @@
-// For tests of the software GPU itself: kernels here are what a module's kernels are.
+// A fixture for tests of the software GPU itself, and a way to start kernels like those of a module.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ class Emulation : public testing::Test {
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
     return values;
   }
-  // The fault that the stream ends with, and its words.
+  // Expects that the work of the stream ends with this fault, and that the report contains `words`.
   void expect_fault(cudaError_t code, const std::string& words) {
     EXPECT_EQ(cudaStreamSynchronize(stream_), code);
     EXPECT_NE(report().find(words), std::string::npos) << report();

@@ -1,19 +1,19 @@
-// The software GPU: CUDA's runtime, cuBLASLt and NCCL, as far as Gangway uses them, on threads of the host, so that the
-// CUDA module's own code runs and is checked where no GPU is. It has the names of CUDA's libraries (include/), and is
-// stricter than they are:
+// The software GPU implements the parts of CUDA's runtime, cuBLASLt and NCCL that Gangway uses, on threads of
+// the host. So the code of the CUDA module runs, and is checked, on machines without a GPU. It has the names
+// of CUDA's libraries (include/) and is stricter than they are:
 // - kernels: block.h
 // - memory: memory.h
-// - streams: each is a queue that its own thread runs late, with pauses at random (queue.h); the legacy one of a device
-//   has its handle alone, cudaStreamLegacy: null is no stream
+// - streams: each one is a queue that its own thread runs late, with random pauses (queue.h). The legacy
+//   stream of a device is known only as cudaStreamLegacy; null is not a stream
 // - graphs: capture.h
 // - an argument of a kernel that points to plain memory of the host is a fault
 // - a fault stays: later calls on the device return it, until reset()
 //
-// What it does not show: speed, the numbers of tensor cores, races of threads within a warp that the order of fibers does
-// not bring out.
+// It does not show speed, the numbers of tensor cores, or races of threads within a warp that no order of
+// fibers shows.
 //
-// The environment sets it up: GPU_EMULATION_DEVICES (8), _MEMORY (bytes of each; 4 GiB), _SEED (2), _DRIVER (13000),
-// _ARCHITECTURE (90). This header is for tests.
+// Variables of the environment configure it: GPU_EMULATION_DEVICES (8), _MEMORY (bytes of each device; 4
+// GiB), _SEED (2), _DRIVER (13000), _ARCHITECTURE (90). This header is for tests.
 //
 // Thread rule: any thread.
 #pragma once
@@ -28,7 +28,7 @@ namespace gpu_emulation {
 struct Settings {
   int devices = 8;
   uint64_t memory = uint64_t{4} << 30;
-  uint32_t seed = 2;  // of the order within kernels, and of pauses; 0 and 1: no pauses
+  uint32_t seed = 2;  // of the order within kernels, and of pauses; 0 and 1: without pauses
   int driver = 13000;
   int architecture = 90;
   bool modelled = false;  // log.h
@@ -36,17 +36,18 @@ struct Settings {
 Settings settings();
 void set(const Settings& settings);
 
-// The call number `nth` of `name` from now on, counted from 1, returns `error`; of every name if it is "*". A call that gives something back
-// gives it back all the same.
+// Lets the nth call of `name` from now on, counted from 1, return `error`. "*" stands for every name. A call
+// that frees something frees it nevertheless.
 void fail_call(const std::string& name, int nth, cudaError_t error);
-// Calls of `name` so far; of all names if it is "*".
+// Returns the number of calls of `name` so far, or of all names if it is "*".
 int64_t calls(const std::string& name);
-// Faults are forgotten, and what fail_call asked for.
+// Forgets faults and the requests of fail_call.
 void reset();
-// The first fault since reset(), in words; empty: none.
+// Returns the text of the first fault since reset(), or an empty string.
 std::string report();
 
-// What is not given back. Blocks of memory, streams, events and graphs. Waits for the work of streams that were destroyed.
+// Returns the number of blocks of memory, streams, events and graphs that are not freed or destroyed. Waits
+// for the work of destroyed streams first.
 int64_t living();
 
 }  // namespace gpu_emulation

@@ -1,6 +1,7 @@
-// Whichever call of CUDA, cuBLASLt or NCCL fails in a training step over two ranks: both ranks hear of it, nothing waits for
-// ever, and nothing is left. Some calls drawn at random; with GANGWAY_TEST_FAULTS=K/N every N-th one from the K-th on: all N
-// parts together are every one, and take longer than ctest waits. Most of it is patience with a lost peer.
+// If any call of CUDA, cuBLASLt or NCCL fails in a training step over two ranks, both ranks get an error,
+// nothing waits forever, and nothing leaks. The test draws some calls at random. With GANGWAY_TEST_FAULTS=K/N
+// it takes every N-th call from the K-th on; all N parts together cover every call, and take longer than
+// ctest waits. Most of the time goes into the waits for a lost peer.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +27,7 @@ DecoderOptions tiny() {
   return options;
 }
 
-// `last` is called before what was made is given back.
+// Calls `last` before it destroys the objects.
 void step_and(Gang& root, const std::function<void()>& last) {
   const auto model = test::make_model(make_decoder(tiny()), test::make_gangs(root),
                                       test::parallel(Strategy::full_shard, DType::f32));
@@ -45,8 +46,8 @@ void step(Gang& root) {
   step_and(root, [] {});
 }
 
-// How many ranks were told of an error when the nth call of `name` fails; 2 if the gang was not made. Nothing: there were
-// fewer calls, whose number depends on how long the host waits.
+// Returns how many ranks got an error when the nth call of `name` failed, or 2 if the gang was not made. It
+// returns nothing if there were fewer calls; their number depends on how long the host waits.
 std::optional<int> told(const char* name, int nth) {
   std::atomic<int> count = 0;
   const int64_t before = gpu_emulation::calls(name);
@@ -55,7 +56,7 @@ std::optional<int> told(const char* name, int nth) {
     test::run_ranks(2, [&](Gang& root) {
       try {
         step(root);
-        root.barrier(Channel::user);  // tells of what failed behind the last exchange of a step
+        root.barrier(Channel::user);  // reports failures after the last exchange of a step
       } catch (const Error& error) {
         EXPECT_FALSE(error.message().empty());
         root.abort(error);
@@ -76,7 +77,7 @@ class CudaFaults : public testing::Test {
     setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
   }
-  // Of a step of two ranks.
+  // The number of calls in a step of two ranks.
   static int calls_of(const char* name) {
     const int64_t before = gpu_emulation::calls(name);
     test::run_ranks(2, step);
@@ -105,12 +106,12 @@ TEST_F(CudaFaults, ACallThatFailsInAStepOfTwoRanksIsToldToBothAndLeavesNothing) 
     failed += count ? 1 : 0;
     heard += count == 2 ? 1 : 0;
   }
-  EXPECT_GT(heard, failed / 3);  // not the calls that give something back, or ask
+  EXPECT_GT(heard, failed / 3);  // failures of calls that free or query are not reported
   EXPECT_GT(failed, static_cast<int>(chosen.size()) / 2);
   std::printf("%d of about %d calls failed once, %d were told\n", failed, all, heard);
 }
 
-// A destructor cannot report an error, and must not throw it.
+// A destructor cannot report an error and must not throw it.
 TEST_F(CudaFaults, ADeviceThatCannotBeChosenAtTheEndEndsNoProcess) {
   int failed = 0;
   for (int nth = 1; nth <= 20; ++nth) {
@@ -124,7 +125,7 @@ TEST_F(CudaFaults, ADeviceThatCannotBeChosenAtTheEndEndsNoProcess) {
           gpu_emulation::fail_call("cudaSetDevice", nth, cudaErrorUnknown);
         });
       });
-    } catch (const Error&) {  // the other rank was still in the barrier
+    } catch (const Error&) {  // rank 1 may be in the barrier still, and gets an error
     }
     failed += gpu_emulation::calls("cudaSetDevice") - before >= nth ? 1 : 0;
     gpu_emulation::reset();

@@ -34,21 +34,23 @@ char* map_stack() {
 }  // namespace
 
 #if defined(GPU_EMULATION_ADDRESS)
-// A fake stack has the frames whose use after their return is looked for.
+// The address sanitizer keeps a fake stack for each fiber, with the frames that it checks for use after their
+// return.
 struct Fiber::Sanitizer {
   void begin() {}
   void into(const char* bottom) { __sanitizer_start_switch_fiber(&fake_of_back, bottom, kStackBytes); }
   void arrive() { __sanitizer_finish_switch_fiber(fake, &back, &back_bytes); }
   void out() { __sanitizer_start_switch_fiber(&fake, back, back_bytes); }
   void arrive_back() { __sanitizer_finish_switch_fiber(fake_of_back, nullptr, nullptr); }
-  // Into the fiber in name only, and out for good, which frees its fake stack.
+  // Tells the sanitizer of a switch into the fiber and of the last switch out of it. That frees the fake
+  // stack.
   void end(const char* bottom) {
     into(bottom);
     arrive();
     __sanitizer_start_switch_fiber(nullptr, back, back_bytes);
     arrive_back();
     fake = nullptr;
-    __asan_unpoison_memory_region(bottom, kStackBytes);  // what lay around the variables of its functions
+    __asan_unpoison_memory_region(bottom, kStackBytes);  // the zones around variables of its functions
   }
 
   void *fake = nullptr, *fake_of_back = nullptr;
@@ -65,7 +67,7 @@ struct Fiber::Sanitizer {
   void arrive() {}
   void out() { __tsan_switch_to_fiber(back, 0); }
   void arrive_back() {}
-  void end(const char*) { __tsan_destroy_fiber(fiber); }  // with the calls that it is in
+  void end(const char*) { __tsan_destroy_fiber(fiber); }  // forgets the calls that it is in
 
   void *fiber = nullptr, *back = nullptr;
 };
@@ -94,7 +96,7 @@ void Fiber::begin() {
     Fiber& fiber = *static_cast<Fiber*>(from.data);
     fiber.back_ = from.fctx;
     fiber.sanitizer_->arrive();
-    for (;;) {  // this frame stays: a return from here would end the thread
+    for (;;) {  // never returns, because a return from here would end the thread
       fiber.function_(fiber.argument_);
       fiber.pause();
     }

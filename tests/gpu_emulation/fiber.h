@@ -1,10 +1,10 @@
-// A stack of its own for a function that pauses in the middle and goes on there later. Boost.Context does the switch, and
-// sanitizers are told of each: they keep the bounds of the stack that runs, and the calls on it.
+// Runs a function on a stack of its own, so that it can pause in the middle and continue there later.
+// Boost.Context switches the stacks. Sanitizers are told of each switch, because they track the bounds of the
+// running stack and the calls on it.
 //
-// Thread rule: one thread at a time; a fiber that pauses goes on on the thread that began it.
+// Thread rule: one thread at a time; a paused fiber must continue on the thread that began it.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 
 namespace gpu_emulation {
@@ -16,27 +16,28 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Calls function(argument) at the next resume(). For a fiber that is new, was abandoned, or whose function has returned.
+  // Lets the next resume() call function(argument). The fiber must be new or abandoned, or its function must
+  // have returned.
   void set(void (*function)(void*), void* argument) {
     function_ = function;
     argument_ = argument;
   }
-  // Into the fiber, until it pauses or its function returns.
+  // Runs the fiber until it pauses or its function returns.
   void resume();
-  // Out of the fiber, from inside of it, until the next resume().
+  // Called inside of the fiber: returns from resume(), and continues at the next resume().
   void pause();
-  // For a fiber that pauses and will never go on there. What its function holds is not given back.
+  // Makes a paused fiber new. Its function never continues and frees nothing that it owns.
   void abandon();
 
  private:
-  struct Sanitizer;  // what one has to be told
+  struct Sanitizer;  // tells a sanitizer of the switches
 
   void begin();
   char* bottom() const;
 
-  char* const base_;  // a closed page, and the stack
+  char* const base_;  // a protected page, then the stack
   void* context_ = nullptr;
-  void* back_ = nullptr;  // who has resumed it
+  void* back_ = nullptr;  // the context that called resume()
   void (*function_)(void*) = nullptr;
   void* argument_ = nullptr;
   const std::unique_ptr<Sanitizer> sanitizer_;

@@ -32,7 +32,7 @@ TEST(Fiber, GoesOnWhereItPaused) {
   EXPECT_EQ(steps.taken, (std::vector<int>{0, 10, 1, 11, 2, 12}));
 }
 
-// A sanitizer for threads has 65536 calls at most for each fiber.
+// More functions than the thread sanitizer has calls for each fiber, which is 65536.
 TEST(Fiber, TakesAnyNumberOfFunctionsOneAfterAnother) {
   Fiber fiber;
   int count = 0;
@@ -43,7 +43,7 @@ TEST(Fiber, TakesAnyNumberOfFunctionsOneAfterAnother) {
   EXPECT_EQ(count, 100'000);
 }
 
-// Around its arrays is room that a sanitizer for addresses keeps closed while the function runs.
+// The address sanitizer forbids accesses around its arrays while the function runs.
 int dive(int depth, void (*at_the_end)(Fiber&), Fiber& fiber) {
   volatile char array[100];
   array[depth] = 1;
@@ -57,7 +57,7 @@ void dive_and_pause(void* fiber) {
   dive(
       40, [](Fiber& self) { self.pause(); }, *static_cast<Fiber*>(fiber));
 }
-// It writes where those arrays were, without opening anything before.
+// Writes where those arrays were. It does not tell the sanitizer first.
 __attribute__((no_sanitize("address"))) void fill(void* sum) {
   char array[16384];
   std::memset(array, 1, sizeof(array));

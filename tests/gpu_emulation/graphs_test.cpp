@@ -1,5 +1,5 @@
-// Operations that repeat become CUDA graphs: when, that the numbers are those of single launches, and what happens when memory
-// moves or a call fails.
+// Operations that repeat become CUDA graphs. The tests show when, that the numbers equal those of single
+// launches, and what happens when memory moves or a call fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Layer {
     ops.add(x, 0.5, y, stream);
     ops.column_sum(y, sum, stream);
   }
-  // Of each column, after `runs` of them, in plain words.
+  // Returns the expected sum of each column after `runs` runs, by the plain formula.
   std::vector<float> expected(int runs) const {
     const int64_t rows = x.dim(0), width = x.dim(1);
     std::vector<float> sums(static_cast<size_t>(width));
@@ -93,7 +93,7 @@ class CudaGraphs : public testing::Test {
   std::unique_ptr<Ops> ops_;
 };
 
-// Calls of a name while it lives.
+// Counts the calls of a name during the lifetime of this object.
 class Count {
  public:
   explicit Count(const char* name) : name_(name), before_(calls(name)) {}
@@ -173,7 +173,7 @@ TEST_F(CudaGraphs, OneOperationIsNoGraph) {
   EXPECT_EQ(begins(), 0);
 }
 
-// What else uses the stream comes after the operations before it.
+// Any other use of the stream comes after the operations before it.
 TEST_F(CudaGraphs, EveryOtherUseOfTheStreamStartsWhatIsKeptBack) {
   const Tensor x = tensor({8}), y = tensor({8}), of_other = tensor({8});
   const auto other = device_->make_stream(StreamPriority::high);
@@ -224,7 +224,7 @@ TEST_F(CudaGraphs, TwoStreamsHaveSegmentsOfTheirOwn) {
   EXPECT_EQ(test::copy_out<float>(layer.sum), layer.expected(8));
 }
 
-// The software GPU finds a graph that uses memory which is freed.
+// The software GPU reports a graph that uses freed memory.
 TEST_F(CudaGraphs, AWorkspaceThatGrowsMakesNewGraphs) {
   const Tensor few = tensor({4, 8}), sum = tensor({8}), many = tensor({600, 100}), wide = tensor({100});
   const auto add_up = [&] {
@@ -245,9 +245,9 @@ TEST_F(CudaGraphs, AWorkspaceThatGrowsMakesNewGraphs) {
   EXPECT_EQ(test::copy_out<float>(sum), std::vector<float>(8, 8));
 }
 
-// A block that is freed, and another that gets its address, are the same argument.
+// A freed block and a later block at the same address are the same argument.
 TEST_F(CudaGraphs, ABufferThatIsFreedAndTakenAgainIsTheSameArgument) {
-  make("1", "cuda:5");  // whose addresses no other test has used
+  make("1", "cuda:5");  // a device whose addresses no other test has used
   const Tensor out = tensor({8});
   ops_->fill(out, 0, stream());
   const auto use = [&](const Tensor& x) {
@@ -261,7 +261,7 @@ TEST_F(CudaGraphs, ABufferThatIsFreedAndTakenAgainIsTheSameArgument) {
     address = x.raw();
     for (int i = 0; i < 3; ++i) use(x);
   }
-  // The software GPU begins with its lowest addresses again when it has found no place.
+  // The software GPU reuses its lowest addresses when it finds no others.
   gpu_emulation::Settings settings;
   settings.memory = uint64_t{64} << 30;
   gpu_emulation::set(settings);
@@ -277,7 +277,7 @@ TEST_F(CudaGraphs, ABufferThatIsFreedAndTakenAgainIsTheSameArgument) {
   EXPECT_EQ(test::copy_out<float>(out), std::vector<float>(8, 8));
 }
 
-// Blocks are freed by any thread while segments are captured.
+// Any thread may free blocks while a segment is captured.
 TEST_F(CudaGraphs, BlocksMayBeFreedElsewhereWhileASegmentIsCaptured) {
   const Layer layer(device_, 6, 4);
   std::vector<Tensor> blocks;
@@ -307,7 +307,7 @@ TEST_F(CudaGraphs, BlocksMayBeFreedElsewhereWhileASegmentIsCaptured) {
   EXPECT_EQ(test::copy_out<float>(layer.sum), layer.expected(1));
 }
 
-// Memory that only kept operations hold is free before memory is short.
+// When memory runs out, the operations that own the last references to memory are started first.
 TEST_F(CudaGraphs, WantOfMemoryStartsWhatHoldsSome) {
   gpu_emulation::Settings settings;
   settings.memory = 3 << 20;
@@ -324,7 +324,7 @@ TEST_F(CudaGraphs, WhatIsKeptBackWhenAllIsDroppedIsGivenBack) {
   EXPECT_EQ(gpu_emulation::living(), 0);
 }
 
-// The list of segments has an end: graphs that were not used for long are destroyed.
+// The number of segments is limited. Graphs that were not used for a long time are destroyed.
 TEST_F(CudaGraphs, SegmentsThatNeverComeAgainDoNotPileUp) {
   const Tensor x = tensor({1}), y = tensor({1});
   const auto pair = [&](int i) {
@@ -349,14 +349,14 @@ TEST_F(CudaGraphs, SegmentsThatNeverComeAgainDoNotPileUp) {
   EXPECT_EQ(test::copy_out<float>(y), std::vector<float>(1, 1));
 }
 
-// A caller may capture his stream himself; he gets our kernels.
+// A caller may capture the stream, and gets the kernels of the operations.
 TEST_F(CudaGraphs, ACallersOwnCaptureHasTheOperations) {
   cudaStream_t native = nullptr;
   ASSERT_EQ(cudaStreamCreateWithPriority(&native, cudaStreamNonBlocking, 0), cudaSuccess);
   {
     const Layer layer(device_, 6, 4);
     Stream& wrapped = device_->wrap_stream(native);
-    for (int i = 0; i < 3; ++i) {  // so that they are known as a graph
+    for (int i = 0; i < 3; ++i) {  // until they are a graph
       layer.run(*ops_, wrapped);
       wrapped.synchronize();
     }
@@ -378,7 +378,7 @@ TEST_F(CudaGraphs, ACallersOwnCaptureHasTheOperations) {
   ASSERT_EQ(cudaStreamDestroy(native), cudaSuccess);
 }
 
-// Whatever fails, it is told with the way out, no stream is left capturing, and the next run is right.
+// Whichever call fails, the error says what to do, no stream is left capturing, and the next run is right.
 TEST_F(CudaGraphs, ACallThatFailsInACaptureIsToldAndTheStreamGoesOn) {
   for (const char* const name :
        {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphLaunch",

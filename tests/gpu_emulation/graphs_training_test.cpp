@@ -1,4 +1,4 @@
-// Training with CUDA graphs and without: the same bits, and how many calls the host makes for a block.
+// Training with and without CUDA graphs gives the same bits. Tests also count the host's calls for a block.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,7 @@ DecoderOptions tiny(int64_t layers) {
   return options;
 }
 
-// What the host does to start work: kernels, products, graphs, memsets.
+// The calls by which the host starts work: kernels, products, graphs, memsets.
 int64_t launches() {
   int64_t sum = 0;
   for (const char* const name : {"cudaLaunchKernel", "cublasLtMatmul", "cudaGraphLaunch", "cudaMemsetAsync"})
@@ -82,7 +82,7 @@ struct Case {
   int microbatches;
 };
 
-// Losses and norms of some steps, of which some have other shapes, and all parameters after them.
+// Returns the losses and norms of some steps, some of them with other shapes, and all parameters after them.
 std::vector<double> trained(const Case& c) {
   std::vector<double> numbers;
   test::run_ranks(c.ranks, [&](Gang& root) {
@@ -115,8 +115,9 @@ TEST_F(CudaGraphsTraining, TheBitsAreThoseOfSingleLaunchesAlsoWhereShapesChange)
   }
 }
 
-// What is new in each step stays as it is: the optimizer's numbers, the batch's addresses. Memory is taken for the batch alone:
-// buffers that are used in turn are not held by operations that a stream keeps back.
+// Work that is new in each step still runs one by one: the optimizer, whose numbers change, and what uses the
+// batch, whose addresses change. Only the batch allocates memory: queued operations do not hold the buffers
+// that are used in turn.
 TEST_F(CudaGraphsTraining, TheThirdStepStartsFarLessThanTheFirst) {
   turn(true);
   std::printf("launches of the host in a step of 10 blocks, all ranks\n");
@@ -151,7 +152,7 @@ TEST_F(CudaGraphsTraining, TheThirdStepStartsFarLessThanTheFirst) {
 struct Launches {
   int64_t forward, backward;
 };
-// Of the fourth forward and backward; ranks count together.
+// Counts the calls of the fourth forward and backward, of all ranks together.
 Launches counted(int ranks, int64_t layers) {
   std::atomic<int64_t> points[3];
   test::run_ranks(ranks, [&](Gang& root) {
@@ -193,7 +194,7 @@ TEST_F(CudaGraphsTraining, ABlockIsFewLaunches) {
   }
 }
 
-// A call that fails where graphs are captured and launched.
+// A call fails while graphs are captured and launched.
 TEST_F(CudaGraphsTraining, ACallThatFailsAmongGraphsIsToldToBothRanksAndLeavesNothing) {
   turn(true);
   std::atomic<int64_t> first = 0, last = 0;
@@ -239,7 +240,7 @@ TEST_F(CudaGraphsTraining, ACallThatFailsAmongGraphsIsToldToBothRanksAndLeavesNo
     ASSERT_EQ(gpu_emulation::living(), 0) << "call " << nth << " of " << all;
     heard += told == 2 ? 1 : 0;
   }
-  EXPECT_GT(heard, rounds / 6);  // not the calls that give something back, or ask
+  EXPECT_GT(heard, rounds / 6);  // failures of calls that free or query are not reported
 }
 
 }  // namespace

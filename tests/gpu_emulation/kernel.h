@@ -1,7 +1,7 @@
-// What a kernel's code reaches of the software GPU: its place in the grid, barriers, exchanges within a warp. Included by
-// include/cuda_runtime.h.
+// The part of the software GPU that the code of a kernel uses: its place in the grid, barriers, exchanges
+// within a warp. include/cuda_runtime.h includes this header.
 //
-// Thread rule: launch and name_next_kernel from any thread; all else inside a kernel only.
+// Thread rule: launch and name_next_kernel from any thread; everything else inside of kernels only.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace gpu_emulation {
 
 constexpr int kWarp = 32;
 constexpr int kThreadsPerBlock = 1024;
-constexpr int kSharedBytesPerBlock = 160 * 1024;  // of an sm_80; later ones have more
+constexpr int kSharedBytesPerBlock = 160 * 1024;  // as on sm_80; later GPUs have more
 
 // One thread of a grid.
 struct Lane {
@@ -27,29 +27,31 @@ struct Lane {
 extern thread_local Lane* current_lane __attribute__((tls_model("initial-exec")));
 inline const Lane& lane() { return *current_lane; }
 
-// A line of a kernel where threads meet.
+// A line of a kernel at which threads wait for each other.
 struct Site {
   const char* what;
   const char* file;
   int line;
 };
 
-// Returns when all threads of the block that have not ended are at it. Those at another line are a fault.
+// Returns when all threads of the block that have not ended have called it. A thread that waits at another
+// line is a fault.
 void block_barrier(const Site& site);
-// Returns the words of the warp's threads, by place in the warp, when all that `mask` names are at it. The mask has to
-// name all threads of the warp that have not ended. The words stay until the thread's next call.
+// Waits until all threads that `mask` names have called it, and returns their words by place in the warp. The
+// mask must name all threads of the warp that have not ended. The words stay valid until the thread's next
+// call.
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site);
-// An address that is no multiple of `bytes` is a fault.
+// Stops the kernel with a fault if the address is not a multiple of `bytes`.
 void require_aligned(const void* address, size_t bytes, const Site& site);
-// A copy into shared memory that the thread has begun.
+// A copy into shared memory that a thread has started.
 struct Copy {
   void* to;
   const void* from;  // null: zeros
   int bytes;
 };
-// The thread's, since it last waited for them.
+// Returns the copies that the thread has started since it last waited for copies.
 std::vector<Copy>& copies();
-// The block's dynamic shared memory; full of NaN when the block begins.
+// Returns the block's dynamic shared memory. It is filled with NaN when the block begins.
 void* shared_memory();
 
 struct LaunchShape {
@@ -60,9 +62,9 @@ struct Argument {
   const void* data;
   size_t bytes;
 };
-// Names the next kernel that this thread launches, in reports and in the log.
+// Sets the name of the thread's next kernel, for reports and the log.
 void name_next_kernel(const char* name);
-// Puts a kernel on a stream. `body` runs once for each thread of the grid.
+// Puts a kernel on a stream. `body` is called once for each thread of the grid.
 cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments, std::function<void()> body,
                    cudaStream_t stream);
 

@@ -1,7 +1,6 @@
 #include "gpu_emulation/log.h"
 
 #include <atomic>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -16,7 +15,7 @@ struct Log {
   std::vector<Entry> entries;
 };
 Log& the_log() {
-  static auto* const log = new Log;  // threads of streams outlive every other object
+  static auto* const log = new Log;  // never destroyed, because threads of streams outlive all other objects
   return *log;
 }
 
@@ -50,11 +49,10 @@ uint64_t next_event() {
   return ++last;
 }
 
-void log_kernel(cudaStream_t stream, const std::string& name, dim3 grid, dim3 block) {
+void log_kernel(cudaStream_t stream, const std::string& name, dim3 grid) {
   Entry entry;
   entry.name = name;
   entry.grid = grid;
-  entry.block = block;
   entry.costed = false;
   for (Cost& cost : expected) {
     if (name != cost.kernel) continue;

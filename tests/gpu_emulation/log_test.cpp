@@ -1,4 +1,4 @@
-// The log of what is put on streams, and the modelled mode.
+// The log of the work on streams, and the modelled mode.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 

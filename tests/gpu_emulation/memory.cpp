@@ -21,26 +21,26 @@ namespace gpu_emulation {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kAlignment = 256;                // of cudaMalloc
-constexpr size_t kLeastRange = size_t{16} << 30;  // addresses of a device
-constexpr uint32_t kMostExtents = 1 << 20;        // ever, of a device
-constexpr size_t kFilled = 256 * 1024;            // of both ends of a block: all of it would cost too much
-constexpr unsigned char kSlack = 0xa5;            // around a block
+constexpr size_t kAlignment = 256;                // that of cudaMalloc
+constexpr size_t kLeastRange = size_t{16} << 30;  // the least size of a device's address range
+constexpr uint32_t kMostExtents = 1 << 20;        // the number of blocks of a device, over its life
+constexpr size_t kFilled = 256 * 1024;            // bytes at each end of a block that become NaN
+constexpr unsigned char kSlack = 0xa5;            // the byte around blocks
 
 struct Extent {
   char* data;
   size_t bytes;
-  char* first;  // page
+  char* first;  // the first page
   size_t pages;
   std::atomic<bool> live, open;
   Extent* next_open;
 };
 
-// What the handler of signals reads has a place for good and changes by single words.
+// The signal handler reads these objects, so they never move and change word by word.
 struct Arena {
   char* base = nullptr;
   size_t range = 0, pages = 0;
-  uint32_t* block_of_page = nullptr;  // index + 1; 0: never used
+  uint32_t* block_of_page = nullptr;  // index of the block + 1; 0: never used
   Extent* blocks = nullptr;
   uint32_t count = 0;
   size_t next_page = 0;
@@ -107,11 +107,11 @@ void on_fault(int signal, siginfo_t* info, void* context) {
       return open_block(*block);
     if (in_fiber()) {
       bad_address = address;
-      // Back from the signal, the fiber leaves by an ordinary call.
+      // After the return from the signal, the fiber continues as if it had called this function.
       auto& machine = static_cast<ucontext_t*>(context)->uc_mcontext;
 #if defined(__x86_64__)
       machine.gregs[REG_RSP] = (machine.gregs[REG_RSP] - 256) & ~greg_t{15};
-      machine.gregs[REG_RSP] -= 8;  // as after a call
+      machine.gregs[REG_RSP] -= 8;  // the alignment after a call
       machine.gregs[REG_RIP] = reinterpret_cast<greg_t>(&leave_faulty_fiber);
 #elif defined(__aarch64__)
       machine.sp = (machine.sp - 256) & ~15ull;
@@ -136,7 +136,7 @@ void install_handler() {
   sigaction(SIGSEGV, &action, &memory().before);
 }
 
-// What lies between a block and the ends of its pages must be as it was.
+// Aborts if a byte between a block and the ends of its pages has changed.
 void check_slack(const Extent& block) {
   const char* const end = block.first + block.pages * kPage;
   for (const char* at = block.first; at < end; ++at) {
@@ -148,7 +148,8 @@ void check_slack(const Extent& block) {
   }
 }
 
-// Pages in a row that no living block has; all pages: none.
+// Returns the first of `wanted` adjacent pages that no live block uses, or the number of pages if there are
+// none.
 size_t find_pages(Arena& arena, size_t wanted) {
   for (int pass = 0; pass < 2; ++pass) {
     size_t run = 0;
@@ -186,7 +187,7 @@ void* allocate_device(int device, size_t bytes, uint64_t capacity) {
   if (bytes > capacity || arena.bytes > capacity - bytes || arena.count == kMostExtents) return nullptr;
   const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment,
                pages = (rounded + kPage - 1) / kPage;
-  const size_t first = find_pages(arena, pages + 1);  // the last stays closed
+  const size_t first = find_pages(arena, pages + 1);  // the last one stays protected
   if (first == arena.pages) return nullptr;
   Extent& block = arena.blocks[arena.count++];
   block.first = arena.base + first * kPage;

@@ -1,7 +1,8 @@
-// Memory of the software GPU's devices: one range of addresses for each device, whose pages nobody can touch but while a
-// kernel or a copy runs (Access), and then only those that it touches. Every block ends where a page does, with a closed
-// page behind it; its address is not used again for long. So found are: a read or write beyond a block, of a block that
-// was freed, and host code that touches device memory. New memory is full of NaN, at least its ends.
+// Memory of the software GPU's devices. Each device has a range of addresses, whose pages are protected.
+// While a kernel or a copy runs (Access), the pages that it touches are accessible. Every block ends at the
+// end of a page, and the next page is protected. Its address is not reused for a long time. This detects
+// accesses beyond a block and to freed blocks, and host code that touches device memory. New memory is filled
+// with NaN, at least at both ends.
 //
 // Thread rule: any thread.
 #pragma once
@@ -14,32 +15,32 @@ namespace gpu_emulation {
 
 constexpr int kMostDevices = 16;
 
-// A block of a device's memory. Null: none left of `capacity` bytes.
+// Returns a block of a device's memory, or null if `capacity` bytes do not suffice.
 void* allocate_device(int device, size_t bytes, uint64_t capacity);
-// False: this is no start of a block.
+// Returns false if `data` is not the start of a block.
 bool free_device(void* data);
 uint64_t device_bytes(int device);  // in use
 int64_t device_blocks(int device);
 
-// Memory of the host that kernels reach.
+// Memory of the host that kernels can access.
 void* allocate_pinned(size_t bytes);
 bool free_pinned(void* data);
 int64_t pinned_blocks();
 
-// Where an address lies.
+// Describes where an address lies.
 enum class Place { host, pinned, device };
 struct Where {
   Place place = Place::host;
   int device = -1;
-  size_t rest = 0;  // bytes from here to the end of the block; 0: in none
+  size_t rest = 0;  // bytes from here to the end of the block; 0: not in a block
 };
 Where where(const void* address);
-// Whether it is an address of a device's range; takes no lock.
+// Returns whether the address lies in a device's range. Takes no lock.
 bool is_device_address(const void* address);
-// Whether it is mapped memory that kernels do not reach.
+// Returns whether the address is mapped memory that kernels cannot access.
 bool is_plain_host_memory(uint64_t address);
 
-// While one lives, the calling thread reaches device memory.
+// Lets the calling thread access device memory for the lifetime of this object.
 class Access {
  public:
   Access();
@@ -48,7 +49,8 @@ class Access {
   Access& operator=(const Access&) = delete;
 };
 
-// What the last access of this thread was that ended a kernel. A handler of signals may ask: it takes no memory.
+// Describes the thread's last access that ended a kernel. Signal handlers may call it, because it allocates
+// nothing.
 std::array<char, 160> describe_access();
 
 }  // namespace gpu_emulation

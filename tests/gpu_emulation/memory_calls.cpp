@@ -1,4 +1,4 @@
-// CUDA's calls for memory: blocks of devices and pinned ones, copies, fills.
+// CUDA's calls for device memory, pinned memory, copies and fills.
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>
@@ -13,7 +13,8 @@ using namespace gpu_emulation;
 
 namespace {
 
-// Whether [at, at + bytes) is inside one block; plain memory of the host is not known.
+// Returns whether [at, at + bytes) lies in one block. For plain memory of the host it is not known, and the
+// result is true.
 bool holds(const void* at, size_t bytes) {
   const Where place = where(at);
   return place.place == Place::host || place.rest >= bytes;
@@ -26,7 +27,7 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream) {
   if ((stream = stream_behind(stream)) == nullptr) return cudaErrorInvalidResourceHandle;
   if (const cudaError_t error = forbidden_in_capture(stream, "cudaMallocAsync")) return error;
   *data = allocate_device(stream->queue->device(), bytes, settings().memory);
-  if (*data == nullptr) {  // what was freed on the stream before is there, by the order of the stream
+  if (*data == nullptr) {  // the stream may have freed memory before
     stream->queue->drain();
     *data = allocate_device(stream->queue->device(), bytes, settings().memory);
   }
@@ -51,7 +52,7 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
 cudaError_t cudaFreeHost(void* data) {
   enter(__func__);
   if (const cudaError_t error = unsafe_beside_captures("cudaFreeHost")) return error;
-  drain(std::nullopt);  // as the real one, it waits for all that may use the block
+  drain(std::nullopt);  // like CUDA, waits for all work that may use the block
   return free_pinned(data) ? cudaSuccess : cudaErrorInvalidValue;
 }
 

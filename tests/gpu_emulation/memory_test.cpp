@@ -1,4 +1,5 @@
-// A request that the device has no memory for waits for what is freed but still in use. The module's own Memory.
+// If the device has no memory for a request, the module's Memory waits for blocks that are freed but still in
+// use.
 #include "device/cuda/memory.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ class MemoryInUse : public testing::Test {
     gpu_emulation::set(before_);
     gpu_emulation::reset();
   }
-  // A stream that works until the gate is open.
+  // Starts work on the stream that lasts until the gate opens.
   void start_work() {
     int unused = 0;
     void* arguments[] = {&unused};
@@ -96,7 +97,7 @@ TEST_F(MemoryInUse, OfAStreamThatWaitsForALostPeerEndsTheRequest) {
     EXPECT_EQ(error.code(), Code::peer_lost);
     EXPECT_STREQ(error.what(), "rank 1 is lost");
   }
-  memory_->free(memory_->allocate(kMost));  // the stream has ended
+  memory_->free(memory_->allocate(kMost));  // the stream is idle
   watches_.remove(peer);
 }
 

@@ -1,4 +1,4 @@
-// The module for CUDA on the software GPU: what it refuses, what it gives back, and what it does when calls fail.
+// The module for CUDA on the software GPU: what it refuses, what it frees, and what it does when calls fail.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -40,7 +40,8 @@ TEST_F(CudaModule, ADeviceHasItsNumberAndItsMemory) {
   EXPECT_GE(gpu_emulation::living(), 1);
 }
 
-// Its handle is the same on every device: the current one decides which it is.
+// The handle of the legacy stream is the same on every device. The current device decides which stream it
+// means.
 TEST_F(CudaModule, TheLegacyStreamIsTheDevicesOwnWhicheverIsCurrent) {
   auto device = make_device("cuda:1");
   gpu_emulation::start_log();
@@ -88,7 +89,7 @@ TEST_F(CudaModule, WantOfMemoryHasItsNumbers) {
   EXPECT_EQ(error.message(), "device cuda:0 has 524288 of 1048576 bytes free: 600000 more are wanted");
 }
 
-// A block that is freed while a stream uses it waits for the stream, and its place is used again after that.
+// A block that is freed while a stream uses it waits for the stream. Then its memory is reused.
 TEST_F(CudaModule, AFreedBlockWaitsForTheStreams) {
   const auto device = make_device("cuda");
   const auto ops = make_ops(device);
@@ -129,7 +130,7 @@ void run_some(const std::shared_ptr<Device>& device) {
   };
   const Tensor a = tensor({4, 6}), b = tensor({6, 5}), c = tensor({4, 5}),
                out = Tensor::allocate(device->allocator(), DType::f64, {1});
-  for (int time = 0; time < 3; ++time) {  // one by one, captured, as a graph
+  for (int time = 0; time < 3; ++time) {  // the runs: one by one, captured, as a graph
     ops->fill(a, 1, device->stream());
     ops->fill(b, 2, device->stream());
     ops->gemm({.a = a, .b = b, .c = c, .bias = {}}, device->stream());
@@ -142,13 +143,13 @@ void run_some(const std::shared_ptr<Device>& device) {
   event->record(device->stream());
   other->wait(*event);
   other->synchronize();
-  static double found;  // outlives a copy whose end nobody could wait for
+  static double found;  // static, because a copy may still write to it when the wait for it failed
   device->copy(&found, out.raw(), sizeof(found), device->stream());
   device->stream().synchronize();
   EXPECT_EQ(found, 20 * 12.0 * 12.0);
 }
 
-// Whichever call fails, it is an error with words, nothing is kept, and the next run is right.
+// Whichever call fails, there is an error with a text, nothing leaks, and the next run is right.
 TEST_F(CudaModule, EveryCallMayFail) {
   const int64_t before = gpu_emulation::calls("*");
   run_some(make_device("cuda"));
@@ -165,7 +166,7 @@ TEST_F(CudaModule, EveryCallMayFail) {
     }
     gpu_emulation::reset();
   }
-  EXPECT_GT(failed, all / 2);  // not the calls that give something back
+  EXPECT_GT(failed, all / 2);  // failures of calls that free something are not reported
   run_some(make_device("cuda"));
 }
 

@@ -1,9 +1,9 @@
-// NCCL between threads and processes of one host. A collective is a task of its stream: it begins when the stream reaches it,
-// and blocks the stream until all ranks have come. What real NCCL leaves undefined is a fault here: ranks that call different
-// collectives, plain memory of the host, and communicators that two devices launch in different orders (real NCCL may hang then).
+// NCCL between threads and processes of one host. A collective is a task of its stream. It begins when the
+// stream reaches it, and blocks the stream until all ranks have joined. What NCCL leaves undefined is a fault
+// here: ranks that call different collectives, plain memory of the host, and two devices that launch their
+// communicators in different orders (NCCL may hang then).
 #include <nccl.h>
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -20,13 +20,13 @@ using namespace gpu_emulation;
 
 struct ncclComm {
   std::shared_ptr<Member> member;
-  uint64_t launches = 0;     // by the thread that calls
-  uint64_t collectives = 0;  // under the lock of living()
+  uint64_t launches = 0;     // used by the calling thread only
+  uint64_t collectives = 0;  // guarded by Living::mutex
 };
 
 namespace {
 
-// Of each device.
+// The communicators of each device.
 struct Living {
   std::mutex mutex;
   std::multimap<int, ncclComm_t> comms;
@@ -36,7 +36,8 @@ Living& living_comms() {
   return *living;
 }
 
-// Counts a collective; how often its device launched on its other communicators before.
+// Counts a collective. Returns the earlier number of collectives of each other communicator on the same
+// device.
 std::vector<Launches> count_collective(ncclComm& comm) {
   const std::lock_guard lock(living_comms().mutex);
   std::vector<Launches> others;
@@ -64,7 +65,8 @@ struct Pending {
 thread_local int depth = 0;
 thread_local std::vector<Pending> pending;
 
-// One launch. Data that the modelled mode leaves out is taken out of the calls: the ranks still meet.
+// Logs one launch. If the modelled mode leaves out the data of a call, sets its count to 0. The ranks still
+// wait for each other.
 void log_launch(const ncclComm& comm, uint64_t launch, cudaStream_t stream, const std::vector<Call*>& calls) {
   constexpr const char* kNames[] = {"all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather",
                                     "send",       "recv"};
@@ -83,7 +85,7 @@ void log_launch(const ncclComm& comm, uint64_t launch, cudaStream_t stream, cons
   log(stream, std::move(entry));
 }
 
-// The calls of one group, by communicator.
+// Launches the calls of a group, one launch for each communicator.
 ncclResult_t launch_all(std::vector<Pending> calls) {
   while (!calls.empty()) {
     const ncclComm_t comm = calls.front().comm;
@@ -143,14 +145,15 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-// Never blocks: ncclCommGetAsyncError tells when all ranks have come. Blocking communicators are not emulated.
+// Never blocks. ncclCommGetAsyncError reports when all ranks have joined. There are no blocking communicators
+// here.
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (enter(__func__) != cudaSuccess) return ncclSystemError;
   if (config == nullptr || config->blocking != 0 || rank < 0 || rank >= size || size > kMostDevices)
     return ncclInvalidArgument;
   std::shared_ptr<Segment> segment = Segment::open(id, size);
-  if (segment == nullptr) return ncclSystemError;  // who made the id is gone
+  if (segment == nullptr) return ncclSystemError;  // the process that made the id has ended
   auto member = std::make_shared<Member>(std::move(segment), rank, current_device());
   const ncclResult_t result = member->sit_down();
   if (result != ncclInProgress) return result;

@@ -1,10 +1,8 @@
-// What real NCCL leaves undefined is a fault of the emulated one, and the words say which.
+// What NCCL leaves undefined is a fault of the emulated NCCL, and the report says which.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include <cuda_runtime.h>
 #include <nccl.h>
@@ -12,7 +10,7 @@
 
 namespace {
 
-// Two ranks on devices 0 and 1, and two communicators of both.
+// Two ranks on devices 0 and 1, with two communicators between them.
 class EmulatedNccl : public testing::Test {
  protected:
   struct Rank {
@@ -50,7 +48,7 @@ class EmulatedNccl : public testing::Test {
     EXPECT_EQ(gpu_emulation::living(), 0);
   }
 
-  // Of communicator `c`, on its own stream and its own number.
+  // Starts an all_reduce of communicator `c`, which has its own stream and its own number in memory.
   ncclResult_t all_reduce(int r, size_t c, size_t count = 1) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     EXPECT_EQ(cudaSetDevice(r), cudaSuccess);
@@ -74,7 +72,7 @@ TEST_F(EmulatedNccl, TwoCommunicatorsInOneOrderAreNoFault) {
   EXPECT_EQ(gpu_emulation::report(), "");
 }
 
-// Real NCCL may hang then: kernels that wait for a peer fill a device.
+// NCCL may hang then, because kernels that wait for a peer occupy a device.
 TEST_F(EmulatedNccl, TwoCommunicatorsInDifferentOrdersAreAFault) {
   EXPECT_EQ(all_reduce(0, 0), ncclSuccess);
   EXPECT_EQ(all_reduce(0, 1), ncclSuccess);
@@ -91,7 +89,7 @@ TEST_F(EmulatedNccl, DifferentCountsAreAFault) {
       << gpu_emulation::report();
 }
 
-// The number of the id is another than that of the segment behind it.
+// The number in the id differs from that of the segment.
 TEST_F(EmulatedNccl, AnIdThatNobodyHoldsIsRefused) {
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
@@ -102,7 +100,7 @@ TEST_F(EmulatedNccl, AnIdThatNobodyHoldsIsRefused) {
   EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclSystemError);
 }
 
-// Longer than a slot of the segment, and no multiple of it; in memory that the host reads.
+// Longer than a slot of the segment and not a multiple of it, in memory that the host can read.
 class EmulatedNcclChunks : public EmulatedNccl {
  protected:
   static constexpr size_t kCount = 150'001;

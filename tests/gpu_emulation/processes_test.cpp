@@ -1,5 +1,5 @@
-// Training on the module for CUDA where every rank is a process with GPUs of its own: equal to the reference files, and
-// what is left of it when one of them is killed.
+// Training on the module for CUDA, where every rank is a process with its own GPUs. It equals the reference
+// files, and the survivors of a killed rank go on.
 #include <dirent.h>
 
 #include <bit>
@@ -26,7 +26,6 @@ std::set<std::string> shared_memory() {
   return names;
 }
 
-// Of this machine's other programs may come and go; what this test made has stayed if it is there now alone.
 class CudaProcesses : public testing::Test {
  protected:
   void expect(int size, const FiveSteps& steps, DType dtype = DType::f64) {
@@ -61,7 +60,7 @@ TEST_F(CudaProcesses, FourRanksOfShardsAndStagesEqualTheReference) {
   expect(4, {1, Strategy::full_shard, 2, 1, false, 1, /*pp=*/2});
 }
 
-// The losses of two steps, as bits.
+// Returns the losses of two steps, as bits.
 void two_steps(Gang& gang, Report& report) {
   const Rig rig = llama_rig(gang, Strategy::full_shard, DType::f32);
   for (size_t i = 0; i < 2; ++i)
@@ -102,7 +101,7 @@ TEST_F(CudaProcesses, SurvivorsOfAKilledRankTrainOnAsAGangOfTheirSizeDoes) {
 }
 
 struct Death {
-  int size, victim, steps, later_us;  // when: so long after so many of the victim's steps
+  int size, victim, steps, later_us;  // the victim is killed later_us after these steps
 
   explicit Death(uint64_t round) {
     size = 2 + static_cast<int>(round % 2);
@@ -127,7 +126,7 @@ void train(const Death& death, int r, const std::shared_ptr<Store>& store, Repor
   report.gang_code = root->error() ? static_cast<int64_t>(root->error()->code()) : 0;
 }
 
-// The host waits for its GPU, the GPU for a peer that is gone.
+// The host waits for its GPU, and the GPU waits for a peer that has died.
 TEST_F(CudaProcesses, AHostThatWaitsForItsGpuHearsOfALostPeer) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     const GangPtr root = cuda_root(r, 2, store);
@@ -139,7 +138,7 @@ TEST_F(CudaProcesses, AHostThatWaitsForItsGpuHearsOfALostPeer) {
     c.in = c.out = one.raw();
     c.count = 1;
     root->run(Channel::user, c, &stream)->wait(Deadline::after_ms(60'000));
-    if (r == 1) {  // its part is announced, and comes after work that takes a second
+    if (r == 1) {  // it announces its part, which starts after work of a second
       const Tensor large = Tensor::allocate(root->device().allocator(), DType::u8, {32 << 20});
       for (int i = 0; i < 300; ++i) root->device().zero(large.raw(), large.bytes(), stream);
       const WorkPtr work = root->run(Channel::user, c, &stream);
@@ -158,7 +157,7 @@ TEST_F(CudaProcesses, AHostThatWaitsForItsGpuHearsOfALostPeer) {
   EXPECT_EQ(ranks.report(0).peer, 1);
 }
 
-// The engine that moves the data waits for ever; the control plane has to know.
+// The data engine waits forever. The control plane must notice.
 TEST_F(CudaProcesses, AKilledRankIsNamedByAllOthers) {
   const std::set<std::string> before = shared_memory();
   const uint64_t rounds = std::getenv("GANGWAY_TEST_ALL") == nullptr ? 6 : 40;
@@ -185,6 +184,7 @@ TEST_F(CudaProcesses, AKilledRankIsNamedByAllOthers) {
       ASSERT_EQ(report.gang_code, static_cast<int64_t>(Code::peer_lost)) << "the root is broken, too";
     }
   }
+  // Other programs may make names meanwhile, so only those of Gangway count.
   for (const std::string& name : shared_memory())
     EXPECT_TRUE(before.contains(name) || name.find("gangway") == std::string::npos) << name << " stayed";
 }

@@ -1,6 +1,5 @@
-// The instructions of ops/cuda/ptx.h as the software GPU has them, beside what the PTX ISA states of each.
+// Compares the software GPU's instructions of ops/cuda/ptx.h with what the PTX ISA states.
 #include <cmath>
-#include <cstring>
 #include <random>
 
 #include "gpu_emulation/emulation_testing.h"
@@ -14,8 +13,8 @@ using gpu_emulation::start;
 
 class Ptx : public Emulation {};
 
-// Places in fragments, by the formulas of "Matrix Fragments for mma.m16n8k16 with floating point type": element i of a
-// lane.
+// The place of a lane's element i in a matrix, by the formulas of "Matrix Fragments for mma.m16n8k16 with
+// floating point type".
 struct Place {
   int row, column;
 };
@@ -85,7 +84,7 @@ TEST_F(Ptx, MmaAddsTheProductOfFragmentsThatLieAsTheIsaStates) {
     }
 }
 
-// Row r of matrix m has the elements 64 m + 8 r and on, and lies at r * 5 % 8 of its matrix.
+// Row r of matrix m has the elements from 64 m + 8 r on. It is stored as row r * 5 % 8 of its matrix.
 template <bool transposed>
 void read_matrices(float* to) {  // [32 lanes, 4 matrices, 2]
   auto* const rows = static_cast<uint16_t*>(gpu_emulation::shared_memory());
@@ -127,7 +126,7 @@ TEST_F(Ptx, ARowOfLdmatrixThatIsNotAlignedIsAFault) {
   expect_fault(cudaErrorLaunchFailure, "has an address that is not aligned, ldmatrix at ");
 }
 
-// Before the wait and after it, of copies of 16 and of 4 bytes, of something and of nothing.
+// Reads before and after the wait, for copies of 16 and of 4 bytes, with and without a source.
 void copy(const float* from, float* to) {
   auto* const shared = static_cast<float*>(gpu_emulation::shared_memory());
   for (int i = 0; i < 10; ++i) shared[i] = 1;

@@ -94,13 +94,14 @@ std::unique_ptr<Queue::Task> Queue::next(bool draining) {
 
 void Queue::run(std::unique_ptr<Task> task, Runner& runner) {
   take(task.get());
-  take(this);  // from the task before
-  // One task runs at a time, so random_ is its own. Settings have the runtime's lock, under which a queue's is taken.
+  take(this);  // given by the task before
+  // One task runs at a time, so random_ needs no lock. settings() takes the runtime's lock, which must be
+  // taken before a queue's lock, so this thread must not hold the queue's lock here.
   const bool pause = settings().seed > 1 && random_() % kPauseOneIn == 0;
   const auto length = std::chrono::microseconds(random_() % kLongestPause);
   if (pause) std::this_thread::sleep_for(length);
   (*task)(runner);
-  task.reset();  // what it held may end here
+  task.reset();  // may destroy what the task owned
   give(this);
   const Unseen unseen;
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,6 @@
-// One stream: tasks in order, run late by its thread, with pauses at random. A thread that waits for the stream runs tasks
-// too, which spares it the wait for the other thread to wake up.
+// One stream: a queue of tasks, which its thread runs late, in order, with random pauses. A thread that waits
+// for the stream also runs tasks, so that it need not wait until the other thread wakes up.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -16,7 +17,7 @@
 
 namespace gpu_emulation {
 
-// A point that a queue reaches and that others wait for.
+// A point in a queue for which others wait.
 class Point {
  public:
   void reach();
@@ -39,16 +40,17 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Queue& operator=(const Queue&) = delete;
 
   int device() const { return device_; }
-  // A task gets the thread's own runner of kernels.
+  // A task receives its thread's runner of kernels.
   void push(Task task);
   bool idle() const;
   void drain();  // blocks until every task has ended
-  void end();    // no more tasks; what is queued still runs
+  void end();    // no more tasks will come; queued tasks still run
 
  private:
   void run();
   void run(std::unique_ptr<Task> task, Runner& runner);
-  // The first task, when no other runs. Null: all have ended, or, if not draining, none will come any more.
+  // Waits until no task runs, and returns the next one. Returns null if all have ended (draining), or if no
+  // more will come (not draining).
   std::unique_ptr<Task> next(bool draining);
 
   const int device_;

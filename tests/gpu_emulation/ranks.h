@@ -1,4 +1,4 @@
-// Ranks of a gang of device "cuda" that are processes, each with software GPUs of its own; rank r has number r.
+// Makes a gang of processes on device "cuda". Each process has its own software GPUs, and rank r uses GPU r.
 #pragma once
 
 #include "gang/processes.h"

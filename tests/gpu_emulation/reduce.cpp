@@ -45,12 +45,10 @@ void reduce_as(ncclRedOp_t op, std::span<const void* const> in, void* out, size_
 
 size_t bytes_of(ncclDataType_t type) {
   switch (type) {
-    case ncclInt8:
     case ncclUint8: return 1;
     case ncclFloat16:
     case ncclBfloat16: return 2;
     case ncclInt32:
-    case ncclUint32:
     case ncclFloat32: return 4;
     default: return 8;
   }
@@ -58,12 +56,9 @@ size_t bytes_of(ncclDataType_t type) {
 
 void reduce(ncclDataType_t type, ncclRedOp_t op, std::span<const void* const> in, void* out, size_t count) {
   switch (type) {
-    case ncclInt8: return reduce_as<int8_t>(op, in, out, count);
     case ncclUint8: return reduce_as<uint8_t>(op, in, out, count);
     case ncclInt32: return reduce_as<int32_t>(op, in, out, count);
-    case ncclUint32: return reduce_as<uint32_t>(op, in, out, count);
     case ncclInt64: return reduce_as<int64_t>(op, in, out, count);
-    case ncclUint64: return reduce_as<uint64_t>(op, in, out, count);
     case ncclFloat16: return reduce_as<__half>(op, in, out, count);
     case ncclFloat32: return reduce_as<float>(op, in, out, count);
     case ncclFloat64: return reduce_as<double>(op, in, out, count);

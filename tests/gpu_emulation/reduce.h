@@ -1,4 +1,5 @@
-// What NCCL computes: items folded in the order of the ranks, in the type that a GPU would sum them in.
+// Reduces as NCCL does: in the order of the ranks, in the type in which a GPU would sum.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -11,7 +12,7 @@ namespace gpu_emulation {
 
 size_t bytes_of(ncclDataType_t type);
 
-// `count` items of each input, which lie anywhere but over the output.
+// Reduces `count` items of each input. No input may overlap the output.
 void reduce(ncclDataType_t type, ncclRedOp_t op, std::span<const void* const> in, void* out, size_t count);
 
 }  // namespace gpu_emulation

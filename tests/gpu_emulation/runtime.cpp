@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -29,9 +30,9 @@ struct All {
   cudaError_t faults[kMostDevices] = {};
   std::string report;
   std::set<cudaStream_t> streams;
-  cudaStream_t legacy[kMostDevices] = {};  // made at their first use, for good
+  cudaStream_t legacy[kMostDevices] = {};  // made at their first use, never destroyed
   std::set<cudaEvent_t> events;
-  std::vector<std::weak_ptr<Queue>> ended;  // of streams that were destroyed; their work goes on
+  std::vector<std::weak_ptr<Queue>> ended;  // queues of destroyed streams, whose work still runs
   uint32_t made = 0;
 
   All() {
@@ -47,14 +48,14 @@ struct All {
   }
 };
 All& all() {
-  static auto* const all = new All;  // threads of streams outlive every other object
+  static auto* const all = new All;  // never destroyed, because threads of streams outlive all other objects
   return *all;
 }
 
 thread_local int current = 0;
 thread_local std::string kernel_name;
 
-// Of the current device; the caller has the lock.
+// Makes a stream of the current device. The caller holds the lock.
 cudaStream_t make_stream() {
   const uint32_t number = ++all().made;
   return new CUstream_st{std::make_shared<Queue>(current, all().settings.seed + number), number};
@@ -105,7 +106,7 @@ int64_t living() {
 
 cudaError_t enter(const char* name) {
   const std::lock_guard lock(all().mutex);
-  // How often a host asks how far the device is depends on time, so questions are no calls of "*".
+  // The number of queries depends on time, so they do not count as calls of "*".
   const bool asks = std::string_view(name).ends_with("Query");
   for (const char* const counted : {name, "*"}) {
     if (asks && counted != name) break;
@@ -209,7 +210,7 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
         return cudaErrorIllegalAddress;
       }
     }
-  log_kernel(stream, name, shape.grid, shape.block);
+  log_kernel(stream, name, shape.grid);
   if (blocks * threads > kThreadsDone && modelled()) return enqueue(stream, [](Runner&) {});
   return enqueue(stream, [name, shape, body = std::move(body), device = current](Runner& runner) {
     if (const auto fault = runner.run(name, shape, body, settings().seed)) keep_fault(device, *fault);
@@ -229,7 +230,6 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-    case cudaErrorNoKernelImageForDevice: return "cudaErrorNoKernelImageForDevice";
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
@@ -279,10 +279,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   const Settings now = settings();
   if (device < 0 || device >= now.devices) return cudaErrorInvalidDevice;
   switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: *value = 4; break;
     case cudaDevAttrComputeCapabilityMajor: *value = now.architecture / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = now.architecture % 10; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = kSharedBytesPerBlock; break;
   }
   return cudaSuccess;
 }

@@ -1,8 +1,9 @@
-// What the software GPU tells sanitizers, and which one a file is compiled for: GPU_EMULATION_ADDRESS, GPU_EMULATION_THREAD,
-// or none of the two.
+// What the software GPU tells sanitizers. GPU_EMULATION_ADDRESS or GPU_EMULATION_THREAD is defined if a file
+// is compiled for that sanitizer.
 //
-// The thread sanitizer takes each lock for an order of the two threads. A GPU has no such locks, so the software GPU hides its
-// own from the sanitizer (Unseen), and tells it the orders that a GPU has (give, take): of a stream, and of events.
+// The thread sanitizer concludes from each lock that one thread comes after another. A GPU has no such locks.
+// So the software GPU hides its locks from the sanitizer (Unseen) and announces only the orders that a GPU
+// guarantees: those of streams and of events (give, take).
 #pragma once
 
 #if defined(__has_feature)
@@ -34,7 +35,7 @@ namespace gpu_emulation {
 
 #if defined(GPU_EMULATION_THREAD)
 
-// While one lives, what this thread reads, writes and locks is not looked at.
+// Hides the thread's reads, writes and locks from the sanitizer for the lifetime of this object.
 class Unseen {
  public:
   Unseen() {
@@ -50,7 +51,7 @@ class Unseen {
   Unseen(const Unseen&) = delete;
   Unseen& operator=(const Unseen&) = delete;
 };
-// What came before a give() of a place comes before what follows a take() of it.
+// Everything before a give() of a place is ordered before everything after a later take() of that place.
 inline void give(const void* place) { __tsan_release(const_cast<void*>(place)); }
 inline void take(const void* place) { __tsan_acquire(const_cast<void*>(place)); }
 

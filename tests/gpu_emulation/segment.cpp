@@ -18,7 +18,7 @@ namespace gpu_emulation {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr int64_t kNap = 10'000'000;  // nanoseconds, after which this rank looks whether it has aborted
+constexpr int64_t kNap = 10'000'000;  // nanoseconds between two checks for an abort
 
 struct Id {
   uint64_t number;
@@ -28,7 +28,7 @@ static_assert(sizeof(Id) <= sizeof(ncclUniqueId));
 
 struct All {
   std::mutex mutex;
-  std::map<uint64_t, int> made;  // ids of this process, and the files that hold their memory
+  std::map<uint64_t, int> made;  // the ids that this process made, with the files of their memory
   std::map<uint64_t, std::weak_ptr<Segment>> open;
 };
 All& all() {
@@ -55,7 +55,7 @@ int open_file(const Id& id) {
 
 }  // namespace
 
-// A file of memory has no pages but those that are touched, so it is as long as the largest communicator.
+// The file is as long as the largest communicator needs, because only pages that are touched take memory.
 ncclUniqueId Segment::make_id() {
   Id id{random_number(), getpid(), memfd_create("gpu_emulation_nccl", MFD_CLOEXEC)};
   if (id.file >= 0 && (ftruncate(id.file, static_cast<off_t>(bytes_for(kMostDevices))) != 0 ||
@@ -83,7 +83,7 @@ std::shared_ptr<Segment> Segment::open(const ncclUniqueId& packed, int size) {
   close(file);
   if (memory == MAP_FAILED) return nullptr;
   auto segment = std::shared_ptr<Segment>(new Segment(memory, bytes, size));
-  // The number of a file is given anew; and the first rank decides the size.
+  // The system reuses numbers of files, so the id must match. The first rank decides the size.
   int other = 0;
   if (segment->id() != id.number ||
       (!segment->head_->size.compare_exchange_strong(other, size) && other != size))

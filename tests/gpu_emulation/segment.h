@@ -1,8 +1,10 @@
-// What the ranks of a communicator share: a header, a seat for each rank, a mailbox for each pair, and a slot of data for
-// each seat and mailbox. All that changes is atomic, and no rank ever holds a lock: one may be killed at any point.
+// The memory that the ranks of a communicator share: a header, a seat for each rank, a mailbox for each pair
+// of ranks, and a slot of data for each seat and mailbox. Everything that changes is atomic and there are no
+// locks, because a rank may be killed at any point.
 //
-// The segment has no name: the process that makes an id holds a file of memory, which the others open through /proc. So
-// nothing stays behind, however processes end; and a rank that comes after that process has gone finds nothing.
+// The segment has no name. The process that makes an id owns a file of memory, which the others open through
+// /proc. So nothing stays behind, however processes end. A rank that comes after that process has ended finds
+// nothing.
 //
 // Thread rule: any thread of any process.
 #pragma once
@@ -16,15 +18,16 @@
 
 namespace gpu_emulation {
 
-constexpr size_t kSlot = 256 * 1024;  // bytes of a chunk
-constexpr int kMostLaunches = 64;     // communicators of a device whose order is compared
+constexpr size_t kSlot = 256 * 1024;  // the bytes of a chunk
+constexpr int kMostLaunches = 64;     // the number of communicators of a device whose order is compared
 
-// How often a device had launched on another communicator: devices that launch what they share in one order count alike.
+// How many collectives a device had launched on another communicator. Devices that launch their shared
+// communicators in the same order have equal counts.
 struct Launches {
   uint64_t communicator, count;
 };
 
-// A collective as peers see it.
+// The description of a collective for the peers.
 struct Notice {
   int op, type, reduce, root;
   uint64_t count;
@@ -33,20 +36,20 @@ struct Notice {
 };
 
 struct Seat {
-  std::atomic<int> device;             // + 1; 0: not joined
-  std::atomic<uint64_t> staged, read;  // chunks of collectives: in the slot, and out of all slots
-  Notice notice;                       // of the chunk that was staged last
+  std::atomic<int> device;             // the number + 1; 0: not joined
+  std::atomic<uint64_t> staged, read;  // chunks that were put into the slot; read from all slots
+  Notice notice;                       // describes the last staged chunk
 };
 
 struct Mailbox {
-  std::atomic<uint64_t> posted, taken;  // chunks
+  std::atomic<uint64_t> posted, taken;  // numbers of chunks
   uint64_t bytes;                       // of the whole message
 };
 
 class Segment {
  public:
   static ncclUniqueId make_id();
-  // One for each process. Null: there is none for this id and size.
+  // Returns the process's segment for this id, or null if there is none of this size.
   static std::shared_ptr<Segment> open(const ncclUniqueId& id, int size);
   ~Segment();
   Segment(const Segment&) = delete;
@@ -65,12 +68,12 @@ class Segment {
     head_->broken = true;
     changed();
   }
-  // Wakes all who wait; what changed before is seen by them.
+  // Wakes all waiting ranks. They see all changes before this call.
   void changed();
   uint32_t changes() const { return head_->changes; }
-  // Sleeps, not for long, unless something changed since.
+  // Sleeps for a short time, unless changes() differs from `seen`.
   void sleep(uint32_t seen) const;
-  // The process that made the id gives its hold up; peers that come later find nothing.
+  // If this process made the id, closes its file. Ranks that come later find nothing.
   void forget() const;
 
  private:

@@ -1,4 +1,6 @@
-// What the parts of the software GPU share: settings, counted calls, faults, the handles behind CUDA's pointers.
+// What the parts of the software GPU share: settings, counted calls, faults, and the objects behind CUDA's
+// handles.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -6,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "gpu_emulation/emulator.h"
@@ -25,32 +26,35 @@ struct CUevent_st {
 
 namespace gpu_emulation {
 
-// At the head of every call: counts it. The error that it has to return, if it was asked for.
+// Every call of CUDA begins with enter(). It counts the call, and returns the error that a test asked for
+// (fail_call).
 cudaError_t enter(const char* name);
 
-// The fault of a device stays. cudaSuccess: it has none.
+// Returns the fault of a device, which stays until reset(), or cudaSuccess.
 cudaError_t fault_of(int device);
 void keep_fault(int device, const Fault& fault);
 
-// Handles in use; what is not is an error, not a crash. Of a stream: the one behind the handle, as cudaStreamLegacy is that of the
-// current device, which exists without being created. Null: there is none.
+// Check whether a handle is in use, so that a wrong handle gives an error, not a crash. stream_behind returns
+// the stream, or null. For cudaStreamLegacy it returns the legacy stream of the current device, which exists
+// without being created.
 cudaStream_t stream_behind(cudaStream_t handle);
 bool is_living(cudaEvent_t event);
 
-// Puts work on a stream, or into its capture; it does not run if the device has a fault before. An error, with words for report(), if the
-// stream is none or of another device than the current one.
+// Puts work on a stream, or into its capture. The work does not run if the device has a fault by then.
+// Returns an error, with a text for report(), if the stream does not exist or belongs to another device than
+// the current one.
 cudaError_t enqueue(cudaStream_t stream, std::function<void(Runner&)> task);
-// The device that this thread has set.
+// Returns the device that this thread has set.
 int current_device();
-// Waits for the work on a device's streams. Nothing: on every device's.
+// Waits for the work on all streams of a device, or of all devices if there is no value.
 void drain(std::optional<int> device);
 
-// "call: words" for report(); returns `error`.
+// Keeps the words for report(), and returns `error`.
 cudaError_t refuse(cudaError_t error, const std::string& words);
 
 }  // namespace gpu_emulation
 
-// The head of a call on the current device: what it returns before it does anything.
+// Begins a call on the current device: returns an error that a test asked for, or the fault of the device.
 #define ENTER()                                                               \
   if (const cudaError_t error = gpu_emulation::enter(__func__)) return error; \
   if (const cudaError_t fault = gpu_emulation::fault_of(gpu_emulation::current_device())) return fault

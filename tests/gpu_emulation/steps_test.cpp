@@ -1,4 +1,5 @@
-// Losses of many steps on the module for CUDA: as the CPU's, and with the same bits whatever order the GPU takes.
+// The losses of many steps on the module for CUDA are close to the CPU's, and have the same bits for every
+// order of the GPU.
 #include <cmath>
 #include <cstdlib>
 
@@ -13,7 +14,7 @@ class CudaSteps : public testing::Test {
   static void SetUpTestSuite() { setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1); }
   void TearDown() override { EXPECT_EQ(gpu_emulation::report(), ""); }
 
-  // Of rank 0, and its parameters behind them.
+  // The values of rank 0, followed by its parameters.
   static std::vector<double> losses(const char* device, int ranks, int steps,
                                     Strategy strategy = Strategy::full_shard) {
     std::vector<double> out;
@@ -25,7 +26,8 @@ class CudaSteps : public testing::Test {
           test::Rig rig;
           rig.model = test::make_model(make_decoder(test::small_llama()), test::make_gangs(root),
                                        test::parallel(strategy, DType::f32));
-          // A larger rate makes of any rounding another path: the CPU's instruction sets differ as much then.
+          // With a larger rate every rounding difference grows. Then the CPU's instruction sets differ as
+          // much.
           OptimizerOptions adamw;
           adamw.lr = 0.003;
           rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), adamw, rig.model->ops());

@@ -14,7 +14,7 @@ struct Watched {
   std::atomic<uint64_t> read = 0, written = 0;
 };
 std::deque<Watched>& watched() {
-  static auto* const all = new std::deque<Watched>(1);  // the first stands for what is not watched
+  static auto* const all = new std::deque<Watched>(1);  // the first element counts all other memory
   return *all;
 }
 
@@ -23,7 +23,7 @@ void count(const void* address, size_t bytes, bool writes) {
   for (Watched& one : watched())
     if (address >= one.data && address < one.data + one.bytes) found = &one;
   if (found == nullptr) {
-    if (!is_device_address(address)) return;  // shared memory, a thread's own
+    if (!is_device_address(address)) return;  // shared memory, or a thread's own
     found = &watched().front();
   }
   (writes ? found->written : found->read).fetch_add(bytes, std::memory_order_relaxed);
@@ -48,7 +48,8 @@ std::vector<Moved> take_moved() {
 
 }  // namespace gpu_emulation
 
-// What -fsanitize=thread calls. An access of n bytes has its own function; a "vptr" access never comes from a kernel.
+// The functions that code compiled with -fsanitize=thread calls. Each access size has its own function.
+// Kernels have no "vptr" accesses.
 #define GPU_EMULATION_ACCESS(n)                                                    \
   void __tsan_read##n(void* at) { gpu_emulation::count(at, n, false); }            \
   void __tsan_write##n(void* at) { gpu_emulation::count(at, n, true); }            \

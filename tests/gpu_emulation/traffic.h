@@ -1,7 +1,7 @@
-// Bytes that kernels read and write of device memory, by count of their own accesses. The kernels are compiled with
-// -fsanitize=thread, which calls a function before each access, and these functions count (traffic.cpp).
+// Counts the bytes of device memory that kernels read and write. The kernels are compiled with
+// -fsanitize=thread, so that they call a function before each access. These functions count (traffic.cpp).
 //
-// Thread rule: one thread watches and takes, while no kernel runs.
+// Thread rule: one thread calls watch and take_moved, while no kernel runs.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,10 @@ namespace gpu_emulation {
 struct Moved {
   uint64_t read = 0, written = 0;
 };
-// Counts accesses to these bytes apart from others, from now on.
+// From now on, counts accesses to these bytes separately.
 void watch(const void* data, size_t bytes);
-// Of what is watched, in order, then of all other device memory: workspaces. Ends the watch.
+// Returns the counts of the watched ranges, in the order of the calls, and then that of all other device
+// memory, which is workspaces. Stops watching.
 std::vector<Moved> take_moved();
 
 }  // namespace gpu_emulation

@@ -1,5 +1,5 @@
-// Training on the module for CUDA over the software GPU: five steps against the reference files. A part of what
-// train_parity_test.cuda does, small enough for every run.
+// Training on the module for CUDA over the software GPU: five steps equal the reference files. It is a part
+// of train_parity_test.cuda that is small enough for every run.
 #include <cstdlib>
 
 #include "train/five_steps.h"
@@ -42,7 +42,7 @@ TEST_F(CudaTraining, TwoReplicasEqualTheReference) {
   expect(2, {1, Strategy::no_shard, 3}, DType::f64);
 }
 
-// NCCL makes a communicator of all ranks: a first send of two would wait for the others.
+// NCCL makes a communicator of all ranks, so a first send between two ranks would wait for the others.
 TEST_F(CudaTraining, AFirstSendAmongMoreThanTwoRanksIsRefusedAndHarmless) {
   test::run_ranks(3, [](Gang& root) {
     Stream& stream = root.device().stream();

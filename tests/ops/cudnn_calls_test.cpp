@@ -1,5 +1,5 @@
-// What is said where cuDNN is not there, is too old, or is something else.
-#include "ops/cuda/cudnn_calls.h"
+// The errors for a cuDNN that is missing, is too old, or lacks a function.
+#include "ops/cuda/cudnn/calls.h"
 
 #include <gtest/gtest.h>
 

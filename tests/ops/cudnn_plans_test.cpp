@@ -1,10 +1,11 @@
-// cuDNN itself, without a GPU: it makes whole plans, kernels compiled, for the described properties of one. It wants a driver to
-// load the code into, which driver_without_gpu.c stands for. What this shows: the graphs are valid, cuDNN has kernels for them,
-// and how much workspace they need. What it does not: numbers. Skipped where libcudnn.so.9 is not found.
+// cuDNN itself makes whole plans with compiled kernels for the described properties of a GPU that is not
+// present. It loads code into a driver, for which driver_without_gpu.c stands in. The tests show that the
+// graphs are valid, that cuDNN has kernels for them, and how much workspace they need. They do not show
+// numbers. They are skipped if libcudnn.so.9 is not found.
 #include <cstdio>
 
 #include "base/error_of.h"
-#include "ops/cuda/cudnn.h"
+#include "ops/cuda/cudnn/plans.h"
 #include "ops/ops_testing.h"
 
 namespace gangway::cuda {
@@ -23,7 +24,7 @@ constexpr Gpu kGpus[] = {
     {"NVIDIA B200", 100, 148, 1965000, 3996000, 132644864, 232448, 191500000000},
 };
 
-// As cuDNN writes them (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+// In cuDNN's format (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
 std::string properties_of(const Gpu& gpu) {
   return text(
       "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"cudaDeviceId\": "
@@ -42,7 +43,7 @@ std::string properties_of(const Gpu& gpu) {
       gpu.memory, ", \"deviceName\": \"", gpu.name, "\"}");
 }
 
-// Calls on the meta device: shapes and strides alone.
+// Makes a call on the meta device, which has only shapes and strides.
 AttentionCall call_of_shape(bool backward, DType dtype, int64_t rows, int64_t heads, int64_t groups,
                             int64_t width, bool causal) {
   const auto meta = make_device("meta");
@@ -69,7 +70,7 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
       GTEST_SKIP() << error.message();
     }
   }
-  // Also prints it: this is a table of what cuDNN says.
+  // Prints the size as well, so that the output is a table.
   size_t workspace_of(const AttentionCall& call) {
     EXPECT_EQ(why_own_kernels(call, GetParam().architecture), nullptr) << call.graph.text();
     const size_t bytes = library_->plan(call.graph)->workspace_bytes();

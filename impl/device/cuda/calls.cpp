@@ -4,7 +4,7 @@ namespace gangway::cuda {
 
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // else the next launch would report it again
+  cudaGetLastError();  // otherwise the next launch would report it again
   fail(error == cudaErrorMemoryAllocation ? Code::out_of_memory : Code::internal, "cuda: ", what, ": ",
        cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
 }
@@ -19,7 +19,7 @@ OnDevice::OnDevice(int device) {
 OnDevice::OnDevice(int device, std::nothrow_t) noexcept {
   changed_ =
       cudaGetDevice(&before_) == cudaSuccess && before_ != device && cudaSetDevice(device) == cudaSuccess;
-  cudaGetLastError();  // else the next launch would report a failure
+  cudaGetLastError();  // otherwise the next launch would report a failure
 }
 
 OnDevice::~OnDevice() {

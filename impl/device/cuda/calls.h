@@ -1,8 +1,8 @@
-// Calls of CUDA's runtime as C++: an error is thrown, handles have an owner, the caller's current device stays his.
+// Turns errors of CUDA's runtime into exceptions, and sets the current device for a scope.
 //
-// Belongs to device/cuda: devices, streams, events, memory. Does not: kernels (ops/cuda), NCCL (gang/nccl).
+// Devices, streams, events and memory belong to device/cuda. Kernels (ops/cuda) and NCCL (gang/nccl) do not.
 //
-// Thread rule: values of one thread.
+// Thread rule: a value belongs to one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,14 +13,14 @@
 
 namespace gangway::cuda {
 
-// `what`: the call, or the kernel. OUT_OF_MEMORY, or INTERNAL with CUDA's name and words.
+// Throws OUT_OF_MEMORY or INTERNAL, with CUDA's name and text of the error. `what` is the call or the kernel.
 void check(cudaError_t error, const char* what);
 
-// A device is the thread's current one as long as this lives.
+// Makes a device the thread's current one for the lifetime of this object, and restores the old one after it.
 class OnDevice {
  public:
   explicit OnDevice(int device);
-  OnDevice(int device, std::nothrow_t) noexcept;  // for a destructor, which must not throw
+  OnDevice(int device, std::nothrow_t) noexcept;  // for destructors
   ~OnDevice();
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;

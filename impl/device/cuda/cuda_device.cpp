@@ -42,7 +42,7 @@ class CudaEvent final : public Event {
 
  private:
   const int device_;
-  const std::shared_ptr<Watches> watches_;  // it may outlive its device
+  const std::shared_ptr<Watches> watches_;  // the event may outlive its device
   cudaEvent_t event_ = nullptr;
 };
 
@@ -104,7 +104,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void submit() override { streams_.submit(); }
   StreamList& streams() { return streams_; }
 
-  // Where memory is short, the operations that streams keep back may hold some that nothing else needs.
+  // If memory runs out, starts the queued operations of all streams and tries again, because these operations
+  // may hold the last references to memory.
   template <typename Take>
   void* take(Take&& take) {
     try {
@@ -178,12 +179,12 @@ std::string version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-// Refusals that name what is there and what is needed.
+// Throws with the found and the needed version if the driver cannot run this module.
 void check_driver(const std::string& name) {
   int driver = 0, devices = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
     fail(Code::not_supported, "device \"", name, "\": this machine has no NVIDIA driver");
-  constexpr int kNeeded = CUDART_VERSION / 1000 * 1000;  // of the same major version
+  constexpr int kNeeded = CUDART_VERSION / 1000 * 1000;  // any driver of the same major version
   if (driver < kNeeded)
     fail(Code::not_supported, "device \"", name, "\": the driver is for CUDA ", version(driver),
          ", older than the ", version(kNeeded), " that this module needs");
@@ -235,10 +236,6 @@ cudaStream_t native(Stream& stream) { return cuda_stream(stream).ready(); }
 cudaEvent_t native(Event& event) { return dynamic_cast<CudaEvent&>(event).event(); }
 Watches& watches(Device& device) { return dynamic_cast<CudaDevice&>(device).watches(); }
 void* workspace(Stream& stream, size_t bytes) { return cuda_stream(stream).workspace(bytes); }
-bool keeps(Stream& stream) { return cuda_stream(stream).keeps(); }
-void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run) {
-  cuda_stream(stream).segments().keep(words, std::move(run));
-}
 void submit_quietly(Device& device) { dynamic_cast<CudaDevice&>(device).streams().submit_quietly(); }
 
 std::string describe_devices() {

@@ -1,19 +1,17 @@
 // A device of CUDA: its streams, events and memory.
 //
-// - Plain memory comes from the device's own pool (cudaMallocAsync), which keeps what is freed, so that a step after the
-//   first one asks the driver for nothing. A block that is freed goes back when every stream has run what it held then:
-//   events tell, and the host never waits for them unless memory is short.
-// - The rank's stream and those of make_stream do not wait for the legacy stream, nor it for them.
+// - Device memory comes from the device's own pool (cudaMallocAsync). The pool keeps freed memory, so that
+//   steps after the first one allocate nothing from the driver. A freed block goes back to the pool when
+//   every stream has finished the work that it held at that time. Events show this; the host waits for them
+//   only when memory runs out.
+// - The rank's stream and the streams of make_stream do not synchronise with the legacy stream.
 // - Operations that repeat are started as CUDA graphs, unless GANGWAY_CUDA_GRAPHS is 0 (segments.h).
-// - A program's own current device is left as it was.
+// - Every call restores the program's current device.
 //
 // Thread rule: a Device's (device/device.h).
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 
 #include "device/cuda/calls.h"
@@ -22,30 +20,29 @@
 
 namespace gangway::cuda {
 
-// `name`: "cuda:N" is device N; "cuda" is device DeviceOptions::index. NOT_SUPPORTED with numbers: no driver, one that is too old, no
-// such device, an architecture for which there are no kernels.
+// `name` is "cuda:N" for device N, or "cuda" for device DeviceOptions::index. Throws NOT_SUPPORTED if there
+// is no driver, if the driver is too old, or if the module has no kernels for the architecture, and
+// INVALID_ARGUMENT if the machine has no device of this number.
 std::shared_ptr<Device> make_cuda_device(const std::string& name, const DeviceOptions& options);
 
-// Lines on driver and devices, for gw-info.
+// Returns lines on the driver and the devices, for gw-info.
 std::string describe_devices();
 
-// A stream, ready for work: what it keeps back is started first. INTERNAL for a stream of another kind of device.
 class CudaStream;
+// Throws INTERNAL if the stream belongs to a device of another kind.
 CudaStream& cuda_stream(Stream& stream);
+// Starts the operations that the stream has queued (segments.h), and returns CUDA's stream.
 cudaStream_t native(Stream& stream);
 cudaEvent_t native(Event& event);
 
-// Whether the stream keeps operations back, and one of them (Segments::keep).
-bool keeps(Stream& stream);
-void keep(Stream& stream, std::span<const uint64_t> words, std::function<void()> run);
-// Starts what the streams of the device keep back; a stream tells of a failure at its next use.
+// Starts the queued operations of all streams of the device. A stream reports a failure at its next use.
 void submit_quietly(Device& device);
 
-// Those who are asked while the host waits for a stream or an event of the device.
+// The objects that are asked while the host waits for a stream or an event of the device.
 Watches& watches(Device& device);
 
-// Memory for what one operation needs beside its arguments; the next operation on the stream uses it again. At least
-// `bytes` bytes, aligned to 256. Valid until the next call for this stream.
+// Returns at least `bytes` bytes of scratch memory for one operation, aligned to 256 bytes. It is valid until
+// the next call for this stream, because the next operation on the stream uses the same memory.
 void* workspace(Stream& stream, size_t bytes);
 
 }  // namespace gangway::cuda

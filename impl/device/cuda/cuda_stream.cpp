@@ -14,7 +14,8 @@ void StreamList::remove(CudaStream* stream) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(streams_, stream);
 }
-// What was started is let go when the mutex is free: memory that is given back may be a caller's, whose own code runs then.
+// The started operations are destroyed after the mutex is released, because they may release a caller's
+// memory, and that runs the caller's code.
 void StreamList::submit() {
   std::vector<Segments::Operations> done;
   std::exception_ptr first;
@@ -51,13 +52,14 @@ CudaStream::CudaStream(const Owner& owner, cudaStream_t stream, bool owned)
   owner_.streams.add(this);
 }
 
-// Its work goes on; blocks that the work uses wait for it. The legacy stream's handle is that of the current device.
+// Waits for the stream's work. The device must be current, because the handle of the legacy stream means that
+// of the current device.
 CudaStream::~CudaStream() {
   const OnDevice on(owner_.index, std::nothrow);
   owner_.streams.remove(this);
   try {
     submit();
-  } catch (...) {  // there is no one to tell
+  } catch (...) {  // a destructor cannot report it
   }
   cudaStreamSynchronize(stream_);
   segments_.forget();
@@ -90,7 +92,7 @@ void CudaStream::synchronize() {
 void* CudaStream::workspace(size_t bytes) {
   submit();
   if (bytes <= workspace_bytes_) return workspace_;
-  // A segment has run before it is captured, and a workspace never shrinks.
+  // This cannot happen: a segment runs once before it is captured, and a workspace never shrinks.
   if (segments_.capturing())
     fail(Code::internal, "device ", owner_.device.name(), ": the workspace of ", workspace_bytes_,
          " bytes must grow to ", bytes, " in a capture");

@@ -1,6 +1,7 @@
-// Streams of a CUDA device. Operations are kept back and started together (segments.h); everything else that uses the stream
-// starts them first.
-// Thread rule: a Stream's (device/device.h); what is kept back, and StreamList: any thread.
+// Streams of a CUDA device. A stream queues operations and starts them together (segments.h). Every other use
+// of the stream starts them first.
+//
+// Thread rule: a Stream's (device/device.h). StreamList and the queued operations: any thread.
 #pragma once
 
 #include <mutex>
@@ -14,20 +15,21 @@ namespace gangway::cuda {
 
 class CudaStream;
 
-// The living streams of a device.
+// The existing streams of a device.
 class StreamList {
  public:
   void add(CudaStream* stream);
   void remove(CudaStream* stream) noexcept;
-  // Starts what the streams keep back. Throws the first failure, after all were asked.
+  // Starts the queued operations of all streams, and then throws the first failure.
   void submit();
-  // Later work on `later`, which need not be one of them, comes after what they hold by now. `point`: an event to use.
+  // Orders later work on `later` after the present work of all streams. `later` may be any stream of CUDA.
+  // `point` is an event for the purpose.
   void order(cudaStream_t later, cudaEvent_t point);
-  // For one who cannot tell of a failure: each stream tells its own at its next use.
+  // For callers that cannot report a failure: each stream reports its own at its next use.
   void submit_quietly();
 
  private:
-  std::recursive_mutex mutex_;  // an operation that finds no memory comes here again
+  std::recursive_mutex mutex_;  // recursive, because an operation that finds no memory calls submit()
   std::vector<CudaStream*> streams_;
 };
 
@@ -41,7 +43,7 @@ class CudaStream final : public Stream {
     Watches& watches;
     bool graphs;
   };
-  // `owned`: the stream is destroyed with this.
+  // The destructor destroys an `owned` stream.
   CudaStream(const Owner& owner, cudaStream_t stream, bool owned);
   ~CudaStream() override;
   Device& device() override { return owner_.device; }
@@ -50,8 +52,8 @@ class CudaStream final : public Stream {
   void* native() override { return ready(); }
   void submit() override { segments_.submit(); }
 
-  cudaStream_t ready() { return segments_.ready(); }  // after what is kept back
-  cudaStream_t handle() const { return stream_; }     // to compare
+  cudaStream_t ready() { return segments_.ready(); }  // starts the queued operations first
+  cudaStream_t handle() const { return stream_; }     // starts nothing; for comparisons
   void* workspace(size_t bytes);
   bool keeps() const { return owner_.graphs; }
   Segments& segments() { return segments_; }

@@ -8,7 +8,8 @@
 namespace gangway::cuda {
 namespace {
 
-// Eight classes an octave: of requests that differ a little all take the same blocks, an eighth is lost at most.
+// There are eight size classes for each doubling. Requests of similar sizes share blocks, and at most an
+// eighth is wasted.
 size_t size_class(size_t bytes) {
   const size_t step = std::max<size_t>(std::bit_floor(bytes) / 8, 512);
   return (bytes + step - 1) / step * step;
@@ -33,8 +34,8 @@ Memory::~Memory() {
   cudaStreamDestroy(pool_);
 }
 
-// Calls `take` each time that blocks come back, until it has memory or no freed block is in use. The lock is free between
-// two looks, because other threads give blocks back meanwhile.
+// Calls `take` each time that blocks have come back, until it succeeds or no freed block is in use. The lock
+// is released between two attempts, so that other threads can free blocks.
 template <typename Take>
 void Memory::wait_for_freed(Take&& take) {
   uint64_t seen = 0;
@@ -70,7 +71,7 @@ void* Memory::allocate(size_t bytes) {
          " more are wanted");
   }
   check(error, "cudaMallocAsync");
-  // The stream holds no work, so this is no wait for any; after it every stream may use the block.
+  // The pool's stream has no other work, so this hardly waits. Afterwards every stream may use the block.
   if (const cudaError_t late = cudaStreamSynchronize(pool_)) {
     cudaFreeAsync(data, pool_);
     check(late, "cudaMallocAsync");
@@ -119,7 +120,7 @@ void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
     const OnDevice on(device_);
     for (const cudaStream_t stream : streams_) {
       if (cudaStreamQuery(stream) == cudaSuccess) continue;
-      cudaGetLastError();  // "not ready" is no error
+      cudaGetLastError();  // forgets "not ready", which is not an error here
       freed.events.reserve(freed.events.size() + 1);
       const cudaEvent_t event = take_event();
       freed.events.push_back(event);
@@ -157,7 +158,7 @@ void Memory::give_back(const Freed& freed) noexcept {
   }
 }
 
-// Gives back what no stream uses any more, or, with a wait, everything.
+// Gives back the blocks that no stream uses any more, or, if `wait` is set, waits and gives back all.
 void Memory::collect(bool wait) noexcept {
   while (!freed_.empty()) {
     if (!passed(freed_.front(), wait)) return;
@@ -175,7 +176,7 @@ bool Memory::passed(Freed& freed, bool wait) noexcept {
       cudaGetLastError();
       return false;
     }
-    freed.events.pop_back();  // a device that has failed runs nothing any more
+    freed.events.pop_back();  // also after an error, because a device that has failed runs nothing any more
     events_.push_back(event);
   }
   return true;

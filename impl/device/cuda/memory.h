@@ -1,7 +1,12 @@
-// Memory of one CUDA device, and pinned memory of the host beside it: blocks that are freed wait for the streams that may
-// still use them. Plain ones go back to the device's pool then. Pinned ones are kept for the next request of their size class:
-// to give one back to the driver stops all streams, so that happens only when the host has no more memory, and at the end.
-// Where there is no more memory a request waits for blocks that streams still use, and hears of a lost peer meanwhile.
+// Memory of one CUDA device, and pinned memory of the host for it.
+//
+// A freed block waits for the streams that may still use it. Then device memory goes back to the device's
+// pool. Pinned memory is kept for the next request of its size class, because returning it to the driver
+// stops all streams. That happens only when the host has no more memory, and at the end.
+//
+// If there is no memory left, a request waits for blocks that streams still use. A lost peer ends this wait
+// (watches.h).
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -19,7 +24,7 @@ namespace gangway::cuda {
 class Memory {
  public:
   Memory(int device, Watches& watches);
-  ~Memory();  // of a device whose streams are gone
+  ~Memory();  // the device's streams must be destroyed before
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
@@ -28,18 +33,18 @@ class Memory {
   void free(void* data) noexcept;
   void free_pinned(void* data, size_t bytes) noexcept;
 
-  // Streams whose work may use blocks that are freed from now on.
+  // Name the streams whose work may use blocks that are freed later.
   void add(cudaStream_t stream);
   void remove(cudaStream_t stream) noexcept;
 
-  // While this is held no block is taken or freed, so nothing asks a stream how far it is: a stream that captures must not
-  // be asked.
+  // Keeps other threads from allocating and freeing blocks. For captures: freeing a block queries the
+  // streams, and a stream that captures must not be queried.
   std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
 
  private:
   struct Freed {
     void* data;
-    size_t pinned_bytes;  // 0: plain memory
+    size_t pinned_bytes;  // 0: device memory
     std::vector<cudaEvent_t> events;
   };
 
@@ -55,12 +60,12 @@ class Memory {
   const int device_;
   Watches& watches_;
   std::mutex mutex_;
-  cudaStream_t pool_ = nullptr;  // holds nothing but allocations
+  cudaStream_t pool_ = nullptr;  // for allocations only
   std::vector<cudaStream_t> streams_;
   std::deque<Freed> freed_;
-  uint64_t given_back_ = 0;              // blocks, ever
-  std::multimap<size_t, void*> pinned_;  // to use again, by size class
-  std::vector<cudaEvent_t> events_;      // to use again
+  uint64_t given_back_ = 0;              // number of blocks so far
+  std::multimap<size_t, void*> pinned_;  // free, by size class
+  std::vector<cudaEvent_t> events_;      // free
 };
 
 }  // namespace gangway::cuda

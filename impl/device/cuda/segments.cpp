@@ -8,11 +8,11 @@ namespace gangway::cuda {
 namespace {
 
 constexpr size_t kFewest = 2;  // a graph of one operation saves nothing
-constexpr size_t kMost = 64;   // of a segment: the GPU must not wait long for the first operation
-// Segments that are known; the half that was not used for longer goes first. A step of 100 layers has about 600.
+constexpr size_t kMost = 64;   // more would make the GPU wait long for the first operation
+// The number of segments that are remembered. A training step of 100 layers has about 600.
 constexpr size_t kMostSegments = 2048;
 
-// Sets a flag for as long as it lives.
+// Sets a flag for the lifetime of this object.
 class Flag {
  public:
   explicit Flag(bool& flag) : flag_(flag) { flag_ = true; }
@@ -34,8 +34,8 @@ void check_graph(cudaError_t error, const char* call, size_t operations) {
 
 }  // namespace
 
-size_t Segments::Hash::operator()(const Words& words) const {
-  const std::string_view bytes(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t));
+size_t Segments::Hash::operator()(const SegmentKey& key) const {
+  const std::string_view bytes(reinterpret_cast<const char*>(key.data()), key.size() * sizeof(uint64_t));
   return std::hash<std::string_view>()(bytes);
 }
 
@@ -46,21 +46,22 @@ Segments::~Segments() {
 
 void Segments::forget() {
   const std::lock_guard lock(mutex_);
-  for (auto& [words, segment] : segments_)
+  for (auto& [key, segment] : segments_)
     if (const cudaGraphExec_t graph = std::exchange(segment.graph, nullptr)) cudaGraphExecDestroy(graph);
 }
 
-void Segments::keep(std::span<const uint64_t> words, std::function<void()> run) {
+void Segments::keep(std::span<const uint64_t> key, std::function<void()> run) {
   Operations done;
   const std::lock_guard lock(mutex_);
-  kept_words_.reserve(kept_words_.size() +
-                      words.size());  // where memory is short, neither of the two is kept
+  // Only this call and push_back may fail, so the two lists never disagree when memory runs out.
+  kept_key_.reserve(kept_key_.size() + key.size());
   kept_.push_back(std::move(run));
-  kept_words_.insert(kept_words_.end(), words.begin(), words.end());
+  kept_key_.insert(kept_key_.end(), key.begin(), key.end());
   if (kept_.size() == kMost) submit(done);
 }
 
-// An operation that is being started asks for the stream too, and a block that is given back may come here again.
+// May be called while it already runs: an operation that is being started asks for the stream, and so may the
+// release of a block. starting_ ends such a call.
 void Segments::submit(Operations& done) {
   const std::lock_guard lock(mutex_);
   if (starting_) return;
@@ -68,17 +69,17 @@ void Segments::submit(Operations& done) {
   if (kept_.empty()) return;
   const Flag starting(starting_);
   started_.swap(kept_);
-  started_words_.swap(kept_words_);
+  started_key_.swap(kept_key_);
   try {
     const OnDevice on(device_);
     start();
   } catch (...) {
     done.swap(started_);
-    started_words_.clear();
+    started_key_.clear();
     throw;
   }
   done.swap(started_);
-  started_words_.clear();
+  started_key_.clear();
 }
 
 void Segments::submit() {
@@ -106,10 +107,12 @@ void Segments::start() {
   if (started_.size() < kFewest) return start_each();
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
-  // A caller who captures his stream gets the operations, not a graph of them.
+  // A caller who captures the stream gets the single operations in the capture, not a graph inside of it.
   if (status != cudaStreamCaptureStatusNone) return start_each();
   Segment& segment = found();
-  if (!segment.seen) {  // it counts when it has run whole: a workspace has its size then, and plans are made
+  // Only a segment that has run completely may be captured: its workspace has its final size then, and its
+  // plans exist.
+  if (!segment.seen) {
     start_each();
     segment.seen = true;
     return;
@@ -123,21 +126,21 @@ void Segments::start_each() {
 }
 
 Segments::Segment& Segments::found() {
-  auto at = segments_.find(started_words_);
+  auto at = segments_.find(started_key_);
   if (at == segments_.end()) {
     if (segments_.size() == kMostSegments) drop_older_half();
-    at = segments_.emplace(started_words_, Segment()).first;
+    at = segments_.emplace(started_key_, Segment()).first;
   }
   at->second.last_use = ++uses_;
   return at->second;
 }
 
-// Half of them at once, so that segments that never come again cost little each. A graph that still runs is given back when
-// it has ended.
+// Drops half of the segments at once, so that the cost for each segment that never repeats is small. CUDA
+// frees a graph that still runs when its run has ended.
 void Segments::drop_older_half() {
   std::vector<uint64_t> uses;
   uses.reserve(segments_.size());
-  for (const auto& [words, segment] : segments_) uses.push_back(segment.last_use);
+  for (const auto& [key, segment] : segments_) uses.push_back(segment.last_use);
   const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
   std::nth_element(uses.begin(), middle, uses.end());
   std::erase_if(segments_, [&](auto& known) {
@@ -159,7 +162,8 @@ cudaGraphExec_t Segments::capture() {
   return executable;
 }
 
-// Other threads have streams of their own, and their calls do not matter to this capture; blocks that they free do.
+// Calls of other threads on other streams do not disturb this capture, with one exception: freeing a block
+// queries every stream. hold() keeps that out.
 cudaGraph_t Segments::captured() {
   const auto held = memory_.hold();
   const Flag capturing(capturing_);
@@ -168,7 +172,7 @@ cudaGraph_t Segments::captured() {
   cudaGraph_t graph = nullptr;
   try {
     start_each();
-  } catch (...) {  // the operation's error is the one to tell
+  } catch (...) {  // The caller gets the error of the operation, not that of the broken capture.
     cudaStreamEndCapture(capture_stream_, &graph);
     if (graph != nullptr) cudaGraphDestroy(graph);
     cudaGetLastError();

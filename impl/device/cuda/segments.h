@@ -1,11 +1,17 @@
-// Operations that a stream keeps back to start them together. A segment is a run of operations between two other uses of the
-// stream, about a layer's block. The second time that a segment comes with the same contents (operations, addresses, shapes,
-// strides, numbers) it is captured into a CUDA graph; from then on it is one launch.
+// Queues the operations of a stream and starts them together as CUDA graphs. This header is all that the rest
+// of the module knows of graphs: each CudaStream has one Segments, and CudaOps adds operations to it.
+// GANGWAY_CUDA_GRAPHS=0 turns graphs off; cuda/README.md says which measurements decide about them.
 //
-// A graph holds addresses only. Memory that is freed and taken again at the same address is the same argument: the stream
-// orders both uses. The workspace is the exception, because no segment names it: forget() when it moves.
+// A segment is the sequence of operations between two other uses of the stream, about one block of a model.
+// When the same segment (equal operations, addresses, shapes, strides and numbers) runs for the second time,
+// it is captured into a CUDA graph. From then on it is one launch.
 //
-// Thread rule: any thread. A rank's thread keeps and starts operations; others record events on the stream and let go of models.
+// A graph holds addresses only, no memory. Memory that is freed and allocated again at the same address
+// counts as the same argument, because the stream orders both uses. The workspace is not among the arguments,
+// so call forget() when it moves.
+//
+// Thread rule: any thread. The rank's thread adds and starts operations; other threads record events on the
+// stream and destroy models.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +27,10 @@
 
 namespace gangway::cuda {
 
-// An operation with all its arguments, as numbers. Equal words mean that the same kernels run on the same addresses, and no
-// operation's words are the beginning of another's.
-using Words = std::vector<uint64_t>;
+// One or more operations with all their arguments, as numbers. Equal keys mean that the same kernels run on
+// the same addresses. No key of an operation is a prefix of another one's, so the key of a segment is the
+// concatenation of the keys of its operations.
+using SegmentKey = std::vector<uint64_t>;
 
 class Segments {
  public:
@@ -35,28 +42,30 @@ class Segments {
   Segments(const Segments&) = delete;
   Segments& operator=(const Segments&) = delete;
 
-  // `run` puts the operation on the stream; it holds the operation's memory, and must take none.
-  void keep(std::span<const uint64_t> words, std::function<void()> run);
-  // Starts what is kept, in order. Throws what an operation or a graph fails with; the rest is dropped then. `done`: what was
-  // started, to be let go when no lock is held, because memory that is given back may run a caller's code.
+  // Queues one operation. `run` launches it on the stream; it owns references to the operation's memory and
+  // allocates none.
+  void keep(std::span<const uint64_t> key, std::function<void()> run);
+  // Starts the queued operations, in order. Throws the error of an operation or a graph, and drops the rest.
+  // `done` receives the started operations. Destroy it while no lock is held: it may release the last
+  // reference to a caller's memory, and that runs the caller's code.
   void submit(Operations& done);
   void submit();
-  // For one who cannot tell of a failure: the next submit() throws it.
+  // For callers that cannot report a failure: the next submit() throws it.
   void submit_quietly(Operations& done) noexcept;
-  // The stream after what is kept; for an operation that is captured, the stream that captures.
+  // Starts the queued operations and returns the stream. Inside of a capture it returns the capturing stream.
   cudaStream_t ready();
-  // The graphs so far are of no use any more. Segments are captured again when they come again.
+  // Destroys all graphs. A segment is captured again when it runs again.
   void forget();
   bool capturing() const { return capturing_; }
 
  private:
   struct Segment {
     cudaGraphExec_t graph = nullptr;  // null: not captured
-    bool seen = false;
+    bool seen = false;                // it has run once, operation by operation
     uint64_t last_use = 0;
   };
   struct Hash {
-    size_t operator()(const Words& words) const;
+    size_t operator()(const SegmentKey& key) const;
   };
 
   void start();
@@ -69,15 +78,16 @@ class Segments {
   Memory& memory_;
   const int device_;
   const cudaStream_t stream_;
-  // A capture has a stream of its own: what other threads put on stream_ meanwhile is no part of it.
+  // Captures use a stream of their own, so that work which other threads put on stream_ meanwhile is not
+  // captured.
   cudaStream_t capture_stream_ = nullptr;
   std::recursive_mutex mutex_;
   Operations kept_, started_;
-  Words kept_words_, started_words_;
-  std::unordered_map<Words, Segment, Hash> segments_;  // the whole of the words is compared
+  SegmentKey kept_key_, started_key_;
+  std::unordered_map<SegmentKey, Segment, Hash> segments_;  // compares whole keys, not only hashes
   uint64_t uses_ = 0;
   bool starting_ = false, capturing_ = false;
-  std::exception_ptr failed_;  // of submit_quietly
+  std::exception_ptr failed_;  // the failure of submit_quietly, for the next submit
 };
 
 }  // namespace gangway::cuda

@@ -1,5 +1,6 @@
-// Those who are asked while the host waits for a GPU: what it waits for may never come, like a kernel of NCCL whose peer is
-// gone. Without them the host waits as CUDA does.
+// Ends waits for a GPU that would never end, such as the wait for a kernel of NCCL whose peer has died. While
+// the host waits, it asks each Watch whether something is lost. Without a Watch the host waits as CUDA does.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -16,20 +17,20 @@ namespace gangway::cuda {
 class Watch {
  public:
   virtual ~Watch() = default;
-  // What the device may wait for in vain; asked again and again, without a lock of its own.
+  // Returns the loss because of which the device may wait forever, if there is one. It is called repeatedly.
   virtual std::optional<Error> lost() = 0;
-  // Ends what waits in vain.
+  // Aborts the work that waits forever.
   virtual void give_up(const Error& error) noexcept = 0;
 };
 
 class Watches {
  public:
   void add(Watch& watch);
-  void remove(Watch& watch) noexcept;  // waits for a call that runs
+  void remove(Watch& watch) noexcept;  // waits for a running call of the watch
   bool empty() const;
 
-  // Waits until `done`. Where something is lost, `done` has a while to come all the same: not all work waits for peers.
-  // After that all is given up and the first loss is thrown.
+  // Waits until done() is true. After a loss it waits for kPatience more, because not all work waits for
+  // peers. Then it calls give_up of each Watch with a loss, and throws the first loss.
   template <typename Done>
   void wait(Done&& done) {
     const Clock::time_point start = Clock::now();

@@ -58,14 +58,4 @@ void check(ncclResult_t result, const char* what) {
   fail(Code::gang, "nccl: ", what, ": ", api().get_error_string(result));
 }
 
-std::string describe() {
-  try {
-    int version = 0;
-    api().get_version(&version);
-    return text("  NCCL ", version_text(version), "\n");
-  } catch (const Error& error) {
-    return text("  ", error.message(), "\n");
-  }
-}
-
 }  // namespace gangway::nccl

@@ -1,10 +1,9 @@
-// NCCL's functions, found when they are first needed: the module has no NCCL among its needs.
+// The functions of NCCL, looked up at their first use, because the module does not link NCCL.
+//
 // Thread rule: any thread.
 #pragma once
 
 #include <nccl.h>
-
-#include <string>
 
 #include "base/error.h"
 
@@ -29,13 +28,10 @@ struct Api {
   decltype(&ncclRecv) recv;
 };
 
-// NOT_SUPPORTED: libnccl.so.2 is not found, or is older than 2.19.
+// Loads libnccl.so.2 once. Throws NOT_SUPPORTED if it is not found or is older than 2.19.
 const Api& api();
 
-// GANG, with NCCL's words. A call that is not finished yet has not failed.
+// Throws GANG with NCCL's message if the call failed. A call that is still in progress has not failed.
 void check(ncclResult_t result, const char* what);
-
-// A line for gw-info.
-std::string describe();
 
 }  // namespace gangway::nccl

@@ -1,5 +1,7 @@
-// What engines of device memory compute besides NCCL: given by the module, as gangs do not know operations.
-// Thread rule: pure functions; ordered on the stream.
+// The arithmetic that the engines for device memory need besides NCCL. The module passes it to them, because
+// the layer of gangs does not know operations.
+//
+// Thread rule: pure functions; the work is ordered on the stream.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +11,7 @@
 
 namespace gangway::nccl {
 
-// y += x, `count` elements of a floating dtype, in memory of the stream's device.
+// Computes y += x for `count` elements of a floating dtype, in memory of the stream's device.
 using Add = void (*)(DType dtype, const void* x, void* y, size_t count, Stream& stream);
 
 }  // namespace gangway::nccl

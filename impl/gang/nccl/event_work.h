@@ -1,5 +1,6 @@
-// A collective on a stream of a device: two events are its ends. What blocks asks again and again, so that an abort, a
-// deadline or an interrupt ends the wait.
+// A collective on a stream of a device. An event marks its end. A blocking wait polls, so that an abort, a
+// deadline or an interrupt ends it.
+//
 // Thread rule: a Work's (gang/work.h).
 #pragma once
 
@@ -10,7 +11,7 @@
 
 namespace gangway::nccl {
 
-// The first failure of an engine; outlives it in its works.
+// The first failure of an engine. Its works share it and may outlive the engine.
 class Failure {
  public:
   void keep(const Error& error) noexcept {
@@ -32,7 +33,7 @@ class Failure {
 
 class EventWork final : public Work {
  public:
-  // `keep`: what the device uses until the end.
+  // The work owns `keep`, which the device uses until the end.
   EventWork(Device& device, std::shared_ptr<Failure> failure, std::shared_ptr<void> keep);
 
   void record(Stream& stream) { end_->record(stream); }

@@ -1,6 +1,5 @@
 #include "gang/nccl/nccl_engine.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -18,7 +17,7 @@ namespace {
 
 bool adds(const Collective& c) { return c.accumulate && c.count != 0; }
 
-// Temporaries of a launch, and how they reach the caller's memory.
+// The temporaries of a launch, which are added to the caller's memory afterwards.
 struct Sums {
   struct One {
     DType dtype;
@@ -29,7 +28,8 @@ struct Sums {
   std::vector<One> all;
 };
 
-// One channel: a communicator, and the stream of high priority that its collectives run on, in the order of the program.
+// One channel: a communicator, and the high-priority stream on which its collectives run in the order of the
+// program.
 struct Lane {
   ncclComm_t comm = nullptr;
   std::unique_ptr<Stream> stream;
@@ -48,7 +48,8 @@ class NcclEngine final : public Engine, private cuda::Watch {
     cuda::watches(owner_->device()).add(*this);
   }
 
-  // Peers that never come must not keep this rank from ending: what is still in flight is aborted.
+  // Waits a while for collectives in flight, and then aborts them, so that lost peers cannot block this
+  // rank's end.
   ~NcclEngine() override {
     cuda::watches(owner_->device()).remove(*this);
     const cuda::OnDevice on(owner_->device().index(), std::nothrow);
@@ -74,7 +75,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   }
   void* native_handle() const override {
     const std::lock_guard lock(mutex_);
-    failure_->throw_if();  // an abort has taken the communicator
+    failure_->throw_if();  // after an abort there is no communicator
     void* const comm = lane_of(Channel::user).comm;
     if (comm == nullptr)
       fail(Code::invalid_state,
@@ -87,7 +88,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const cuda::OnDevice on(owner_->device().index());
     const ncclUniqueId id = agreed_id();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;  // so that a lost peer or a deadline ends every call
+    config.blocking = 0;  // lets a lost peer or a deadline end every call
     ncclComm_t comm = nullptr;
     try {
       check(api().init_rank(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
@@ -95,7 +96,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
       auto stream = owner_->device().make_stream(StreamPriority::high);
       auto ready = owner_->device().make_event();
       const std::lock_guard lock(mutex_);
-      failure_->throw_if();  // abort() knows the communicators of lanes only
+      failure_->throw_if();  // abort() does not know this communicator yet
       lane_of(channel) = {comm, std::move(stream), std::move(ready)};
     } catch (...) {
       if (comm != nullptr) api().abort(comm);
@@ -105,11 +106,12 @@ class NcclEngine final : public Engine, private cuda::Watch {
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
     if (const auto first = error()) throw *first;
-    if (!is_open(channel)) open(channel);  // of two ranks, both are here
-    // A wait for memory may abort the communicators, so it must not hold the mutex.
+    if (!is_open(channel)) open(channel);  // in a gang of two, both ranks are in this call
+    // Allocates before it takes the mutex: a wait for memory may abort the communicators, which takes the
+    // mutex.
     const std::shared_ptr<Sums> sums = temporaries(span);
     const std::lock_guard lock(mutex_);
-    failure_->throw_if();  // an abort since then has taken the communicator
+    failure_->throw_if();  // after an abort in between there is no communicator
     Lane& lane = lane_of(channel);
     const cuda::OnDevice on(owner_->device().index());
     lane.ready->record(stream);
@@ -123,7 +125,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
       throw;
     }
     check(api().group_end(), "ncclGroupEnd");
-    settle(lane.comm, "a launch", [] {});  // no hook runs under the mutex
+    settle(lane.comm, "a launch", [] {});  // no interrupts: their hook must not run under the mutex
     for (const Sums::One& sum : sums->all) add_(sum.dtype, sum.from->data(), sum.to, sum.count, *lane.stream);
     auto work = std::make_shared<EventWork>(owner_->device(), failure_, sums);
     work->record(*lane.stream);
@@ -155,14 +157,14 @@ class NcclEngine final : public Engine, private cuda::Watch {
   std::vector<FlightEntry> flight_record() const override { return {}; }
 
  private:
-  // `control`: ids of communicators go over it; null for a rank that is not in it.
+  // Ranks agree on the ids of communicators over `control`, which is null for a rank that is not in the gang.
   std::shared_ptr<Engine> over(std::shared_ptr<Engine> control) const {
     if (control == nullptr) return nullptr;
     if (control->size() == 1) return make_one_rank_engine(owner_, add_);
     return std::make_shared<NcclEngine>(owner_, std::move(control), options_, add_);
   }
 
-  // A kernel waits for a lost peer for ever, and the host for the kernel: cuda::Watch.
+  // For cuda::Watch: a kernel waits forever for a lost peer, and the host waits for the kernel.
   std::optional<Error> lost() override { return failure_->get() ? std::nullopt : control_->error(); }
   void give_up(const Error& error) noexcept override { abort(error); }
 
@@ -176,7 +178,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return lane_of(channel).comm != nullptr;
   }
 
-  // Of a new communicator: rank 0 makes it.
+  // Returns the id of a new communicator, which rank 0 makes and broadcasts.
   ncclUniqueId agreed_id() {
     ncclUniqueId id{};
     if (rank() == 0) check(api().get_unique_id(&id), "ncclGetUniqueId");
@@ -191,7 +193,8 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return id;
   }
 
-  // Waits until the communicator is ready for the next call; `what` of it is awaited, and `each` runs meanwhile.
+  // Waits until the communicator is ready for the next call, and calls each() meanwhile. `what` names the
+  // call in errors.
   template <typename Each>
   void settle(ncclComm_t comm, const char* what, Each each) {
     const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
@@ -217,7 +220,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return sums;
   }
 
-  // `sum`: the temporary of the next record that adds.
+  // `sum` points to the temporary of the next record that accumulates.
   void launch_one(Lane& lane, const Collective& c, std::vector<Sums::One>::iterator& sum) {
     const Place place = {lane.comm, cuda::native(*lane.stream), rank(), size()};
     const size_t out = out_count(c, rank(), size());

@@ -1,4 +1,5 @@
-// Gangs of CUDA devices.
+// The data engines of gangs on CUDA devices.
+//
 // Thread rule: an Engine's (gang/engine.h).
 #pragma once
 
@@ -9,8 +10,8 @@
 
 namespace gangway::nccl {
 
-// For ranks on CUDA devices, as DataEngines of gang/registry.h. NOT_SUPPORTED: several ranks, and NCCL is missing or older
-// than 2.19.
+// Makes the engines of ranks on CUDA devices (DataEngines of gang/registry.h). Throws NOT_SUPPORTED if there
+// are several ranks and NCCL is missing or older than 2.19.
 std::vector<std::shared_ptr<Engine>> make_data_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                        std::span<const std::shared_ptr<Engine>> control,
                                                        const EngineOptions& options, Add add);

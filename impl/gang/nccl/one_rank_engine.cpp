@@ -44,7 +44,7 @@ class OneRankEngine final : public Engine {
   std::vector<FlightEntry> flight_record() const override { return {}; }
 
  private:
-  // What one rank gets from itself; a send and its recv cannot be for oneself.
+  // Copies or adds the input to the output. A rank cannot send to itself.
   void run_one(const Collective& c, Stream& stream) {
     if (c.op == CollectiveOp::barrier || c.op == CollectiveOp::send || c.op == CollectiveOp::recv) return;
     const size_t count = out_count(c, 0, 1);

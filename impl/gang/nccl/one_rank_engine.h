@@ -1,11 +1,11 @@
-// The data engine of one rank on a CUDA device: copies on the caller's stream. It needs no NCCL.
+// The data engine of a single rank on a CUDA device. It copies on the caller's stream and needs no NCCL.
+//
 // Thread rule: an Engine's (gang/engine.h).
 #pragma once
 
 #include <memory>
 
 #include "gang/engine.h"
-#include "gang/engine_options.h"
 #include "gang/nccl/arithmetic.h"
 #include "gang/rank.h"
 

@@ -1,5 +1,6 @@
-// One record as calls of NCCL, between ncclGroupStart and ncclGroupEnd.
-// Thread rule: as NCCL's communicator, one thread at a time.
+// Turns one record into calls of NCCL.
+//
+// Thread rule: one thread at a time, as for NCCL's communicator.
 #pragma once
 
 #include "gang/collective.h"
@@ -13,7 +14,8 @@ struct Place {
   int rank, size;
 };
 
-// `c` has no counts but for all_to_all, and does not accumulate. `dummy`: one byte of the device's for barriers.
+// Call it between ncclGroupStart and ncclGroupEnd. `c` has no counts per rank and does not accumulate.
+// `dummy` is one byte of device memory, for barriers.
 void launch(const Place& place, const Collective& c, void* dummy);
 
 }  // namespace gangway::nccl

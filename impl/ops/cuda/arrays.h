@@ -1,5 +1,5 @@
-// Flat arrays whose dtype is known when a kernel runs: a branch that all threads take alike costs nothing beside memory,
-// and one kernel serves every combination of dtypes.
+// Flat arrays whose dtype is an argument of the kernel. One kernel serves every combination of dtypes. The
+// branch on the dtype costs nothing beside the access to memory, because all threads take the same one.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -14,7 +14,7 @@ struct Array {
 };
 inline Array array_of(const Tensor& t) { return t ? Array{t.raw(), t.dtype()} : Array{}; }
 
-// n elements from element `at` on, which is a multiple of n.
+// Reads n elements from element `at` on, which must be a multiple of n.
 template <int n, typename S>
 __device__ inline Pack<S, n> read(const Array& a, int64_t at) {
   const auto widened = [&](auto type) {
@@ -47,7 +47,8 @@ __device__ inline void write(const Array& a, int64_t at, const Pack<S, n>& pack)
   }
 }
 
-// body(std::integral_constant<int, n>(), at) over [0, count): packs first, then single elements.
+// Calls body(std::integral_constant<int, n>(), at) for the thread's packs of n elements, and then
+// body(std::integral_constant<int, 1>(), at) for its single elements. All threads together cover [0, count).
 template <int n, typename Body>
 __device__ inline void for_elements(int64_t count, Body&& body) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

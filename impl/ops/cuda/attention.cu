@@ -1,12 +1,14 @@
 #include "ops/cuda/attention_tiles.h"
 #include "ops/cuda/reduce.h"
 
-// f32 and f64. Tri Dao, "FlashAttention-2", 2023: a tile of queries walks over the keys; scores are never stored.
+// The forward in f32 and f64 (Dao, "FlashAttention-2", 2023). A block has a tile of queries and iterates over
+// tiles of keys. It never stores scores in global memory.
 
 namespace gangway::cuda {
 namespace {
 
-// Registers for as many blocks at a time as shared memory has room for; what nvcc takes by itself spills at width 128.
+// The launch bounds limit the registers so that as many blocks run at a time as shared memory allows. Without
+// them nvcc spills at width 128.
 template <typename T, int most_width>
 __global__ void __launch_bounds__(kAttentionThreads, most_width <= 64 ? 3 : 2)
     attention_kernel(Forward<T> p) {
@@ -44,7 +46,7 @@ __global__ void __launch_bounds__(kAttentionThreads, most_width <= 64 ? 3 : 2)
       highest = row_fold(highest, Largest());
       const S before = most[i];
       if (highest > most[i]) most[i] = highest;
-      // Nothing seen yet: weights 0, not exp(-infinity + infinity).
+      // A row that has seen no key yet gets weights 0. exp(-infinity + infinity) would be NaN.
       const S shift = most[i] == none ? S(0) : most[i];
       S added = 0;
       for (int j = 0; j < count; ++j) {
@@ -89,7 +91,7 @@ struct Merge {
   int width;
 };
 
-// A warp has one head's row.
+// Each warp merges one row of one head.
 template <typename T>
 __global__ void attention_merge_kernel(Merge<T> p) {
   using S = Wide<T>;
@@ -101,7 +103,7 @@ __global__ void attention_merge_kernel(Merge<T> p) {
     return static_cast<S*>(of.data) + b * of.batch_stride + h * of.head_stride + s * of.row_stride;
   };
   const S before = *at(p.lse), part_lse = *at(p.part_lse);
-  __syncwarp();  // all lanes have read it
+  __syncwarp();  // all lanes have read lse before lane 0 writes it
   if (part_lse == -static_cast<S>(INFINITY)) return;
   const S weight = S(1) / (S(1) + exp(before - part_lse));  // 1 for an lse of -infinity
   S* const out = p.out.row(b, s, h);

@@ -1,8 +1,9 @@
-// What the attention kernels share: their arguments, views of heads, who sees whom.
+// What the attention kernels share: their arguments, views of heads, and the mask.
 //
-// B batch, S sequence, H query heads, G key/value heads, K head width. A block has a tile of rows (of queries, or of
-// keys) and walks over tiles of columns. f32 and f64 are computed by attention.cu and attention_backward.cu
-// (attention_tiles.h), bf16 and f16 by attention_tensor_core.cu and attention_backward_tensor_core.cu (tensor_core.h).
+// B batch, S sequence, H query heads, G key/value heads, K head width. A block has a tile of rows (queries or
+// keys) and iterates over tiles of columns. f32 and f64 are computed by attention.cu and
+// attention_backward.cu (attention_tiles.h), bf16 and f16 by attention_tensor_core.cu and
+// attention_backward_tensor_core.cu (tensor_core.h).
 //
 // Thread rule: inside kernels; the functions that launch one from any thread.
 #pragma once
@@ -14,12 +15,12 @@ namespace gangway::cuda {
 
 constexpr int kMostHeadWidth = 256;
 
-// Four dims [B, S, heads, K] with stride 1 in the last.
+// A tensor [B, S, heads, K] whose last dim has stride 1.
 template <typename T>
 struct Heads {
   T* data;
   int64_t batch_stride, row_stride, head_stride;
-  bool packs;  // accesses of 16 bytes fit every row
+  bool packs;  // every row may be accessed by 16 bytes at a time
   __device__ T* row(int64_t b, int64_t s, int64_t h) const {
     return data + b * batch_stride + s * row_stride + h * head_stride;
   }
@@ -39,13 +40,13 @@ struct Sight {
   __device__ bool sees(int64_t i, int64_t j) const {
     return i < q_rows && j < k_rows && (!causal || k_offset + j <= q_offset + i);
   }
-  // The keys that queries up to i see are [0, end).
+  // Queries up to i see the keys [0, end).
   __device__ int64_t end_of_keys(int64_t i) const {
     if (!causal) return k_rows;
     const int64_t end = q_offset + i - k_offset + 1;
     return end < 0 ? 0 : end < k_rows ? end : k_rows;
   }
-  // The queries that see keys from j on are [first, q_rows).
+  // Returns the first query that sees key j, or q_rows. No earlier query sees a key from j on.
   __device__ int64_t first_query(int64_t j) const {
     if (!causal) return 0;
     const int64_t first = k_offset + j - q_offset;
@@ -66,7 +67,7 @@ struct Forward {
 template <typename T>
 void attention_on_tensor_cores(const Forward<T>& p, int64_t batch, Stream& stream);
 
-// Gradients of T or of the accumulator's type, written or added to.
+// A gradient that is written or added to. Its type is T or, if wide, that of the accumulator.
 struct Gradient {
   void* data;
   int64_t batch_stride, row_stride, head_stride;
@@ -89,17 +90,17 @@ struct Backward {
   Heads<const T> q, k, v, out, dout;
   Gradient dq, dk, dv;
   const Wide<T>* lse_BHS;
-  Wide<T>* along_BHS;  // sum over the width of out . dout
+  Wide<T>* along_BHS;  // for each row the sum of out * dout
   Sight sight;
   int64_t heads, groups;
   int width;
   Wide<T> scale;
 };
-// Where along_BHS is there already.
+// Expects along_BHS to be computed.
 template <typename T>
 void attention_backward_on_tensor_cores(const Backward<T>& p, int64_t batch, Stream& stream);
 
-// body(integral_constant) with the least width of 64, 128, 256 that holds `width`.
+// Calls body(integral_constant) with the smallest of 64, 128 and 256 that is not below `width`.
 template <typename Body>
 void with_head_width(const char* what, int64_t width, Body&& body) {
   if (width <= 64) return body(std::integral_constant<int, 64>());

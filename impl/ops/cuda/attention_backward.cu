@@ -1,15 +1,15 @@
-#include "ops/cuda/arrays.h"
 #include "ops/cuda/attention_tiles.h"
 #include "ops/cuda/reduce.h"
 
-// f32 and f64, and of every dtype the sums along out . dout. By recomputation from lse (Dao, "FlashAttention-2", 2023),
-// without atomics: one kernel has a tile of queries and makes dq, one has a tile of keys and makes dk and dv over all query
-// heads of its group. Every sum has one order.
+// The backward in f32 and f64, and for every dtype the row sums of out * dout. The kernels recompute the
+// weights from lse (Dao, "FlashAttention-2", 2023) and use no atomics: in one kernel a block has a tile of
+// queries and makes dq; in the other it has a tile of keys and makes dk and dv over all query heads of its
+// group. Every sum has a fixed order.
 
 namespace gangway::cuda {
 namespace {
 
-// A warp has one head's row.
+// Each warp computes one row of one head.
 template <typename T>
 __global__ void along_kernel(Backward<T> p, int64_t all) {
   using S = Wide<T>;
@@ -25,7 +25,8 @@ __global__ void along_kernel(Backward<T> p, int64_t all) {
   if (lane == 0) p.along_BHS[warp] = sum;
 }
 
-// The weights of a tile and their gradients times the scale. `queries_are_rows`: else keys are.
+// Turns scores and products of a tile into weights and their scaled gradients. The rows of the tile are
+// queries (queries_are_rows) or keys.
 template <bool queries_are_rows, int count, typename T, typename S>
 __device__ void weigh(const Backward<T>& p, int64_t b, int64_t h, int64_t first_row, int64_t first_column,
                       S (&score)[count][count], S (&dweight)[count][count]) {
@@ -127,9 +128,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 2) attention_dkv_kernel(Bac
   put_rows<T>(p.dv, b, group, first, p.sight.k_rows, p.width, dv);
 }
 
-template <typename T>
 Gradient gradient_of(const Tensor& t, bool accumulate) {
-  const bool wide = t.dtype() == DType::f64 || (t.dtype() == DType::f32);
+  const bool wide = t.dtype() == DType::f64 || t.dtype() == DType::f32;
   return {t.raw(), t.stride(0), t.stride(1), t.stride(2), wide, accumulate};
 }
 
@@ -178,9 +178,9 @@ void attention_backward(const AttentionBackwardArgs& args, Stream& stream) {
             heads_of<const T>(args.v),
             heads_of<const T>(args.out),
             heads_of<const T>(args.dout),
-            gradient_of<T>(args.dq, args.accumulate),
-            gradient_of<T>(args.dk, args.accumulate),
-            gradient_of<T>(args.dv, args.accumulate),
+            gradient_of(args.dq, args.accumulate),
+            gradient_of(args.dk, args.accumulate),
+            gradient_of(args.dv, args.accumulate),
             args.lse.data<S>(),
             along_BHS,
             {args.causal, args.q_offset, args.k_offset, rows, args.k.dim(1)},

@@ -1,23 +1,25 @@
 #include "ops/cuda/tensor_core.h"
 
-// bf16 and f16, as attention_backward.cu: one kernel makes dq, one dk and dv, without atomics. Weights and their gradients
-// stay in registers; a tile of columns comes in while the one before is computed.
+// The backward in bf16 and f16. As in attention_backward.cu, one kernel makes dq and another dk and dv,
+// without atomics. Weights and their gradients stay in registers. A tile of columns is loaded while the tile
+// before it is computed.
 
 namespace gangway::cuda {
 namespace {
 
-// Of a tile: a warp's products are as many for every width, and two such tiles have a place in 97 KiB.
+// The columns of a tile. A warp computes equally many products for every width, and two such tiles fit into
+// 97 KiB.
 template <int width>
 constexpr int kColumns = 4096 / width;
 
-// The sums times the scale. The product is rounded by itself, so that gradients which are added are those that would be
-// written.
+// Writes or adds the sums times the scale. __fmul_rn keeps the compiler from merging the product with the
+// addition, so that added gradients have the same bits as written ones.
 template <typename T, int width>
 __device__ void put_rows(const Gradient& to, int64_t b, int64_t h, int64_t first, int64_t end, int used,
                          float scale, const float (&sum)[width / 8][4]) {
   const int column = lane_of_warp() % 4 * 2;
   const int64_t row = first + first_row_of_warp() + lane_of_warp() / 4;
-#pragma unroll  // registers have no index that varies
+#pragma unroll  // registers cannot be indexed by a variable
   for (int j = 0; j < width / 8; ++j)
     for (int i = 0; i < 4; ++i) {
       const int e = 8 * j + column + i % 2;
@@ -34,7 +36,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dq_tensor_core_k
   T* const buffers = dout.data + dout.kElements;
   const auto k = [&](int buffer) { return Columns{buffers + 2 * buffer * Columns::kElements}; };
   const auto v = [&](int buffer) { return Columns{buffers + (2 * buffer + 1) * Columns::kElements}; };
-  // The last queries see the most keys: they go first.
+  // The last queries start first, because they see the most keys.
   const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kBlockRows, h = blockIdx.y,
                 b = blockIdx.z;
   const int64_t group = h / (p.heads / p.groups), end = p.sight.end_of_keys(first + kBlockRows - 1);
@@ -62,7 +64,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dq_tensor_core_k
   int buffer = 0;
   for (int64_t key = 0; key < end; key += columns, buffer ^= 1) {
     cp_async_wait();
-    __syncthreads();  // this tile is there, the one before is read
+    __syncthreads();  // this tile is loaded, and nobody reads the one before any more
     if (key + columns < end) load(key + columns, buffer ^ 1);
     float score[columns / 8][4], dweight[columns / 8][4];
     multiply_rows(q, first_row_of_warp(), k(buffer), score);
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dq_tensor_core_k
   put_rows<T, width>(p.dq, b, h, first, p.sight.q_rows, p.width, p.scale, sum);
 }
 
-// A tile of queries and what is known of them.
+// A tile of queries with their dout, lse and row sums.
 template <typename T, int width>
 struct Queries {
   static constexpr int kCount = kColumns<width>;
@@ -106,7 +108,7 @@ struct Queries {
   }
 };
 
-// dk and dv, or one of them where the registers have no place for both.
+// Makes dk and dv, or only one of them if the registers do not suffice for both.
 template <typename T, int width, bool makes_dk, bool makes_dv>
 __global__ void __launch_bounds__(kTensorCoreThreads) attention_dkv_tensor_core_kernel(Backward<T> p) {
   using Columns = Queries<T, width>;
@@ -132,7 +134,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dkv_tensor_core_
     for (int64_t query = begin; query < p.sight.q_rows; query += columns, buffer ^= 1) {
       const Columns now(buffers + buffer * Columns::kBytes), next(buffers + (buffer ^ 1) * Columns::kBytes);
       cp_async_wait();
-      __syncthreads();  // this tile is there, the one before is read
+      __syncthreads();  // this tile is loaded, and nobody reads the one before any more
       if (query + columns < p.sight.q_rows)
         next.load(p, b, h, query + columns);
       else if (h < last_head)

@@ -28,12 +28,12 @@ AttentionPaths::AttentionPaths(int device) : device_(device) {
   architecture_ = architecture_of(device_);
 }
 
-// At its first use: it takes memory of the device.
+// Opens cuDNN at the first use, because that allocates memory of the device.
 Cudnn* AttentionPaths::library() {
   if (opened_) return library_.get();
   try {
     library_ = open_cudnn({.architecture = architecture_, .properties = {}});
-  } catch (const Error& error) {  // "auto" is where it works; describe() tells why it does not
+  } catch (const Error& error) {  // "auto" means: where it works. describe() reports the reason.
     why_none_ = error.message();
   }
   opened_ = true;

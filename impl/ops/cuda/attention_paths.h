@@ -1,5 +1,9 @@
-// Which path a call of attention takes: cuDNN where GANGWAY_CUDNN asks for it and the table of attention_graph.h has nothing
-// against it, else the own kernels. Plans are made once for a shape and kept.
+// Chooses who computes an attention call. cuDNN does if GANGWAY_CUDNN is auto and the table in
+// cudnn/attention_graph.h does not exclude the call; otherwise the own kernels do. Each shape gets one plan,
+// which is cached.
+//
+// This header is all that the rest of the module knows of cuDNN (layers_test checks it), so that the path can
+// be removed in one piece. cuda/README.md says which measurements decide about it.
 //
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
@@ -8,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "ops/cuda/cudnn.h"
+#include "ops/cuda/cudnn/plans.h"
 #include "ops/ops.h"
 
 namespace gangway::cuda {
@@ -20,16 +24,17 @@ class AttentionPaths {
   void attention(const AttentionArgs& args, Stream& stream);
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream);
 
-  // No other of this process has it. A graph with plans of this one is known by it, not by an address that may come again.
+  // A number that no other object in this process has. It identifies this object in the keys of CUDA graphs,
+  // because a later object may have the same address.
   uint64_t serial() const { return serial_; }
 
-  // Lines for gw-info: what is chosen, by which rules, and for the shapes so far.
+  // Returns lines for gw-info: the choice, its rules, and the path of each shape so far.
   std::string describe();
 
  private:
   struct Path {
     std::unique_ptr<CudnnPlan> plan;  // null: the own kernels
-    std::string why;                  // there is no plan
+    std::string why;                  // why there is no plan
   };
 
   template <typename Args>
@@ -42,7 +47,7 @@ class AttentionPaths {
   int architecture_ = 0;
   bool opened_ = false;
   std::unique_ptr<Cudnn> library_;
-  std::string why_none_;  // no library
+  std::string why_none_;  // why there is no library
   std::map<AttentionGraph, Path> paths_;
 };
 

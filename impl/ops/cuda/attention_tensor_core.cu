@@ -1,31 +1,33 @@
 #include "ops/cuda/reduce.h"
 #include "ops/cuda/tensor_core.h"
 
-// bf16 and f16. Tri Dao, "FlashAttention-2", 2023: a warp has 16 queries, whose scores and weights stay in registers. The
-// values of a tile come in while its scores are computed, the next keys while its values are added.
+// The forward in bf16 and f16 (Dao, "FlashAttention-2", 2023). A warp has 16 queries, whose scores and
+// weights stay in registers. The values of a tile are loaded while its scores are computed, and the next keys
+// while its values are added.
 
 namespace gangway::cuda {
 namespace {
 
 constexpr float kLogOf2 = 0.693147181f;
 template <int width>
-constexpr int kKeys = width <= 128 ? 64 : 32;  // of a tile: as many as the registers allow
+constexpr int kKeys = width <= 128 ? 64 : 32;  // keys of a tile, as many as the registers allow
 
-// A lane's part of two rows, i = 0 and 1 (tensor_core.h), of what is summed over the keys so far.
+// A lane's part of the sums over the keys so far, for its two rows i = 0 and 1 (tensor_core.h).
 template <int width>
 struct Rows {
   float sum[width / 8][4] = {};
-  float most[2] = {-INFINITY, -INFINITY};  // of the scores times log2(e)
-  float total[2] = {};                     // over this lane's columns
+  float most[2] = {-INFINITY, -INFINITY};  // the highest score times log2(e)
+  float total[2] = {};                     // the sum of the weights in this lane's columns
 };
 
-// Scores become weights, relative to the highest so far. Row i sees keys [0, seen[i]) of the tile; `scale`: with log2(e).
+// Turns scores into weights relative to the highest score so far. Row i sees the keys [0, seen[i]) of the
+// tile. `scale` contains the factor log2(e).
 template <int width, int keys = kKeys<width>>
 __device__ void weigh(const int (&seen)[2], float scale, float (&score)[keys / 8][4], Rows<width>& rows) {
   const int column = lane_of_warp() % 4 * 2;
   for (int j = 0; j < keys / 8; ++j)
     for (int i = 0; i < 4; ++i) score[j][i] *= scale;
-  if (seen[0] < keys)  // the other row sees at least as many
+  if (seen[0] < keys)  // row 1 sees at least as many
     for (int j = 0; j < keys / 8; ++j)
       for (int i = 0; i < 4; ++i)
         if (8 * j + column + i % 2 >= seen[i / 2]) score[j][i] = -INFINITY;
@@ -34,7 +36,7 @@ __device__ void weigh(const int (&seen)[2], float scale, float (&score)[keys / 8
     for (int j = 0; j < keys / 8; ++j)
       for (int c = 0; c < 2; ++c) highest = fmaxf(highest, score[j][2 * i + c]);
     highest = quad_fold(highest, Largest());
-    // Nothing seen yet: weights 0, not exp(-infinity + infinity).
+    // A row that has seen no key yet gets weights 0. exp(-infinity + infinity) would be NaN.
     const float shift = highest == -INFINITY ? 0.0f : highest;
     const float kept = exp2_approximate(rows.most[i] - shift);
     rows.most[i] = highest;
@@ -56,10 +58,10 @@ __device__ void put_row(const Forward<T>& p, int64_t b, int64_t h, int64_t row, 
   const int column = lane_of_warp() % 4 * 2;
   const float total = quad_fold(rows.total[i], Add());
   if (row >= p.sight.q_rows) return;
-  const bool blind = total == 0.0f;  // it sees nothing
+  const bool blind = total == 0.0f;  // the row sees no key
   const float factor = 1.0f / total;
   T* const out = p.out.row(b, row, h);
-#pragma unroll  // registers have no index that varies
+#pragma unroll  // registers cannot be indexed by a variable
   for (int j = 0; j < width / 8; ++j) {
     const float first = blind ? 0.0f : rows.sum[j][2 * i] * factor,
                 second = blind ? 0.0f : rows.sum[j][2 * i + 1] * factor;
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads, width <= 64 ? 3 : 2)
   constexpr int keys = kKeys<width>;
   const Tile<T, kBlockRows, width> q = {block_memory<T>()};
   const Tile<T, keys, width> k = {q.data + q.kElements}, v = {k.data + k.kElements};
-  // The last queries see the most keys: they go first.
+  // The last queries start first, because they see the most keys.
   const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kBlockRows, h = blockIdx.y,
                 b = blockIdx.z;
   const int64_t group = h / (p.heads / p.groups);
@@ -97,14 +99,14 @@ __global__ void __launch_bounds__(kTensorCoreThreads, width <= 64 ? 3 : 2)
   }
   for (int64_t key = 0; key < end; key += keys) {
     cp_async_wait();
-    __syncthreads();  // keys are there, values are read
+    __syncthreads();  // keys are loaded, and nobody reads values any more
     load_rows(p.v, b, group, key, p.sight.k_rows, p.width, v);
     float score[keys / 8][4];
     multiply_rows(q, first_row_of_warp(), k, score);
     const int seen[2] = {columns_before(ends[0], key, keys), columns_before(ends[1], key, keys)};
     weigh(seen, p.scale * kLog2OfE, score, rows);
     cp_async_wait();
-    __syncthreads();  // values are there, keys are read
+    __syncthreads();  // values are loaded, and nobody reads keys any more
     if (key + keys < end) load_rows(p.k, b, group, key + keys, p.sight.k_rows, p.width, k);
     add_weighted_rows(score, v, rows.sum);
   }

@@ -1,6 +1,6 @@
-// Tiles of attention in f32 and f64: a block of 16 x 16 threads, of which one has rows ty + 16 i and columns tx + 16 j of
-// a product. Rows in shared memory are one element apart more than they are long, so that a column falls into different
-// banks.
+// Tiles of attention in f32 and f64. A block has 16 x 16 threads; thread (tx, ty) computes rows ty + 16 i and
+// columns tx + 16 j of a product. Rows in shared memory are padded by one element, so that the elements of a
+// column lie in different banks.
 //
 // Thread rule: inside kernels.
 #pragma once
@@ -12,7 +12,8 @@ namespace gangway::cuda {
 constexpr int kSide = 16;
 constexpr int kAttentionThreads = kSide * kSide;
 
-// Rows and columns of a tile, by head width and by what is computed with: as many as have a place.
+// The rows and columns of a tile for a type of computation and a head width: as many as fit into shared
+// memory.
 template <typename S, int most_width>
 constexpr int kForwardTile = sizeof(S) == 4 ? (most_width <= 128 ? 64 : 32) : (most_width <= 128 ? 32 : 16);
 template <typename S, int most_width>
@@ -21,7 +22,7 @@ constexpr int kBackwardTile = sizeof(S) == 4 ? (most_width <= 64    ? 64
                                                                     : 16)
                                              : (most_width <= 64 ? 32 : 16);
 
-// Rows [first, first + tile) into shared memory; beyond `rows` zeros.
+// Copies rows [first, first + tile) into shared memory, and zeros for rows from `rows` on.
 template <int tile, int stride, typename T, typename S>
 __device__ void load_tile(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t rows,
                           int width, S* to) {
@@ -46,8 +47,8 @@ __device__ void multiply_rows(const S* a, const S* b, int width, S (&product)[co
   }
 }
 
-// sum[i][j] += sum over c of weights[ty + 16 i][c] * rows[c][tx + 16 j]; columns beyond the width are garbage that is
-// never stored.
+// sum[i][j] += sum over c of weights[ty + 16 i][c] * rows[c][tx + 16 j]. Columns beyond the width get
+// garbage, which is never stored.
 template <int tile, int columns, int stride, typename S>
 __device__ void add_weighted_rows(const S* weights, const S* rows, S (&sum)[tile / kSide][columns]) {
   const int ty = static_cast<int>(threadIdx.x) / kSide, tx = static_cast<int>(threadIdx.x) % kSide;
@@ -60,7 +61,7 @@ __device__ void add_weighted_rows(const S* weights, const S* rows, S (&sum)[tile
   }
 }
 
-// Over the 16 threads of a row of threads.
+// Folds a value over the 16 threads with the same ty.
 template <typename S, typename Fold>
 __device__ S row_fold(S value, Fold fold) {
   for (int distance = kSide / 2; distance > 0; distance /= 2)

@@ -1,25 +1,56 @@
 #include "ops/cuda/cuda_ops.h"
 
+#include <bit>
+#include <concepts>
+#include <type_traits>
 #include <utility>
 
+#include "base/members.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_stream.h"
+#include "device/cuda/segments.h"
 #include "ops/check.h"
 #include "ops/cuda/attention_paths.h"
 #include "ops/cuda/families.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/head_loss.h"
-#include "ops/cuda/words.h"
 
 namespace gangway::cuda {
 namespace {
 
-// Operations are put to the stream's segment. Those whose numbers change from step to step run at once, since their
-// segments would never come again: optimizers (lr, step), losses (1 / N), factors, first values.
+// The overloads of append() add one argument of an operation to its key (segments.h): each address, shape,
+// stride and number. A member of any other type does not compile until it has an overload.
+template <std::integral Number>
+void append(SegmentKey& key, Number number) {
+  key.push_back(static_cast<uint64_t>(number));
+}
+void append(SegmentKey& key, double number) { key.push_back(std::bit_cast<uint64_t>(number)); }
+template <typename T>
+void append(SegmentKey& key, T* address) {
+  key.push_back(reinterpret_cast<uintptr_t>(address));
+}
+void append(SegmentKey& key, const Tensor& t) {
+  if (!t) return key.push_back(0);
+  key.push_back(1 + static_cast<uint64_t>(t.dtype()) * 256 + static_cast<uint64_t>(t.rank()) * 65536);
+  append(key, t.raw());
+  for (int i = 0; i < t.rank(); ++i) {
+    append(key, t.dim(i));
+    append(key, t.stride(i));
+  }
+}
+template <typename Args>
+requires std::is_aggregate_v<Args>
+void append(SegmentKey& key, const Args& args) {
+  with_members(args, [&](const auto&... members) { (append(key, members), ...); });
+}
+
+// Most operations join the stream's segment. Operations whose numbers change from step to step run at once,
+// because their segments would never repeat: optimizers (lr, step), losses (1 / N), factors, initial values.
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)
       : device_(std::move(device)), products_(device_->index()), attention_(device_->index()) {}
-  // What is kept back holds memory, which holds the device, and points here.
+  // Queued operations point to this object, and they own memory, which owns the device.
   ~CudaOps() override { submit_quietly(*device_); }
   Device& device() override { return *device_; }
 
@@ -111,10 +142,12 @@ class CudaOps final : public Ops {
   static void multiply(Products* products, const GemmArgs& args, Stream& stream) {
     products->gemm(args, stream);
   }
-  // A plan is made when a call first runs, which is before it is captured.
+  // The plan of a call is made when the call first runs, and that is before its capture.
   struct Attending {
     AttentionPaths* paths;
-    friend void append(Words& words, const Attending& attending) { append(words, attending.paths->serial()); }
+    friend void append(SegmentKey& key, const Attending& attending) {
+      append(key, attending.paths->serial());
+    }
   };
   Attending attending() { return {&attention_}; }
   static void attend(const Attending& attending, const AttentionArgs& args, Stream& stream) {
@@ -137,17 +170,18 @@ class CudaOps final : public Ops {
   }
   template <typename... Arguments, typename Operation>
   void later(Stream& stream, Operation* operation, const Arguments&... arguments) {
-    if (!keeps(stream)) return now(stream, operation, arguments...);
-    words_.clear();
-    append(words_, operation);
-    (append(words_, arguments), ...);
-    keep(stream, words_, [operation, &stream, arguments...] { operation(arguments..., stream); });
+    CudaStream& keeper = cuda_stream(stream);
+    if (!keeper.keeps()) return now(stream, operation, arguments...);
+    key_.clear();
+    append(key_, operation);
+    (append(key_, arguments), ...);
+    keeper.segments().keep(key_, [operation, &stream, arguments...] { operation(arguments..., stream); });
   }
 
   const std::shared_ptr<Device> device_;
   Products products_;
   AttentionPaths attention_;
-  Words words_;  // of one operation; its memory is used again
+  SegmentKey key_;  // of one operation; a member, so that its memory is reused
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The operations of a CUDA device.
+//
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
 
@@ -11,7 +12,7 @@ namespace gangway::cuda {
 
 std::unique_ptr<Ops> make_cuda_ops(const std::shared_ptr<Device>& device);
 
-// For describe_paths (ops/ops.h).
+// Implements describe_paths (ops/ops.h).
 std::string describe_cuda_paths(Ops& ops);
 
 }  // namespace gangway::cuda

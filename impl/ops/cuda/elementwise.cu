@@ -1,5 +1,3 @@
-#include <array>
-
 #include "ops/cuda/arrays.h"
 #include "ops/cuda/families.h"
 
@@ -65,7 +63,7 @@ __global__ void cast_strided_kernel(Array x, Array y, Strided s, int64_t count) 
   });
 }
 
-// An element of any dtype, as units of T.
+// Copies elements of any dtype. An element is several values of T.
 template <typename T>
 __global__ void copy_strided_kernel(const T* x, T* y, Strided s, int64_t units, int64_t count) {
   for_elements<1>(count * units, [&](auto, int64_t i) {
@@ -101,7 +99,7 @@ void copy_strided(const Tensor& x, const Tensor& y, Stream& stream) {
 
 bool has_f64(const Tensor& a, const Tensor& b) { return a.dtype() == DType::f64 || b.dtype() == DType::f64; }
 
-// body(S{}, n): what to compute with, and elements of a pack.
+// Calls body(S{}, n) with the type of the computation, f32 or f64, and the number of elements of a pack.
 template <typename Body>
 void with_wide(bool f64, std::initializer_list<const Tensor*> tensors, Body&& body) {
   uint64_t addresses = 0;

@@ -26,13 +26,14 @@ __global__ void embedding_kernel(const T* table_VD, const int64_t* ids_T, T* y_T
   }
 }
 
-// The block of a token whose id comes for the first time adds the gradients of all tokens with that id, in order of t: a
-// fixed order without sorting and without atomics. Ids are read from the cache, T of them at most for each block.
+// The block of the first token with an id adds the gradients of all tokens with that id, in the order of t.
+// So the order is fixed without sorting and without atomics. Each block reads at most T ids, which come from
+// the cache.
 template <typename T, int n>
 __global__ void embedding_backward_kernel(const int64_t* ids_T, const T* dy_TD, Wide<T>* dtable_VD,
                                           int64_t tokens, int64_t rows, int64_t width, int64_t first_row) {
   using S = Wide<T>;
-  unsigned* const votes = block_memory<unsigned>();  // of each warp
+  unsigned* const votes = block_memory<unsigned>();  // one mask for each warp
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize,
             lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;

@@ -1,5 +1,5 @@
-// The operations by family, one file each: norm.cu, rope.cu, ... Shapes are checked (ops/check.h) and the stream's device is
-// current when they are called (cuda_ops.cpp).
+// The operations, with one file for each family: norm.cu, rope.cu, ... The caller (cuda_ops.cpp) has checked
+// the shapes (ops/check.h) and made the stream's device current.
 //
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
@@ -33,7 +33,7 @@ void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream);
 void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation, Stream& stream);
 void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream);
 
-// Column sums of `rows` partial rows [rows, columns], in order, added to y. For what several blocks have summed up.
+// Adds the column sums of `partials` [rows, columns] to y, row after row. For partial sums of several blocks.
 void add_partials(const void* partials, DType dtype, int64_t rows, int64_t columns, void* y, Stream& stream);
 
 }  // namespace gangway::cuda

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-// cuBLASLt's matrices are stored by columns, Gangway's by rows: c = a b is asked for as c^T = b^T a^T, so cuBLASLt's first
-// operand is b, its rows are c's columns.
+// cuBLASLt stores matrices by columns, Gangway by rows. So this file computes c = a b as c^T = b^T a^T:
+// cuBLASLt's first operand is b, and its rows are c's columns.
 
 namespace gangway::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA advises for sm_90
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // NVIDIA's advice for sm_90
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
@@ -17,7 +17,7 @@ void check(cublasStatus_t status, const char* what) {
        ": status ", static_cast<int>(status), " (", cublasLtGetStatusString(status), ")");
 }
 
-// Owner of a handle that cublasLt made.
+// Owns a handle of cuBLASLt.
 template <typename Handle, cublasStatus_t (*destroy)(Handle)>
 class Owned {
  public:
@@ -44,7 +44,7 @@ cudaDataType_t type_of(DType dtype) {
 
 int64_t row_stride(const Tensor& t) { return t.dim(0) > 1 ? t.stride(0) : std::max<int64_t>(1, t.dim(1)); }
 
-// The largest power of two up to 256 that divides the address.
+// Returns the largest power of two up to 256 that divides the address.
 uint32_t alignment_of(const Tensor& t) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(t.raw());
   return static_cast<uint32_t>(std::min<uintptr_t>(256, address & (~address + 1)));
@@ -67,7 +67,7 @@ void set(const Preference& to, cublasLtMatmulPreferenceAttributes_t attribute, c
         "cublasLtMatmulPreferenceSetAttribute");
 }
 
-// Whether the product adds the bias itself.
+// Returns whether cuBLASLt adds the bias.
 bool takes_bias(const GemmArgs& args) {
   return args.bias && args.bias.dtype() == args.c.dtype() && args.c.dtype() != DType::f64;
 }
@@ -90,7 +90,7 @@ cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const GemmArgs& args, const
   Preference preference;
   check(cublasLtMatmulPreferenceCreate(&preference.handle), "cublasLtMatmulPreferenceCreate");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  // Parts of a sum are added in f32, not in a type of 16 bits.
+  // cuBLASLt must add parts of a sum in f32, not in a 16-bit type.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.b));

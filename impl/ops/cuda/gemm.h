@@ -1,11 +1,11 @@
 // Products by cuBLASLt.
+//
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
 
 #include <cublasLt.h>
 
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
@@ -23,14 +23,15 @@ class Products {
   void gemm(const GemmArgs& args, Stream& stream);
 
  private:
-  // What an algorithm is chosen by: types, sizes, strides, alignments.
+  // The facts that decide about an algorithm: types, sizes, strides, alignments.
   using Key = std::vector<int64_t>;
 
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, cublasLtMatmulAlgo_t> algorithms_;
 };
 
-// The one place that starts rows of a product without one: c = [c +] bias, or 0.
+// Sets each row of c to bias, to c + bias (accumulate), or to 0 if there is no bias. For products that cannot
+// add the bias themselves, and for products of depth 0.
 void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream);
 
 }  // namespace gangway::cuda

@@ -22,8 +22,9 @@ struct Rows {
   S scale;
 };
 
-// A block has a row; a thread has n neighbouring columns of each tile. 16-bit gradients (T) go to the front of the row of
-// f32 logits: a tile is read by all before any of it is written, and what is written lies before what is still to be read.
+// Each block has one row, each thread n neighbouring columns of each tile. 16-bit gradients (T) overwrite the
+// front of the row of f32 logits. This is safe, because all threads read a tile before one writes, and the
+// gradients of a tile lie before the logits that are still to be read.
 template <typename T, bool backward, int n>
 __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
   using S = Wide<T>;
@@ -49,7 +50,8 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
     }
     const S highest = block_fold(most, -static_cast<S>(INFINITY), scratch, Largest());
     __syncthreads();
-    // A thread without columns has 0 and exp(-infinity); NaN stays, as all exponentials are NaN then.
+    // A thread without columns has the sum 0, which must not meet exp(-infinity - highest). A NaN in the
+    // logits stays, because all exponentials are NaN then.
     total = block_sum(total == S(0) ? S(0) : total * exp(most - highest), scratch);
     most = highest;
     __syncthreads();
@@ -59,7 +61,7 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
                       : outside ? static_cast<double>(NAN)
                                 : static_cast<double>(log(total) + most - logits_V[label]);
   if (!backward) return;
-  __syncthreads();  // the label's logit is read
+  __syncthreads();  // the label's logit has been read
   for (int64_t begin = 0; begin < p.vocabulary; begin += tile) {
     const int64_t j = begin + first;
     Pack<T, n> gradient;
@@ -76,7 +78,7 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
   }
 }
 
-// One block: the order is the shape's.
+// Runs as one block, so that the order of the sum depends on the shape only.
 __global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_C, int64_t rows,
                                   int64_t ignore, double* loss, double* weight) {
   double* const scratch = block_memory<double>();
@@ -93,7 +95,7 @@ __global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_
   if (weight != nullptr) *weight += counted;
 }
 
-// c[r] = [c[r] +] bias, or 0. A thread has n neighbouring columns.
+// Sets row r of c to bias, to c[r] + bias (accumulate), or to 0. Each thread has n neighbouring columns.
 template <typename T, typename B, int n>
 __global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t columns, int64_t stride,
                                   bool accumulate) {
@@ -113,7 +115,7 @@ __global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t c
   }
 }
 
-// 16-bit rows lie at the front of f32 rows.
+// Returns the gradients of the logits. 16-bit rows lie at the front of the f32 rows of logits.
 Tensor gradient_view(const Tensor& logits_CV, DType dtype) {
   if (dtype == logits_CV.dtype()) return logits_CV;
   const std::array<int64_t, 2> strides = {2 * logits_CV.dim(1), 1};

@@ -1,6 +1,6 @@
-// How kernels are started, and the memory that the threads of a block share. Kernels are written in the part of CUDA C++
-// that the tests' software GPU compiles too: shared memory is dynamic only, whole warps take part in exchanges. This is
-// the one header that knows which of the two compiles.
+// Starts kernels, and gives them their shared memory. Kernels use only the part of CUDA C++ that the software
+// GPU of the tests also compiles: shared memory is dynamic, and whole warps take part in exchanges. Only this
+// header depends on which compiler is in use.
 //
 // Thread rule: launch from any thread; block_memory inside a kernel.
 #pragma once
@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
-#include <utility>
 
 #include "device/cuda/calls.h"
 
@@ -35,8 +34,8 @@ T* block_memory() {
 constexpr int kWarpSize = 32;
 constexpr unsigned kWholeWarp = 0xffffffffu;
 constexpr size_t kSharedWithoutAsking = 48 * 1024;
-constexpr size_t kMostShared =
-    160 * 1024;  // of a block on sm_80, the least of those that there are kernels for
+// The shared memory of a block on sm_80, which has the least of all supported architectures.
+constexpr size_t kMostShared = 160 * 1024;
 
 struct Grid {
   dim3 blocks;
@@ -44,7 +43,8 @@ struct Grid {
   size_t shared_bytes = 0;
 };
 
-// Starts `kernel` with its parameters, made of `arguments`. The stream's device is the current one. `name`: in errors.
+// Starts `kernel` with `arguments`, converted to its parameters. The stream's device must be current. `name`
+// appears in errors.
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
             const Arguments&... arguments) {
@@ -65,7 +65,7 @@ void launch(const char* name, void (*kernel)(Parameters...), const Grid& grid, c
 }
 
 constexpr int64_t pieces(int64_t count, int64_t of) { return (count + of - 1) / of; }
-// A dimension of a grid; what is beyond is the kernel's loop.
+// Returns a dimension of a grid. The kernel loops over elements beyond the grid.
 inline unsigned blocks(int64_t count) {
   return static_cast<unsigned>(std::clamp<int64_t>(count, 1, int64_t{1} << 30));
 }

@@ -3,7 +3,8 @@
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/reduce.h"
 
-// C tokens, V ids of a part, W parts. A block has a row of logits; a thread has n neighbouring ones of each tile.
+// C tokens, V ids of a part, W parts. Each block has one row of logits, each thread n neighbouring logits of
+// each tile.
 
 namespace gangway::cuda {
 namespace {
@@ -31,12 +32,12 @@ __global__ void loss_part_kernel(Part<S> p) {
   }
   most = block_fold(most, -static_cast<S>(INFINITY), scratch, Largest());
   if (threadIdx.x == 0) {
-    // Before the subtraction, which a label far outside would overflow.
+    // Compares before it subtracts, because the difference would overflow for a label far outside.
     const bool here = label >= p.first_id && label - p.first_id < p.width;
     p.statistics_3C[row] = most;
     p.statistics_3C[2 * p.rows + row] = here ? logits_V[label - p.first_id] : -static_cast<double>(INFINITY);
   }
-  __syncthreads();  // the label's logit is read, the scratch is free
+  __syncthreads();  // the label's logit has been read, and the scratch is free
   S total = 0;
   for (int64_t j = first; j < p.width; j += tile) {
     Pack<S, n> weights = load<n>(logits_V + j);
@@ -64,7 +65,7 @@ struct Join {
   }
 };
 
-// The loss of a row; `factor` is what makes probabilities of this part's exponentials.
+// Returns the loss of a row. Exponentials of this part times `factor` are probabilities.
 template <typename S>
 __device__ double join(const Join<S>& p, int64_t row, double& factor) {
   double most = -static_cast<double>(INFINITY), logit = most, total = 0;
@@ -79,7 +80,7 @@ __device__ double join(const Join<S>& p, int64_t row, double& factor) {
 
 template <typename S, int n>
 __global__ void loss_join_kernel(Join<S> p) {
-  double* const shared = block_memory<double>();  // factor, gradient of the label's logit
+  double* const shared = block_memory<double>();  // the factor, and the gradient of the label's logit
   const int64_t row = blockIdx.x, label = p.labels_C[row];
   const bool ignored = label == p.ignore, outside = label < 0 || label >= p.ids;
   const bool here = !outside && label >= p.first_id && label < p.first_id + p.width;
@@ -89,7 +90,7 @@ __global__ void loss_join_kernel(Join<S> p) {
     if (!outside) loss = join(p, row, factor);
     p.losses_C[row] = ignored ? 0.0 : loss;
     shared[0] = ignored ? 0.0 : factor * p.scale;
-    // Its probability minus 1, before any rounding.
+    // The probability minus 1, computed in f64 before any rounding.
     shared[1] =
         ignored || !here ? 0.0 : (static_cast<double>(logits_V[label - p.first_id]) * factor - 1) * p.scale;
   }
@@ -108,7 +109,7 @@ __global__ void loss_join_kernel(Join<S> p) {
   }
 }
 
-// body(S{}, n): logits are f32 or f64, read by n.
+// Calls body(S{}, n) with the type of the logits, f32 or f64, and the number of elements of a pack.
 template <typename Body>
 void with_logits(const Tensor& logits_CV, Body&& body) {
   const auto packed = [&](auto type) {

@@ -2,14 +2,14 @@
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/reduce.h"
 
-// T rows of width D. A block has a row at a time, a thread the same columns of each.
+// T rows of width D. A block computes one row at a time, and each thread the same columns of each row.
 
 namespace gangway::cuda {
 namespace {
 
 constexpr int64_t kMostPartials = 256;  // rows of partial sums of dweight
 
-// Whole warps, about one access a thread.
+// Returns a multiple of the warp size, with about one access for each thread.
 int threads_for(int64_t width, int n) {
   return static_cast<int>(
       std::clamp<int64_t>(pieces(pieces(width, n), kWarpSize) * kWarpSize, kWarpSize, 512));
@@ -24,7 +24,7 @@ struct NormForward {
   Wide<T> eps;
 };
 
-// The row stays in shared memory between the two passes, rounded as it is stored.
+// Between the two passes the row stays in shared memory, rounded to T like the stored sum.
 template <typename T, int n>
 __global__ void rmsnorm_kernel(NormForward<T> p) {
   using S = Wide<T>;
@@ -52,7 +52,7 @@ __global__ void rmsnorm_kernel(NormForward<T> p) {
       for (int i = 0; i < n; ++i) y.at[i] = narrow<T>(widen(x.at[i]) * rstd * widen(weight.at[i]));
       store<n>(p.y_TD + t * p.width + d, y);
     }
-    __syncthreads();  // scratch
+    __syncthreads();  // before the next row uses the scratch
   }
 }
 
@@ -64,11 +64,12 @@ struct NormBackward {
   T *dx_TD, *y_TD;
   Wide<T>* partials_PD;  // null: dweight is not wanted
   int64_t rows, width;
-  bool keeps;  // rows of dy and x have a place in shared memory
+  bool keeps;  // rows of dy and x fit into shared memory
 };
 
-// Row t is block t % P's, so each block's partial sum has one order. Rows of dy and x stay in shared memory between the two
-// passes; a thread reads there what it has written itself.
+// Block t % P computes row t, so that each block's partial sum has a fixed order. If there is room, rows of
+// dy and x stay in shared memory between the two passes. No barrier is needed, because each thread reads only
+// what it wrote itself.
 template <typename T, int n>
 __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
   using S = Wide<T>;
@@ -113,7 +114,7 @@ __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
       store<n>(p.dx_TD + t * p.width + d, dx);
       if (p.y_TD != nullptr) store<n>(p.y_TD + t * p.width + d, y);
     }
-    __syncthreads();  // scratch
+    __syncthreads();  // before the next row uses the scratch
   }
   if (p.partials_PD == nullptr) return;
   for (int64_t d = first; d < p.width; d += step)

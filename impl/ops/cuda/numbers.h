@@ -1,5 +1,5 @@
-// Element types inside kernels: 16-bit numbers are stored, f32 (for f64: f64) is computed with. Several elements are moved
-// by one access of up to 16 bytes where their addresses allow it.
+// Element types inside kernels. Kernels compute in f32 on stored bf16, f16 and f32, and in f64 on f64. One
+// access moves several elements, up to 16 bytes, if their addresses allow it.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -9,7 +9,6 @@
 
 #include <initializer_list>
 #include <type_traits>
-#include <utility>
 
 #include "ops/cuda/launch.h"
 #include "tensor/tensor.h"
@@ -19,7 +18,7 @@ namespace gangway::cuda {
 using Bf16 = __nv_bfloat16;
 using Half = __half;
 
-// What is computed with where T is stored.
+// The type of computations on stored T.
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -28,7 +27,7 @@ __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(Bf16 x) { return __bfloat162float(x); }
 __device__ inline float widen(Half x) { return __half2float(x); }
 
-// To nearest, ties to even; f64 becomes a 16-bit number by way of f32.
+// Rounds to nearest, ties to even. f64 is rounded to f32 before it is rounded to a 16-bit type.
 template <typename T, typename S>
 __device__ inline T narrow(S x) {
   if constexpr (std::is_same_v<T, Bf16>)
@@ -52,11 +51,12 @@ __device__ inline void store(T* to, const Pack<T, n>& pack) {
   *reinterpret_cast<Pack<T, n>*>(to) = pack;
 }
 
-// Elements of T in an access of 16 bytes.
+// The number of elements of T in 16 bytes.
 template <typename T>
 constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-// Whether accesses of 16 bytes fit: all numbers (addresses, strides and lengths in bytes) are multiples of 16.
+// Returns whether accesses of 16 bytes are possible: whether all numbers (addresses, strides and lengths in
+// bytes) are multiples of 16.
 inline bool fits_packs(std::initializer_list<uint64_t> numbers) {
   uint64_t all = 0;
   for (const uint64_t number : numbers) all |= number;
@@ -67,7 +67,7 @@ inline uint64_t row_bytes(const Tensor& t) {
   return static_cast<uint64_t>(t.stride(0)) * item_bytes(t.dtype());
 }
 
-// body(T{}) with the dtype's type.
+// Calls body(T{}) with the dtype's type.
 template <typename Body>
 void with_float(DType dtype, Body&& body) {
   switch (dtype) {
@@ -78,7 +78,7 @@ void with_float(DType dtype, Body&& body) {
     default: fail(Code::internal, "an operation on ", name(dtype), " has passed its check");
   }
 }
-// body(std::integral_constant<int, n>()) with the pack's length, or 1.
+// Calls body(std::integral_constant<int, n>()) with the length of a pack, or with 1 if packs do not fit.
 template <typename T, typename Body>
 void with_packs(bool fit, Body&& body) {
   if (fit) return body(std::integral_constant<int, kPack<T>>());

@@ -3,8 +3,8 @@
 #include "ops/cuda/arrays.h"
 #include "ops/cuda/families.h"
 
-// Each kernel reads and writes every array once, in one pass. The formulas are those of ops.h; factors
-// that are the same for all elements are computed before.
+// Each kernel reads and writes every array once, in one pass. The formulas are those of ops.h. The host
+// computes the factors that are the same for all elements.
 
 namespace gangway::cuda {
 namespace {

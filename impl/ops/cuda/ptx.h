@@ -1,6 +1,6 @@
-// Instructions that CUDA C++ has no functions for (PTX ISA 9.0: "Warp Level Matrix Multiply-Accumulate Instructions",
-// "Data Movement and Conversion Instructions"), on sm_80 and newer. The software GPU of the tests has its own header in place of this one
-// (tests/gpu_emulation/include/ops/cuda/ptx.h).
+// Instructions of sm_80 and newer for which CUDA C++ has no functions (PTX ISA 9.0: "Warp Level Matrix
+// Multiply-Accumulate Instructions", "Data Movement and Conversion Instructions"). The software GPU of the
+// tests replaces this header by its own (tests/gpu_emulation/include/ops/cuda/ptx.h).
 //
 // Thread rule: inside kernels; mma_m16n8k16 and ldmatrix_x4 by whole warps.
 #pragma once
@@ -11,7 +11,8 @@
 
 namespace gangway::cuda {
 
-// Two numbers of T (Bf16 or Half) in a register, the first in the lower half; rounded to nearest, ties to even.
+// Rounds two numbers to T (Bf16 or Half), to nearest with ties to even, and packs them into a register, the
+// first one into the lower half.
 template <typename T>
 __device__ inline uint32_t pack_pair(float first, float second) {
   uint32_t pair;
@@ -22,10 +23,10 @@ __device__ inline uint32_t pack_pair(float first, float second) {
   return pair;
 }
 
-// sum (16 x 8) += a (16 x 16) times b (16 x 8), of T. What of them a lane has:
-//   sum: rows lane / 4 (at 0, 1) and lane / 4 + 8 (at 2, 3), columns lane % 4 * 2 and the next
-//   a:   rows lane / 4 (at 0, 2) and lane / 4 + 8 (at 1, 3), columns lane % 4 * 2 and the next, plus 8 (at 2, 3)
-//   b:   rows lane % 4 * 2 and the next, plus 8 (at 1), column lane / 4
+// sum (16 x 8) += a (16 x 16) times b (16 x 8), of T. A lane holds these elements:
+//   sum: rows lane / 4 (at 0, 1) and lane / 4 + 8 (at 2, 3), columns lane % 4 * 2 and the next a:   rows lane
+//   / 4 (at 0, 2) and lane / 4 + 8 (at 1, 3), columns lane % 4 * 2 and the next, plus 8 (at 2, 3) b:   rows
+//   lane % 4 * 2 and the next, plus 8 (at 1), column lane / 4
 template <typename T>
 __device__ inline void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same_v<T, Bf16>)
@@ -44,9 +45,10 @@ __device__ inline uint32_t shared_address(const void* data) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(data));
 }
 
-// Four matrices of 8 x 8 16-bit elements in shared memory. Lanes 8 m to 8 m + 7 name the rows of matrix m, each of 16
-// aligned bytes. A lane gets of matrix m, in to[m]: row lane / 4, columns lane % 4 * 2 and the next; transposed: rows
-// lane % 4 * 2 and the next, column lane / 4.
+// Loads four matrices of 8 x 8 16-bit elements from shared memory. Lanes 8 m to 8 m + 7 pass the addresses of
+// the rows of matrix m, each of 16 aligned bytes. A lane gets two elements of matrix m in to[m]: those of row
+// lane / 4 in column lane % 4 * 2 and the next one; if transposed, those of column lane / 4 in row lane % 4 *
+// 2 and the next one.
 template <bool transposed>
 __device__ inline void ldmatrix_x4(uint32_t (&to)[4], const void* row) {
   if constexpr (transposed)
@@ -61,14 +63,14 @@ __device__ inline void ldmatrix_x4(uint32_t (&to)[4], const void* row) {
                  : "memory");
 }
 
-// Copies 4 or 16 aligned bytes from global into shared memory, zeros where nothing `exists` (nothing is read then). From
-// the call on the old content is lost; the new one is there for this thread after cp_async_wait, for others after a
-// barrier more.
+// Starts a copy of 4 or 16 aligned bytes from global to shared memory. If the source does not exist, it
+// writes zeros and reads nothing. The old content is lost from the call on. This thread may read the new
+// content after cp_async_wait, and the other threads after one more barrier.
 template <int bytes>
 __device__ inline void cp_async(void* to, const void* from, bool exists) {
   static_assert(bytes == 4 || bytes == 16);
   const int read = exists ? bytes : 0;
-  if constexpr (bytes == 16)  // beside L1: no other thread of the block reads it
+  if constexpr (bytes == 16)  // bypasses L1, because no other thread of the block reads the data
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                  "r"(read)
                  : "memory");
@@ -79,7 +81,7 @@ __device__ inline void cp_async(void* to, const void* from, bool exists) {
 }
 __device__ inline void cp_async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// 2^x, relative error 2^-22; 0 for results below 2^-126.
+// Returns 2^x with a relative error of 2^-22, and 0 for results below 2^-126.
 __device__ inline float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -2,14 +2,15 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/numbers.h"
 
-// Compiled without contraction of products and sums (CMakeLists.txt): the bits are those of base/philox.h.
+// The results have the same bits as those of base/philox.h, so the build turns off the contraction of
+// products and sums for this file (CMakeLists.txt).
 
 namespace gangway::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 
-// Thread i makes the two elements of counter block first / 2 + i, as far as they lie in [first, first + count).
+// Thread i makes those of the two elements of counter block first / 2 + i that lie in [first, first + count).
 template <typename T>
 __global__ void fill_normal_kernel(T* y, uint64_t key, uint64_t first, int64_t count, double deviation) {
   const uint64_t begin = first / 2, end = (first + static_cast<uint64_t>(count) + 1) / 2;

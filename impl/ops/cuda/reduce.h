@@ -1,4 +1,4 @@
-// Sums and maxima over the threads of a warp or a block, in an order that the shape alone decides.
+// Sums and maxima over the threads of a warp or a block. Their order depends on the shape only.
 //
 // Thread rule: inside a kernel, called by all threads of a block of whole warps.
 #pragma once
@@ -13,7 +13,7 @@ struct Add {
     return a + b;
   }
 };
-// A NaN stays.
+// The result is NaN if `a` or `b` is NaN.
 struct Largest {
   template <typename S>
   __device__ S operator()(S a, S b) const {
@@ -28,8 +28,8 @@ __device__ inline S warp_fold(S value, Fold fold) {
   return value;
 }
 
-// `scratch`: kWarpSize elements of shared memory. The result is every thread's. The scratch may be used again after the
-// next barrier.
+// Returns the result to every thread. `scratch` is kWarpSize elements of shared memory, which may be reused
+// after the next barrier.
 template <typename S, typename Fold>
 __device__ inline S block_fold(S value, S identity, S* scratch, Fold fold) {
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize,

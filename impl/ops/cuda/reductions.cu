@@ -4,8 +4,8 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/reduce.h"
 
-// Sums over whole tensors. Their order depends on the shape, and on whether accesses of 16 bytes fit: each block sums up its
-// own part, then the parts are summed up in order.
+// Sums over whole tensors. Each block sums up its own part, and then one kernel sums up the parts in order.
+// The order depends only on the shape and on whether accesses of 16 bytes are possible.
 
 namespace gangway::cuda {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMostParts = 256;
 
-// A thread has n neighbouring columns; rows [first, last) are the block's.
+// Each thread has n neighbouring columns of the rows [first, last) of its block.
 template <typename T, int n>
 __global__ void column_sum_kernel(const T* x_TD, Wide<T>* partials_PD, int64_t rows, int64_t columns,
                                   int64_t of_part) {
@@ -51,7 +51,8 @@ __device__ inline double fold_power(double value, Power power, double* scratch) 
   return power == Power::infinity ? block_fold(value, 0.0, scratch, Largest()) : block_sum(value, scratch);
 }
 
-// Which thread has an element depends on the count alone, and on whether accesses of 16 bytes fit.
+// The mapping of elements to threads depends only on the count and on whether accesses of 16 bytes are
+// possible.
 template <typename T, int n>
 __global__ void norm_power_kernel(const T* x, int64_t count, Power power, double p, double* partials) {
   double* const scratch = block_memory<double>();
@@ -77,7 +78,7 @@ struct Lower {
   __device__ int64_t operator()(int64_t a, int64_t b) const { return a < b ? a : b; }
 };
 
-// One block: ids are few.
+// One block is enough, because ids are few.
 __global__ void id_range_kernel(const int64_t* ids, int64_t count, int64_t ignore, int64_t* out) {
   int64_t* const scratch = block_memory<int64_t>();
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();

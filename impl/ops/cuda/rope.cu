@@ -1,7 +1,7 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/numbers.h"
 
-// T rows of H heads of width K. A thread has n neighbouring pairs of one head.
+// T rows of H heads of width K. Each thread rotates n neighbouring pairs of one head.
 
 namespace gangway::cuda {
 namespace {
@@ -13,9 +13,9 @@ struct Rope {
   const T* x;
   T* y;
   const Wide<T>*cos_PK, *sin_PK;
-  const int32_t* positions;  // null: t % period
+  const int32_t* positions;  // null: the position of row t is t % period
   int64_t rows, heads, half, period, x_stride, y_stride;
-  Wide<T> direction;  // -1: the opposite angle
+  Wide<T> direction;  // -1 rotates by the opposite angle
 };
 
 template <typename T, int n>

@@ -1,7 +1,7 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/numbers.h"
 
-// T rows of width F. A thread has n neighbouring elements of one row.
+// T rows of width F. Each thread computes n neighbouring elements of one row.
 
 namespace gangway::cuda {
 namespace {
@@ -69,7 +69,6 @@ __global__ void swiglu_backward_kernel(Backward<T> p) {
   }
 }
 
-template <typename T>
 Grid grid_of(int64_t rows, int64_t width, int n) {
   return {blocks(pieces(rows * (width / n), kThreads)), kThreads, 0};
 }
@@ -86,7 +85,7 @@ void swiglu(const SwigluArgs& args, Stream& stream) {
     const bool fit = fits_packs({address(args.gate), address(args.up), address(args.y), row_bytes(args.gate),
                                  row_bytes(args.up), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("swiglu", swiglu_kernel<T, n()>, grid_of<T>(rows, width, n()), native(stream), p);
+      launch("swiglu", swiglu_kernel<T, n()>, grid_of(rows, width, n()), native(stream), p);
     });
   });
 }
@@ -112,8 +111,7 @@ void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) {
                                  address(args.dup), address(args.y), row_bytes(args.gate), row_bytes(args.up),
                                  row_bytes(args.dgate), row_bytes(args.dup), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("swiglu_backward", swiglu_backward_kernel<T, n()>, grid_of<T>(rows, width, n()), native(stream),
-             p);
+      launch("swiglu_backward", swiglu_backward_kernel<T, n()>, grid_of(rows, width, n()), native(stream), p);
     });
   });
 }

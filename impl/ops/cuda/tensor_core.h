@@ -1,7 +1,8 @@
-// Products of bf16 or f16 by the warps of a block on the tensor cores: tiles in shared memory, what a warp reads of them.
+// Products of bf16 or f16 by the warps of a block on the tensor cores, with tiles in shared memory.
 //
-// A warp has 16 rows of a product, a lane the elements that ptx.h states: product[j][2 i + c] is row lane / 4 + 8 i,
-// column 8 j + lane % 4 * 2 + c. That is also how a lane has a's rows in the next product, so weights stay in registers.
+// A warp computes 16 rows of a product. A lane holds the elements that ptx.h states: product[j][2 i + c] is
+// row lane / 4 + 8 i, column 8 j + lane % 4 * 2 + c. The next product expects its operand a in the same
+// lanes, so that weights stay in registers.
 //
 // Thread rule: inside kernels, by whole warps; load_rows by the whole block.
 #pragma once
@@ -20,8 +21,8 @@ constexpr int kBlockRows = kTensorCoreWarps * kWarpRows;
 __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % kWarpSize; }
 __device__ inline int first_row_of_warp() { return static_cast<int>(threadIdx.x) / kWarpSize * kWarpRows; }
 
-// Rows in shared memory in chunks of 8 elements. Chunk c of row r lies at c ^ r % 8: ldmatrix reads one c of eight rows at
-// once, and they fall into different banks.
+// Rows in shared memory, in chunks of 8 elements. Chunk c of row r lies at place c ^ r % 8, because ldmatrix
+// reads the same chunk of eight rows at once, and these must lie in different banks.
 template <typename T, int rows, int width>
 struct Tile {
   static_assert(width % 64 == 0);
@@ -30,8 +31,8 @@ struct Tile {
   __device__ T* chunk(int row, int c) const { return data + row * width + (c ^ row % 8) * 8; }
 };
 
-// Rows [first, first + tile's), zeros beyond `end` and beyond the used width. They are there after cp_async_wait and a
-// barrier.
+// Starts to copy `rows` rows from row `first` on into the tile, with zeros from row `end` on and beyond the
+// used width. The block may read them after cp_async_wait and a barrier.
 template <typename T, int rows, int width>
 __device__ void load_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t end,
                           int used, const Tile<T, rows, width>& to) {
@@ -53,7 +54,7 @@ __device__ void load_rows(const Heads<const T>& from, int64_t b, int64_t h, int6
   }
 }
 
-// product = the warp's rows of a, from `first` on, times all rows of b, each by each over the width.
+// Computes the dot products of the warp's rows of a, which begin at `first`, with all rows of b.
 template <typename T, int a_rows, int b_rows, int width>
 __device__ void multiply_rows(const Tile<T, a_rows, width>& a, int first, const Tile<T, b_rows, width>& b,
                               float (&product)[b_rows / 8][4]) {
@@ -72,7 +73,7 @@ __device__ void multiply_rows(const Tile<T, a_rows, width>& a, int first, const 
   }
 }
 
-// sum += weights, rounded to T, times the rows of b.
+// Adds weights, rounded to T, times the rows of b to sum.
 template <typename T, int rows, int width>
 __device__ void add_weighted_rows(const float (&weights)[rows / 8][4], const Tile<T, rows, width>& b,
                                   float (&sum)[width / 8][4]) {
@@ -92,13 +93,13 @@ __device__ void add_weighted_rows(const float (&weights)[rows / 8][4], const Til
   }
 }
 
-// Columns [first, first + count) that lie before `end`.
+// Returns how many of the columns [first, first + count) lie before `end`.
 __device__ inline int columns_before(int64_t end, int64_t first, int count) {
   const int64_t before = end - first;
   return before <= 0 ? 0 : before < count ? static_cast<int>(before) : count;
 }
 
-// Over the four lanes that have a row.
+// Folds a value over the four lanes that share a row.
 template <typename Fold>
 __device__ float quad_fold(float value, Fold fold) {
   value = fold(value, __shfl_xor_sync(kWholeWarp, value, 1));

@@ -1,4 +1,5 @@
-// The part of cuBLASLt that Gangway uses, on the software GPU: plain products (../blas.cpp). Names and numbers are cuBLASLt's.
+// The part of cuBLASLt that Gangway uses, for the software GPU (../blas.cpp). Names and numbers are those of
+// cuBLASLt.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,6 @@
 enum cublasLtReductionScheme_t { CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 enum cublasStatus_t {
   CUBLAS_STATUS_SUCCESS = 0,
-  CUBLAS_STATUS_NOT_INITIALIZED = 1,
   CUBLAS_STATUS_ALLOC_FAILED = 3,
   CUBLAS_STATUS_INVALID_VALUE = 7,
   CUBLAS_STATUS_EXECUTION_FAILED = 13,
@@ -44,9 +44,6 @@ struct cublasLtMatmulAlgo_t {
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
-  cublasStatus_t state;
-  float wavesCount;
-  int reserved[4];
 };
 
 extern "C" {

@@ -1,12 +1,11 @@
-// The part of CUDA C++ that Gangway's kernels use, for host compilers: a kernel is a plain function that a fiber runs for
-// each thread (../block.h). Shared memory is dynamic only: a static variable could be neither full of NaN when a block
-// begins nor closed behind its end.
+// The part of CUDA C++ that Gangway's kernels use, for host compilers. A kernel is a plain function, which a
+// fiber runs for each thread (../block.h). Shared memory is dynamic only, because a static variable could
+// neither be filled with NaN when a block begins nor be followed by a protected page.
 #pragma once
 
 #include <math.h>
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <tuple>
@@ -18,10 +17,7 @@
 
 #define __global__
 #define __device__
-#define __host__
-#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
-#define __align__(bytes) alignas(bytes)
 
 #define threadIdx (::gpu_emulation::lane().thread)
 #define blockIdx (::gpu_emulation::lane().block)
@@ -79,37 +75,23 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, const char* file = _
   return votes;
 }
 
-// Blocks of other streams run on other threads of the host.
+// Atomic, because blocks of other streams run on other threads of the host.
 template <typename T>
 requires std::is_integral_v<T> T atomicAdd(T* to, T value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
-inline float atomicAdd(float* to, float value) {
-  auto* const bits = reinterpret_cast<uint32_t*>(to);
-  uint32_t before = __atomic_load_n(bits, __ATOMIC_RELAXED), after;
-  do {
-    const float sum = std::bit_cast<float>(before) + value;
-    after = std::bit_cast<uint32_t>(sum);
-  } while (!__atomic_compare_exchange_n(bits, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-  return std::bit_cast<float>(before);
-}
 
 inline float __fmul_rn(float x, float y) { return x * y; }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-inline unsigned __umulhi(unsigned a, unsigned b) {
-  return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32);
-}
 
-// As the toolkit's overload: the parameters' types come from the kernel.
+// Like the toolkit's overload, it takes the types of the parameters from the kernel.
 template <typename... Parameters>
 cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
                              size_t shared_bytes, cudaStream_t stream) {
   return [&]<size_t... i>(std::index_sequence<i...>) {
     std::tuple<std::remove_cv_t<Parameters>...> copy(
         *static_cast<const std::remove_cv_t<Parameters>*>(arguments[i])...);
-    // Bytes between members hold anything, and are no addresses.
+    // Padding may hold any bytes, which must not be taken for addresses.
 #if __has_builtin(__builtin_clear_padding)
     (__builtin_clear_padding(&std::get<i>(copy)), ...);
     const std::array<::gpu_emulation::Argument, sizeof...(i)> words = {

@@ -1,6 +1,6 @@
-// The part of CUDA's runtime API that Gangway uses, on the software GPU (../emulator.h). This folder stands before a
-// toolkit's headers on the include path, so that the same sources compile with and without a toolkit. Names and numbers
-// are CUDA's.
+// The part of CUDA's runtime API that Gangway uses, for the software GPU (../emulator.h). This folder
+// precedes the headers of a toolkit on the include path, so that the same sources compile with and without a
+// toolkit. Names and numbers are those of CUDA.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,6 @@ enum cudaError {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
-  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
@@ -47,18 +46,10 @@ enum cudaStreamCaptureStatus {
   cudaStreamCaptureStatusInvalidated = 2,
 };
 
-enum cudaMemcpyKind {
-  cudaMemcpyHostToHost = 0,
-  cudaMemcpyHostToDevice = 1,
-  cudaMemcpyDeviceToHost = 2,
-  cudaMemcpyDeviceToDevice = 3,
-  cudaMemcpyDefault = 4,
-};
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 enum cudaDeviceAttr {
-  cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
-  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
@@ -94,12 +85,10 @@ enum cudaMemoryType {
   cudaMemoryTypeUnregistered = 0,
   cudaMemoryTypeHost = 1,
   cudaMemoryTypeDevice = 2,
-  cudaMemoryTypeManaged = 3
 };
 struct cudaPointerAttributes {
   cudaMemoryType type;
   int device;
-  void *devicePointer, *hostPointer;
 };
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data);
 

@@ -1,5 +1,5 @@
-// The part of NCCL that Gangway uses, on the software GPU: communicators of threads and processes of one host (../nccl.cpp). Names and
-// numbers are NCCL's.
+// The part of NCCL that Gangway uses, for the software GPU: communicators of threads and processes of one
+// host (../nccl.cpp). Names and numbers are those of NCCL.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,6 @@ enum ncclResult_t {
   ncclSuccess = 0,
   ncclUnhandledCudaError = 1,
   ncclSystemError = 2,
-  ncclInternalError = 3,
   ncclInvalidArgument = 4,
   ncclInvalidUsage = 5,
   ncclRemoteError = 6,
@@ -34,12 +33,9 @@ enum ncclResult_t {
 };
 enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg = 4 };
 enum ncclDataType_t {
-  ncclInt8 = 0,
   ncclUint8 = 1,
   ncclInt32 = 2,
-  ncclUint32 = 3,
   ncclInt64 = 4,
-  ncclUint64 = 5,
   ncclFloat16 = 6,
   ncclFloat32 = 7,
   ncclFloat64 = 8,

@@ -1,36 +1,22 @@
 // The CPU's operations, queued on the stream. As on every device, the call checks the shapes.
+#include <type_traits>
+
+#include "base/members.h"
 #include "ops/check.h"
 #include "support/deferred/deferred.h"
 
 namespace gangway::deferred {
 namespace {
 
-template <typename... Tensors>
-void reach(Tensors&... tensors) {
-  ((tensors = reachable(tensors)), ...);
-}
+void reach(Tensor& tensor) { tensor = reachable(tensor); }
+template <typename Number>
+requires std::is_trivially_copyable_v<Number>
+void reach(Number&) {}
 
-void reach_all(GemmArgs& a) { reach(a.a, a.b, a.c, a.bias); }
-void reach_all(RmsNormArgs& a) { reach(a.x, a.residual, a.weight, a.y, a.sum, a.rstd); }
-void reach_all(RmsNormBackwardArgs& a) { reach(a.dy, a.x, a.weight, a.rstd, a.dsum, a.dx, a.dweight, a.y); }
-void reach_all(RopeArgs& a) { reach(a.x, a.y, a.cos, a.sin, a.positions); }
-void reach_all(SwigluArgs& a) { reach(a.gate, a.up, a.y); }
-void reach_all(SwigluBackwardArgs& a) { reach(a.gate, a.up, a.dy, a.dgate, a.dup, a.y); }
-void reach_all(AttentionArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse); }
-void reach_all(AttentionMergeArgs& a) { reach(a.out, a.lse, a.part, a.part_lse); }
-void reach_all(AttentionBackwardArgs& a) { reach(a.q, a.k, a.v, a.out, a.lse, a.dout, a.dq, a.dk, a.dv); }
-void reach_all(EmbeddingArgs& a) { reach(a.table, a.ids, a.y); }
-void reach_all(EmbeddingBackwardArgs& a) { reach(a.ids, a.dy, a.dtable); }
-void reach_all(HeadLossArgs& a) { reach(a.x, a.w, a.labels, a.loss, a.weight, a.dx, a.dw); }
-void reach_all(LossPartArgs& a) { reach(a.logits, a.labels, a.statistics); }
-void reach_all(LossJoinArgs& a) { reach(a.logits, a.labels, a.statistics, a.loss, a.weight); }
-// The step of any optimizer.
+// Replaces each tensor of an operation's arguments by one with which the worker accesses its memory.
 template <typename Args>
-requires requires(Args a) { a.control; }
-void reach_all(Args& a) {
-  reach(a.p, a.g, a.copy);
-  if constexpr (requires { a.m; }) reach(a.m);
-  if constexpr (requires { a.v; }) reach(a.v);
+void reach_all(Args& args) {
+  with_members(args, [](auto&... members) { (reach(members), ...); });
 }
 
 class DeferredOps final : public Ops {

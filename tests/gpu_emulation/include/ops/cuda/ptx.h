@@ -1,5 +1,6 @@
-// impl/ops/cuda/ptx.h for host compilers, with its functions and their contracts: registers lie in lanes as the PTX ISA
-// states, products and sums are f32's. Stricter than a device: what cp_async copies is NaN until cp_async_wait.
+// Replaces impl/ops/cuda/ptx.h for host compilers, with the same functions and contracts. Lanes hold
+// registers as the PTX ISA states; products and sums are f32. It is stricter than a device: the target of
+// cp_async is NaN until cp_async_wait.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ inline int lane_in_warp() { return static_cast<int>(::gpu_emulation::lane().in_w
 
 }  // namespace emulated
 
-// Lanes lend each other their registers from the first exchange to the second.
+// Lanes may read each other's registers between the two exchanges.
 template <typename T>
 void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                   const char* file = __builtin_FILE(), int line = __builtin_LINE()) {

@@ -1,5 +1,6 @@
-// cuDNN's functions, found when they are first needed: the module has no cuDNN among its needs. cudnn_calls.cpp defines those
-// that the frontend calls and hands the calls on.
+// The functions of cuDNN, looked up at their first use, because the module does not link cuDNN. calls.cpp
+// defines the functions that the frontend calls, and forwards the calls.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -25,13 +26,13 @@ struct CudnnApi {
   decltype(&cudnnBackendExecute) execute;
 };
 
-// The oldest that plans were made with.
+// The oldest version that was tried.
 inline constexpr size_t kOldestCudnn = 91900;
 std::string cudnn_version_text(size_t version);
 
-// NOT_SUPPORTED: the file is not found, has not every function, or is too old.
+// Throws NOT_SUPPORTED if the file is not found, lacks a function, or is too old.
 CudnnApi load_cudnn(const char* file);
-// libcudnn.so.9, loaded once.
+// Returns the functions of libcudnn.so.9, which is loaded once.
 const CudnnApi& cudnn_api();
 
 }  // namespace gangway::cuda

@@ -1,5 +1,5 @@
 #include "base/error.h"
-#include "ops/cuda/cudnn.h"
+#include "ops/cuda/cudnn/plans.h"
 
 namespace gangway::cuda {
 namespace {

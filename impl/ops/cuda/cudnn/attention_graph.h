@@ -1,5 +1,5 @@
-// Attention as plain data: what cuDNN is asked for, and which calls it is asked for at all. Nothing of a vendor is needed here,
-// so tests read the data on any machine.
+// Attention as plain data: the description of a call for cuDNN, and the table of calls that do not go to
+// cuDNN. It needs no vendor's header, so tests read the data on any machine.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -18,7 +18,8 @@ enum class Operand { q, k, v, out, lse, dout, dq, dk, dv };
 inline constexpr size_t kOperands = 9;
 const char* name(Operand operand);
 
-// [B, heads, S, K], as cuDNN orders the dims; strides in elements. lse has K = 1. An absent operand has no dims.
+// Dims are [B, heads, S, K], in cuDNN's order. Strides are in elements. lse has K = 1. An absent operand has
+// no dims.
 struct OperandLayout {
   bool present = false;
   DType dtype = DType::f32;
@@ -26,11 +27,11 @@ struct OperandLayout {
   auto operator<=>(const OperandLayout&) const = default;
 };
 
-// One operation without its addresses: plans are kept by it.
+// One operation without its addresses. It is the key of the cache of plans.
 struct AttentionGraph {
   std::array<OperandLayout, kOperands> operands;
   bool backward = false;
-  bool causal = false;  // key j is seen by query i when j <= i
+  bool causal = false;  // query i sees key j if j <= i
   float scale = 1;
   auto operator<=>(const AttentionGraph&) const = default;
   const OperandLayout& operator[](Operand o) const { return operands[static_cast<size_t>(o)]; }
@@ -49,12 +50,13 @@ struct AttentionCall {
 AttentionCall call_of(const AttentionArgs& args);
 AttentionCall call_of(const AttentionBackwardArgs& args);
 
-// Null: cuDNN is asked on a GPU of this architecture (80: sm_80). Else why the own kernels take the call.
+// Returns null if cuDNN takes the call on a GPU of this architecture (80: sm_80). Otherwise it returns why
+// the own kernels compute the call.
 const char* why_own_kernels(const AttentionCall& call, int architecture);
-// The whole table, one reason a line.
+// Returns all reasons of the table, one in each line.
 std::string all_reasons(const char* indent);
 
-// A plan that needs more than this is not used: cuDNN's deterministic backward may store scores there.
+// Plans with a larger workspace are not used. cuDNN's deterministic backward may store the scores there.
 inline constexpr size_t kMostCudnnWorkspace = size_t{512} << 20;
 
 }  // namespace gangway::cuda

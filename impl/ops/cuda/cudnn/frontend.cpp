@@ -4,11 +4,10 @@
 #include <exception>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "base/error.h"
-#include "ops/cuda/cudnn.h"
-#include "ops/cuda/cudnn_calls.h"
+#include "ops/cuda/cudnn/calls.h"
+#include "ops/cuda/cudnn/plans.h"
 
 namespace gangway::cuda {
 namespace {
@@ -155,7 +154,7 @@ class FrontendCudnn final : public Cudnn {
       return std::make_unique<FrontendPlan>(handle_, std::move(made), graph.text());
     } catch (const Error&) {
       throw;
-    } catch (const std::exception& error) {  // the frontend's own
+    } catch (const std::exception& error) {  // thrown by the frontend itself
       fail(Code::internal, "cuDNN: ", graph.text(), ": ", error.what());
     }
   }
@@ -166,7 +165,7 @@ class FrontendCudnn final : public Cudnn {
   }
 
   const int architecture_;
-  std::shared_ptr<Handle> handle_;                          // null: plans for a GPU that is not there
+  std::shared_ptr<Handle> handle_;                          // null: plans for a GPU that is not present
   std::shared_ptr<const fe::DeviceProperties> properties_;  // null: the current device
 };
 

@@ -1,15 +1,16 @@
-#include "ops/cuda/attention_graph.h"
+#include "ops/cuda/cudnn/attention_graph.h"
 
 #include <algorithm>
 
 namespace gangway::cuda {
 namespace {
 
-constexpr int64_t kAlignedElements = 8;  // of 16 bits: cuDNN's kernels move 16 bytes at a time
+constexpr int64_t kAlignedElements = 8;  // 16 bytes of 16-bit elements, which cuDNN's kernels move at a time
 constexpr int64_t kBackwardTile = 128;
 constexpr int64_t kMostHeads = 65535;
 
-// A dim of one element has the stride of a packed tensor: cuDNN looks at strides that address nothing.
+// Gives each dim of one element the stride of a packed tensor, because cuDNN checks even strides that it
+// never uses.
 void pack_single_dims(OperandLayout& layout) {
   int64_t packed = 1;
   for (size_t d = 4; d-- > 0;) {
@@ -18,7 +19,7 @@ void pack_single_dims(OperandLayout& layout) {
   }
 }
 
-// [B, S, heads, K] of Gangway.
+// The layout of a tensor [B, S, heads, K], Gangway's order.
 OperandLayout layout_of_heads(const Tensor& t) {
   if (!t) return {};
   OperandLayout layout = {true,
@@ -29,7 +30,7 @@ OperandLayout layout_of_heads(const Tensor& t) {
   return layout;
 }
 
-// [B, H, S], contiguous.
+// The layout of a contiguous tensor [B, H, S].
 OperandLayout layout_of_lse(const Tensor& t) {
   if (!t) return {};
   const int64_t heads = t.dim(1), rows = t.dim(2);
@@ -90,8 +91,9 @@ struct Reason {
   bool (*holds)(const AttentionCall& call, int architecture);
 };
 
-// In this order; the first that holds is the answer. The lengths of a backward: cuDNN's last tile of keys gave NaN where it was
-// not full (PyTorch's issue 196678, cudnn-frontend's 160), and single queries did (cudnn-frontend's 1072).
+// The first reason that holds is the answer. Two reasons avoid known faults of cuDNN's backward: it gave NaN
+// where the last tile of keys was not full (issue 196678 of PyTorch, 160 of cudnn-frontend), and for single
+// queries (issue 1072 of cudnn-frontend).
 constexpr Reason kReasons[] = {
     {"the GPU is none of sm_8x, sm_90 and sm_10x",
      [](const AttentionCall&, int arch) { return arch < 80 || arch >= 110 || (arch > 90 && arch < 100); }},

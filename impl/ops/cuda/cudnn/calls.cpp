@@ -1,4 +1,4 @@
-#include "ops/cuda/cudnn_calls.h"
+#include "ops/cuda/cudnn/calls.h"
 
 #include <dlfcn.h>
 #include <nvrtc.h>
@@ -53,8 +53,8 @@ const CudnnApi& cudnn_api() {
 
 }  // namespace gangway::cuda
 
-// The frontend calls these by name; its own way to load libraries would look for a second CUDA runtime. Who calls one has
-// called cudnn_api() before, so none of them throws.
+// The frontend calls these functions by name. Its own way to load libraries would look for a second CUDA
+// runtime. Each caller has called cudnn_api() before, so none of these functions throws.
 using gangway::cuda::cudnn_api;
 
 size_t cudnnGetVersion() { return cudnn_api().get_version(); }
@@ -92,7 +92,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   return cudnn_api().execute(handle, plan, addresses);
 }
 
-// The frontend compiles an RMSNorm of its own by NVRTC; no graph here asks for one.
+// The frontend compiles its own RMSNorm by NVRTC, which no graph here uses. These functions replace the
+// library.
 nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*,
                                const char* const*) {
   return NVRTC_ERROR_PROGRAM_CREATION_FAILURE;
