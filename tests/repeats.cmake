@@ -23,6 +23,11 @@ set(GANGWAY_REPEATS_IN_EVERY_RUN
   # the C layer hands over what a call's stream keeps, and orders a caller's stream
   capi_streams_test.cuda capi_gang_collectives_test.cuda)
 
+# Under the thread sanitizer (.ci/run's second leg) a program of each kind of sharing runs: the threads of a
+# rank, ranks that are threads, streams that run late, the C layer. What shares in the same way has the label
+# tsan_all and runs there with GANGWAY_TEST_ALL=1: nine of the operations, the software GPU and the module over
+# it, six programs of training steps.
+
 # label_repeat(TEST): gives it the label "repeat" unless a row above names it.
 function(label_repeat test)
   if(NOT test IN_LIST GANGWAY_REPEATS_IN_EVERY_RUN)
