@@ -12,6 +12,7 @@ typedef struct matrix {
   gw_parameter* parameter;
   gw_partition* partition;
   gw_pipeline* pipeline;
+  gw_dataset* dataset;
   gw_error* error;
   small_batch batch;
 } matrix;
@@ -144,6 +145,20 @@ static gw_status optimizer_rule(void* x) {
   s.rule_count = 1;
   return sgd_options(&s);
 }
+static const char* const token_file = "/tmp/gangway-struct-test.u8";
+static gw_status dataset_options(void* x) {
+  gw_dataset* dataset = NULL;
+  const gw_status status = gw_dataset_create(x, &dataset);
+  gw_dataset_release(dataset);
+  return status;
+}
+static gw_status data_source(void* x) {
+  gw_dataset_options o;
+  gw_dataset_options_init(&o, sizeof o);
+  o.sources = x;
+  o.source_count = 1;
+  return dataset_options(&o);
+}
 static gw_status batch(void* x) { return gw_train_step(m.model, m.opt, x, NULL, NULL, NULL); }
 static gw_status step_options(void* x) {
   return gw_train_step(m.model, m.opt, &m.batch.batch, x, NULL, NULL);
@@ -217,6 +232,14 @@ static void need_batch(void* x) {
   *b = m.batch.batch;
   b->struct_size = size;
 }
+static void need_path(void* x) { ((gw_data_source*)x)->path = token_file; }
+static void need_source(void* x) {
+  static gw_data_source source;
+  gw_data_source_init(&source, sizeof source);
+  need_path(&source);
+  ((gw_dataset_options*)x)->sources = &source;
+  ((gw_dataset_options*)x)->source_count = 1;
+}
 static void need_one_token(void* x) { ((gw_generate_options*)x)->token_count = 1; }
 
 static void need_gangs(void* x) {
@@ -259,6 +282,8 @@ static const struct {
               INPUT(plan_row, plan_row, need_module),
               OPTIMIZER_INPUTS,
               INPUT(optimizer_rule, optimizer_rule, need_pattern),
+              INPUT(data_source, data_source, need_path),
+              INPUT(dataset_options, dataset_options, need_source),
               INPUT(batch, batch, need_batch),
               INPUT(step_options, step_options, NULL),
               INPUT(generate_options, generate_options, need_one_token),
@@ -364,6 +389,7 @@ static gw_status pipeline_action(void* x) {
 }
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
 static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
+static gw_status data_batch(void* x) { return gw_dataset_next(m.dataset, NULL, 1, x); }
 static gw_status memory_info(void* x) { return gw_host_memory(x); }
 static gw_status error_info(void* x) { return gw_error_describe(m.error, x); }
 
@@ -380,6 +406,7 @@ static const struct {
                INPUT(pipeline_action, pipeline_action, offsetof(gw_pipeline_action, kind)),
                INPUT(memory_use, memory_use, offsetof(gw_memory_use, master)),
                INPUT(step_result, step_result, offsetof(gw_step_result, loss)),
+               INPUT(data_batch, data_batch, offsetof(gw_data_batch, batch)),
                INPUT(memory_info, memory_info, offsetof(gw_memory_info, total)),
                INPUT(error_info, error_info, offsetof(gw_error_info, code))};
 
@@ -511,6 +538,11 @@ static int begin(void** state) {
   gw_pipeline_options pipeline;
   gw_pipeline_options_init(&pipeline, sizeof pipeline);
   pipeline.microbatches = 1;
+  gw_dataset_options data;
+  gw_dataset_options_init(&data, sizeof data);
+  need_source(&data);
+  FILE* tokens = fopen(token_file, "wb");
+  if (tokens == NULL || fputs("tokens", tokens) < 0 || fclose(tokens) != 0) return -1;
   gw_gang_barrier(NULL, NULL);
   m.error = gw_error_take();
   const int good =
@@ -519,12 +551,14 @@ static int begin(void** state) {
       gw_sgd_create(m.model, NULL, &m.opt) == GW_OK &&
       gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK &&
       gw_partition_create(m.gang, &m.partition) == GW_OK &&
-      gw_pipeline_create(m.gang, &pipeline, &m.pipeline) == GW_OK;
+      gw_pipeline_create(m.gang, &pipeline, &m.pipeline) == GW_OK &&
+      gw_dataset_create(&data, &m.dataset) == GW_OK;
   return good ? 0 : -1;
 }
 static int end(void** state) {
   (void)state;
   gw_error_release(m.error);
+  gw_dataset_release(m.dataset);
   gw_pipeline_release(m.pipeline);
   gw_partition_release(m.partition);
   gw_parameter_release(m.parameter);
@@ -532,7 +566,7 @@ static int end(void** state) {
   gw_module_release(m.model);
   gw_gangs_release(m.gangs);
   gw_gang_release(m.gang);
-  return system("rm -rf /tmp/gangway-struct-test");
+  return system("rm -rf /tmp/gangway-struct-test /tmp/gangway-struct-test.u8");
 }
 
 int main(void) {
