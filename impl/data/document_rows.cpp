@@ -63,8 +63,8 @@ const PackedRegion& DocumentRows::packed(TokenInput& input, size_t region) {
     fail(Code::corrupt, "data: ", tokens_.file.path, ": the tokens from ", made.begin, " on make ",
          made.rows(), " rows, but ", row_index_path(tokens_, options_), " says ", ends_[region] - before,
          "; delete that index, and it is made again");
-  kept_pieces_ += made.pieces.size();
   kept_.push_front({region, std::move(made)});
+  kept_pieces_ += kept_.front().packed.pieces.size();
   while (kept_pieces_ > kMostKeptPieces && kept_.size() > 1) {
     kept_pieces_ -= kept_.back().packed.pieces.size();
     kept_.pop_back();
