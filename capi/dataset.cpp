@@ -57,8 +57,7 @@ data::DatasetOptions options_of(const gw_dataset_options* given) {
   }
   if (o.packing != GW_PACKING_STREAM && o.packing != GW_PACKING_DOCUMENTS)
     fail(Code::invalid_argument, "options.packing is ", o.packing, ", which is no gw_packing");
-  options.rows.packing =
-      o.packing == GW_PACKING_STREAM ? data::Packing::stream : data::Packing::documents;
+  options.rows.packing = o.packing == GW_PACKING_STREAM ? data::Packing::stream : data::Packing::documents;
   options.rows.sequence = o.sequence;
   options.rows.document_end = o.document_end;
   options.seed = o.seed;

@@ -19,8 +19,8 @@ const std::map<std::string, Names>& layers() {
   static const Names below_parallel = {"device", "tensor", "ops", "nn", "families", "optim", "gang", "mesh"};
   static const Names above = {"device", "tensor", "ops",  "nn",      "families",
                               "optim",  "gang",   "mesh", "parallel"};
-  static const Names all = {"data",  "device", "tensor",   "ops",   "nn",         "families", "optim",
-                            "gang",  "mesh",   "parallel", "train", "checkpoint", "plan",     "tools"};
+  static const Names all = {"data", "device", "tensor",   "ops",   "nn",         "families", "optim",
+                            "gang", "mesh",   "parallel", "train", "checkpoint", "plan",     "tools"};
   static const std::map<std::string, Names> table = {
       {"base", {}},
       {"data", {}},

@@ -16,8 +16,8 @@ std::vector<Piece> cut(uint64_t begin, uint64_t end, const std::vector<uint64_t>
     while (next < starts.size() && starts[next] <= at) ++next;
     const uint64_t document_end = next < starts.size() ? starts[next] : end;
     const uint64_t piece_end = std::min(document_end, at + sequence);
-    pieces.push_back({static_cast<uint32_t>(at - begin), static_cast<uint32_t>(piece_end - at),
-                      piece_end < document_end});
+    pieces.push_back(
+        {static_cast<uint32_t>(at - begin), static_cast<uint32_t>(piece_end - at), piece_end < document_end});
     at = piece_end;
   }
   return pieces;

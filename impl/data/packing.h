@@ -17,8 +17,8 @@ struct Piece {
 };
 
 struct PackedRegion {
-  uint64_t begin = 0;           // the region's first token
-  std::vector<Piece> pieces;    // row by row; inside a row in the file's order
+  uint64_t begin = 0;            // the region's first token
+  std::vector<Piece> pieces;     // row by row; inside a row in the file's order
   std::vector<uint32_t> bounds;  // row r has the pieces [bounds[r], bounds[r + 1])
   size_t rows() const { return bounds.size() - 1; }
 };

@@ -102,7 +102,8 @@ int64_t take(Facts& facts, const char* name) {
 
 [[noreturn]] void refuse(const std::string& fact, const std::string& before, const std::string& now) {
   fail(Code::mismatch, "position: ", fact, " was ", before, " and is ", now,
-       " now, so that the rows that follow would be others; restore with ignore_differences to go on with them");
+       " now, so that the rows that follow would be others; restore with ignore_differences to go on with "
+       "them");
 }
 
 void compare(const Facts& before, const Facts& now) {
@@ -120,14 +121,14 @@ void compare(const Facts& before, const Facts& now) {
 std::string write_position(const RowStream& stream, const Position& position) {
   const DatasetOptions& options = stream.options();
   const bool documents = options.rows.packing == Packing::documents;
-  std::string out = text("{\"version\":", kVersion, ",\"rows\":", position.rows,
-                         ",\"batches\":", position.batches, ",\"sequence\":", options.rows.sequence,
-                         ",\"packing\":\"", documents ? "documents" : "stream", "\",\"document_end\":",
-                         options.rows.document_end, ",\"seed\":", options.seed,
-                         ",\"shuffle\":", options.shuffle ? "true" : "false", ",\"sources\":[");
+  std::string out =
+      text("{\"version\":", kVersion, ",\"rows\":", position.rows, ",\"batches\":", position.batches,
+           ",\"sequence\":", options.rows.sequence, ",\"packing\":\"", documents ? "documents" : "stream",
+           "\",\"document_end\":", options.rows.document_end, ",\"seed\":", options.seed,
+           ",\"shuffle\":", options.shuffle ? "true" : "false", ",\"sources\":[");
   for (size_t k = 0; k < stream.sources().size(); ++k) {
-    out += text(k > 0 ? "," : "", "{\"weight\":", stream.mixture().shares()[k], ",\"rows\":",
-                stream.sources()[k].rows(), ",\"files\":[");
+    out += text(k > 0 ? "," : "", "{\"weight\":", stream.mixture().shares()[k],
+                ",\"rows\":", stream.sources()[k].rows(), ",\"files\":[");
     const std::vector<FileFacts>& files = stream.sources()[k].files();
     for (size_t i = 0; i < files.size(); ++i)
       out += text(i > 0 ? "," : "", "{\"name\":", quoted(base_name(files[i].path)),

@@ -62,8 +62,8 @@ class ReadAhead {
   std::condition_variable wanted_, made_;
   // --- protected by mutex_
   bool stop_ = false;
-  uint64_t order_ = 0;               // counts changes of plan
-  std::optional<BatchRows> planned_;  // what the thread reads next; absent: nothing, or it has failed
+  uint64_t order_ = 0;                      // counts changes of plan
+  std::optional<BatchRows> planned_;        // what the thread reads next; absent: nothing, or it has failed
   std::vector<DataBatchPtr> ready_, free_;  // with room from the start: the thread must not throw
   std::optional<Error> failure_;
   std::optional<BatchRows> expected_;  // what the next take() should ask for

@@ -85,8 +85,7 @@ bool keep_row_index(const TokenFile& tokens, const RowOptions& options, const st
   std::string temporary = path + ".XXXXXX";
   const int descriptor = mkostemp(temporary.data(), O_CLOEXEC);
   if (descriptor < 0) return false;
-  const bool written = fchmod(descriptor, 0644) == 0 &&
-                       write_all(descriptor, header.data(), sizeof header) &&
+  const bool written = fchmod(descriptor, 0644) == 0 && write_all(descriptor, header.data(), sizeof header) &&
                        write_all(descriptor, ends.data(), ends.size() * 8);
   const bool closed = close(descriptor) == 0;
   if (written && closed && rename(temporary.c_str(), path.c_str()) == 0) return true;

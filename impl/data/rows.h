@@ -10,8 +10,8 @@
 
 namespace gangway::data {
 
-constexpr int64_t kNoLabel = -100;        // counts nothing in a loss
-constexpr int32_t kNoDocument = -1;       // of padding
+constexpr int64_t kNoLabel = -100;   // counts nothing in a loss
+constexpr int32_t kNoDocument = -1;  // of padding
 constexpr int64_t kLongestSequence = int64_t{1} << 24;
 
 enum class Packing : uint8_t { stream, documents };

@@ -12,8 +12,7 @@ namespace gangway::data {
 namespace {
 
 bool ends_with(const std::string& path, std::string_view ending) {
-  return path.size() > ending.size() &&
-         path.compare(path.size() - ending.size(), ending.size(), ending) == 0;
+  return path.size() > ending.size() && path.compare(path.size() - ending.size(), ending.size(), ending) == 0;
 }
 
 std::string index_path(const std::string& tokens_path) {
@@ -115,7 +114,8 @@ std::string format_of(OpenFiles& files, const FileFacts& file) {
   if (is_file(index_path(file.path))) return "megatron";
   if (llmc_kind(files, file) != nullptr) return "llm.c";
   fail(Code::invalid_argument, "data: ", file.path, " has neither a header of llm.c nor an index ",
-       base_name(index_path(file.path)), " beside it; if it has tokens alone, say its format: u8, u16 or u32");
+       base_name(index_path(file.path)),
+       " beside it; if it has tokens alone, say its format: u8, u16 or u32");
 }
 
 }  // namespace

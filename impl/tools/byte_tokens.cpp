@@ -24,8 +24,9 @@ constexpr size_t kBlock = 1 << 20;
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  virtual void add(std::string_view bytes) = 0;  // more of the current document, which has begun with the first
-  virtual void end() = 0;                        // of a document that has bytes
+  virtual void add(
+      std::string_view bytes) = 0;  // more of the current document, which has begun with the first
+  virtual void end() = 0;           // of a document that has bytes
 };
 
 // Cuts texts into documents.
@@ -37,7 +38,8 @@ class Documents {
     if (separator_.empty()) return hand_over(bytes);
     pending_ += bytes;
     size_t from = 0;
-    for (size_t at; (at = pending_.find(separator_, from)) != std::string::npos; from = at + separator_.size()) {
+    for (size_t at; (at = pending_.find(separator_, from)) != std::string::npos;
+         from = at + separator_.size()) {
       hand_over(std::string_view(pending_).substr(from, at - from));
       end_document();
     }
@@ -82,7 +84,8 @@ class Counter final : public Receiver {
 // Writes each document into one of the outputs.
 class Splitter final : public Receiver {
  public:
-  Splitter(std::vector<TokenWriter>& outputs, int64_t end, const data::Permutation& order, uint64_t validation)
+  Splitter(std::vector<TokenWriter>& outputs, int64_t end, const data::Permutation& order,
+           uint64_t validation)
       : outputs_(outputs), end_(end), order_(order), validation_(validation) {}
 
   void add(std::string_view bytes) override {
@@ -166,7 +169,8 @@ std::vector<WrittenTokens> write_byte_tokens(const ByteTokens& request,
     fail(Code::invalid_argument, "the output is ", request.output, ", neither a .u8 nor a .u16");
   const int64_t end = end_of(request, ending == ".u16");
   if (!(request.validation >= 0) || request.validation >= 1)
-    fail(Code::invalid_argument, "the share for validation is ", request.validation, ", not from 0 to below 1");
+    fail(Code::invalid_argument, "the share for validation is ", request.validation,
+         ", not from 0 to below 1");
   uint64_t total = 0, done = 0;
   for (const std::string& path : request.inputs) total += size_of(path);
   if (total == 0) fail(Code::corrupt, "the inputs have no byte");
@@ -181,7 +185,8 @@ std::vector<WrittenTokens> write_byte_tokens(const ByteTokens& request,
   outputs.reserve(2);
   outputs.emplace_back(request.output);
   if (splits) outputs.emplace_back(validation_path(request.output));
-  const data::Permutation order(std::max<uint64_t>(counter.count(), 1), philox_key(request.seed, "validation"));
+  const data::Permutation order(std::max<uint64_t>(counter.count(), 1),
+                                philox_key(request.seed, "validation"));
   Splitter splitter(outputs, end, order, aside);
   read_all(request, splitter, advance);
   std::vector<WrittenTokens> written;

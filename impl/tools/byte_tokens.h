@@ -14,11 +14,12 @@ constexpr int64_t kDefaultEnd = -2;
 
 struct ByteTokens {
   std::vector<std::string> inputs;
-  std::string output;     // .u8 or .u16
+  std::string output;       // .u8 or .u16
   std::string separator{};  // stands between documents, and is left out; empty: each input is a document
-  int64_t document_end = kDefaultEnd;  // the token after each document; -1: none; by default 256 in a .u16, else none
-  double validation = 0;               // the share of documents that go into another file; below 1
-  uint64_t seed = 0;                   // decides which documents those are
+  int64_t document_end =
+      kDefaultEnd;        // the token after each document; -1: none; by default 256 in a .u16, else none
+  double validation = 0;  // the share of documents that go into another file; below 1
+  uint64_t seed = 0;      // decides which documents those are
 };
 
 struct WrittenTokens {

@@ -65,8 +65,8 @@ void make_row_index(const std::string& file, const Request& request, int64_t doc
   options.sources = {{file, request.format, 1}};
   options.rows = {request.sequence, data::Packing::documents, document_end};
   const data::Dataset dataset(options);
-  std::printf("%s: %lld rows of %lld tokens\n", file.c_str(), static_cast<long long>(dataset.rows_per_epoch()),
-              static_cast<long long>(request.sequence));
+  std::printf("%s: %lld rows of %lld tokens\n", file.c_str(),
+              static_cast<long long>(dataset.rows_per_epoch()), static_cast<long long>(request.sequence));
 }
 
 void run(Request request) {
@@ -89,7 +89,8 @@ void run(Request request) {
       request.tokens, [&](uint64_t done, uint64_t total) { line.show(done, total); });
   for (const tools::WrittenTokens& file : written) {
     std::printf("%s: %llu tokens of %llu documents\n", file.path.c_str(),
-                static_cast<unsigned long long>(file.tokens), static_cast<unsigned long long>(file.documents));
+                static_cast<unsigned long long>(file.tokens),
+                static_cast<unsigned long long>(file.documents));
     if (request.sequence > 0) make_row_index(file.path, request, -1);
   }
 }
@@ -97,22 +98,27 @@ void run(Request request) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("gw-tokens: makes token files of the bytes of texts, and the indexes of packed documents.", "gw-tokens");
+  CLI::App app("gw-tokens: makes token files of the bytes of texts, and the indexes of packed documents.",
+               "gw-tokens");
   app.set_version_flag("--version", GANGWAY_VERSION);
   Request request;
-  app.add_option("files", request.files, "the texts, then the output: a .u8 or a .u16; with --index: token files")
+  app.add_option("files", request.files,
+                 "the texts, then the output: a .u8 or a .u16; with --index: token files")
       ->required();
-  app.add_option("--separator", request.tokens.separator,
-                 "what stands between documents; \\n, \\t, \\0 and \\\\ are known; default: each text is one");
+  app.add_option(
+      "--separator", request.tokens.separator,
+      "what stands between documents; \\n, \\t, \\0 and \\\\ are known; default: each text is one");
   app.add_flag("--lines", request.lines, "each line is a document");
   app.add_option("--document-end", request.tokens.document_end,
                  "the token after each document; default: 256 in a .u16, none (-1) in a .u8");
-  app.add_option("--validation", request.tokens.validation, "the share of documents that go into OUT.validation.*");
+  app.add_option("--validation", request.tokens.validation,
+                 "the share of documents that go into OUT.validation.*");
   app.add_option("--seed", request.tokens.seed, "decides which documents those are; default: 0");
   app.add_option("--sequence", request.sequence, "make the index of rows of so many tokens, too")
       ->check(CLI::PositiveNumber);
   app.add_flag("--index", request.index, "make that index alone, for files that are there");
-  app.add_option("--format", request.format, "with --index: that of the files, if their names do not tell it");
+  app.add_option("--format", request.format,
+                 "with --index: that of the files, if their names do not tell it");
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& error) {

@@ -179,7 +179,8 @@ static void the_place_is_a_text_that_another_dataset_takes_over(void** state) {
   gw_dataset* other = NULL;
   write_tokens("a.u8", 90, 11);
   assert_ok(make(&other));
-  assert_refused_as(gw_dataset_restore(other, place, 0), GW_E_MISMATCH, "sources[0].files[0].bytes was 100 and is 90");
+  assert_refused_as(gw_dataset_restore(other, place, 0), GW_E_MISMATCH,
+                    "sources[0].files[0].bytes was 100 and is 90");
   assert_ok(gw_dataset_restore(other, place, 1));
   write_tokens("a.u8", 100, 11);
   gw_dataset_release(other);
@@ -269,7 +270,8 @@ static void bad_input_is_refused_in_one_line(void** state) {
   o.vocab_size = 10;
   assert_ok(gw_dataset_create(&o, &dataset));
   assert_refused(gw_dataset_next(dataset, NULL, 0, &b), "global_batch is 0");
-  assert_refused_as(gw_dataset_next(dataset, NULL, 25, &b), GW_E_CORRUPT, "is 10, but the vocabulary has the ids 0 to 9");
+  assert_refused_as(gw_dataset_next(dataset, NULL, 25, &b), GW_E_CORRUPT,
+                    "is 10, but the vocabulary has the ids 0 to 9");
   assert_refused(gw_dataset_set_rows_taken(dataset, -1), "rows is -1");
   gw_dataset_release(dataset);
 }
@@ -290,14 +292,13 @@ static int end(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(defaults_are_the_documented_ones),
-      cmocka_unit_test(a_batch_has_its_tokens_labels_and_place),
-      cmocka_unit_test(views_are_valid_until_the_next_but_one_call),
-      cmocka_unit_test(training_has_the_same_losses_on_any_number_of_ranks),
-      cmocka_unit_test(the_place_is_a_text_that_another_dataset_takes_over),
-      cmocka_unit_test(evaluation_begins_where_it_is_told),
-      cmocka_unit_test(packed_documents_come_with_their_numbers),
-      cmocka_unit_test(bad_input_is_refused_in_one_line)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_the_documented_ones),
+                                     cmocka_unit_test(a_batch_has_its_tokens_labels_and_place),
+                                     cmocka_unit_test(views_are_valid_until_the_next_but_one_call),
+                                     cmocka_unit_test(training_has_the_same_losses_on_any_number_of_ranks),
+                                     cmocka_unit_test(the_place_is_a_text_that_another_dataset_takes_over),
+                                     cmocka_unit_test(evaluation_begins_where_it_is_told),
+                                     cmocka_unit_test(packed_documents_come_with_their_numbers),
+                                     cmocka_unit_test(bad_input_is_refused_in_one_line)};
   return cmocka_run_group_tests_name("capi_dataset", tests, begin, end);
 }

@@ -42,7 +42,8 @@ TEST(Stream, EachTokenButTheFirstIsALabelOnce) {
         for (const int64_t label : row.labels)
           if (label != kNoLabel) labels.insert(label);
       const std::vector<int64_t> wanted = counting(count - 1, 1);
-      EXPECT_EQ(labels, std::multiset<int64_t>(wanted.begin(), wanted.end())) << count << " in rows of " << sequence;
+      EXPECT_EQ(labels, std::multiset<int64_t>(wanted.begin(), wanted.end()))
+          << count << " in rows of " << sequence;
     }
   }
 }
@@ -119,7 +120,7 @@ TEST(Ranks, SeeTheSameGlobalBatchesOnAnyNumberOfThem) {
 
 TEST(Mixtures, SourcesKeepTheirSharesAndTheirOwnEpochs) {
   const Folder folder;
-  folder.write("a.u32", bytes_of<uint32_t>(counting(81)));           // 10 rows of 8
+  folder.write("a.u32", bytes_of<uint32_t>(counting(81)));          // 10 rows of 8
   folder.write("b.u32", bytes_of<uint32_t>(counting(241, 1'000)));  // 30 rows
   DatasetOptions options = options_for(folder.path("a.u32"), 8);
   options.sources[0].weight = 0.7;
@@ -178,10 +179,12 @@ TEST(BadOptions, AreRefusedByTheirNames) {
     expect_error(Code::invalid_argument, message, [&] { Dataset dataset(options); });
   };
   refused("sequence is 0, not from 1 to 16777216", [](DatasetOptions& o) { o.rows.sequence = 0; });
-  refused("sequence is 16777217, not from 1 to 16777216", [](DatasetOptions& o) { o.rows.sequence = 16777217; });
+  refused("sequence is 16777217, not from 1 to 16777216",
+          [](DatasetOptions& o) { o.rows.sequence = 16777217; });
   refused("vocab_size is -1, below 0", [](DatasetOptions& o) { o.vocab = -1; });
   refused("read_ahead is -1, not from 0 to 1024", [](DatasetOptions& o) { o.read_ahead = -1; });
-  refused("document_end is -2, neither an id nor -1 (by the index)", [](DatasetOptions& o) { o.rows.document_end = -2; });
+  refused("document_end is -2, neither an id nor -1 (by the index)",
+          [](DatasetOptions& o) { o.rows.document_end = -2; });
   refused("document_end is 3, but packing is stream, which does not look at documents",
           [](DatasetOptions& o) { o.rows.document_end = 3; });
   refused("document_end is 30, but the vocabulary has the ids 0 to 9", [](DatasetOptions& o) {
@@ -191,15 +194,19 @@ TEST(BadOptions, AreRefusedByTheirNames) {
   refused("a dataset needs at least one source", [](DatasetOptions& o) { o.sources.clear(); });
   Dataset dataset(options_for(path, 4));
   double seconds = 0;
-  const auto next = [&](int64_t batch, int part, int parts) { dataset.next(batch, part, parts, nullptr, &seconds); };
-  expect_error(Code::invalid_argument, "global_batch is 0, not from 1 to 274877906944", [&] { next(0, 0, 1); });
+  const auto next = [&](int64_t batch, int part, int parts) {
+    dataset.next(batch, part, parts, nullptr, &seconds);
+  };
+  expect_error(Code::invalid_argument, "global_batch is 0, not from 1 to 274877906944",
+               [&] { next(0, 0, 1); });
   expect_error(Code::invalid_argument, "part 2 of 2 parts does not exist", [&] { next(1, 2, 2); });
   expect_error(Code::invalid_argument, "rows is -1, not from 0 to 1152921504606846976",
                [&] { dataset.set_rows_taken(-1); });
   const std::string one = folder.write("one.u8", "x");
-  expect_error(Code::corrupt,
-               "data: " + one + " has no row: the first token of a file is no label, so a file needs two tokens",
-               [&] { Dataset none(options_for(one, 4)); });
+  expect_error(
+      Code::corrupt,
+      "data: " + one + " has no row: the first token of a file is no label, so a file needs two tokens",
+      [&] { Dataset none(options_for(one, 4)); });
 }
 
 }  // namespace

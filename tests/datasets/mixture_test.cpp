@@ -39,8 +39,8 @@ TEST(Mixture, EachSourceIsWithinOneRowOfItsShareAfterAnyNumber) {
     for (int64_t n = 0; n < 2 * 65536; ++n) {
       ++taken[mixture(static_cast<uint64_t>(n)).source];
       for (size_t k = 0; k < weights.size(); ++k)
-        worst = std::max(worst, std::abs(taken[k] * 65536 -
-                                         (n + 1) * static_cast<int64_t>(mixture.shares()[k])));
+        worst =
+            std::max(worst, std::abs(taken[k] * 65536 - (n + 1) * static_cast<int64_t>(mixture.shares()[k])));
     }
     EXPECT_LT(worst, 65536) << weights.size() << " sources";
     for (size_t k = 0; k < weights.size(); ++k)

@@ -64,11 +64,13 @@ TEST(Packing, LongDocumentsAreCutFromTheirBeginning) {
 
 TEST(Packing, LabelsAndDocumentsStayInsideTheirDocuments) {
   const Folder folder;
-  const std::vector<Row> rows = epoch_of(packed(folder.write("a.u32", documents_of_lengths({3, 6, 1, 2})), 4));
+  const std::vector<Row> rows =
+      epoch_of(packed(folder.write("a.u32", documents_of_lengths({3, 6, 1, 2})), 4));
   const int64_t no = kNoLabel;
   ASSERT_EQ(rows.size(), 3u);
-  EXPECT_EQ(rows[0], (Row{{1, 2, 0, 0}, {2, 0, no, no}, {0, 0, 0, 1}}));  // 3 tokens, then the document of one
-  EXPECT_EQ(rows[1], (Row{{1, 2, 3, 4}, {2, 3, 4, 5}, {0, 0, 0, 0}}));    // its last label is in the next row
+  EXPECT_EQ(rows[0],
+            (Row{{1, 2, 0, 0}, {2, 0, no, no}, {0, 0, 0, 1}}));         // 3 tokens, then the document of one
+  EXPECT_EQ(rows[1], (Row{{1, 2, 3, 4}, {2, 3, 4, 5}, {0, 0, 0, 0}}));  // its last label is in the next row
   EXPECT_EQ(rows[2], (Row{{5, 0, 1, 0}, {0, no, 0, no}, {0, 0, 1, 1}}));
 }
 
@@ -77,7 +79,8 @@ TEST(Packing, EachDocumentComesOnceAndWholeUnlessItIsLongerThanARow) {
   const Folder folder;
   for (const int64_t sequence : {1, 2, 7, 64, 1000}) {
     const std::vector<int64_t> lengths = random_lengths(500, 150);
-    const std::vector<Row> rows = epoch_of(packed(folder.write("a.u32", documents_of_lengths(lengths)), sequence));
+    const std::vector<Row> rows =
+        epoch_of(packed(folder.write("a.u32", documents_of_lengths(lengths)), sequence));
     std::map<int64_t, int64_t> wanted, found;  // how many pieces there are of each length
     int64_t labels = 0, real = 0;
     for (const int64_t length : lengths) {

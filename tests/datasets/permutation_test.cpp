@@ -71,7 +71,8 @@ TEST(Permutation, GoldenValuesStay) {
   EXPECT_EQ(derived_key(42, 7), 7527850912803292081u);
   EXPECT_EQ(first_four(10, derived_key(42, 7)), (std::vector<uint64_t>{9u, 8u, 0u, 4u}));
   EXPECT_EQ(first_four(1000, derived_key(42, 7)), (std::vector<uint64_t>{666u, 757u, 986u, 390u}));
-  EXPECT_EQ(first_four(1000000000000, derived_key(42, 7)), (std::vector<uint64_t>{939603293307u, 780747233360u, 483675980363u, 836984547233u}));
+  EXPECT_EQ(first_four(1000000000000, derived_key(42, 7)),
+            (std::vector<uint64_t>{939603293307u, 780747233360u, 483675980363u, 836984547233u}));
 }
 
 }  // namespace

@@ -116,7 +116,8 @@ TEST(Position, RefusesTextsThatAreNone) {
         std::string("[[[[[[[[[[[[[[[["), "{\"rows\":1," + good.substr(1)})
     expect_error(Code::invalid_argument, "position: the text is not that of gw_dataset_position",
                  [&] { dataset.restore(bad, true); });
-  expect_error(Code::invalid_argument, "position: the text has no number \"version\"", [&] { dataset.restore("{}", true); });
+  expect_error(Code::invalid_argument, "position: the text has no number \"version\"",
+               [&] { dataset.restore("{}", true); });
   expect_error(Code::invalid_argument, "position: the text has no number \"rows\"",
                [&] { dataset.restore(R"({"version":1,"rows":"many"})", true); });
   expect_error(Code::not_supported, "position: its version is 2, this library knows 1",

@@ -62,9 +62,10 @@ TEST(ReadAhead, AnErrorComesWithItsOwnBatchAndTakesNoRows) {
     Dataset dataset(options);
     for (int k = 0; k < 6; ++k) take(dataset, 2);  // tokens 0 to 48
     for (int again = 0; again < 2; ++again) {
-      expect_error(Code::corrupt,
-                   "data: " + folder.path("a.u32") + ": token 50 is 5000, but the vocabulary has the ids 0 to 999",
-                   [&] { take(dataset, 2); });
+      expect_error(
+          Code::corrupt,
+          "data: " + folder.path("a.u32") + ": token 50 is 5000, but the vocabulary has the ids 0 to 999",
+          [&] { take(dataset, 2); });
       EXPECT_EQ(dataset.rows_taken(), 12);
       EXPECT_EQ(dataset.batches_taken(), 6);
     }
@@ -86,7 +87,8 @@ TEST(ReadAhead, AFileThatIsCutShortMeanwhileIsNamed) {
   take(dataset, 1);  // tokens 192 to 196
   dataset.set_rows_taken(60);
   expect_error(Code::io,
-               "data: " + path + " was truncated while it is in use: byte 960 is behind its end now, and it had 4000 bytes",
+               "data: " + path +
+                   " was truncated while it is in use: byte 960 is behind its end now, and it had 4000 bytes",
                [&] { take(dataset, 1); });
 }
 

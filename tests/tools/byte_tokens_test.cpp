@@ -44,7 +44,8 @@ std::vector<int64_t> bytes(const std::string& text, std::vector<int64_t> end = {
 
 TEST(ByteTokens, EachTextIsADocumentUnlessASeparatorSaysMore) {
   const Folder folder;
-  ByteTokens request{{folder.write("a", "one"), folder.write("b", ""), folder.write("c", "t\xc3\xa4o|")}, folder.path("x.u8")};
+  ByteTokens request{{folder.write("a", "one"), folder.write("b", ""), folder.write("c", "t\xc3\xa4o|")},
+                     folder.path("x.u8")};
   EXPECT_EQ(write(request)[0].documents, 2u);
   EXPECT_EQ(documents_of(folder.path("x.u8")), (std::vector{bytes("one"), bytes("t\xc3\xa4o|")}));
   request.separator = "o";
@@ -58,7 +59,8 @@ TEST(ByteTokens, WideFilesEndTheirDocumentsWith256) {
   const WrittenTokens written = write(request)[0];
   EXPECT_EQ(written.tokens, 14u);
   EXPECT_EQ(written.documents, 3u);
-  EXPECT_EQ(documents_of(folder.path("x.u16")), (std::vector{bytes("one", {256}), bytes("two", {256}), bytes("three", {256})}));
+  EXPECT_EQ(documents_of(folder.path("x.u16")),
+            (std::vector{bytes("one", {256}), bytes("two", {256}), bytes("three", {256})}));
   request.document_end = -1;
   EXPECT_EQ(write(request)[0].tokens, 11u);
   request.document_end = 300;
@@ -89,7 +91,8 @@ TEST(ByteTokens, ValidationSetsWholeDocumentsAside) {
   EXPECT_EQ(written[1].path, folder.path("x.validation.u8"));
   EXPECT_EQ(written[0].documents, 180u);
   EXPECT_EQ(written[1].documents, 20u);
-  const auto training = documents_of(folder.path("x.u8")), validation = documents_of(folder.path("x.validation.u8"));
+  const auto training = documents_of(folder.path("x.u8")),
+             validation = documents_of(folder.path("x.validation.u8"));
   std::set<std::vector<int64_t>> all(training.begin(), training.end());
   all.insert(validation.begin(), validation.end());
   EXPECT_EQ(all.size(), 200u);
@@ -109,16 +112,22 @@ TEST(ByteTokens, RefusalsLeaveTheFilesThatAreThere) {
     expect_error(code, message, [&] { write_byte_tokens(request, [](uint64_t, uint64_t) {}); });
     EXPECT_EQ(std::filesystem::file_size(output), 6u);
   };
-  refused(Code::invalid_argument, "the output is x.bin, neither a .u8 nor a .u16", [](ByteTokens& r) { r.output = "x.bin"; });
-  refused(Code::invalid_argument, "the end of documents is 256, no id of 8 bits", [](ByteTokens& r) { r.document_end = 256; });
+  refused(Code::invalid_argument, "the output is x.bin, neither a .u8 nor a .u16",
+          [](ByteTokens& r) { r.output = "x.bin"; });
+  refused(Code::invalid_argument, "the end of documents is 256, no id of 8 bits",
+          [](ByteTokens& r) { r.document_end = 256; });
   refused(Code::corrupt,
-          "document 0 has the byte 120, which is to end documents; choose another --document-end, or write a .u16",
+          "document 0 has the byte 120, which is to end documents; choose another --document-end, or write a "
+          ".u16",
           [](ByteTokens& r) { r.document_end = 'x'; });
-  refused(Code::invalid_argument, "the share for validation is 1, not from 0 to below 1", [](ByteTokens& r) { r.validation = 1; });
-  refused(Code::invalid_argument,
-          "the inputs have 1 documents, so that none can be set aside for validation; say what separates them",
-          [](ByteTokens& r) { r.validation = 0.5; });
-  refused(Code::corrupt, "the inputs have no byte", [&](ByteTokens& r) { r.inputs = {folder.write("empty", "")}; });
+  refused(Code::invalid_argument, "the share for validation is 1, not from 0 to below 1",
+          [](ByteTokens& r) { r.validation = 1; });
+  refused(
+      Code::invalid_argument,
+      "the inputs have 1 documents, so that none can be set aside for validation; say what separates them",
+      [](ByteTokens& r) { r.validation = 0.5; });
+  refused(Code::corrupt, "the inputs have no byte",
+          [&](ByteTokens& r) { r.inputs = {folder.write("empty", "")}; });
   refused(Code::io, "reading " + folder.path("none") + ": No such file or directory",
           [&](ByteTokens& r) { r.inputs = {folder.path("none")}; });
   EXPECT_FALSE(std::filesystem::exists(output + ".part"));
