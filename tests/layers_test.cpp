@@ -19,10 +19,11 @@ const std::map<std::string, Names>& layers() {
   static const Names below_parallel = {"device", "tensor", "ops", "nn", "families", "optim", "gang", "mesh"};
   static const Names above = {"device", "tensor", "ops",  "nn",      "families",
                               "optim",  "gang",   "mesh", "parallel"};
-  static const Names all = {"device", "tensor",   "ops",   "nn",         "families", "optim", "gang",
-                            "mesh",   "parallel", "train", "checkpoint", "plan",     "tools"};
+  static const Names all = {"data", "device", "tensor",   "ops",   "nn",         "families", "optim",
+                            "gang", "mesh",   "parallel", "train", "checkpoint", "plan",     "tools"};
   static const std::map<std::string, Names> table = {
       {"base", {}},
+      {"data", {}},
       {"device", {}},
       {"tensor", {"device"}},
       {"ops", {"device", "tensor"}},
@@ -187,6 +188,7 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
             "layer families may not include layer parallel");
   EXPECT_EQ(refusal("device/device.h", "tensor/tensor.h"), "layer device may not include layer tensor");
   EXPECT_EQ(refusal("gang/gang.h", "ops/ops.h"), "layer gang may not include layer ops");
+  EXPECT_EQ(refusal("data/dataset.h", "gang/gang.h"), "layer data may not include layer gang");
   EXPECT_EQ(refusal("train/step.cpp", "checkpoint/manifest.h"),
             "layer train may not include layer checkpoint");
   EXPECT_EQ(refusal("base/log.cpp", "device/device.h"), "layer base may not include layer device");

@@ -1,6 +1,6 @@
 // The guard against use after fork(). A child has the parent's gangs, but none of its threads or sockets and
-// no place in the gang, so every call there is refused. The first gang of the process arms the guard: a
-// program may fork its ranks before that.
+// no place in the gang, so every call there is refused. The first gang of the process arms the guard, or
+// the first thread that reads a dataset: a program may fork its ranks before that.
 //
 // Thread rule: any thread.
 #pragma once

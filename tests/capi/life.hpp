@@ -35,6 +35,20 @@ inline gw_store* make_store() {
   ok(gw_store_create_callbacks(&c, &store));
   return store;
 }
+// `used`: after its first batch, so that the thread that reads ahead runs.
+inline gw_dataset* make_dataset(const char* path, bool used) {
+  gw_data_source source = with(gw_data_source_init);
+  gw_dataset_options o = with(gw_dataset_options_init);
+  gw_data_batch batch = with(gw_data_batch_init);
+  source.path = path;
+  o.sources = &source;
+  o.source_count = 1;
+  o.sequence = 4;
+  gw_dataset* dataset = nullptr;
+  ok(gw_dataset_create(&o, &dataset));
+  if (used) ok(gw_dataset_next(dataset, nullptr, 3, &batch));
+  return dataset;
+}
 inline gw_gang* make_gang() {
   gw_gang* gang = nullptr;
   ok(gw_gang_create(nullptr, &gang));

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <new>
 
@@ -119,6 +120,12 @@ TEST(Life, TenThousandRoundsOfEveryHandleLeaveNothing) {
   rounds("gw_frame", 1, [&] { gw_frame_release(make_frame(model)); });
   rounds("gw_parameter", 0, [&] { gw_parameter_release(make_parameter(model)); });
   rounds("gw_shard_group", 1, [&] { gw_shard_group_release(make_group(gangs)); });
+  std::ofstream("/tmp/gangway-life-test.u8") << "tokens";
+  rounds("gw_dataset", 0, [] { gw_dataset_release(make_dataset("/tmp/gangway-life-test.u8", false)); });
+  rounds(
+      "gw_dataset, with its thread", 0,
+      [] { gw_dataset_release(make_dataset("/tmp/gangway-life-test.u8", true)); }, 500);
+  std::filesystem::remove("/tmp/gangway-life-test.u8");
   rounds("gw_tensor, a part", 0, [&] { gw_tensor_release(make_value(parameter)); });
   rounds("gw_tensor, taken", 1, [] { gw_tensor_release(take_tensor()); });
   rounds("a gang's memory", 0, [&] {

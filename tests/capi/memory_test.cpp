@@ -10,6 +10,7 @@
 #include <barrier>
 #include <climits>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -143,6 +144,42 @@ TEST(Memory, DescribingAModelMayFailAnywhere) {
                      return status;
                    }),
             0);
+}
+
+TEST(Memory, ADatasetMayFailAnywhere) {
+  const std::string path = "/tmp/gangway-memory-test-" + std::to_string(getpid()) + ".u8";
+  std::ofstream(path) << "one.two.three.four.";
+  gw_data_source source = with(gw_data_source_init);
+  gw_dataset_options o = with(gw_dataset_options_init);
+  source.path = path.c_str();
+  o.sources = &source;
+  o.source_count = 1;
+  o.sequence = 4;
+  gw_dataset* dataset = nullptr;
+  for (const gw_packing packing : {GW_PACKING_STREAM, GW_PACKING_DOCUMENTS}) {
+    o.packing = packing;
+    o.document_end = packing == GW_PACKING_STREAM ? -1 : '.';
+    for (o.read_ahead = 0; o.read_ahead < 2; ++o.read_ahead) {
+      EXPECT_GT(starve("gw_dataset_create",
+                       [&] {
+                         gw_dataset_release(std::exchange(dataset, nullptr));
+                         return gw_dataset_create(&o, &dataset);
+                       }),
+                0);
+      gw_data_batch batch = with(gw_data_batch_init);
+      EXPECT_GT(starve("gw_dataset_next", [&] { return gw_dataset_next(dataset, nullptr, 3, &batch); }), 0);
+      char text[1000];
+      size_t size = 0;
+      const auto position = [&] { return gw_dataset_position(dataset, text, sizeof text, &size); };
+      EXPECT_GT(starve("gw_dataset_position", position), 0);
+      EXPECT_GT(starve("gw_dataset_restore", [&] { return gw_dataset_restore(dataset, text, 0); }), 0);
+      int64_t rows = 0;
+      EXPECT_EQ(gw_dataset_rows_taken(dataset, &rows), GW_OK);
+      EXPECT_EQ(rows, 3);
+    }
+  }
+  gw_dataset_release(dataset);
+  for (const char* ending : {"", ".rows4-end46"}) std::filesystem::remove(path + ending);
 }
 
 TEST(Memory, CallsOnAGangMayFailAnywhere) {

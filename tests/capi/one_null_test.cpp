@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdio>
+#include <fstream>
 #include <iterator>
 #include <set>
 #include <sstream>
@@ -31,10 +33,10 @@ const std::set<std::string> kOptional = words(R"(
     gw_gangs_current.device gw_gangs_set_default.gangs gw_module_materialize.gangs
     gw_parallelize.gangs gw_tensor_parallel.gangs gw_context_parallel.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_model_from_folder.gangs
     gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
-    gw_optimizer_step.result gw_movement_create.target)");
-const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options",
-                                         "gw_decoder_options_from_family.options",
-                                         "gw_decoder_options_from_folder.options"};
+    gw_optimizer_step.result gw_movement_create.target gw_dataset_next.gangs)");
+const std::set<std::string> kRequired = {
+    "gw_attention_create.options", "gw_custom_create.options", "gw_dataset_create.options",
+    "gw_decoder_options_from_family.options", "gw_decoder_options_from_folder.options"};
 // These are read only while a module runs; custom_test.c tests them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
 
@@ -88,10 +90,17 @@ class World {
     movement_options.axes = &zero;
     movement_options.axis_count = 1;
     must(gw_movement_create(partition, nullptr, GW_MOVEMENT_ALL_GATHER, &movement_options, &movement));
+    std::ofstream(kTokenFile) << "tokens";
+    source.path = kTokenFile;
+    dataset_options.sources = &source;
+    dataset_options.source_count = 1;
+    must(gw_dataset_create(&dataset_options, &dataset));
     pipeline_options.microbatches = 1;
     must(gw_pipeline_create(gang, &pipeline_options, &pipeline));
   }
   ~World() {
+    gw_dataset_release(dataset);
+    std::remove(kTokenFile);
     gw_pipeline_release(pipeline);
     gw_movement_release(movement);
     gw_partition_release(partition);
@@ -132,6 +141,8 @@ class World {
   void give(gw_movement*& x) { x = movement; }
   void give(gw_pipeline*& x) { x = pipeline; }
   void give(const gw_pipeline*& x) { x = pipeline; }
+  void give(gw_dataset*& x) { x = dataset; }
+  void give(const gw_dataset*& x) { x = dataset; }
   void give(gw_shard_group*& x) { x = group; }
   void give(gw_module* const*& x) { x = &described; }
   void give(gw_work* const*& x) { x = &work; }
@@ -161,6 +172,8 @@ class World {
   void give(const gw_parameter_options*& x) { x = &group_parameter; }
   void give(const gw_store_callbacks*& x) { x = &callbacks; }
   void give(const gw_collective*& x) { x = &record; }
+  void give(const gw_dataset_options*& x) { x = &dataset_options; }
+  void give(gw_data_batch*& x) { x = &data_batch; }
   void give(const gw_batch*& x) { x = &small.batch; }
   void give(gw_error_info*& x) { x = &info; }
   void give(gw_gang_traffic*& x) { x = &traffic; }
@@ -226,6 +239,11 @@ class World {
   gw_movement* movement = nullptr;
   gw_movement_options movement_options = with(gw_movement_options_init);
   gw_partition_info partition_info = with(gw_partition_info_init);
+  static constexpr const char* kTokenFile = "/tmp/gangway-one-null-test.u8";
+  gw_dataset* dataset = nullptr;
+  gw_data_source source = with(gw_data_source_init);
+  gw_dataset_options dataset_options = with(gw_dataset_options_init);
+  gw_data_batch data_batch = with(gw_data_batch_init);
   gw_pipeline* pipeline = nullptr;
   gw_pipeline_options pipeline_options = with(gw_pipeline_options_init);
   gw_pipeline_info pipeline_info = with(gw_pipeline_info_init);

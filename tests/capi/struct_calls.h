@@ -13,6 +13,8 @@ typedef struct matrix {
   gw_module* model;
   gw_optimizer* opt;
   gw_partition* partition;
+  gw_checkpoints* checkpoints; /* of an empty folder */
+  gw_metrics* metrics;
   small_batch batch;
 } matrix;
 
@@ -145,6 +147,65 @@ static gw_status optimizer_rule(void* x) {
   s.rule_count = 1;
   return sgd_options(&s);
 }
+static const char* const token_file = "/tmp/gangway-struct-test.u8";
+static gw_status dataset_options(void* x) {
+  gw_dataset* dataset = NULL;
+  const gw_status status = gw_dataset_create(x, &dataset);
+  gw_dataset_release(dataset);
+  return status;
+}
+static gw_status data_source(void* x) {
+  gw_dataset_options o;
+  gw_dataset_options_init(&o, sizeof o);
+  o.sources = x;
+  o.source_count = 1;
+  return dataset_options(&o);
+}
+static gw_status checkpoints_options(void* x) {
+  gw_checkpoints* checkpoints = NULL;
+  const gw_status status = gw_checkpoints_create(NULL, "/tmp/gangway-struct-test/opened", x, &checkpoints);
+  gw_checkpoints_release(checkpoints);
+  return status;
+}
+static gw_status checkpoint_part(void* x) {
+  int64_t step = 0, tokens = 0;
+  return gw_checkpoints_restore(m.checkpoints, x, 1, NULL, &step, &tokens);
+}
+static gw_status restore_options(void* x) {
+  gw_checkpoint_part part;
+  gw_checkpoint_part_init(&part, sizeof part);
+  part.model = m.model;
+  int64_t step = 0, tokens = 0;
+  return gw_checkpoints_restore(m.checkpoints, &part, 1, x, &step, &tokens);
+}
+/* Without a part the call is refused after it has read the state. */
+static gw_status checkpoint_state(void* x) {
+  const gw_status status = gw_checkpoints_save(m.checkpoints, NULL, 0, x);
+  return status != GW_OK && strstr(last_error().message, "there is no part") != NULL ? GW_OK : status;
+}
+static gw_status checkpoint_text(void* x) {
+  gw_checkpoint_state state;
+  gw_checkpoint_state_init(&state, sizeof state);
+  state.texts = x;
+  state.text_count = 1;
+  return checkpoint_state(&state);
+}
+static gw_status metrics_options(void* x) {
+  gw_metrics* metrics = NULL;
+  const gw_status status = gw_metrics_create(m.model, x, &metrics);
+  gw_metrics_release(metrics);
+  return status;
+}
+static gw_status metrics_step(void* x) {
+  gw_step_result result;
+  gw_step_result_init(&result, sizeof result);
+  return gw_metrics_log(m.metrics, &result, x);
+}
+static gw_status plan_options(void* x) {
+  gw_memory_use memory;
+  gw_memory_use_init(&memory, sizeof memory);
+  return gw_plan_memory(x, NULL, &memory);
+}
 static gw_status batch(void* x) { return gw_train_step(m.model, m.opt, x, NULL, NULL, NULL); }
 static gw_status step_options(void* x) {
   return gw_train_step(m.model, m.opt, &m.batch.batch, x, NULL, NULL);
@@ -218,6 +279,21 @@ static void need_batch(void* x) {
   *b = m.batch.batch;
   b->struct_size = size;
 }
+static void need_path(void* x) { ((gw_data_source*)x)->path = token_file; }
+static void need_source(void* x) {
+  static gw_data_source source;
+  gw_data_source_init(&source, sizeof source);
+  need_path(&source);
+  ((gw_dataset_options*)x)->sources = &source;
+  ((gw_dataset_options*)x)->source_count = 1;
+}
+static void need_model(void* x) { ((gw_checkpoint_part*)x)->model = m.model; }
+static void need_text(void* x) { ((gw_checkpoint_text*)x)->name = ((gw_checkpoint_text*)x)->text = "x"; }
+static void need_decoder(void* x) {
+  static gw_decoder_options decoder;
+  decoder = small_llama();
+  ((gw_plan_options*)x)->decoder = &decoder;
+}
 static void need_one_token(void* x) { ((gw_generate_options*)x)->token_count = 1; }
 
 static void need_gangs(void* x) {
@@ -260,10 +336,20 @@ static const struct {
               INPUT(plan_row, plan_row, need_module),
               OPTIMIZER_INPUTS,
               INPUT(optimizer_rule, optimizer_rule, need_pattern),
+              INPUT(data_source, data_source, need_path),
+              INPUT(dataset_options, dataset_options, need_source),
+              INPUT(metrics_options, metrics_options, NULL),
+              INPUT(metrics_step, metrics_step, NULL),
+              INPUT(plan_options, plan_options, need_decoder),
               INPUT(batch, batch, need_batch),
               INPUT(step_options, step_options, NULL),
               INPUT(generate_options, generate_options, need_one_token),
               INPUT(save_options, save_options, NULL),
-              INPUT(load_options, load_options, NULL)};
+              INPUT(load_options, load_options, NULL),
+              INPUT(checkpoints_options, checkpoints_options, NULL),
+              INPUT(checkpoint_part, checkpoint_part, need_model),
+              INPUT(checkpoint_text, checkpoint_text, need_text),
+              INPUT(checkpoint_state, checkpoint_state, NULL),
+              INPUT(restore_options, restore_options, NULL)};
 
 #endif

@@ -9,6 +9,7 @@ static struct {
   gw_parameter* parameter;
   gw_partition* partition;
   gw_pipeline* pipeline;
+  gw_dataset* dataset;
   gw_error* error;
   small_batch batch;
 } m;
@@ -33,6 +34,7 @@ static gw_status pipeline_action(void* x) {
 }
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
 static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
+static gw_status data_batch(void* x) { return gw_dataset_next(m.dataset, NULL, 1, x); }
 static gw_status memory_info(void* x) { return gw_host_memory(x); }
 static gw_status error_info(void* x) { return gw_error_describe(m.error, x); }
 
@@ -52,6 +54,7 @@ static const struct {
                RESULT(pipeline_action, pipeline_action, kind),
                RESULT(memory_use, memory_use, master),
                RESULT(step_result, step_result, loss),
+               RESULT(data_batch, data_batch, batch),
                RESULT(memory_info, memory_info, total),
                RESULT(error_info, error_info, code)};
 
@@ -91,6 +94,8 @@ static void results_of_every_size(void** state) {
   assert_int_equal(gw_last_error(&small), GW_E_INVALID_ARGUMENT);
 }
 
+static const char* const token_file = "/tmp/gangway-struct-results-test.u8";
+
 static int begin(void** state) {
   (void)state;
   const gw_decoder_options o = small_llama();
@@ -98,6 +103,15 @@ static int begin(void** state) {
   gw_pipeline_options pipeline;
   gw_pipeline_options_init(&pipeline, sizeof pipeline);
   pipeline.microbatches = 1;
+  gw_data_source source;
+  gw_data_source_init(&source, sizeof source);
+  source.path = token_file;
+  gw_dataset_options data;
+  gw_dataset_options_init(&data, sizeof data);
+  data.sources = &source;
+  data.source_count = 1;
+  FILE* tokens = fopen(token_file, "wb");
+  if (tokens == NULL || fputs("tokens", tokens) < 0 || fclose(tokens) != 0) return -1;
   gw_gang_barrier(NULL, NULL);
   m.error = gw_error_take();
   const int good =
@@ -105,19 +119,21 @@ static int begin(void** state) {
       gw_decoder_create(&o, &m.model) == GW_OK && gw_parallelize(m.model, m.gangs, NULL) == GW_OK &&
       gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK &&
       gw_partition_create(m.gang, &m.partition) == GW_OK &&
-      gw_pipeline_create(m.gang, &pipeline, &m.pipeline) == GW_OK;
+      gw_pipeline_create(m.gang, &pipeline, &m.pipeline) == GW_OK &&
+      gw_dataset_create(&data, &m.dataset) == GW_OK;
   return good ? 0 : -1;
 }
 static int end(void** state) {
   (void)state;
   gw_error_release(m.error);
+  gw_dataset_release(m.dataset);
   gw_pipeline_release(m.pipeline);
   gw_partition_release(m.partition);
   gw_parameter_release(m.parameter);
   gw_module_release(m.model);
   gw_gangs_release(m.gangs);
   gw_gang_release(m.gang);
-  return 0;
+  return remove(token_file);
 }
 
 int main(void) {

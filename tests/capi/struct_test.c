@@ -170,20 +170,26 @@ static int begin(void** state) {
   (void)state;
   const gw_decoder_options o = small_llama();
   fill_batch(&m.batch, 1, 0);
+  FILE* tokens = fopen(token_file, "wb");
+  if (tokens == NULL || fputs("tokens", tokens) < 0 || fclose(tokens) != 0) return -1;
   const int good =
       gw_gang_create(NULL, &m.gang) == GW_OK && gw_gangs_create(m.gang, NULL, &m.gangs) == GW_OK &&
       gw_decoder_create(&o, &m.model) == GW_OK && gw_parallelize(m.model, m.gangs, NULL) == GW_OK &&
-      gw_sgd_create(m.model, NULL, &m.opt) == GW_OK && gw_partition_create(m.gang, &m.partition) == GW_OK;
+      gw_sgd_create(m.model, NULL, &m.opt) == GW_OK && gw_partition_create(m.gang, &m.partition) == GW_OK &&
+      gw_metrics_create(m.model, NULL, &m.metrics) == GW_OK &&
+      gw_checkpoints_create(NULL, "/tmp/gangway-struct-test/run", NULL, &m.checkpoints) == GW_OK;
   return good ? 0 : -1;
 }
 static int end(void** state) {
   (void)state;
+  gw_checkpoints_release(m.checkpoints);
+  gw_metrics_release(m.metrics);
   gw_partition_release(m.partition);
   gw_optimizer_release(m.opt);
   gw_module_release(m.model);
   gw_gangs_release(m.gangs);
   gw_gang_release(m.gang);
-  return system("rm -rf /tmp/gangway-struct-test");
+  return system("rm -rf /tmp/gangway-struct-test /tmp/gangway-struct-test.u8");
 }
 
 int main(void) {

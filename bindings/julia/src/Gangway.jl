@@ -23,6 +23,7 @@ export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
 export rank, parameters, save, load!
 export ShardGroup, unshard!, reshard!, add_gradients!, update!
 export Pipeline, pass!, next!, done!
+export Dataset, rows_per_epoch, rows_taken, batches_taken, rows_taken!, restore!
 export AllGather, ReduceScatter, AllSumReduce, BroadcastTo, SumReduce, Repartition
 export GangwayError
 
@@ -45,6 +46,7 @@ include("pipelines.jl")
 include("custom.jl")
 include("train.jl")
 include("optimizers.jl")
+include("dataset.jl")
 include("shard_groups.jl")
 include("show.jl")
 
@@ -62,7 +64,7 @@ end
 # Julia compiles a function when it first runs, and may throw Ctrl-C where it does: in a finalizer the exception would be
 # lost, and the handle with it. So finalizers, and what the library calls in them, run here first, on nothing.
 const HANDLES = (Store, Gang, Work, Tensor, Model, Frame, Param, Optimizer, Bytes, Gangs, GangMemory,
-                 Partition, MovementHandle, PipelineHandle)
+                 Partition, MovementHandle, PipelineHandle, DatasetHandle)
 foreach(H -> precompile(release!, (H,)), HANDLES)
 
 function compile_finalizers()

@@ -18,6 +18,7 @@ hidden(::Type{LibGangway.gw_shard_options}) = (:rule_count,)
 hidden(::Type{LibGangway.gw_tensor_parallel_options}) = (:row_count,)
 hidden(::Type{LibGangway.gw_parallel_options}) = (:shard, :tensor_parallel, :first_layer_count)
 hidden(::Type{LibGangway.gw_movement_options}) = (:axes, :axis_count, :axes_keep, :keep_count)
+hidden(::Type{LibGangway.gw_dataset_options}) = (:sources, :source_count)
 hidden(::Type{LibGangway.gw_batch}) = (:inputs, :input_count, :targets, :target_count)
 
 known_fields(::Type{T}) where {T} = Tuple(f for f in fieldnames(T) if !(f in RESERVED) && !(f in hidden(T)))
@@ -68,6 +69,7 @@ const CHOICES = Dict{Symbol,NamedTuple}(
     :input => PLACEMENTS, :output => PLACEMENTS,
     :context_method => (ring = LibGangway.GW_CONTEXT_RING, all_gather = LibGangway.GW_CONTEXT_ALL_GATHER,
                         all_to_all = LibGangway.GW_CONTEXT_ALL_TO_ALL),
+    :packing => (stream = LibGangway.GW_PACKING_STREAM, documents = LibGangway.GW_PACKING_DOCUMENTS),
     :stage_split => (even = LibGangway.GW_STAGE_SPLIT_EVEN, by_cost = LibGangway.GW_STAGE_SPLIT_BY_COST,
                      given = LibGangway.GW_STAGE_SPLIT_GIVEN),
     :kind => (normal = LibGangway.GW_INIT_NORMAL, zeros = LibGangway.GW_INIT_ZEROS, ones = LibGangway.GW_INIT_ONES,

@@ -25,6 +25,33 @@ fact("a model trains, evaluates, generates") do
     @test nothing_counts.skipped && nothing_counts.skip_reason === :no_weight
 end
 
+fact("a dataset gives the batches of a training, and goes on from its place") do
+    file = joinpath(mktempdir(), "a.u8")
+    write(file, UInt8[7i % 50 for i in 0:400])
+    data = Dataset(file; sequence = 8, seed = 3, vocab_size = 50)
+    @test rows_per_epoch(data) == 50
+    first = Gangway.next!(data; global_batch = 6)
+    @test first.rows == first.rank_rows == 0:5 && first.label_count == 48 && first.documents === nothing
+    @test size(first.tokens) == (8, 6) && all((first.tokens .+ 7) .% 50 .== first.labels)
+    model = parallelize!(Llama(vocab = 50, dim = 16, layers = 1, heads = 2))
+    opt = AdamW(model)
+    losses = [train_step!(model, opt, Gangway.next!(data; global_batch = 6)).loss for _ in 1:3]
+    @test all(isfinite, losses) && eval_step(model, Gangway.next!(data; global_batch = 6)).weight == 48
+    @test isempty(first.tokens) # its loan is over
+    @test rows_taken(data) == 30 && batches_taken(data) == 5
+    other = Dataset([file]; sequence = 8, seed = 3, weights = [2])
+    restore!(other, position(data))
+    @test Gangway.next!(other; global_batch = 4).tokens == Gangway.next!(data; global_batch = 4).tokens
+    @test refused(() -> restore!(Dataset(file; sequence = 4), position(data)), "sequence was 8 and is 4"; kind = Gangway.Mismatch)
+    @test refused(() -> Dataset(file; weights = [1, 2]), "weights has 2 numbers, paths 1"; kind = ArgumentError)
+    write(file, UInt8[1, 2, 0, 3, 0])
+    packed = Dataset(file; sequence = 6, packing = :documents, document_end = 0, shuffle = false)
+    @test vec(Gangway.next!(packed; global_batch = 1).documents) == [0, 0, 0, 1, 1, -1]
+    rows_taken!(packed, 0)
+    release!(packed)
+    @test repr(packed) == "released Dataset"
+end
+
 fact("Float16 trains with a dynamic loss scale") do
     model = parallelize!(Llama(dim = 32, layers = 1, heads = 2, vocab = 16); seed = 3, param_dtype = Float16)
     opt = AdamW(model; lr = 0.01, loss_scale_interval = 2)

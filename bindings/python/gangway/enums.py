@@ -104,6 +104,13 @@ class Strategy(Open):
     NO_SHARD = c.GW_NO_SHARD
 
 
+class Packing(Open):
+    """How the tokens of a dataset become rows."""
+
+    STREAM = c.GW_PACKING_STREAM
+    DOCUMENTS = c.GW_PACKING_DOCUMENTS
+
+
 class Style(Open):
     """How a module is split over the ranks of tp."""
 

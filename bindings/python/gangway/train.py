@@ -7,6 +7,7 @@ from typing import Any, Sequence
 
 from . import _low as c
 from .arrays import ANY, Array, Place
+from .dataset import DataBatch
 from .enums import SkipReason
 from .groups import ShardGroup
 from .module import Module
@@ -111,6 +112,10 @@ class Optimizer:
 
 
 def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
+    if isinstance(inputs, DataBatch):
+        if targets is not None or weight is not None or shifted:
+            raise TypeError("a batch of a Dataset has its own targets and weight, and they are shifted")
+        return inputs.raw_batch()
     sides: dict[str, Any] = {}
     for name, given in (("input", inputs), ("target", targets)):
         arrays = given if isinstance(given, (tuple, list)) else () if given is None else (given,)
@@ -120,11 +125,12 @@ def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shifted:
 
 
 def train_step(
-    model: Module, optimizer: Optimizer, inputs: Array | Sequence[Array], targets: Array | Sequence[Array] | None = None, *,
-    weight: int | None = None, shifted: bool = False, microbatches: int = 1, max_grad_norm: float = 0.0,
-    norm_type: float = 2.0, allow_non_finite: bool = False,
+    model: Module, optimizer: Optimizer, inputs: Array | Sequence[Array] | DataBatch,
+    targets: Array | Sequence[Array] | None = None, *, weight: int | None = None, shifted: bool = False,
+    microbatches: int = 1, max_grad_norm: float = 0.0, norm_type: float = 2.0, allow_non_finite: bool = False,
 ) -> StepResult:
-    """Collective. One step over the rows of this rank's data coordinate; dim 0 of every array is the batch.
+    """Collective. One step over the rows of this rank's data coordinate; dim 0 of every array is the batch. A batch of a
+    Dataset comes by itself.
 
     weight: items that count; None: labels that are not -100.
     shifted: the labels are the next tokens already; else they are the tokens, and the library shifts them.
@@ -140,7 +146,7 @@ def train_step(
 
 
 def eval_step(
-    model: Module, inputs: Array | Sequence[Array], targets: Array | Sequence[Array] | None = None, *,
+    model: Module, inputs: Array | Sequence[Array] | DataBatch, targets: Array | Sequence[Array] | None = None, *,
     weight: int | None = None, shifted: bool = False, microbatches: int = 1,
 ) -> StepResult:
     """Collective. The loss of a batch; changes nothing. Arguments as in train_step()."""

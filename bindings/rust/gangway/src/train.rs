@@ -80,6 +80,10 @@ impl<'a> Batch<'a> {
         Batch { inputs: inputs.views(), targets: targets.views(), weight: None, shifted: None }
     }
 
+    pub(crate) fn from_views(inputs: Vec<View<'a>>, targets: Vec<View<'a>>) -> Batch<'a> {
+        Batch { inputs, targets, weight: None, shifted: None }
+    }
+
     /// Items that count; without it: labels that are not -100.
     pub fn weight(mut self, weight: i64) -> Batch<'a> {
         self.weight = Some(weight);
