@@ -28,10 +28,11 @@ struct StoredBlock {
 inline constexpr uint64_t kBlockBytes = 4 << 20;
 
 struct StoredFile {
-  std::string name;                 // relative to the checkpoint's folder
-  uint64_t bytes = 0;               // of the whole file
-  uint64_t hash = 0;                // of the header of a safetensors file; of all bytes of any other file
-  std::vector<StoredBlock> blocks;  // empty: not a safetensors file
+  std::string name;    // relative to the checkpoint's folder
+  uint64_t bytes = 0;  // of the whole file
+  uint64_t hash =
+      0;  // XXH3 of all bytes before the data section of a safetensors file; of a whole other file
+  std::vector<StoredBlock> blocks;  // empty: not a safetensors file, or one whose tensors have no elements
 };
 
 struct StoredOptimizer {
@@ -49,7 +50,7 @@ struct CheckpointState {
   static constexpr int kFormat = 1;
   int64_t step = 0;                           // batches taken
   int64_t tokens = 0;                         // seen by the model
-  std::string mesh;                           // JSON object, for information
+  std::string mesh;                           // JSON object ("" is written as {}), for information
   std::map<std::string, std::string> models;  // by name: JSON object {"dtype": ..., "parameters": count}
   std::map<std::string, StoredOptimizer> optimizers;  // by name
   std::map<std::string, std::string> texts;  // by name: positions of data sets, of metrics, ... (UTF-8)
@@ -57,8 +58,11 @@ struct CheckpointState {
   std::vector<StoredFile> files;             // sorted by name; state.json is not among them
 };
 
+inline constexpr char kStateName[] = "state.json";
+
 // Returns the text of state.json. Its last key is "hash", XXH3 of all bytes before that key's line, so that a
-// flipped bit anywhere in the file is found.
+// flipped bit anywhere in the file is found. INVALID_ARGUMENT: a number is negative or not finite, a text is
+// not UTF-8, a JSON object is none, or the files are not sorted or lead out of the folder.
 std::string to_json(const CheckpointState& state);
 // CORRUPT, with the path and the field: not exactly what to_json writes, or the hash differs. NOT_SUPPORTED: a
 // later format.

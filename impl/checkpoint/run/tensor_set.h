@@ -26,6 +26,8 @@ class TensorSetPlan {
  public:
   // `stem`: "model" gives model.safetensors, or model-00001-of-00003.safetensors and
   // model.safetensors.index.json when the data exceeds `max_file_bytes` (0: no limit; a tensor is never cut).
+  // "teacher/model" gives the same files in a folder. The metadata {"format": "pt"}, which Hugging Face's
+  // loader requires, is added. INVALID_ARGUMENT: a name occurs twice, or what make_safetensors_header refuses.
   TensorSetPlan(const std::string& stem, std::vector<TensorSpecOnDisk> tensors, uint64_t max_file_bytes,
                 const std::map<std::string, std::string>& metadata);
 
@@ -44,23 +46,26 @@ class TensorSetPlan {
   const Place& place(const std::string& tensor) const;  // NOT_FOUND
 
  private:
+  void make_index(const std::string& stem, uint64_t total);
+
   std::vector<File> files_;
   std::string index_name_, index_;
   std::map<std::string, Place> places_;
 };
 
-// Creates all files of a plan in a folder: their headers, their full sizes, and the index. One rank calls it
-// before the others open the files. Returns their records without blocks. IO.
+// Creates all files of a plan in a folder: their headers, their full sizes (on disk, so that a full disk is
+// found here), and the index; syncs them. One rank calls it before the others open the files. Returns their
+// records without blocks. IO.
 std::vector<StoredFile> create_files(const TensorSetPlan& plan, const std::string& folder);
 
 // One rank's way to the files of a plan.
 class TensorSetWriter {
  public:
   TensorSetWriter(const TensorSetPlan& plan, const std::string& folder);
-  // Writes one box of a tensor from dense host memory, row-major, in the tensor's dtype; cuts it into blocks of at
-  // most kBlockBytes and records their hashes. IO.
+  // Writes one box of a tensor from dense host memory, row-major, in the tensor's dtype; cuts it into blocks of
+  // at most kBlockBytes and records their hashes. INVALID_ARGUMENT: the box is not inside the tensor. IO.
   void write(const std::string& tensor, const Box& box, const void* data);
-  void sync();  // fsync of every file that was written to. IO.
+  void sync();  // fsync of every file that was written to, and closes them. IO.
   // The records of the blocks that this writer wrote, by file.
   const std::map<std::string, std::vector<StoredBlock>>& blocks() const { return blocks_; }
 
