@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "base/refusal.h"
 #include "checkpoint/run/bytes.h"
 #include "checkpoint/run/plain_files.h"
 
