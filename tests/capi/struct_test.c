@@ -12,6 +12,7 @@ typedef struct matrix {
   gw_parameter* parameter;
   gw_partition* partition;
   gw_pipeline* pipeline;
+  gw_checkpoints* checkpoints; /* of an empty folder */
   gw_error* error;
   small_batch batch;
 } matrix;
@@ -156,6 +157,35 @@ static gw_status generate_options(void* x) {
 }
 static gw_status save_options(void* x) { return gw_module_save(m.model, "/tmp/gangway-struct-test", x); }
 static gw_status load_options(void* x) { return gw_module_load(m.model, "/tmp/gangway-struct-test", x); }
+static gw_status checkpoints_options(void* x) {
+  gw_checkpoints* checkpoints = NULL;
+  const gw_status status = gw_checkpoints_create(NULL, "/tmp/gangway-struct-test/opened", x, &checkpoints);
+  gw_checkpoints_release(checkpoints);
+  return status;
+}
+static gw_status checkpoint_part(void* x) {
+  int64_t step = 0, tokens = 0;
+  return gw_checkpoints_restore(m.checkpoints, x, 1, NULL, &step, &tokens);
+}
+static gw_status restore_options(void* x) {
+  gw_checkpoint_part part;
+  gw_checkpoint_part_init(&part, sizeof part);
+  part.model = m.model;
+  int64_t step = 0, tokens = 0;
+  return gw_checkpoints_restore(m.checkpoints, &part, 1, x, &step, &tokens);
+}
+/* Without a part the call is refused after it has read the state. */
+static gw_status checkpoint_state(void* x) {
+  const gw_status status = gw_checkpoints_save(m.checkpoints, NULL, 0, x);
+  return status != GW_OK && strstr(last_error().message, "there is no part") != NULL ? GW_OK : status;
+}
+static gw_status checkpoint_text(void* x) {
+  gw_checkpoint_state state;
+  gw_checkpoint_state_init(&state, sizeof state);
+  state.texts = x;
+  state.text_count = 1;
+  return checkpoint_state(&state);
+}
 
 /* What the defaults of a struct do not have. */
 static void need_callbacks(void* x) {
@@ -210,6 +240,8 @@ static void need_dtype(void* x) {
   ((gw_dtype_rule*)x)->dtype = GW_F32;
 }
 static void need_module(void* x) { ((gw_plan_row*)x)->pattern = "lm_head"; }
+static void need_model(void* x) { ((gw_checkpoint_part*)x)->model = m.model; }
+static void need_text(void* x) { ((gw_checkpoint_text*)x)->name = ((gw_checkpoint_text*)x)->text = "x"; }
 static void need_pattern(void* x) { ((gw_optimizer_rule*)x)->pattern = "**"; }
 static void need_batch(void* x) {
   gw_batch* b = x;
@@ -263,7 +295,12 @@ static const struct {
               INPUT(step_options, step_options, NULL),
               INPUT(generate_options, generate_options, need_one_token),
               INPUT(save_options, save_options, NULL),
-              INPUT(load_options, load_options, NULL)};
+              INPUT(load_options, load_options, NULL),
+              INPUT(checkpoints_options, checkpoints_options, NULL),
+              INPUT(checkpoint_part, checkpoint_part, need_model),
+              INPUT(checkpoint_text, checkpoint_text, need_text),
+              INPUT(checkpoint_state, checkpoint_state, NULL),
+              INPUT(restore_options, restore_options, NULL)};
 
 /* Allocates exactly `size` bytes, so that the address sanitizer notices a read after them. */
 static char* made(size_t i, size_t size) {
@@ -519,12 +556,14 @@ static int begin(void** state) {
       gw_sgd_create(m.model, NULL, &m.opt) == GW_OK &&
       gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK &&
       gw_partition_create(m.gang, &m.partition) == GW_OK &&
-      gw_pipeline_create(m.gang, &pipeline, &m.pipeline) == GW_OK;
+      gw_pipeline_create(m.gang, &pipeline, &m.pipeline) == GW_OK &&
+      gw_checkpoints_create(NULL, "/tmp/gangway-struct-test/run", NULL, &m.checkpoints) == GW_OK;
   return good ? 0 : -1;
 }
 static int end(void** state) {
   (void)state;
   gw_error_release(m.error);
+  gw_checkpoints_release(m.checkpoints);
   gw_pipeline_release(m.pipeline);
   gw_partition_release(m.partition);
   gw_parameter_release(m.parameter);

@@ -56,19 +56,25 @@ WriterThread::WriterThread(std::function<void()> tick) : state_(std::make_shared
   state_->tick = std::move(tick);
   const SignalsBlocked blocked;
   try {
-    std::thread([state = state_] { run(*state); }).detach();
+    thread_ = std::thread([state = state_] { run(*state); });
   } catch (const std::system_error& error) {
     fail(Code::gang, "checkpoints: no thread for the writer: ", error.what());
   }
 }
 
 WriterThread::~WriterThread() {
-  if (forked_child()) return;  // the thread is the parent's
+  if (forked_child()) return thread_.detach();  // it is the parent's
   std::unique_lock lock(state_->mutex);
   state_->quits = true;
   state_->changed.notify_all();
   const int64_t left_ms = state_->busy ? state_->deadline.left_ms(INT32_MAX) + kGraceMs : kGraceMs;
-  state_->changed.wait_for(lock, std::chrono::milliseconds(left_ms), [&] { return state_->ended; });
+  const bool ended =
+      state_->changed.wait_for(lock, std::chrono::milliseconds(left_ms), [&] { return state_->ended; });
+  lock.unlock();
+  if (ended)
+    thread_.join();
+  else
+    thread_.detach();
 }
 
 void WriterThread::start(std::function<void()> job, Deadline deadline) {

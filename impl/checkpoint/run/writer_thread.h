@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "base/deadline.h"
 
@@ -31,6 +32,7 @@ class WriterThread {
   struct State;
   static void run(State& state);
   std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object
+  std::thread thread_;
 };
 
 }  // namespace gangway
