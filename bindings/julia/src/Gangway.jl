@@ -21,6 +21,7 @@ export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, red
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
 export rank, parameters, save, load!
+export Checkpoints, due, restore!
 export ShardGroup, unshard!, reshard!, add_gradients!, update!
 export Pipeline, pass!, next!, done!
 export AllGather, ReduceScatter, AllSumReduce, BroadcastTo, SumReduce, Repartition
@@ -45,6 +46,7 @@ include("pipelines.jl")
 include("custom.jl")
 include("train.jl")
 include("optimizers.jl")
+include("checkpoints.jl")
 include("shard_groups.jl")
 include("show.jl")
 

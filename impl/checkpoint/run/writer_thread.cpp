@@ -63,7 +63,10 @@ WriterThread::WriterThread(std::function<void()> tick) : state_(std::make_shared
 }
 
 WriterThread::~WriterThread() {
-  if (forked_child()) return thread_.detach();  // it is the parent's
+  if (forked_child()) {  // the thread is the parent's
+    thread_.detach();
+    return;
+  }
   std::unique_lock lock(state_->mutex);
   state_->quits = true;
   state_->changed.notify_all();
