@@ -37,8 +37,8 @@ bool make_folders(const std::string& path) {
   return true;
 }
 
-// Does not use std::filesystem, which opens folders in noexcept functions that allocate: running out of memory
-// there would end the process.
+// Does not use std::filesystem, which opens folders in noexcept functions that allocate: running out of
+// memory there would end the process.
 int list_folder(int at, const std::string& folder, std::vector<std::string>& names) {
   const int file = openat(at, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
   if (file < 0) return errno;

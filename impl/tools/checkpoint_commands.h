@@ -1,5 +1,5 @@
-// The commands of gw-checkpoint. Each prints its result and throws if it cannot give one. All of them read files
-// in pieces, so memory does not grow with the model.
+// The commands of gw-checkpoint. Each prints its result and throws if it cannot give one. All of them read
+// files in pieces, so memory does not grow with the model.
 //
 // Thread rule: functions.
 #pragma once
@@ -12,7 +12,8 @@
 
 namespace gangway {
 
-// Prints a line for each complete checkpoint of a run. Returns whether the state.json of all of them is whole.
+// Prints a line for each complete checkpoint of a run. Returns whether the state.json of all of them is
+// whole.
 bool list_checkpoints(const std::string& run);
 
 struct VerifyCommand {

@@ -25,8 +25,8 @@ namespace {
 
 constexpr size_t kPieceElements = 1 << 17;
 
-// One of the two checkpoints. A key is a set of tensors ("model", "optimizer", "teacher/model") and a name; how a
-// set is split into files does not matter.
+// One of the two checkpoints. A key is a set of tensors ("model", "optimizer", "teacher/model") and a name;
+// how a set is split into files does not matter.
 struct Side {
   using Key = std::pair<std::string, std::string>;
   std::optional<CheckpointState> state;  // absent: a plain folder or file
@@ -64,7 +64,8 @@ Side open_side(const std::string& path) {
   return side;
 }
 
-// The state as lines of a name and a text. The mesh is left out: it is no part of what the next step depends on.
+// The state as lines of a name and a text. The mesh is left out: it is no part of what the next step depends
+// on.
 std::map<std::string, std::string> lines_of(const CheckpointState& state) {
   const auto number = [](double value) {
     char out[32];

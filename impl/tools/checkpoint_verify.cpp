@@ -46,8 +46,8 @@ std::string time_of(const std::string& path) {
   return out;
 }
 
-// Threads take shares of the checkpoint until none is left. There are more shares than threads, so that damage
-// in one of them does not hide what is in the others.
+// Threads take shares of the checkpoint until none is left. There are more shares than threads, so that
+// damage in one of them does not hide what is in the others.
 std::set<std::string> damage_of(const std::string& folder, const CheckpointState& state, size_t threads) {
   const size_t shares = 16 * threads;
   ProgressLine line(folder, bytes_in(state));

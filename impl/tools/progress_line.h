@@ -1,5 +1,5 @@
-// A line on the terminal that says how much of a long work is done. It writes to standard error, and nothing if
-// that is no terminal.
+// A line on the terminal that says how much of a long work is done. It writes to standard error, and nothing
+// if that is no terminal.
 //
 // Thread rule: any thread.
 #pragma once

@@ -433,7 +433,7 @@ fact("a restored run has the losses of the undisturbed one") do
         save(run, model, opt; tokens = 24, texts = Dict("data" => "row 4"), user = UInt8[1, 0, 2])
         wanted = losses(model, opt, 3:4)
         wait(run)
-        @test Gangway.buffer_bytes(run) > 0 && readdir(folder) == ["step-00000002"]
+        @test Gangway.buffer_bytes(run) > 0 && isdir(joinpath(folder, "step-00000002"))
         release!(run)
         model, opt = begin_run(2)
         run = Checkpoints(folder)

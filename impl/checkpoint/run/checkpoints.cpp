@@ -66,7 +66,7 @@ struct Checkpoints::Impl {
   std::shared_ptr<Meeting> meeting;
   HostCopy copy;
   std::shared_ptr<const void> counted;  // the copy's bytes, in the memory use of a model
-  std::unique_ptr<WriterThread> thread;
+  WriterThread thread;
 };
 
 Checkpoints::Checkpoints(std::shared_ptr<Gangs> gangs, CheckpointsOptions options)
@@ -78,15 +78,12 @@ Checkpoints::Checkpoints(std::shared_ptr<Gangs> gangs, CheckpointsOptions option
       [&] {
         arguments = facts_of(options_);
         check(options_, root);
-        impl_->thread = std::make_unique<WriterThread>([folder = impl_->folder] { folder->tick(); });
         if (root.rank() == 0)
           impl_->folder->open(options_.folder, options_.job.empty() ? this_process() : options_.job);
       },
       arguments);
-  call.run([&] {
-    impl_->meeting = std::make_shared<Meeting>(root.duplicate(text(root.name(), ".checkpoints")),
-                                               [folder = impl_->folder] { folder->tick(); });
-  });
+  call.run(
+      [&] { impl_->meeting = std::make_shared<Meeting>(root.duplicate(text(root.name(), ".checkpoints"))); });
   impl_->gangs = std::move(gangs);
 }
 
@@ -102,7 +99,7 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
   std::string arguments;
   call.check(
       [&] {
-        me.thread->finish();
+        me.thread.finish();
         if (const std::optional<Error> broken = me.meeting->gang().error()) throw *broken;
         if (state.step < 0) fail(Code::invalid_argument, "checkpoint: step = ", state.step, " is below 0");
         check_parts(parts, *me.gangs, "checkpoint");
@@ -124,6 +121,7 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
         describe_save(*job, parts, std::move(state));
         if (options_.synchronous) return;
         me.copy.reserve(job->plan);
+        me.thread.prepare();
         me.counted = parts.front().model->inspect().count_host(me.copy.bytes());
       },
       arguments);
@@ -143,19 +141,19 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
     job->write = [memory = me.copy.memory()](const SavedRows& rows, TensorSetWriter& writer) {
       writer.write(rows.name, rows.box, static_cast<const char*>(memory->data()) + rows.at);
     };
-    me.thread->start(
+    me.thread.start(
         [job, folder = me.folder, meeting = me.meeting] { write_checkpoint(*job, *folder, *meeting); },
         deadline);
   });
 }
 
 void Checkpoints::wait() {
-  CollectiveCall(*impl_->gangs, "checkpoints").check([&] { impl_->thread->finish(); });
+  CollectiveCall(*impl_->gangs, "checkpoints").check([&] { impl_->thread.finish(); });
 }
 
 std::optional<RestoreReport> Checkpoints::restore(const std::vector<CheckpointPart>& parts,
                                                   const RestoreOptions& options) {
-  CollectiveCall(*impl_->gangs, "restore").check([&] { impl_->thread->finish(); });
+  CollectiveCall(*impl_->gangs, "restore").check([&] { impl_->thread.finish(); });
   return restore_checkpoint(*impl_->gangs, *impl_->folder, parts, options);
 }
 

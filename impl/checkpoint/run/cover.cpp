@@ -9,9 +9,9 @@
 namespace gangway {
 namespace {
 
-// A function on the grid that counts in how many boxes an element lies is the sum, over all corners that do not
-// lie behind the element in any dim, of +1 or -1 for each corner of each box. So boxes cover a tensor exactly
-// once if their corners sum up to those of the whole tensor.
+// A function on the grid that counts in how many boxes an element lies is the sum, over all corners that do
+// not lie behind the element in any dim, of +1 or -1 for each corner of each box. So boxes cover a tensor
+// exactly once if their corners sum up to those of the whole tensor.
 struct Corner {
   std::array<int64_t, kMaxDims> at{};
   int64_t sign = 1;

@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cmath>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "base/error.h"
 #include "base/process.h"
@@ -27,8 +29,9 @@
 namespace gangway {
 namespace {
 
-constexpr int kTries = 10;
-constexpr uint64_t kLeaseLimit = 1 << 16;  // bytes
+constexpr int kTries = 100;
+constexpr auto kPause = std::chrono::milliseconds(10);  // while another job removes a stale lease
+constexpr uint64_t kLeaseLimit = 1 << 16;               // bytes
 const std::string kName = "/.lease";
 
 // Who holds a lease. `boot` and `processes` identify the host and its space of process ids; a process is
@@ -151,16 +154,49 @@ void write_new(const std::string& path, const std::string& bytes) {
   file.close();
 }
 
-// Renames a stale lease away, so that of several jobs only one succeeds. If another job has replaced it
-// meanwhile, that job's lease is put back.
-void move_away(const Found& stale, const std::string& folder, const std::string& path,
-               const std::string& aside) {
+double age_of(const Found& found, double now) { return now - seconds_of(found.stamp); }
+
+// The right to remove a stale lease, which only one job has at a time: otherwise a slow job could remove the
+// lease that a faster one has made in its place.
+class Takeover {
+ public:
+  // Tries to get the right. It is void if its holder has ended, or is older than the moment that it needs.
+  Takeover(const std::string& folder, const std::string& path, const Holder& own, double now) : path_(path) {
+    const std::optional<Found> found = read_lease(folder, path_);
+    if (found && ((found->holder && has_ended(*found->holder, own)) || age_of(*found, now) > kMostSeconds))
+      unlink(path_.c_str());
+    try {
+      write_new(path_, json_of(own));
+      held_ = true;
+    } catch (const Error& error) {
+      if (error.system_error != EEXIST) throw;
+    }
+  }
+  Takeover(const Takeover&) = delete;
+  Takeover& operator=(const Takeover&) = delete;
+  ~Takeover() {
+    if (held_) unlink(path_.c_str());
+  }
+  bool held() const { return held_; }
+
+ private:
+  static constexpr double kMostSeconds = 5;
+
+  std::string path_;
+  bool held_ = false;
+};
+
+// Renames a stale lease away and removes it. If it is another one after all, puts it back.
+void remove_stale(const Found& stale, const std::string& folder, const std::string& path,
+                  const std::string& aside) {
+  std::optional<Found> found = read_lease(folder, path);
+  if (!found || found->text != stale.text || !(found->stamp == stale.stamp)) return;
   if (::rename(path.c_str(), aside.c_str()) != 0) {
     if (errno == ENOENT) return;
     fail_file("run: removing the stale lease", path, errno);
   }
   const TemporaryName moved(aside);
-  const std::optional<Found> found = read_lease(folder, aside);
+  found = read_lease(folder, aside);
   if (!found || found->text == stale.text) return;
   if (linkat(AT_FDCWD, aside.c_str(), AT_FDCWD, path.c_str(), 0) != 0 && errno != EEXIST)
     fail_file("run: putting back the lease", path, errno);
@@ -204,12 +240,16 @@ void Lease::take(const std::string& job, double stale_seconds) {
     }
     const std::optional<Found> found = read_lease(folder_, path());
     if (!found) continue;  // it was given back meanwhile
-    const double age = now - seconds_of(found->stamp);
+    const double age = age_of(*found, now);
     if (age < stale_seconds && !(found->holder && has_ended(*found->holder, own)))
       fail(Code::invalid_state, "run: ", folder_, " is in use by ", describe(*found), ", whose last sign is ",
            std::max(0., std::round(age * 10) / 10), " s old; end that job, or choose another folder (after ",
            stale_seconds, " s without a sign the lease is void)");
-    move_away(*found, folder_, path(), mine + "-stale");
+    const Takeover takeover(folder_, path() + "-takeover", own, now);
+    if (takeover.held())
+      remove_stale(*found, folder_, path(), mine + "-stale");
+    else
+      std::this_thread::sleep_for(kPause);
   }
   fail(Code::invalid_state, "run: the lease of ", folder_, " has changed hands ", kTries,
        " times meanwhile; several jobs want the folder");

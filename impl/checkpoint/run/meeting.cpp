@@ -88,11 +88,9 @@ void Meeting::run(const Collective& record) {
   const WorkPtr work = gang_->agreement().run(Channel::control, record);
   std::chrono::milliseconds nap{1};
   while (!work->poll()) {
-    if (stopped_) fail(Code::aborted, "checkpoint: the save was given up");
     if (deadline_.passed())
       fail(Code::timeout, "checkpoint: the writers of other ranks did not come before the save's deadline");
     poll_interrupt();
-    tick_();
     std::this_thread::sleep_for(nap);
     nap = std::min(nap * 2, kLongest);
   }

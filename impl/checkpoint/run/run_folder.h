@@ -33,8 +33,8 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // INVALID_STATE: another job holds the lease; the text names it, its host and the age of its last sign. If a
-  // process was killed while it replaced a checkpoint, puts that checkpoint back. IO.
+  // INVALID_STATE: another job holds the lease; the text names it, its host and the age of its last sign. If
+  // a process was killed while it replaced a checkpoint, puts that checkpoint back. IO.
   void take_lease(const std::string& job, double stale_seconds = 60);
   void
   renew_lease();  // call it several times within `stale_seconds`; INVALID_STATE: another job has taken it
@@ -52,8 +52,8 @@ class RunFolder {
   // checkpoint of the same step is replaced: both change places in one step, or, where the file system cannot
   // do that, the old one is first renamed aside. It is removed afterwards. INVALID_STATE: no state.json.
   void commit(int64_t step, const std::string& writing);
-  // Removes the oldest complete checkpoints until `keep` are left; keep < 1: none is removed. It first renames
-  // a checkpoint to a hidden name, so that a reader never finds one with files missing.
+  // Removes the oldest complete checkpoints until `keep` are left; keep < 1: none is removed. It first
+  // renames a checkpoint to a hidden name, so that a reader never finds one with files missing.
   void remove_old(int keep);
   // Renames the complete checkpoints newer than `step`, the newest first; returns their new paths, ascending.
   std::vector<std::string> move_aside_newer_than(int64_t step);

@@ -9,7 +9,6 @@
 namespace gangway {
 namespace {
 
-constexpr std::chrono::seconds kRenewal{10};
 using Files = std::map<std::string, StoredFile>;  // by name
 
 // Rank 0: makes the folder and all files but state.json. `path` is set as soon as there is something to remove.
@@ -30,17 +29,15 @@ Files make_files(const SaveJob& job, HeldFolder& folder, std::string& path) {
 }
 
 // Writes this rank's rows and returns the records of their blocks, as bytes.
-std::string write_rows(const SaveJob& job, HeldFolder& folder, const std::string& path) {
+std::string write_rows(const SaveJob& job, const std::string& path) {
   std::map<size_t, TensorSetWriter> writers;
   for (const SavedRows& rows : job.plan.own) {
     const auto at = writers.try_emplace(rows.set, *job.plan.sets[rows.set].files, path).first;
     job.write(rows, at->second);
-    folder.tick();
   }
   BytesOut out;
   for (auto& [set, writer] : writers) {
     writer.sync();
-    folder.tick();
     for (const auto& [file, blocks] : writer.blocks()) {
       out.add(file);
       out.add(blocks.size());
@@ -84,26 +81,6 @@ void commit(SaveJob& job, Files files, const std::vector<std::string>& records, 
 
 }  // namespace
 
-void HeldFolder::open(const std::string& path, const std::string& job) {
-  auto folder = std::make_unique<RunFolder>(path);
-  folder->take_lease(job);
-  const std::lock_guard lock(mutex_);
-  folder_ = std::move(folder);
-  renewed_ = std::chrono::steady_clock::now();
-}
-
-void HeldFolder::tick() noexcept {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || folder_ == nullptr) return;
-  const auto now = std::chrono::steady_clock::now();
-  if (now - renewed_ < kRenewal) return;
-  try {
-    folder_->renew_lease();
-    renewed_ = now;
-  } catch (const std::exception&) {
-  }
-}
-
 void write_checkpoint(SaveJob& job, HeldFolder& folder, Meeting& meeting) {
   const bool first = meeting.gang().rank() == 0;
   Files files;
@@ -115,7 +92,7 @@ void write_checkpoint(SaveJob& job, HeldFolder& folder, Meeting& meeting) {
     path = meeting.exchange(refusal, own)[0];
 
     std::string records;
-    refusal = refusal_of([&] { records = write_rows(job, folder, path); });
+    refusal = refusal_of([&] { records = write_rows(job, path); });
     const std::vector<std::string> all = meeting.exchange(refusal, records);
 
     refusal = refusal_of([&] {

@@ -4,39 +4,16 @@
 // Thread rule: one thread at a time; write_checkpoint is collective over the meeting's gang.
 #pragma once
 
-#include <chrono>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/run/held_folder.h"
 #include "checkpoint/run/meeting.h"
-#include "checkpoint/run/run_folder.h"
 #include "checkpoint/run/save_plan.h"
 
 namespace gangway {
-
-// The run's folder on rank 0, whose lease is renewed while the writer works or waits. On other ranks it is
-// empty. Any thread.
-class HeldFolder {
- public:
-  void open(const std::string& path, const std::string& job);
-  bool is_here() const { return folder_ != nullptr; }
-  template <typename Use>
-  auto use(Use&& use) {
-    const std::lock_guard lock(mutex_);
-    return use(*folder_);
-  }
-  // Renews the lease every few seconds. A commit reports a lease that was lost.
-  void tick() noexcept;
-
- private:
-  std::mutex mutex_;
-  std::unique_ptr<RunFolder> folder_;
-  std::chrono::steady_clock::time_point renewed_{};
-};
 
 struct SaveJob {
   SavePlan plan;

@@ -72,7 +72,8 @@ std::string problem_of_optimizer(const StoredOptimizer& optimizer) {
   return "";
 }
 
-// Appends an object or a list with one line for each item; nothing stands between the brackets if it is empty.
+// Appends an object or a list with one line for each item; nothing stands between the brackets if it is
+// empty.
 class Lines {
  public:
   Lines(std::string& out, const char* brackets, size_t indent)

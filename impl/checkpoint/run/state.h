@@ -64,8 +64,8 @@ inline constexpr char kStateName[] = "state.json";
 // flipped bit anywhere in the file is found. INVALID_ARGUMENT: a number is negative or not finite, a text is
 // not UTF-8, a JSON object is none, or the files are not sorted or lead out of the folder.
 std::string to_json(const CheckpointState& state);
-// CORRUPT, with the path and the field: not exactly what to_json writes, or the hash differs. NOT_SUPPORTED: a
-// later format.
+// CORRUPT, with the path and the field: not exactly what to_json writes, or the hash differs. NOT_SUPPORTED:
+// a later format.
 CheckpointState parse_state(std::string_view json, const std::string& path);
 
 }  // namespace gangway

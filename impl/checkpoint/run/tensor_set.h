@@ -27,7 +27,8 @@ class TensorSetPlan {
   // `stem`: "model" gives model.safetensors, or model-00001-of-00003.safetensors and
   // model.safetensors.index.json when the data exceeds `max_file_bytes` (0: no limit; a tensor is never cut).
   // "teacher/model" gives the same files in a folder. The metadata {"format": "pt"}, which Hugging Face's
-  // loader requires, is added. INVALID_ARGUMENT: a name occurs twice, or what make_safetensors_header refuses.
+  // loader requires, is added. INVALID_ARGUMENT: a name occurs twice, or what make_safetensors_header
+  // refuses.
   TensorSetPlan(const std::string& stem, std::vector<TensorSpecOnDisk> tensors, uint64_t max_file_bytes,
                 const std::map<std::string, std::string>& metadata);
 
@@ -62,8 +63,8 @@ std::vector<StoredFile> create_files(const TensorSetPlan& plan, const std::strin
 class TensorSetWriter {
  public:
   TensorSetWriter(const TensorSetPlan& plan, const std::string& folder);
-  // Writes one box of a tensor from dense host memory, row-major, in the tensor's dtype; cuts it into blocks of
-  // at most kBlockBytes and records their hashes. INVALID_ARGUMENT: the box is not inside the tensor. IO.
+  // Writes one box of a tensor from dense host memory, row-major, in the tensor's dtype; cuts it into blocks
+  // of at most kBlockBytes and records their hashes. INVALID_ARGUMENT: the box is not inside the tensor. IO.
   void write(const std::string& tensor, const Box& box, const void* data);
   void sync();  // fsync of every file that was written to, and closes them. IO.
   // The records of the blocks that this writer wrote, by file.

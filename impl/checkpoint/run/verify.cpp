@@ -95,8 +95,8 @@ void check_block(const std::string& path, const SafetensorsFile& file, const Sto
   check_hash(XXH3_64bits(buffer.data(), buffer.size()), block.hash, what);
 }
 
-// Verifies items [first, last) of a file: item 0 is its size and its header, or all of it if it has no blocks;
-// item i is its block i - 1.
+// Verifies items [first, last) of a file: item 0 is its size and its header, or all of it if it has no
+// blocks; item i is its block i - 1.
 void verify_file(const std::string& path, const StoredFile& file, size_t first, size_t last,
                  const Progress& progress) {
   const uint64_t size = size_of(path);
