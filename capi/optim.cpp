@@ -67,6 +67,29 @@ gw_status gw_optimizer_set_loss_scale(gw_optimizer* optimizer, double scale) {
   return guarded([&] { required(optimizer, "optimizer").optimizer->loss_scale().set(scale); });
 }
 
+gw_status gw_optimizer_set_steps(gw_optimizer* optimizer, int64_t steps) {
+  return guarded([&] { required(optimizer, "optimizer").optimizer->set_steps(steps); });
+}
+
+gw_status gw_optimizer_base_lr(const gw_optimizer* optimizer, double* out_lr) {
+  return guarded([&] {
+    double& lr = out(out_lr, "out_lr");
+    lr = required(optimizer, "optimizer").optimizer->base_lr();
+  });
+}
+
+gw_status gw_optimizer_finite_steps(const gw_optimizer* optimizer, int64_t* out_steps) {
+  return guarded([&] {
+    int64_t& steps = out(out_steps, "out_steps");
+    steps = required(optimizer, "optimizer").optimizer->loss_scale().finite_steps();
+  });
+}
+
+gw_status gw_optimizer_restore_loss_scale(gw_optimizer* optimizer, double scale, int64_t finite_steps) {
+  return guarded(
+      [&] { required(optimizer, "optimizer").optimizer->loss_scale().restore(scale, finite_steps); });
+}
+
 gw_status gw_clip_grad_norm(gw_module* model, double max_norm, double p, void* stream, double* out_norm) {
   return guarded([&] {
     if (out_norm != nullptr) *out_norm = 0;

@@ -1,5 +1,5 @@
 # The packages of `cpack -G DEB`: the library in a package that is named after its SONAME, libgangway-dev
-# (headers, archive, pkg-config and CMake files) and gangway-tools (gangrun, gw-info, gw-plan, gw-tokens, gw-trace).
+# (headers, archive, pkg-config and CMake files) and gangway-tools (gangrun and the gw- tools).
 # Configure with -DCMAKE_INSTALL_PREFIX=/usr to get Debian's library folder.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_VENDOR "Gangway")

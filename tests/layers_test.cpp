@@ -71,6 +71,10 @@ const std::map<std::string, std::vector<Names>>& floors() {
         {"host", "mpi", "nccl"},
         {"modules", "registry"}}},
       {"gang/host", {{"kernels", "memory"}, {"presence"}, {"call"}, {"algorithms"}}},
+      // checkpoint/run stands on top.
+      {"checkpoint",
+       {{"config_json", "config_read", "folders", "header_json", "input_file", "json_scalars", "json_text",
+         "load", "output_file", "pieces", "row_copies", "safetensors", "save", "save_folder", "source"}}},
       {"parallel",
        {{"pipeline/schedule"},
         {"collective_call", "memory_use", "options", "plan", "recompute", "redistribute",
@@ -177,7 +181,7 @@ TEST(Layers, EveryRoomOfTheTableExists) {
     for (const Names& floor : all)
       for (const std::string& name : floor) {
         const std::string room = (impl / house / name).generic_string();
-        EXPECT_TRUE(fs::is_directory(room) || fs::exists(room + ".h")) << room;
+        EXPECT_TRUE(fs::is_directory(room) || fs::exists(room + ".h") || fs::exists(room + ".cpp")) << room;
       }
 }
 
@@ -214,6 +218,8 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
             "parallel/fsdp/packing.h does not stand below parallel/movement/along.cpp in parallel");
   EXPECT_EQ(refusal("parallel/options.cpp", "parallel/pipeline/stage.h"),
             "parallel/pipeline/stage.h does not stand below parallel/options.cpp in parallel");
+  EXPECT_EQ(refusal("checkpoint/save.cpp", "checkpoint/run/state.h"),
+            "checkpoint/run/state.h does not stand below checkpoint/save.cpp in checkpoint");
   EXPECT_EQ(refusal("gang/gang.cpp", "gang/host/host.h"),
             "gang/host is a leaf: only its registry may include it");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "ops/cpu/gemm.h"),
@@ -234,6 +240,7 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("ops/cuda/attention_paths.h", "ops/cuda/cudnn/plans.h"), "");
   EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/operations.h"), "");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "mesh/gangs.h"), "");
+  EXPECT_EQ(refusal("checkpoint/run/verify.cpp", "checkpoint/input_file.h"), "");
 }
 
 }  // namespace

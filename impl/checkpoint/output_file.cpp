@@ -51,6 +51,19 @@ void OutputFile::open(const std::string& path, int flags) {
   if (file_ < 0) fail_file("save: opening", path, errno);
 }
 
+void OutputFile::reserve(uint64_t bytes) const {
+  int failed = 0;
+  {
+    const SizeSignalHeld held;
+    const auto size = static_cast<off_t>(bytes);
+    do {
+      failed = fallocate(file_, 0, 0, size) == 0 ? 0 : errno;
+    } while (failed == EINTR);
+    if (failed == EOPNOTSUPP || failed == ENOSYS) failed = ftruncate(file_, size) == 0 ? 0 : errno;
+  }
+  if (failed != 0) fail_file(text("save: reserving ", bytes, " bytes of"), path_, failed);
+}
+
 void OutputFile::write(uint64_t offset, const void* data, size_t bytes) const {
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {

@@ -20,6 +20,9 @@ class OutputFile {
   ~OutputFile();
 
   void open(const std::string& path, int flags);
+  // Makes the file `bytes` large. Where the file system can, it sets that space aside, so that a full disk is
+  // found here.
+  void reserve(uint64_t bytes) const;
   void write(uint64_t offset, const void* data, size_t bytes) const;
   void sync() const;
   void close();  // reports an error; the destructor closes without reporting one

@@ -15,6 +15,7 @@
 #include "checkpoint/row_copies.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save_folder.h"
+#include "checkpoint/writing_rank.h"
 #include "gang/agreement.h"
 #include "parallel/collective_call.h"
 #include "parallel/model/model.h"
@@ -43,17 +44,6 @@ SafetensorsHeader describe(Model& model, const SaveOptions& options) {
   for (const NamedParameter& named : model.inspect().parameters())
     header.tensors[named.name] = {stored_dtype(*named.parameter, options), named.parameter->shape, 0, 0};
   return header;
-}
-
-// Returns whether this rank writes its rows of a parameter. Of the ranks that have the same rows the first
-// one writes: the one with coordinate 0 on every axis that does not split the parameter.
-bool writes(const Parameter& parameter, const Gangs& gangs) {
-  AxisSet split = 0;
-  for (const Placement& placement : parameter.layout)
-    if (placement.kind == Placement::Kind::shard) split |= parse_axes(placement.axis);
-  for (const Axis axis : {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp})
-    if ((split & axis_bit(axis)) == 0 && gangs.coordinate(axis) != 0) return false;
-  return true;
 }
 
 // Writes this rank's rows of one parameter, piece by piece.
@@ -131,7 +121,7 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
     model.run().order(stream);
     RowWriter writer(model, own, stream);
     for (const NamedParameter& named : model.inspect().parameters())
-      if (writes(*named.parameter, gangs))
+      if (writes_rows(named.parameter->layout, gangs))
         write_rows(*named.parameter, header.tensors.at(named.name), bytes.size(), writer);
     writer.finish();
     own.sync();

@@ -1,6 +1,5 @@
 #include "checkpoint/save_folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,32 +8,15 @@
 #include <cerrno>
 #include <climits>
 #include <cstdio>
-#include <filesystem>
-#include <memory>
 
 #include "base/error.h"
+#include "checkpoint/folders.h"
 
 namespace gangway {
 namespace {
 
-namespace fs = std::filesystem;
-
 const std::string kStaging = ".gangway-save";
 const std::string kCurrent = kStaging + "/current";
-
-// Creates a folder and its missing parents; each new folder is on disk before something is put into it.
-// Returns whether the last folder was created.
-bool make_folders(const fs::path& folder) {
-  struct stat status {};
-  if (stat(folder.c_str(), &status) == 0) return false;
-  if (folder.has_relative_path()) make_folders(folder.parent_path());
-  if (mkdir(folder.c_str(), 0777) != 0) {
-    if (errno == EEXIST) return false;  // another process created it meanwhile
-    fail_file("save: making", folder.string(), errno);
-  }
-  OutputFile(folder.parent_path().string(), O_RDONLY | O_DIRECTORY).sync();
-  return true;
-}
 
 // Returns the target of a symbolic link; empty if `name` is not one.
 std::string link_at(int folder, const std::string& name) {
@@ -43,48 +25,9 @@ std::string link_at(int folder, const std::string& name) {
   return length < 0 ? "" : std::string(to, static_cast<size_t>(length));
 }
 
-// Lists the names in a folder; returns an errno, or 0. It does not use std::filesystem, which opens folders
-// in noexcept functions that allocate: running out of memory there would end the process.
-int list_folder(int at, const std::string& folder, std::vector<std::string>& names) {
-  const int file = openat(at, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) return errno;
-  DIR* const opened = fdopendir(file);
-  if (opened == nullptr) {
-    const int error = errno;
-    close(file);
-    return error;
-  }
-  const auto close_folder = [](DIR* open) { closedir(open); };
-  const std::unique_ptr<DIR, decltype(close_folder)> owner(opened, close_folder);
-  errno = 0;
-  while (const dirent* entry = readdir(opened)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
-    errno = 0;
-  }
-  return errno;
-}
-
-// Removes a file, or a folder with its contents, if it exists; returns an errno, or 0.
-int remove_tree(int at, const std::string& name) {
-  if (unlinkat(at, name.c_str(), 0) == 0 || errno == ENOENT) return 0;
-  if (errno != EISDIR) return errno;
-  std::vector<std::string> names;
-  if (const int error = list_folder(at, name, names)) return error;
-  for (const std::string& below : names)
-    if (const int error = remove_tree(at, name + "/" + below)) return error;
-  return unlinkat(at, name.c_str(), AT_REMOVEDIR) == 0 ? 0 : errno;
-}
-
-std::string absolute(const std::string& path) {
-  std::string whole = fs::absolute(path).string();
-  while (whole.size() > 1 && whole.back() == '/') whole.pop_back();
-  return whole;
-}
-
 }  // namespace
 
-SaveFolder::SaveFolder(const std::string& path) : path_(absolute(path)) {
+SaveFolder::SaveFolder(const std::string& path) : path_(absolute_path(path)) {
   made_ = make_folders(path_);
   // OutputFile opens with O_NOFOLLOW. The "/." makes it follow a link all the same: the folder's own name may
   // be one.
@@ -187,8 +130,6 @@ bool SaveFolder::exists(const std::string& name) const {
   return fstatat(folder_.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-void SaveFolder::sync(const std::string& name) const {
-  OutputFile(path_ + "/" + name, O_RDONLY | O_DIRECTORY).sync();
-}
+void SaveFolder::sync(const std::string& name) const { sync_folder(path_ + "/" + name); }
 
 }  // namespace gangway

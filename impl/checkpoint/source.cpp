@@ -43,11 +43,11 @@ std::string line_of(const InputFile& file, uint64_t hash, bool same_host) {
 
 }  // namespace
 
-Source Source::open(const std::string& path) {
+Source Source::open(const std::string& path, const std::string& stem) {
   for (int i = 0; i < kTries; ++i) {
     Source source;
     if (is_folder(path))
-      source.open_folder(path);
+      source.open_folder(path, stem);
     else
       source.open_file(path);
     const std::vector<const InputFile*> files = source.files();
@@ -62,20 +62,21 @@ void Source::open_file(const std::string& path) {
   for (const auto& [tensor, stored] : opened.tensors()) tensors_[tensor] = {&opened, stored};
 }
 
-void Source::open_folder(const std::string& path) {
+void Source::open_folder(const std::string& path, const std::string& stem) {
+  const std::string weights = stem + ".safetensors", index = weights + ".index.json";
   if (exists(path + "/" + kConfigName)) {
     config_ = std::make_unique<InputFile>(path + "/" + kConfigName);
     config_text_ = config_->read_all(kConfigLimit);
   }
-  if (!exists(path + "/" + kWeightsName) && exists(path + "/" + kIndexName))
-    open_index(path);
+  if (!exists(path + "/" + weights) && exists(path + "/" + index))
+    open_index(path, index);
   else
-    open_file(path + "/" + kWeightsName);
+    open_file(path + "/" + weights);
 }
 
 // The index is {"metadata": {...}, "weight_map": {tensor: file}}.
-void Source::open_index(const std::string& folder) {
-  index_ = std::make_unique<InputFile>(folder + "/" + kIndexName);
+void Source::open_index(const std::string& folder, const std::string& name) {
+  index_ = std::make_unique<InputFile>(folder + "/" + name);
   const std::string json = index_->read_all(kSafetensorsHeaderLimit);
   index_hash_ = XXH3_64bits(json.data(), json.size());
   const std::string& index = index_->path();

@@ -1,5 +1,5 @@
-// The files that a load reads: one file, or a folder that has model.safetensors, or an index and the files
-// that it names.
+// The files that a load reads: one file, or a folder that has model.safetensors (or another stem), or an index
+// and the files that it names.
 //
 // Thread rule: values; one thread per object.
 #pragma once
@@ -22,7 +22,8 @@ class Source {
 
   // Opens all files of one checkpoint. If a save replaces the checkpoint meanwhile, it opens the new one
   // instead. IO, CORRUPT.
-  static Source open(const std::string& path);
+  // `stem`: how a folder's files are called, as in model.safetensors.
+  static Source open(const std::string& path, const std::string& stem = "model");
 
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   // The folder's config.json; null if the folder has none, or the path is that of a file.
@@ -36,8 +37,8 @@ class Source {
 
  private:
   void open_file(const std::string& path);
-  void open_folder(const std::string& path);
-  void open_index(const std::string& folder);
+  void open_folder(const std::string& path, const std::string& stem);
+  void open_index(const std::string& folder, const std::string& name);
   const SafetensorsFile& add(const std::string& path);
   std::vector<const InputFile*> files() const;
 

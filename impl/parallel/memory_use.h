@@ -19,7 +19,8 @@ struct MemoryUse {
   uint64_t activations = 0;     // peak bytes of all frames, without those on the host
   uint64_t gradients = 0;       // peak bytes of the frames' stacks of gradients
   uint64_t temporaries = 0;     // peak bytes of temporaries, pipeline messages and tables that modules keep
-  uint64_t host = 0;       // state that cpu_offload keeps on the host, and peak bytes of activations there
+  // State that cpu_offload keeps on the host, peak bytes of activations there, and copies of checkpoints.
+  uint64_t host = 0;
   uint64_t total() const;  // all of them on the device
 };
 

@@ -152,6 +152,11 @@ inline gw_bytes* make_bytes(gw_gang* gang) {
   ok(gw_gang_broadcast_bytes(gang, "abc", 3, 0, &bytes));
   return bytes;
 }
+inline gw_checkpoints* make_checkpoints(gw_gangs* gangs, const char* folder) {
+  gw_checkpoints* checkpoints = nullptr;
+  ok(gw_checkpoints_create(gangs, folder, nullptr, &checkpoints));
+  return checkpoints;
+}
 // A tensor that the caller passes by DLPack, with a deleter that counts.
 inline gw_tensor* take_tensor() {
   static DLManagedTensorVersioned managed;

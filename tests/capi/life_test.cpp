@@ -128,6 +128,12 @@ TEST(Life, TenThousandRoundsOfEveryHandleLeaveNothing) {
   std::filesystem::remove("/tmp/gangway-life-test.u8");
   rounds("gw_tensor, a part", 0, [&] { gw_tensor_release(make_value(parameter)); });
   rounds("gw_tensor, taken", 1, [] { gw_tensor_release(take_tensor()); });
+  char folder[] = "/tmp/gangway-life-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  // Few rounds, because each starts a thread.
+  rounds(
+      "gw_checkpoints", 0, [&] { gw_checkpoints_release(make_checkpoints(gangs, folder)); }, 200);
+  std::filesystem::remove_all(folder);
   rounds("a gang's memory", 0, [&] {
     void* memory = nullptr;
     ok(gw_gang_alloc(gang, 4096, &memory));

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -33,10 +34,12 @@ const std::set<std::string> kOptional = words(R"(
     gw_gangs_current.device gw_gangs_set_default.gangs gw_module_materialize.gangs
     gw_parallelize.gangs gw_tensor_parallel.gangs gw_context_parallel.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_model_from_folder.gangs
     gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
-    gw_optimizer_step.result gw_movement_create.target gw_dataset_next.gangs)");
+    gw_optimizer_step.result gw_movement_create.target gw_dataset_next.gangs
+    gw_checkpoints_create.gangs gw_checkpoints_save.state gw_checkpoints_user.data
+    gw_metrics_log.step gw_metrics_position.text gw_plan_memory.out_rank)");
 const std::set<std::string> kRequired = {
     "gw_attention_create.options", "gw_custom_create.options", "gw_dataset_create.options",
-    "gw_decoder_options_from_family.options", "gw_decoder_options_from_folder.options"};
+    "gw_decoder_options_from_family.options", "gw_decoder_options_from_folder.options", "gw_plan_memory.options"};
 // These are read only while a module runs; custom_test.c tests them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
 
@@ -97,10 +100,15 @@ class World {
     must(gw_dataset_create(&dataset_options, &dataset));
     pipeline_options.microbatches = 1;
     must(gw_pipeline_create(gang, &pipeline_options, &pipeline));
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    must(gw_checkpoints_create(gangs, folder, nullptr, &checkpoints));
+    checkpoint_part.model = model;
   }
   ~World() {
     gw_dataset_release(dataset);
     std::remove(kTokenFile);
+    gw_checkpoints_release(checkpoints);
+    std::filesystem::remove_all(folder);
     gw_pipeline_release(pipeline);
     gw_movement_release(movement);
     gw_partition_release(partition);
@@ -144,6 +152,8 @@ class World {
   void give(gw_dataset*& x) { x = dataset; }
   void give(const gw_dataset*& x) { x = dataset; }
   void give(gw_shard_group*& x) { x = group; }
+  void give(gw_checkpoints*& x) { x = checkpoints; }
+  void give(const gw_checkpoints*& x) { x = checkpoints; }
   void give(gw_module* const*& x) { x = &described; }
   void give(gw_work* const*& x) { x = &work; }
   void give(gw_shard_group* const*& x) { x = &group; }
@@ -169,6 +179,10 @@ class World {
   void give(const gw_generate_options*& x) { x = nullptr; }
   void give(const gw_save_options*& x) { x = nullptr; }
   void give(const gw_load_options*& x) { x = nullptr; }
+  void give(const gw_checkpoints_options*& x) { x = nullptr; }
+  void give(const gw_checkpoint_part*& x) { x = &checkpoint_part; }
+  void give(const gw_checkpoint_state*& x) { x = nullptr; }
+  void give(const gw_restore_options*& x) { x = nullptr; }
   void give(const gw_parameter_options*& x) { x = &group_parameter; }
   void give(const gw_store_callbacks*& x) { x = &callbacks; }
   void give(const gw_collective*& x) { x = &record; }
@@ -245,6 +259,9 @@ class World {
   gw_dataset_options dataset_options = with(gw_dataset_options_init);
   gw_data_batch data_batch = with(gw_data_batch_init);
   gw_pipeline* pipeline = nullptr;
+  char folder[40] = "/tmp/gangway-null-XXXXXX";
+  gw_checkpoints* checkpoints = nullptr;
+  gw_checkpoint_part checkpoint_part = with(gw_checkpoint_part_init);
   gw_pipeline_options pipeline_options = with(gw_pipeline_options_init);
   gw_pipeline_info pipeline_info = with(gw_pipeline_info_init);
   gw_pipeline_action pipeline_action = with(gw_pipeline_action_init);

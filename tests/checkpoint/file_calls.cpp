@@ -1,6 +1,7 @@
 #include "checkpoint/file_calls.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,11 +64,18 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) n
   return ask_and_call<int (*)(int, const char*, int, const char*)>("renameat", 0, from_folder, from,
                                                                    to_folder, to);
 }
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  return ask_and_call<int (*)(int, const char*, int, const char*, unsigned)>("renameat2", 0, from_folder,
+                                                                             from, to_folder, to, flags);
+}
 int unlink(const char* path) noexcept { return ask_and_call<int (*)(const char*)>("unlink", 0, path); }
 int unlinkat(int folder, const char* path, int flags) noexcept {
   return ask_and_call<int (*)(int, const char*, int)>("unlinkat", 0, folder, path, flags);
 }
 int fsync(int file) { return ask_and_call<int (*)(int)>("fsync", 0, file); }
+int fallocate(int file, int mode, off_t offset, off_t bytes) {
+  return ask_and_call<int (*)(int, int, off_t, off_t)>("fallocate", offset, file, mode, offset, bytes);
+}
 ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
   return ask_and_call<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite", offset, file, data, bytes,
                                                                     offset);

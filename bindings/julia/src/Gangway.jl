@@ -21,6 +21,7 @@ export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, red
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
 export rank, parameters, save, load!
+export Checkpoints, due, restore!
 export ShardGroup, unshard!, reshard!, add_gradients!, update!
 export Pipeline, pass!, next!, done!
 export Dataset, rows_per_epoch, rows_taken, batches_taken, rows_taken!, restore!
@@ -47,6 +48,7 @@ include("custom.jl")
 include("train.jl")
 include("optimizers.jl")
 include("dataset.jl")
+include("checkpoints.jl")
 include("shard_groups.jl")
 include("show.jl")
 

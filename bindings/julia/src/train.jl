@@ -6,6 +6,8 @@ function steps(optimizer::Optimizer)
     check(LibGangway.gw_optimizer_steps(optimizer, out))
     return Int(out[])
 end
+"For checkpoints of your own; every rank must set the same."
+steps!(optimizer::Optimizer, steps) = check(LibGangway.gw_optimizer_set_steps(optimizer, steps))
 "The learning rate of the next step, before rules."
 function learning_rate(optimizer::Optimizer)
     out = Ref{Cdouble}(0)
@@ -23,6 +25,22 @@ function loss_scale(optimizer::Optimizer)
 end
 "Another one, fixed or dynamic as it is; every rank must set the same, between step and backward."
 loss_scale!(optimizer::Optimizer, scale) = check(LibGangway.gw_optimizer_set_loss_scale(optimizer, scale))
+
+"The rate that the schedule multiplies."
+function base_learning_rate(optimizer::Optimizer)
+    out = Ref{Cdouble}(0)
+    check(LibGangway.gw_optimizer_base_lr(optimizer, out))
+    return out[]
+end
+"Finite steps in a row since a dynamic loss scale changed."
+function finite_steps(optimizer::Optimizer)
+    out = Ref{Int64}(0)
+    check(LibGangway.gw_optimizer_finite_steps(optimizer, out))
+    return Int(out[])
+end
+"For checkpoints of your own: the loss scale with its counter."
+restore_loss_scale!(optimizer::Optimizer, scale, finite_steps) =
+    check(LibGangway.gw_optimizer_restore_loss_scale(optimizer, scale, finite_steps))
 
 "Scales the local gradients so that their norm is at most `max_norm`; returns the norm before it. Collective."
 function clip_grad_norm!(model::Model, max_norm; p = 2)

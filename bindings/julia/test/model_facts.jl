@@ -443,3 +443,39 @@ fact("a shard group is filled, unsharded, updated, reduced, stepped"; on_host = 
     @test unshard!((w, b) -> (sum(w), sum(b)), group) == ((sum(whole[1]) - 8) / 2, -3)
     @test refused(() -> ShardGroup(nothing, "g", "w" => (2,); shards = 3), "unknown keyword shards", "prefetch_forward")
 end
+
+fact("a restored run has the losses of the undisturbed one") do
+    begin_run(seed) = begin
+        model = parallelize!(Llama(dim = 8, layers = 1, heads = 2, ffn = 16, vocab = 22); seed)
+        (model, AdamW(model; lr = 0.01))
+    end
+    batch(number) = Int64[mod(5number + 3i + j, 22) for i in 1:6, j in 1:2]
+    losses(model, opt, numbers) = [train_step!(model, opt, batch(n), batch(n)).loss for n in numbers]
+    mktempdir() do folder
+        model, opt = begin_run(1)
+        run = Checkpoints(folder; every = 2, keep = 1)
+        @test restore!(run, model, opt) === nothing
+        losses(model, opt, 1:2)
+        @test due(run, 2) && !due(run, 3)
+        save(run, model, opt; tokens = 24, texts = Dict("data" => "row 4"), user = UInt8[1, 0, 2])
+        wanted = losses(model, opt, 3:4)
+        wait(run)
+        @test Gangway.buffer_bytes(run) > 0 && isdir(joinpath(folder, "step-00000002"))
+        release!(run)
+        model, opt = begin_run(2)
+        run = Checkpoints(folder)
+        state = restore!(run, model, opt)
+        @test (state.step, state.tokens, state.user) == (2, 24, [1, 0, 2])
+        @test state.notes == ["seed: 1 in the checkpoint, 2 now"] && Gangway.text(run, "data") == "row 4"
+        @test losses(model, opt, 3:4) == wanted
+        @test thrown(() -> Gangway.text(run, "none")) isa Gangway.NotFound
+        @test refused(() -> Checkpoints(folder; keep = -1), "keep = -1 is below 0")
+        @test refused(() -> save(run, Dict("a/b" => model)), "a part's name is \"a/b\"")
+        load!(opt, joinpath(folder, "step-00000002", "optimizer.safetensors"))
+        Gangway.steps!(opt, 9)
+        @test Gangway.steps(opt) == 9 && Gangway.base_learning_rate(opt) == 0.01 && Gangway.finite_steps(opt) == 0
+        Gangway.restore_loss_scale!(opt, 4, 0)
+        @test Gangway.loss_scale(opt) == 4
+        release!(run)
+    end
+end

@@ -12,6 +12,7 @@ from __future__ import annotations
 from . import _low as _c
 from ._low import View
 from .arrays import Array, dtype_of
+from .checkpoints import Checkpoints, Restored, load_optimizer
 from .custom import Behaviour, Call, Custom
 from .dataset import DataBatch, Dataset
 from .enums import (
@@ -74,15 +75,15 @@ watch_signals()
 
 __all__ = [
     "Aborted", "Action", "ActionKind", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
-    "Block", "Broadcast", "Call", "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "DataBatch", "Dataset", "Decoder", "Embedding",
+    "Block", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom", "DType", "DataBatch", "Dataset", "Decoder", "Embedding",
     "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
     "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mistral", "Mlp", "Module",
     "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Packing", "Parameter", "Part", "Partial",
     "Partition", "PeerLost", "Phase", "Pipeline", "Placement", "PlanRow", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce",
-    "ReduceScatter", "Repartition", "Replicate", "Rule", "Sequential", "Shard", "ShardGroup",
+    "ReduceScatter", "Repartition", "Replicate", "Restored", "Rule", "Sequential", "Shard", "ShardGroup",
     "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor",
     "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config", "current_gangs",
-    "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "log", "mesh_preset", "new_id", "progress", "set_default_gangs",
+    "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer", "log", "mesh_preset", "new_id", "progress", "set_default_gangs",
     "shard", "train_step", "version", "wait_all", "watch_signals",
 ]
 __all__ += _optimizers

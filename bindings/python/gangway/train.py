@@ -84,8 +84,17 @@ class Optimizer:
 
     @property
     def steps(self) -> int:
-        """Steps taken."""
+        """Steps taken; set it alike on every rank, for checkpoints of your own."""
         return int(c.gw_optimizer_steps(self._h))
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        c.gw_optimizer_set_steps(self._h, steps)
+
+    @property
+    def base_lr(self) -> float:
+        """What the schedule multiplies."""
+        return float(c.gw_optimizer_base_lr(self._h))
 
     @property
     def lr(self) -> float:
@@ -105,6 +114,15 @@ class Optimizer:
     @loss_scale.setter
     def loss_scale(self, loss_scale: float) -> None:
         c.gw_optimizer_set_loss_scale(self._h, loss_scale)
+
+    @property
+    def finite_steps(self) -> int:
+        """In a row, since a dynamic loss scale changed."""
+        return int(c.gw_optimizer_finite_steps(self._h))
+
+    def restore_loss_scale(self, loss_scale: float, finite_steps: int) -> None:
+        """For checkpoints of your own: the loss scale with its counter."""
+        c.gw_optimizer_restore_loss_scale(self._h, loss_scale, finite_steps)
 
     def release(self) -> None:
         """Drops the handle now."""

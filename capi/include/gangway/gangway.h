@@ -5,6 +5,7 @@
 #include <gangway/api.h>
 #include <gangway/base.h>
 #include <gangway/checkpoint.h>
+#include <gangway/checkpoints.h>
 #include <gangway/collectives.h>
 #include <gangway/custom.h>
 #include <gangway/dataset.h>

@@ -59,6 +59,20 @@ GW_API gw_status gw_optimizer_loss_scale(const gw_optimizer *optimizer, double *
  * 2^-126 to 2^126; for a dynamic scale, outside of 1 to 2^24. */
 GW_API gw_status gw_optimizer_set_loss_scale(gw_optimizer *optimizer, double scale);
 
+/* For a caller's own checkpoints, local, one thread at a time. The next step depends on values and states
+ * (gw_parameter_state), on the number of steps, the base learning rate, the loss scale, and the number of
+ * finite steps in a row that a dynamic scale has counted. gw_checkpoints of checkpoints.h saves all of them.
+ *
+ * Sets the number of steps taken. INVALID_ARGUMENT: below 0. */
+GW_API gw_status gw_optimizer_set_steps(gw_optimizer *optimizer, int64_t steps);
+/* Local. Gives the base learning rate, which the schedule multiplies. INVALID_ARGUMENT: null. */
+GW_API gw_status gw_optimizer_base_lr(const gw_optimizer *optimizer, double *out_lr);
+/* Local. Gives the finite steps in a row since a dynamic loss scale changed. INVALID_ARGUMENT: null. */
+GW_API gw_status gw_optimizer_finite_steps(const gw_optimizer *optimizer, int64_t *out_steps);
+/* Local. Sets the loss scale as gw_optimizer_set_loss_scale does, and the finite steps in a row.
+ * INVALID_ARGUMENT: as there, or finite_steps is below 0. */
+GW_API gw_status gw_optimizer_restore_loss_scale(gw_optimizer *optimizer, double scale, int64_t finite_steps);
+
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)). *out_norm is the norm before
  * that, (sum of |g|^p)^(1/p) over all gradients of the mesh. `p` is over 0 and at most 64, or infinity for
  * the largest element. The gradients are taken as they are; with a loss scale, max_grad_norm of

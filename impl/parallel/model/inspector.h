@@ -42,6 +42,8 @@ class ModelInspector {
     uint64_t device, host;
   };
   std::shared_ptr<const OptimizerBytes> count_optimizer(uint64_t device, uint64_t host = 0);
+  // Counts host memory of another use, such as the copy of a checkpoint, in MemoryUse::host likewise.
+  std::shared_ptr<const OptimizerBytes> count_host(uint64_t bytes) { return count_optimizer(0, bytes); }
 
  private:
   ModelParts& parts_;

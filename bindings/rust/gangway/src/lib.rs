@@ -32,6 +32,7 @@ mod array;
 mod buffer;
 mod call;
 mod callback;
+mod checkpoints;
 mod collective;
 mod collectives;
 mod custom;
@@ -65,6 +66,9 @@ pub use all_gather_list::AllGatherList;
 pub use array::{Array, AsView, Views};
 pub use buffer::{Buffer, BufferMut};
 pub use call::{Call, Shapes, Spec};
+pub use checkpoints::{
+    CheckpointPart, CheckpointPartMut, CheckpointState, Checkpoints, CheckpointsOptions, RestoreOptions, Restored,
+};
 pub use collective::Collective;
 pub use collectives::Reduce;
 pub use custom::Custom;

@@ -79,6 +79,11 @@ impl Optimizer {
         Ok(steps)
     }
 
+    /// Local. For checkpoints of your own; every rank must set the same.
+    pub fn set_steps(&mut self, steps: i64) -> Result<()> {
+        check(unsafe { sys::gw_optimizer_set_steps(self.raw(), steps) })
+    }
+
     /// Local. Learning rate of the next step, before rules.
     pub fn lr(&self) -> Result<f64> {
         let mut lr = 0.0;
@@ -101,6 +106,31 @@ impl Optimizer {
     /// Local. Another one, fixed or dynamic as it is; every rank must set the same, between step and backward.
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
         check(unsafe { sys::gw_optimizer_set_loss_scale(self.raw(), scale) })
+    }
+
+    /// Local. The rate that the schedule multiplies.
+    pub fn base_lr(&self) -> Result<f64> {
+        let mut lr = 0.0;
+        check(unsafe { sys::gw_optimizer_base_lr(self.raw(), &mut lr) })?;
+        Ok(lr)
+    }
+
+    /// Local. Finite steps in a row since a dynamic loss scale changed.
+    pub fn finite_steps(&self) -> Result<i64> {
+        let mut steps = 0;
+        check(unsafe { sys::gw_optimizer_finite_steps(self.raw(), &mut steps) })?;
+        Ok(steps)
+    }
+
+    /// Local. For checkpoints of your own: the loss scale with its counter.
+    pub fn restore_loss_scale(&mut self, scale: f64, finite_steps: i64) -> Result<()> {
+        check(unsafe { sys::gw_optimizer_restore_loss_scale(self.raw(), scale, finite_steps) })
+    }
+
+    /// Collective. States from a safetensors file: tensors STATE.PARAMETER such as exp_avg.model.norm.weight, and `step`.
+    pub fn load(&mut self, path: impl AsRef<std::path::Path>) -> Result<()> {
+        let path = crate::options::path_text(path.as_ref())?;
+        check(unsafe { sys::gw_optimizer_load(self.raw(), path.as_ptr()) })
     }
 
     /// Collective. The optimizer's half for own loops: divides by the loss scale, scales, clips, steps, empties

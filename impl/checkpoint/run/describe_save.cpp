@@ -1,0 +1,83 @@
+#include "checkpoint/run/describe_save.h"
+
+#include <algorithm>
+
+#include "checkpoint/config_json.h"
+#include "checkpoint/folders.h"
+#include "checkpoint/json_text.h"
+#include "checkpoint/run/optimizer_record.h"
+
+namespace gangway {
+namespace {
+
+constexpr const char* kCarried[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
+
+std::string mesh_json(const Mesh& mesh) {
+  JsonObject object(0);
+  for (const Axis axis : {Axis::pp, Axis::dp_replicate, Axis::dp_shard, Axis::cp, Axis::tp})
+    object.add(name(axis), json_scalar(mesh.degree(axis)));
+  return std::move(object).close();
+}
+
+// The dtype is that of the first tensor; others may differ if the masters do.
+DType dtype_of(const SavedSet& model) {
+  return model.tensors.empty() ? DType::f32 : model.tensors.begin()->second.dtype;
+}
+
+std::string model_json(Model& model, const SavedSet& set) {
+  JsonObject object(0);
+  object.add("dtype", json_scalar(name(dtype_of(set))));
+  int64_t count = 0;
+  for (const auto& [tensor, spec] : set.tensors) count += spec.shape.count();
+  object.add("parameters", json_scalar(count));
+  object.add("seed", json_scalar(model.run().context(model.device().stream()).seed));
+  return std::move(object).close();
+}
+
+}  // namespace
+
+std::vector<std::string> files_to_carry(const std::string& folder) {
+  std::vector<std::string> names = sorted_names(folder);
+  std::erase_if(names, [](const std::string& name) {
+    const bool of_checkpoint = name == kConfigName || name == kStateName || name.ends_with(".index.json");
+    return of_checkpoint || name.front() == '.' ||
+           std::none_of(std::begin(kCarried), std::end(kCarried),
+                        [&](const char* end) { return name.ends_with(end); });
+  });
+  return names;
+}
+
+void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, CheckpointState state) {
+  job.state = std::move(state);
+  job.state.mesh = mesh_json(parts.front().model->gangs().mesh());
+  const bool first = parts.front().model->gangs().root()->rank() == 0;
+  size_t set = 0;  // each part has its model's set, then its optimizer's
+  for (const CheckpointPart& part : parts) {
+    const SavedSet& model = job.plan.sets.at(set);
+    job.state.models[part.name] = model_json(*part.model, model);
+    if (part.optimizer != nullptr) job.state.optimizers[part.name] = record_of(*part.optimizer);
+    set += part.optimizer != nullptr ? 2 : 1;
+    const DecoderOptions* const options = decoder_options(part.model->root());
+    if (options != nullptr)
+      job.texts.emplace_back(name_in_checkpoint(part.name, kConfigName),
+                             config_json(*options, dtype_of(model)));
+    if (!first || part.carry_from.empty()) continue;
+    for (const std::string& file : files_to_carry(part.carry_from))
+      job.carried.emplace_back(name_in_checkpoint(part.name, file), part.carry_from + "/" + file);
+  }
+}
+
+std::string facts_of_save(const std::vector<CheckpointPart>& parts, const CheckpointState& state) {
+  Facts facts("checkpoint");
+  facts.add("step", state.step);
+  facts.add("tokens", state.tokens);
+  for (const auto& [name, value] : state.texts) facts.add("text " + name, value);
+  for (const CheckpointPart& part : parts) {
+    facts.add("part", part.name);
+    facts.add("has an optimizer", part.optimizer != nullptr);
+    if (part.optimizer != nullptr) part.optimizer->add_facts(facts);
+  }
+  return facts.text();
+}
+
+}  // namespace gangway

@@ -1,0 +1,72 @@
+#include "checkpoint/run/host_copy.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/interrupt.h"
+#include "checkpoint/pieces.h"
+#include "checkpoint/run/blocks.h"
+
+namespace gangway {
+namespace {
+
+Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
+
+// Copies elements [first, first + count) of the rows, in the file's dtype, to host memory.
+void copy_elements(const SavedRows& saved, int64_t first, int64_t count, char* to, Stream& stream) {
+  Model& model = *saved.model;
+  const Tensor rows = flat(saved.rows);
+  if (saved.dtype == rows.dtype()) {
+    const Tensor part = rows.slice(0, first, first + count);
+    return model.device().copy(to, part.raw(), part.bytes(), stream);
+  }
+  // Temporaries are reused from piece to piece in the order of the stream.
+  const auto most = static_cast<int64_t>(kPieceBytes / item_bytes(saved.dtype));
+  for (int64_t done = 0; done < count; done += most) {
+    const StackScope scope(model.temporaries());
+    const int64_t some = std::min(most, count - done);
+    const Tensor stored = model.temporaries().allocate(saved.dtype, Shape{some});
+    model.ops().cast(rows.slice(0, first + done, first + done + some), stored, stream);
+    model.device().copy(to, stored.raw(), stored.bytes(), stream);
+    to += stored.bytes();
+  }
+}
+
+}  // namespace
+
+void HostCopy::reserve(const SavePlan& plan) {
+  if (plan.copy_bytes <= bytes() || plan.own.empty()) return;
+  memory_ = nullptr;  // before the larger one is taken
+  memory_ = Buffer::allocate(plan.own[0].model->device().pinned_allocator(), plan.copy_bytes);
+}
+
+void HostCopy::fill(const SavePlan& plan) {
+  std::set<Model*> models;
+  for (const SavedRows& saved : plan.own) {
+    Stream& stream = saved.model->device().stream();
+    if (models.insert(saved.model).second) saved.model->run().order(stream);
+    copy_elements(saved, 0, saved.box.shape.count(), static_cast<char*>(memory_->data()) + saved.at, stream);
+  }
+  for (Model* const model : models) model->device().stream().synchronize();
+}
+
+void DirectWrite::write(const SavedRows& saved, TensorSetWriter& writer) {
+  Model& model = *saved.model;
+  Stream& stream = model.device().stream();
+  model.run().order(stream);
+  if (saved.rows.on_host() && is_on_host(model.device().memory_kind()) && saved.dtype == saved.rows.dtype()) {
+    stream.synchronize();
+    return writer.write(saved.name, saved.box, saved.rows.raw());
+  }
+  if (block_ == nullptr) block_ = Buffer::allocate(model.device().pinned_allocator(), kBlockBytes);
+  for_each_block(saved.box.shape, item_bytes(saved.dtype), [&](const Box& part, int64_t at) {
+    poll_interrupt_at_times();
+    copy_elements(saved, at, part.shape.count(), static_cast<char*>(block_->data()), stream);
+    stream.synchronize();
+    Box box = part;
+    for (size_t d = 0; d < box.first.size(); ++d) box.first[d] += saved.box.first[d];
+    writer.write(saved.name, box, block_->data());
+  });
+}
+
+}  // namespace gangway

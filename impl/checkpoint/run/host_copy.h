@@ -1,0 +1,37 @@
+// The copy in host memory of the rows that a rank saves. A save copies, and training goes on while a thread
+// writes the copy. The memory stays for the next save.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <memory>
+
+#include "checkpoint/run/save_plan.h"
+
+namespace gangway {
+
+class HostCopy {
+ public:
+  size_t bytes() const { return memory_ != nullptr ? memory_->bytes() : 0; }
+  // Makes room for the rows of a plan. OUT_OF_MEMORY.
+  void reserve(const SavePlan& plan);
+  // Copies all rows and waits for the copies.
+  void fill(const SavePlan& plan);
+  // The memory, for the thread that reads it.
+  std::shared_ptr<const Buffer> memory() const { return memory_; }
+
+ private:
+  std::shared_ptr<Buffer> memory_;
+};
+
+// Writes rows without a copy of all of them: rows that the host can read and that are stored in their own dtype
+// from where they are, others through a buffer of kBlockBytes.
+class DirectWrite {
+ public:
+  void write(const SavedRows& rows, TensorSetWriter& writer);
+
+ private:
+  std::shared_ptr<Buffer> block_;
+};
+
+}  // namespace gangway

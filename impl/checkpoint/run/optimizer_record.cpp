@@ -1,0 +1,118 @@
+#include "checkpoint/run/optimizer_record.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+#include "checkpoint/json_scalars.h"
+#include "checkpoint/json_text.h"
+
+namespace gangway {
+namespace {
+
+constexpr char kDynamic[] = "dynamic_loss_scale", kFixed[] = "loss_scale";
+
+// Returns the JSON text of a fact's value: a number, true or false, else a text.
+std::string as_json(const std::string& value) {
+  if (value == "on") return "true";
+  if (value == "off") return "false";
+  double number = 0;
+  const char* const end = value.data() + value.size();
+  const auto [read, failed] = std::from_chars(value.data(), end, number);
+  return failed == std::errc() && read == end && std::isfinite(number) ? value : json_scalar(value);
+}
+
+// The JSON object of all that the options decide. A line of facts is "name value".
+std::string hyperparameters_json(const Optimizer& optimizer) {
+  JsonObject object(0);
+  Facts facts;
+  facts.add(optimizer.fixed_facts());
+  facts.add(kDynamic, optimizer.loss_scale().dynamic());
+  facts.add(kFixed, optimizer.options().loss_scale.fixed);
+  facts.add("loss_scale_interval", optimizer.options().loss_scale.interval);
+  const std::string& all = facts.text();
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find('\n', at), all.size());
+    const std::string line = all.substr(at, end - at);
+    const size_t space = line.find(' ');
+    if (space != std::string::npos) object.add(line.substr(0, space), as_json(line.substr(space + 1)));
+    at = end + 1;
+  }
+  return std::move(object).close();
+}
+
+bool is_number(const JsonValue& value) {
+  return value.kind == JsonValue::Kind::integer || value.kind == JsonValue::Kind::real;
+}
+
+bool same(const JsonValue& a, const JsonValue& b) {
+  return is_number(a) && is_number(b) ? a.real == b.real : a.shown() == b.shown();
+}
+
+std::string of_part(const std::string& name) { return name.empty() ? "" : name + ": "; }
+
+// Returns whether a loss scale follows from the same option there and now: both dynamic, or of the same fixed
+// value, which set() may have changed since.
+bool same_loss_scale(const JsonScalars& there, const JsonScalars& now) {
+  const auto equal = [&](const char* name) {
+    const auto a = there.find({name, ""}), b = now.find({name, ""});
+    return a != there.end() && b != now.end() && same(a->second, b->second);
+  };
+  return equal(kDynamic) && equal(kFixed);
+}
+
+}  // namespace
+
+StoredOptimizer record_of(const Optimizer& optimizer) {
+  StoredOptimizer record;
+  record.kind = optimizer.kind();
+  record.steps = optimizer.steps();
+  record.lr = optimizer.base_lr();
+  record.configured_lr = optimizer.configured_lr();
+  record.loss_scale = optimizer.loss_scale().value();
+  record.finite_steps = optimizer.loss_scale().finite_steps();
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i)
+    if (optimizer.first_step(i) > 0)
+      record.first_steps[optimizer.parameters()[i].name] = optimizer.first_step(i);
+  record.hyperparameters = hyperparameters_json(optimizer);
+  return record;
+}
+
+void check_record(const StoredOptimizer& stored, const Optimizer& optimizer, const std::string& name) {
+  if (stored.kind != optimizer.kind())
+    fail(Code::invalid_argument, "restore: ", of_part(name), "the checkpoint has the states of optimizer ",
+         stored.kind, ", this one is ", optimizer.kind(), "; make the same kind, or restore the model alone");
+}
+
+void resume(const StoredOptimizer& stored, Optimizer& optimizer, const std::string& name,
+            std::vector<std::string>& differences) {
+  const auto differs = [&](const std::string& what, const auto& there, const auto& now) {
+    differences.push_back(text(of_part(name), what, ": ", there, " in the checkpoint, ", now, " now"));
+  };
+  optimizer.set_steps(stored.steps);
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) {
+    const auto at = stored.first_steps.find(optimizer.parameters()[i].name);
+    optimizer.set_first_step(i, at != stored.first_steps.end() ? at->second : 0);
+  }
+
+  if (stored.configured_lr == optimizer.configured_lr())
+    optimizer.set_lr(stored.lr);
+  else
+    differs("lr", stored.lr, optimizer.base_lr());
+
+  const JsonScalars there = read_json_scalars(stored.hyperparameters, "hyperparameters in the checkpoint");
+  const JsonScalars now = read_json_scalars(hyperparameters_json(optimizer), "hyperparameters");
+  LossScale& scale = optimizer.loss_scale();
+  if (same_loss_scale(there, now)) scale.restore(stored.loss_scale, stored.finite_steps);
+  for (const auto& [key, value] : there) {
+    const auto at = now.find(key);
+    if (at == now.end())
+      differs(key.first, value.shown(), "nothing");
+    else if (!same(value, at->second))
+      differs(key.first, value.shown(), at->second.shown());
+  }
+  for (const auto& [key, value] : now)
+    if (there.count(key) == 0) differs(key.first, "nothing", value.shown());
+}
+
+}  // namespace gangway

@@ -1,0 +1,133 @@
+#include "checkpoint/run/restore.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/config_json.h"
+#include "checkpoint/header_json.h"
+#include "checkpoint/pieces.h"
+#include "checkpoint/row_copies.h"
+
+namespace gangway {
+namespace {
+
+// Throws unless a tensor in the files can be converted to what is kept in memory.
+void check_tensor(const std::string& what, const StoredTensor& stored, const Shape& shape, DType dtype) {
+  if (!(stored.shape == shape))
+    fail(Code::invalid_argument, "restore: ", what, " has shape ", stored.shape.text(),
+         " in the checkpoint, ", shape.text(), " now");
+  const bool converts = is_floating(stored.dtype) && is_floating(dtype);
+  if (!converts && stored.dtype != dtype)
+    fail(Code::invalid_argument, "restore: ", what, " is ", name(stored.dtype), " in the checkpoint, ",
+         name(dtype), " now, and they cannot be converted");
+}
+
+void read_all(Model& model, const std::vector<RowsToRead>& all, Stream& stream) {
+  RowReader reader(model, stream);
+  for (const RowsToRead& to : all) {
+    if (!to.rows || to.rows.count() == 0) continue;
+    const Tensor rows = to.rows.reshape(Shape{to.rows.count()});
+    for_pieces(to.shape, to.box, item_bytes(to.entry.tensor.dtype),
+               [&](int64_t at, int64_t count, uint64_t from) {
+                 reader.read(*to.entry.file, to.entry.tensor, from, rows.slice(0, at, at + count));
+               });
+  }
+}
+
+// The names of each parameter: its own first, then those under which it is tied.
+std::map<const Parameter*, std::vector<std::string>> names_of(Model& model) {
+  std::map<const Parameter*, std::vector<std::string>> names;
+  for (const NamedParameter& named : model.inspect().names())
+    names[named.parameter.get()].push_back(named.name);
+  return names;
+}
+
+}  // namespace
+
+void LeftOut::add(Code code, const std::string& line) {
+  if (strict_) fail(code, "restore: ", line);
+  list_.push_back(line);
+}
+
+ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_out)
+    : model_(model), source_(Source::open(folder)) {
+  const DecoderOptions* const own = decoder_options(model.root());
+  if (own != nullptr && source_.config() != nullptr) {
+    const std::string& path = source_.config()->path();
+    check_same_function(parse_config_json(source_.config_text(), path), *own, path);
+  }
+  std::set<std::string> used;
+  const auto names = names_of(model);
+  for (const NamedParameter& named : model.inspect().parameters()) {
+    const Parameter& p = *named.parameter;
+    bool found = false;
+    for (const std::string& name : names.at(&p)) {
+      const auto at = source_.tensors().find(name);
+      if (at == source_.tensors().end()) continue;
+      used.insert(name);
+      if (std::exchange(found, true)) continue;
+      check_tensor(name, at->second.tensor, p.shape, p.dtype);
+      rows_.push_back({p.shape, p.box(), p.shard, at->second});
+    }
+    if (!found) left_out.add(Code::not_found, text("the checkpoint has no parameter ", named.name));
+  }
+  for (const auto& [name, entry] : source_.tensors())
+    if (used.count(name) == 0)
+      left_out.add(Code::invalid_argument,
+                   text("the checkpoint has a parameter ", printable(name), " that the model does not have"));
+}
+
+void ModelValues::read(Stream& stream) const {
+  read_all(model_, rows_, stream);
+  source_.check_unchanged();
+}
+
+OptimizerStates::OptimizerStates(Model& model, Optimizer& optimizer, Source source, LeftOut& left_out)
+    : model_(model), optimizer_(optimizer), source_(std::move(source)) {
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i) find(i, left_out);
+  check_extra(left_out);
+}
+
+void OptimizerStates::find(size_t i, LeftOut& left_out) {
+  const std::string& parameter = optimizer_.parameters()[i].name;
+  size_t found = 0;
+  for (const Optimizer::Slot& slot : optimizer_.state(i)) {
+    const std::string name = slot.name + "." + parameter;
+    const auto at = source_.tensors().find(name);
+    if (at == source_.tensors().end()) {
+      left_out.add(
+          Code::not_found,
+          text("the checkpoint has no state ", name,
+               "; if the parameter was frozen there, restore without `strict`: its state begins anew"));
+      continue;
+    }
+    ++found;
+    used_.insert(name);
+    check_tensor(name, at->second.tensor, slot.shape, slot.tensor.dtype());
+    rows_.push_back({slot.shape, slot.box(), slot.tensor, at->second});
+  }
+  if (found == 0 && !optimizer_.state(i).empty()) without_.push_back(i);
+}
+
+void OptimizerStates::check_extra(LeftOut& left_out) const {
+  std::vector<std::string> elsewhere;  // ends of names of states that only other ranks have
+  for (const NamedParameter& named : optimizer_.parameters())
+    if (!named.parameter->shard) elsewhere.push_back("." + named.name);
+  for (const auto& [name, entry] : source_.tensors()) {
+    const std::string& state = name;
+    const bool known = used_.count(name) != 0 || name == kStepName ||
+                       std::any_of(elsewhere.begin(), elsewhere.end(),
+                                   [&](const std::string& end) { return state.ends_with(end); });
+    if (!known)
+      left_out.add(Code::invalid_argument,
+                   text("the checkpoint has a state ", printable(name), " that the optimizer does not have"));
+  }
+}
+
+void OptimizerStates::read(Stream& stream) const {
+  read_all(model_, rows_, stream);
+  source_.check_unchanged();
+}
+
+}  // namespace gangway

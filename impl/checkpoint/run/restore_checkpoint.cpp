@@ -1,0 +1,175 @@
+// A restore from top to bottom: the ranks agree on a checkpoint, verify it, and find a place for everything in
+// it. Then values change.
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "base/interrupt.h"
+#include "checkpoint/json_scalars.h"
+#include "checkpoint/run/optimizer_record.h"
+#include "checkpoint/run/restore.h"
+#include "checkpoint/run/verify.h"
+#include "gang/agreement.h"
+#include "parallel/collective_call.h"
+#include "parallel/fsdp/replica_check.h"
+
+namespace gangway {
+namespace {
+
+// What the checkpoint has for one part.
+struct FoundPart {
+  const CheckpointPart* part = nullptr;
+  std::optional<ModelValues> values;
+  const StoredOptimizer* record = nullptr;
+  std::optional<OptimizerStates> states;
+};
+
+std::string facts_of(const std::vector<CheckpointPart>& parts, const RestoreOptions& options) {
+  Facts facts("restore");
+  facts.add("verify", options.verify);
+  facts.add("strict", options.strict);
+  facts.add("step", options.step);
+  for (const CheckpointPart& part : parts) {
+    facts.add("part", part.name);
+    if (part.optimizer != nullptr) facts.add("optimizer", part.optimizer->kind());
+  }
+  return facts.text();
+}
+
+// Rank 0: the path of the checkpoint; "" if there is none at all.
+std::string choose(const RunFolder& run, int64_t wanted) {
+  const std::vector<int64_t> steps = run.steps();
+  if (wanted < 0) return steps.empty() ? "" : run.path_of(steps.back());
+  if (std::find(steps.begin(), steps.end(), wanted) != steps.end()) return run.path_of(wanted);
+  std::string there;
+  for (const int64_t step : steps) there += text(there.empty() ? "" : ", ", step);
+  fail(Code::not_found, "restore: there is no complete checkpoint of step ", wanted,
+       there.empty() ? "; there is none at all" : "; there are those of steps ", there);
+}
+
+// An optimizer without states has no files.
+bool has_files(const CheckpointState& state, const std::string& stem) {
+  return std::any_of(state.files.begin(), state.files.end(), [&](const StoredFile& file) {
+    return file.name.starts_with(stem + ".") || file.name.starts_with(stem + "-");
+  });
+}
+
+std::string quoted(const std::string& part) { return "part \"" + part + "\""; }
+
+FoundPart find(const CheckpointPart& part, const std::string& path, const CheckpointState& state,
+               LeftOut& left_out) {
+  FoundPart found;
+  found.part = &part;
+  if (state.models.count(part.name) == 0) {
+    left_out.add(Code::not_found, "the checkpoint has no model for " + quoted(part.name));
+    return found;
+  }
+  found.values.emplace(*part.model, part.name.empty() ? path : path + "/" + part.name, left_out);
+  if (part.optimizer == nullptr) return found;
+  const auto record = state.optimizers.find(part.name);
+  if (record == state.optimizers.end()) {
+    left_out.add(Code::not_found, "the checkpoint has no optimizer for " + quoted(part.name));
+    return found;
+  }
+  check_record(record->second, *part.optimizer, part.name);
+  found.record = &record->second;
+  const std::string stem = name_in_checkpoint(part.name, "optimizer");
+  found.states.emplace(*part.model, *part.optimizer,
+                       has_files(state, stem) ? Source::open(path, stem) : Source(), left_out);
+  return found;
+}
+
+// Reads the values of all parts. Every rank reaches each end_update, also after a failed read, so that the
+// version gates close and the gangs stay usable.
+void read(const CollectiveCall& call, const std::vector<FoundPart>& parts) {
+  std::optional<Error> unread;
+  for (const FoundPart& found : parts) {
+    Model& model = *found.part->model;
+    Stream& stream = model.device().stream();
+    call.run([&] { model.run().begin_update(stream); });
+    call.run([&] {
+      if (!unread)
+        unread = refusal_of([&] {
+          if (found.values) found.values->read(stream);
+          if (found.states) found.states->read(stream);
+        });
+    });
+    call.run([&] { model.run().end_update(stream); });
+  }
+  call.check([&] {
+    if (unread) throw *unread;
+  });
+  for (const FoundPart& found : parts)
+    check_replicas(found.part->model->fsdp(), "restore", found.part->model->device().stream());
+}
+
+// The seed of a model goes into its callers' random numbers, not into its own values.
+void compare_seed(const CheckpointPart& part, const std::string& json,
+                  std::vector<std::string>& differences) {
+  const JsonScalars stored = read_json_scalars(json, "models of the checkpoint");
+  const auto seed = stored.find({"seed", ""});
+  const std::string now = std::to_string(part.model->run().context(part.model->device().stream()).seed);
+  if (seed != stored.end() && seed->second.shown() != now)
+    differences.push_back(text(part.name, part.name.empty() ? "" : ": ", "seed: ", seed->second.shown(),
+                               " in the checkpoint, ", now, " now"));
+}
+
+void resume_all(const std::vector<FoundPart>& parts, RestoreReport& report) {
+  for (const FoundPart& found : parts) {
+    const CheckpointPart& part = *found.part;
+    if (found.values) compare_seed(part, report.state.models.at(part.name), report.differences);
+    if (found.record == nullptr) continue;
+    resume(*found.record, *part.optimizer, part.name, report.differences);
+    for (const size_t fresh : found.states->without_states())
+      part.optimizer->set_first_step(fresh, found.record->steps);
+  }
+}
+
+}  // namespace
+
+std::optional<RestoreReport> restore_checkpoint(Gangs& gangs, HeldFolder& folder,
+                                                const std::vector<CheckpointPart>& parts,
+                                                const RestoreOptions& options) {
+  const Gang& root = *gangs.root();
+  const CollectiveCall call(gangs, "restore");
+  std::string path, arguments;
+  call.check(
+      [&] {
+        arguments = facts_of(parts, options);
+        check_parts(parts, gangs, "restore");
+        if (folder.is_here())
+          path = folder.use([&](const RunFolder& run) { return choose(run, options.step); });
+      },
+      arguments);
+  path = gangs.root()->agreement().broadcast_bytes(Channel::control, path, 0);
+  if (path.empty()) return std::nullopt;
+
+  RestoreReport report;
+  call.check(
+      [&] {
+        report.state = read_state(path);
+        arguments = "restore\n" + to_json(report.state);
+      },
+      arguments);
+  if (options.verify)
+    call.check([&] {
+      verify_checkpoint(path, report.state, static_cast<size_t>(root.rank()),
+                        static_cast<size_t>(root.size()), [](uint64_t) { poll_interrupt_at_times(); });
+    });
+  std::vector<FoundPart> found;
+  call.check([&] {
+    LeftOut left_out(report.left_out, options.strict);
+    for (const CheckpointPart& part : parts) found.push_back(find(part, path, report.state, left_out));
+  });
+
+  read(call, found);
+  call.check([&] {
+    resume_all(found, report);
+    if (folder.is_here())
+      report.moved_aside =
+          folder.use([&](RunFolder& run) { return run.move_aside_newer_than(report.state.step); });
+  });
+  return report;
+}
+
+}  // namespace gangway

@@ -1,0 +1,72 @@
+// The folder of a run: its checkpoints, and who may write to it.
+//
+//   step-00000500/          a complete checkpoint
+//   .writing-500-<id>/      a save in progress, or the rest of one that was killed
+//   aside-<time>-00000900/  a checkpoint newer than the one that a restore resumed from
+//   .lease                  names the job and attempt that writes here
+//
+// One rename makes a checkpoint visible, so no reader ever finds half of one. Rank 0 of a run calls all of
+// this; the other ranks only write into the path that begin() returned.
+//
+// The lease is a file, not a lock, since network file systems may not have locks: take_lease() writes job,
+// attempt and a random token to a temporary file and links it into place; a holder renews its time stamp;
+// everything that changes the folder reads it again. A lease is stale after `stale_seconds` without renewal
+// (by the clock of the file system, not of a host), or at once if it names a process of this host that has
+// ended.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/run/lease.h"
+
+namespace gangway {
+
+class RunFolder {
+ public:
+  // Creates the folder if it is missing. IO.
+  explicit RunFolder(std::string path);
+  ~RunFolder() = default;  // gives back the lease
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  // INVALID_STATE: another job holds the lease; the text names it, its host and the age of its last sign. If
+  // a process was killed while it replaced a checkpoint, puts that checkpoint back. IO.
+  void take_lease(const std::string& job, double stale_seconds = 60);
+  void
+  renew_lease();  // call it several times within `stale_seconds`; INVALID_STATE: another job has taken it
+  void give_back_lease();
+
+  // Returns the steps of the complete checkpoints, ascending. IO.
+  std::vector<int64_t> steps() const;
+  std::string path_of(int64_t step) const;  // of a complete checkpoint
+
+  // All of the following but abandon(): INVALID_STATE: this object does not hold the lease. IO.
+
+  // Removes what killed saves left, makes the folder of a new save and returns its absolute path.
+  std::string begin(int64_t step);
+  // Syncs all files of the save of begin(), makes it visible by one rename, and syncs that. A complete
+  // checkpoint of the same step is replaced: both change places in one step, or, where the file system cannot
+  // do that, the old one is first renamed aside. It is removed afterwards. INVALID_STATE: no state.json.
+  void commit(int64_t step, const std::string& writing);
+  // Removes the oldest complete checkpoints until `keep` are left; keep < 1: none is removed. It first
+  // renames a checkpoint to a hidden name, so that a reader never finds one with files missing.
+  void remove_old(int keep);
+  // Renames the complete checkpoints newer than `step`, the newest first; returns their new paths, ascending.
+  std::vector<std::string> move_aside_newer_than(int64_t step);
+  // Removes the folder of a save that failed. Reports nothing.
+  void abandon(const std::string& writing) noexcept;
+
+ private:
+  void rename(const std::string& from, const std::string& to) const;
+  void put_replaced_back() const;
+  void remove_leftovers() const;
+
+  std::string path_;  // absolute
+  Lease lease_;
+};
+
+}  // namespace gangway

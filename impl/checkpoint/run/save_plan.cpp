@@ -1,0 +1,144 @@
+#include "checkpoint/run/save_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/run/bytes.h"
+#include "checkpoint/writing_rank.h"
+
+namespace gangway {
+namespace {
+
+constexpr size_t kAlignment = 64;  // of the rows in the host copy
+
+// A name is a folder's name in the checkpoint, so it may not lead out of it or look like one of its files.
+void check_name(const std::string& name, const char* call) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  };
+  constexpr size_t kLongest = 100;
+  if (name.size() > kLongest || !std::all_of(name.begin(), name.end(), is_plain))
+    fail(Code::invalid_argument, call, ": a part's name is \"", name, "\"; it may have up to ", kLongest,
+         " letters, digits, - and _");
+}
+
+void check_part(const CheckpointPart& part, const Gangs& gangs, const char* call) {
+  check_name(part.name, call);
+  if (part.model == nullptr) fail(Code::invalid_argument, call, ": part \"", part.name, "\" has no model");
+  Model& model = *part.model;
+  if (!model.materialized())
+    fail(Code::invalid_state, call, ": the model of part \"", part.name,
+         "\" has no storage yet; call parallelize or materialize first");
+  if (model.device().kind() == DeviceKind::meta)
+    fail(Code::invalid_argument, call, ": a meta device has no values");
+  const Gang& root = *model.gangs().root();
+  if (&root != gangs.root().get() && (root.size() != 1 || gangs.root()->size() != 1))
+    fail(Code::invalid_argument, call, ": the model of part \"", part.name, "\" is on gang \"", root.name(),
+         "\", but the checkpoints on \"", gangs.root()->name(), "\"; give both the same gangs");
+  const auto same = [](const NamedParameter& a, const NamedParameter& b) {
+    return a.parameter == b.parameter;
+  };
+  const auto& own = model.inspect().parameters();
+  if (part.optimizer != nullptr && !std::equal(own.begin(), own.end(), part.optimizer->parameters().begin(),
+                                               part.optimizer->parameters().end(), same))
+    fail(Code::invalid_argument, call, ": the optimizer of part \"", part.name,
+         "\" was made for the parameters of another model");
+  model.run().check_update();
+}
+
+void add_rows(SavePlan& plan, SavedRows rows) {
+  if (!rows.rows || rows.box.shape.count() == 0) return;
+  rows.set = plan.sets.size() - 1;
+  rows.at = plan.copy_bytes;
+  plan.copy_bytes += (rows.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  plan.own.push_back(std::move(rows));
+}
+
+void list_model(SavePlan& plan, const CheckpointPart& part, DType dtype) {
+  plan.sets.push_back({name_in_checkpoint(part.name, "model"), false, {}, {}});
+  for (const NamedParameter& named : part.model->inspect().parameters()) {
+    const Parameter& p = *named.parameter;
+    const DType stored = dtype == DType{} ? p.dtype : dtype;
+    plan.sets.back().tensors[named.name] = {named.name, stored, p.shape};
+    if (writes_rows(p.layout, part.model->gangs()))
+      add_rows(plan, {0, named.name, stored, p.box(), p.shard, part.model});
+  }
+}
+
+void list_states(SavePlan& plan, const CheckpointPart& part) {
+  plan.sets.push_back({name_in_checkpoint(part.name, "optimizer"), true, {}, {}});
+  const Optimizer& optimizer = *part.optimizer;
+  for (size_t i = 0; i < optimizer.parameters().size(); ++i)
+    for (const Optimizer::Slot& slot : optimizer.state(i)) {
+      const std::string name = slot.name + "." + optimizer.parameters()[i].name;
+      plan.sets.back().tensors[name] = {name, slot.tensor.dtype(), slot.shape};
+      if (writes_rows(slot.layout, part.model->gangs()))
+        add_rows(plan, {0, name, slot.tensor.dtype(), slot.box(), slot.tensor, part.model});
+    }
+}
+
+}  // namespace
+
+std::string name_in_checkpoint(const std::string& part, const std::string& file) {
+  return part.empty() ? file : part + "/" + file;
+}
+
+void check_parts(const std::vector<CheckpointPart>& parts, const Gangs& gangs, const char* call) {
+  if (parts.empty()) fail(Code::invalid_argument, call, ": there is no part");
+  std::set<std::string> names;
+  for (const CheckpointPart& part : parts) {
+    check_part(part, gangs, call);
+    if (!names.insert(part.name).second)
+      fail(Code::invalid_argument, call, ": two parts have the name \"", part.name, "\"");
+  }
+}
+
+SavePlan list_tensors(const std::vector<CheckpointPart>& parts, DType model_dtype) {
+  SavePlan plan;
+  for (const CheckpointPart& part : parts) {
+    list_model(plan, part, model_dtype);
+    if (part.optimizer != nullptr) list_states(plan, part);
+  }
+  return plan;
+}
+
+std::string known_states(const SavePlan& plan) {
+  BytesOut out;
+  for (size_t set = 0; set < plan.sets.size(); ++set) {
+    if (!plan.sets[set].is_optimizer) continue;
+    for (const auto& [name, spec] : plan.sets[set].tensors) {
+      out.add(set);
+      out.add(name);
+      out.add(static_cast<uint64_t>(spec.dtype));
+      out.add(spec.shape);
+    }
+  }
+  return out.take();
+}
+
+void add_states(SavePlan& plan, const std::string& known) {
+  for (BytesIn in(known); !in.empty();) {
+    const size_t set = in.number();
+    TensorSpecOnDisk spec;
+    spec.name = in.text();
+    spec.dtype = static_cast<DType>(in.number());
+    spec.shape = in.shape();
+    const auto [at, fresh] = plan.sets.at(set).tensors.emplace(spec.name, spec);
+    if (!fresh && (at->second.dtype != spec.dtype || !(at->second.shape == spec.shape)))
+      fail(Code::mismatch, "checkpoint: state ", spec.name, " is ", name(at->second.dtype), " ",
+           at->second.shape.text(), " on one rank, ", name(spec.dtype), " ", spec.shape.text(),
+           " on another");
+  }
+}
+
+void plan_files(SavePlan& plan, uint64_t max_file_bytes) {
+  for (SavedSet& set : plan.sets) {
+    if (set.tensors.empty()) continue;
+    std::vector<TensorSpecOnDisk> tensors;
+    for (const auto& [name, spec] : set.tensors) tensors.push_back(spec);
+    set.files.emplace(set.stem, std::move(tensors), max_file_bytes, std::map<std::string, std::string>());
+  }
+}
+
+}  // namespace gangway

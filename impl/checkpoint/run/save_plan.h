@@ -1,0 +1,58 @@
+// What a checkpoint holds of its parts: the tensors of each model and of each optimizer, in a fixed order, and
+// this rank's rows of them. The rows are those that save_model writes: of ranks with equal rows the first
+// one's; each stage of a pipeline has its own; a tied parameter appears once, a frozen one has no states.
+//
+// Thread rule: values, made by one thread.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/run/checkpoints.h"
+#include "checkpoint/run/tensor_set.h"
+
+namespace gangway {
+
+// Returns the name in a checkpoint of a file of the part `part`.
+std::string name_in_checkpoint(const std::string& part, const std::string& file);
+
+// The tensors of one model, or the states of one optimizer.
+struct SavedSet {
+  std::string stem;  // of its files: "model", "optimizer", "teacher/model"
+  bool is_optimizer = false;
+  std::map<std::string, TensorSpecOnDisk> tensors;
+  std::optional<TensorSetPlan> files;  // set by plan_files
+};
+
+// This rank's rows of one tensor.
+struct SavedRows {
+  size_t set = 0;  // in SavePlan::sets
+  std::string name;
+  DType dtype = DType::f32;  // in the file
+  Box box;
+  Tensor rows;  // in the memory of the model or the optimizer
+  Model* model = nullptr;
+  size_t at = 0;  // the byte of the host copy at which they begin
+  size_t bytes() const { return static_cast<size_t>(box.shape.count()) * item_bytes(dtype); }
+};
+
+struct SavePlan {
+  std::vector<SavedSet> sets;  // of each part its model, then its optimizer if it has one; equal on all ranks
+  std::vector<SavedRows> own;
+  size_t copy_bytes = 0;  // of the host copy of `own`
+};
+
+// Throws what is wrong with the parts. Local.
+void check_parts(const std::vector<CheckpointPart>& parts, const Gangs& gangs, const char* call);
+
+// Lists the tensors that this rank knows. It may lack states of parameters of which it has no rows.
+SavePlan list_tensors(const std::vector<CheckpointPart>& parts, DType model_dtype);
+// Ranks exchange the states that they know: known_states() of each goes to add_states() on all.
+std::string known_states(const SavePlan& plan);
+void add_states(SavePlan& plan, const std::string& known);
+// Decides in which file each tensor lies. A set without tensors has no files.
+void plan_files(SavePlan& plan, uint64_t max_file_bytes);
+
+}  // namespace gangway

@@ -1,0 +1,54 @@
+// A thread that runs a job beside training, at the lowest priority of the scheduler's usual class (nice 19; the
+// idle class would stop it altogether while all cores compute). There is one thread for each job: gangs count a
+// thread that has made a call as one that may make more, and an idle one would hide from them that a rank is
+// stuck.
+//
+// Thread rule: one thread at a time.
+#pragma once
+
+#include <signal.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "base/deadline.h"
+
+namespace gangway {
+
+class WriterThread {
+ public:
+  WriterThread();
+  // Waits for the job, until its deadline; a thread that hangs in the system after that is left alone.
+  ~WriterThread();
+  WriterThread(const WriterThread&) = delete;
+  WriterThread& operator=(const WriterThread&) = delete;
+
+  // Makes the thread, so that start cannot fail. The job before has been finished. GANG: the system has no
+  // thread left.
+  void prepare();
+  void start(std::function<void()> job, Deadline deadline);
+  // Waits until there is no job, and throws what the last one threw, once. TIMEOUT: the job does not end
+  // within its deadline and a little more. Calls the interrupt hook.
+  void finish();
+
+ private:
+  struct State;
+  static void run(State& state);
+  std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object
+  std::thread thread_;
+};
+
+// A caller's signal handlers never run on a thread that is started while this object lives.
+class SignalsBlocked {
+ public:
+  SignalsBlocked();
+  ~SignalsBlocked();
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace gangway

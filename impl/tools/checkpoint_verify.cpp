@@ -1,0 +1,133 @@
+// The commands list and verify.
+#include <sys/stat.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "checkpoint/run/run_folder.h"
+#include "checkpoint/run/verify.h"
+#include "tools/checkpoint_commands.h"
+#include "tools/progress_line.h"
+
+namespace gangway {
+namespace {
+
+bool is_folder(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+// Checks that the folder exists, since RunFolder makes a missing one.
+void check_folder(const std::string& path) {
+  if (!is_folder(path)) fail(Code::not_found, path, " is no folder");
+}
+
+uint64_t bytes_in(const CheckpointState& state) {
+  uint64_t bytes = 0;
+  for (const StoredFile& file : state.files) bytes += file.bytes;
+  return bytes;
+}
+
+std::string time_of(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return "?";
+  tm parts{};
+  gmtime_r(&status.st_mtim.tv_sec, &parts);
+  char out[24];
+  strftime(out, sizeof out, "%Y-%m-%d %H:%M:%SZ", &parts);
+  return out;
+}
+
+// Threads take shares of the checkpoint until none is left. There are more shares than threads, so that
+// damage in one of them does not hide what is in the others.
+std::set<std::string> damage_of(const std::string& folder, const CheckpointState& state, size_t threads) {
+  const size_t shares = 16 * threads;
+  ProgressLine line(folder, bytes_in(state));
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  std::set<std::string> damage;
+  const auto work = [&] {
+    for (size_t share = next++; share < shares; share = next++) {
+      std::string problem;
+      try {
+        verify_checkpoint(folder, state, share, shares, [&](uint64_t bytes) { line.add(bytes); });
+      } catch (const std::exception& error) {
+        problem = error.what();
+      }
+      const std::lock_guard lock(mutex);
+      if (!problem.empty()) damage.insert(problem);
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  return damage;
+}
+
+bool verify_one(const std::string& folder, size_t threads) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  const CheckpointState state = read_state(folder);
+  const std::set<std::string> damage = damage_of(folder, state, threads);
+  for (const std::string& problem : damage) std::fprintf(stderr, "%s\n", problem.c_str());
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  std::printf("%s: %zu files, %s, %.1f s: %s\n", folder.c_str(), state.files.size() + 1,
+              size_text(bytes_in(state)).c_str(), seconds, damage.empty() ? "whole" : "DAMAGED");
+  return damage.empty();
+}
+
+}  // namespace
+
+bool list_checkpoints(const std::string& path) {
+  check_folder(path);
+  const RunFolder run(path);
+  bool whole = true;
+  std::printf("%12s%16s%12s  %-22s%s\n", "step", "tokens", "size", "written", "mesh");
+  for (const int64_t step : run.steps()) {
+    const std::string folder = run.path_of(step);
+    try {
+      const CheckpointState state = read_state(folder);
+      std::printf("%12lld%16lld%12s  %-22s%s\n", static_cast<long long>(step),
+                  static_cast<long long>(state.tokens), size_text(bytes_in(state)).c_str(),
+                  time_of(folder + "/" + kStateName).c_str(), state.mesh.c_str());
+    } catch (const Error& error) {
+      whole = false;
+      std::printf("%12lld  DAMAGED: %s\n", static_cast<long long>(step), error.what());
+    }
+  }
+  return whole;
+}
+
+bool verify_folder(const VerifyCommand& command) {
+  check_folder(command.folder);
+  const size_t threads = command.threads > 0 ? static_cast<size_t>(command.threads)
+                                             : std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
+  std::vector<int64_t> steps;
+  const RunFolder run(command.folder);
+  struct stat status {};
+  if (stat((command.folder + "/" + kStateName).c_str(), &status) != 0) steps = run.steps();
+  if (steps.empty()) return verify_one(command.folder, threads);
+  if (!command.all) steps = {steps.back()};
+  bool whole = true;
+  for (const int64_t step : steps) {
+    try {
+      whole = verify_one(run.path_of(step), threads) && whole;
+    } catch (const Error& error) {
+      whole = false;
+      std::fprintf(stderr, "%s\n", error.what());
+      std::printf("%s: DAMAGED\n", run.path_of(step).c_str());
+    }
+  }
+  return whole;
+}
+
+}  // namespace gangway
