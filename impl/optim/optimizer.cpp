@@ -26,6 +26,7 @@ Facts facts_of(const OptimizerKind& kind, const OptimizerOptions& o, const Hyper
   facts.add("warmup_steps", o.schedule.warmup);
   facts.add("total_steps", o.schedule.total);
   facts.add("last_lr_ratio", o.schedule.final_ratio);
+  facts.add("decay_steps", o.schedule.decay);
   add_facts(kind, values, facts);
   for (size_t i = 0; i < o.rules.size(); ++i) {
     facts.set_scope(text("rules[", i, "]"));

@@ -3,7 +3,7 @@
 
 export AdamW, Lion, SGD
 
-CHOICES[:schedule] = (constant = LibGangway.GW_CONSTANT, linear = LibGangway.GW_LINEAR, cosine = LibGangway.GW_COSINE)
+CHOICES[:schedule] = (constant = LibGangway.GW_CONSTANT, linear = LibGangway.GW_LINEAR, cosine = LibGangway.GW_COSINE, wsd = LibGangway.GW_WSD, wsd_sqrt = LibGangway.GW_WSD_SQRT, inverse_sqrt = LibGangway.GW_INVERSE_SQRT)
 
 """
     AdamW(model; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, moment_dtype = Float32, ...)

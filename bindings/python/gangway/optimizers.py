@@ -19,13 +19,19 @@ class Schedule(Open):
     """How the learning rate goes on after its warm-up.
 
     CONSTANT: the full rate.
-    LINEAR: falls evenly down to last_lr_ratio at total_steps.
-    COSINE: falls as half a cosine down to last_lr_ratio at total_steps.
+    LINEAR: the full rate, then an even fall to last_lr_ratio in the last decay_steps of total_steps.
+    COSINE: as linear, the fall being half a cosine.
+    WSD: warm-up, stable, decay: as linear, but decay_steps is a tenth of total_steps unless it is given.
+    WSD_SQRT: as wsd, the fall being 1 - sqrt.
+    INVERSE_SQRT: the root of warmup_steps over the steps taken, not below last_lr_ratio; needs a warm-up.
     """
 
     CONSTANT = c.GW_CONSTANT
     LINEAR = c.GW_LINEAR
     COSINE = c.GW_COSINE
+    WSD = c.GW_WSD
+    WSD_SQRT = c.GW_WSD_SQRT
+    INVERSE_SQRT = c.GW_INVERSE_SQRT
 
 
 class AdamW(Optimizer):
@@ -44,15 +50,16 @@ class AdamW(Optimizer):
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9,
         beta2: float = 0.999, betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
         schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0,
-        total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
-        initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
+        total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (),
+        loss_scale: float = 0.0, initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "adamw", model, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay,
             schedule=member(Schedule, schedule, "schedule"), moment_dtype=dtype_of(moment_dtype),
-            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules,
-            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
+            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps,
+            rules=rules, loss_scale=loss_scale, initial_loss_scale=initial_loss_scale,
+            loss_scale_interval=loss_scale_interval)
 
 
 class Lion(Optimizer):
@@ -70,15 +77,16 @@ class Lion(Optimizer):
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-4, beta1: float = 0.9,
         beta2: float = 0.99, betas: tuple[float, float] | None = None, weight_decay: float = 0.0,
         schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0,
-        total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
-        initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
+        total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (),
+        loss_scale: float = 0.0, initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "lion", model, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay,
             schedule=member(Schedule, schedule, "schedule"), moment_dtype=dtype_of(moment_dtype),
-            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, rules=rules,
-            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
+            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps,
+            rules=rules, loss_scale=loss_scale, initial_loss_scale=initial_loss_scale,
+            loss_scale_interval=loss_scale_interval)
 
 
 class SGD(Optimizer):
@@ -93,11 +101,12 @@ class SGD(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, momentum: float = 0.0,
         weight_decay: float = 0.0, nesterov: bool = False, schedule: Schedule | str = "constant",
-        warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, rules: Sequence[Rule] = (),
-        loss_scale: float = 0.0, initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
+        warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0,
+        rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
+        loss_scale_interval: int = 2000,
     ) -> None:
         super().__init__(
             "sgd", model, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov,
             schedule=member(Schedule, schedule, "schedule"), warmup_steps=warmup_steps, total_steps=total_steps,
-            last_lr_ratio=last_lr_ratio, rules=rules, loss_scale=loss_scale, initial_loss_scale=initial_loss_scale,
-            loss_scale_interval=loss_scale_interval)
+            last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules, loss_scale=loss_scale,
+            initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)

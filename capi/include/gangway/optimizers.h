@@ -9,10 +9,13 @@
 extern "C" {
 #endif
 
-/* What follows the warm-up. constant: the full rate; linear: falls evenly down to last_lr_ratio at
- * total_steps; cosine: falls as half a cosine down to last_lr_ratio at total_steps. */
+/* What follows the warm-up. constant: the full rate; linear: the full rate, then an even fall to
+ * last_lr_ratio in the last decay_steps of total_steps; cosine: as linear, the fall being half a cosine;
+ * wsd: warm-up, stable, decay: as linear, but decay_steps is a tenth of total_steps unless it is given;
+ * wsd_sqrt: as wsd, the fall being 1 - sqrt; inverse_sqrt: the root of warmup_steps over the steps taken,
+ * not below last_lr_ratio; needs a warm-up. */
 typedef int32_t gw_schedule;
-enum gw_schedule_value { GW_SCHEDULE_INVALID = -1, GW_CONSTANT = 0, GW_LINEAR = 1, GW_COSINE = 2 };
+enum gw_schedule_value { GW_SCHEDULE_INVALID = -1, GW_CONSTANT = 0, GW_LINEAR = 1, GW_COSINE = 2, GW_WSD = 3, GW_WSD_SQRT = 4, GW_INVERSE_SQRT = 5 };
 
 /* AdamW (Loshchilov and Hutter, 2019): Adam with decoupled weight decay. States (gw_parameter_state):
  * exp_avg: moving average of the gradient; exp_avg_sq: moving average of the squared gradient. */
@@ -29,7 +32,9 @@ typedef struct gw_adamw_options {
   gw_dtype moment_dtype; /* Of both averages: f32 or bf16; those of f64 parameters are f64. Default GW_F32. */
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
-  double last_lr_ratio; /* The rate from total_steps on, as a part of lr. Default 0, in [0, 1]. */
+  double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */
+  /* Steps of the decay; 0: all after the warm-up, of wsd and wsd_sqrt a tenth of total_steps. Default 0. */
+  int64_t decay_steps;
   const gw_optimizer_rule *rules;
   size_t rule_count;
   /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0. */
@@ -59,7 +64,9 @@ typedef struct gw_lion_options {
   gw_dtype moment_dtype; /* Of the average: f32 or bf16; that of f64 parameters is f64. Default GW_F32. */
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
-  double last_lr_ratio; /* The rate from total_steps on, as a part of lr. Default 0, in [0, 1]. */
+  double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */
+  /* Steps of the decay; 0: all after the warm-up, of wsd and wsd_sqrt a tenth of total_steps. Default 0. */
+  int64_t decay_steps;
   const gw_optimizer_rule *rules;
   size_t rule_count;
   /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0. */
@@ -89,7 +96,9 @@ typedef struct gw_sgd_options {
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
-  double last_lr_ratio; /* The rate from total_steps on, as a part of lr. Default 0, in [0, 1]. */
+  double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */
+  /* Steps of the decay; 0: all after the warm-up, of wsd and wsd_sqrt a tenth of total_steps. Default 0. */
+  int64_t decay_steps;
   const gw_optimizer_rule *rules;
   size_t rule_count;
   /* 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0. */

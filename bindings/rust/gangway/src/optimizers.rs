@@ -8,10 +8,16 @@ open_enum! {
     Schedule {
         /// The full rate.
         Constant = GW_CONSTANT,
-        /// Falls evenly down to last_lr_ratio at total_steps.
+        /// The full rate, then an even fall to last_lr_ratio in the last decay_steps of total_steps.
         Linear = GW_LINEAR,
-        /// Falls as half a cosine down to last_lr_ratio at total_steps.
+        /// As linear, the fall being half a cosine.
         Cosine = GW_COSINE,
+        /// Warm-up, stable, decay: as linear, but decay_steps is a tenth of total_steps unless it is given.
+        Wsd = GW_WSD,
+        /// As wsd, the fall being 1 - sqrt.
+        WsdSqrt = GW_WSD_SQRT,
+        /// The root of warmup_steps over the steps taken, not below last_lr_ratio; needs a warm-up.
+        InverseSqrt = GW_INVERSE_SQRT,
     }
 }
 
@@ -37,8 +43,11 @@ options! {
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
         total_steps: i64,
-        /// The rate from total_steps on, as a part of lr. Default 0, in [0, 1].
+        /// The rate after total_steps, as a part of lr. Default 0, in [0, 1].
         last_lr_ratio: f64,
+        /// Steps of the decay; 0: all after the warm-up, of wsd and wsd_sqrt a tenth of total_steps. Default
+        /// 0.
+        decay_steps: i64,
         /// 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0.
         loss_scale: f64,
         /// Where a dynamic scale starts; 1 to 2^24. Default 65536.
@@ -71,8 +80,11 @@ options! {
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
         total_steps: i64,
-        /// The rate from total_steps on, as a part of lr. Default 0, in [0, 1].
+        /// The rate after total_steps, as a part of lr. Default 0, in [0, 1].
         last_lr_ratio: f64,
+        /// Steps of the decay; 0: all after the warm-up, of wsd and wsd_sqrt a tenth of total_steps. Default
+        /// 0.
+        decay_steps: i64,
         /// 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0.
         loss_scale: f64,
         /// Where a dynamic scale starts; 1 to 2^24. Default 65536.
@@ -103,8 +115,11 @@ options! {
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
         total_steps: i64,
-        /// The rate from total_steps on, as a part of lr. Default 0, in [0, 1].
+        /// The rate after total_steps, as a part of lr. Default 0, in [0, 1].
         last_lr_ratio: f64,
+        /// Steps of the decay; 0: all after the warm-up, of wsd and wsd_sqrt a tenth of total_steps. Default
+        /// 0.
+        decay_steps: i64,
         /// 0: dynamic where a parameter is computed in f16, else none; over 0: fixed; 1: none. Default 0.
         loss_scale: f64,
         /// Where a dynamic scale starts; 1 to 2^24. Default 65536.
