@@ -43,6 +43,12 @@ void LossScale::set(double value) {
   finite_steps_ = 0;
 }
 
+void LossScale::restore(double value, int64_t finite_steps) {
+  if (finite_steps < 0) fail(Code::invalid_argument, kind_, ": finite steps = ", finite_steps, " is below 0");
+  set(value);
+  finite_steps_ = finite_steps;
+}
+
 void LossScale::follow(bool finite) {
   if (!dynamic_) return;
   if (!finite) {

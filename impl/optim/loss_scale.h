@@ -31,6 +31,11 @@ class LossScale {
   // Starts to count finite steps at 0 again. INVALID_ARGUMENT: not in 2^-126 to 2^126, or not in a
   // dynamic scale's bounds.
   void set(double value);
+  int64_t finite_steps() const {
+    return finite_steps_;
+  }  // in a row, since the last change of a dynamic scale
+  // Continues from a checkpoint: sets both. INVALID_ARGUMENT as in set, or finite_steps is below 0.
+  void restore(double value, int64_t finite_steps);
   void follow(bool finite);  // after a step, also after a skipped one
   void add_facts(Facts& facts) const;
 

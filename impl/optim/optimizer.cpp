@@ -11,6 +11,10 @@ void check_not_negative(const char* kind, const char* field, double value) {
     fail(Code::invalid_argument, kind, ": ", field, " = ", value, " is not a finite number >= 0");
 }
 
+void check_count(const char* kind, const char* what, int64_t value) {
+  if (value < 0) fail(Code::invalid_argument, kind, ": ", what, " = ", value, " is below 0");
+}
+
 void check_rule(const char* kind, const OptimizerRule& rule, size_t index) {
   const std::string where = text("rules[", index, "] (\"", rule.pattern, "\")");
   if (rule.pattern.empty()) fail(Code::invalid_argument, kind, ": ", where, " has an empty pattern");
@@ -57,7 +61,9 @@ Optimizer::Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> para
       kind_(kind),
       parameters_(std::move(parameters)),
       states_(parameters_.size()),
+      first_steps_(parameters_.size()),
       options_(options),
+      configured_lr_(options.lr),
       values_(complete(kind, options.hyperparameters)),
       fixed_(facts_of(kind, options, values_)),
       loss_scale_(kind.name, options.loss_scale, computes_in_f16(parameters_)) {
@@ -105,6 +111,22 @@ void Optimizer::step(double scale, double clip, Stream& stream) {
   ++steps_;
 }
 
+OptimizerControl Optimizer::control_of(size_t i) const {
+  OptimizerControl control = control_;
+  control.step = std::max<int64_t>(control.step - first_steps_[i], 1);
+  return control;
+}
+
+void Optimizer::set_steps(int64_t steps) {
+  check_count(kind(), "steps", steps);
+  steps_ = steps;
+}
+
+void Optimizer::set_first_step(size_t parameter, int64_t steps) {
+  check_count(kind(), "first step", steps);
+  first_steps_.at(parameter) = steps;
+}
+
 double Optimizer::lr() const { return options_.lr * factor(options_.schedule, steps_ + 1); }
 
 void Optimizer::set_lr(double lr) {
@@ -137,7 +159,7 @@ void Optimizer::make_states(DType dtype) {
           Tensor::allocate(parameter.rests_on_host ? device.pinned_allocator() : device.allocator(),
                            parameter.dtype == DType::f64 ? DType::f64 : dtype, parameter.shard.shape());
       ops_.fill(tensor, 0, device.stream());
-      states_[i].push_back({state.name, tensor});
+      states_[i].push_back({state.name, tensor, parameter.shape, parameter.layout, parameter.place});
     }
   }
 }

@@ -43,9 +43,16 @@ struct OptimizerOptions {
 
 class Optimizer {
  public:
+  // A state of one parameter. The whole state is a tensor of `shape`, of which `tensor` holds this rank's part,
+  // box(). Checkpoints write and read states so. A kind may keep states of other shapes than the parameter's;
+  // their layout has the parameter's placement over pp, if there is one.
   struct Slot {
     std::string name;  // from the kind's table of states
-    Tensor tensor;
+    Tensor tensor;     // contiguous
+    Shape shape;
+    Layout layout;
+    std::vector<int> place;  // this rank's index on the axis of each placement of `layout`
+    Box box() const { return local_box(layout, shape, place); }
   };
   virtual ~Optimizer() = default;
   const char* kind() const { return kind_.name; }
@@ -54,18 +61,28 @@ class Optimizer {
   // counts the step. A gradient that was not written is zero. `scale` includes 1 / loss scale.
   void step(double scale, double clip, Stream& stream);
 
-  // Besides options and parameters, the next step depends on these alone: the states of each parameter,
-  // the number of steps and the loss scale. A checkpoint saves them.
+  // Besides options and parameters, the next step depends on these alone: the states of each parameter, the
+  // number of steps, the first steps, the base rate and the loss scale. A checkpoint saves them.
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   const std::vector<Slot>& state(size_t parameter) const { return states_.at(parameter); }  // empty: frozen
+  bool is_frozen(size_t parameter) const { return resolved_.at(parameter).frozen; }
   int64_t steps() const { return steps_; }
+  // The next step is number steps + 1, for the schedule and the bias correction. INVALID_ARGUMENT: below 0.
+  void set_steps(int64_t steps);
+  // How many steps had been taken when a parameter became trainable; its bias correction counts from there.
+  int64_t first_step(size_t parameter) const { return first_steps_.at(parameter); }
+  void set_first_step(size_t parameter, int64_t steps);  // INVALID_ARGUMENT: below 0
   LossScale& loss_scale() { return loss_scale_; }
   const LossScale& loss_scale() const { return loss_scale_; }
 
   double lr() const;       // at the next step
-  void set_lr(double lr);  // INVALID_ARGUMENT: not a finite number >= 0
+  void set_lr(double lr);  // sets the base rate. INVALID_ARGUMENT: not a finite number >= 0
+  double base_lr() const { return options_.lr; }           // which the schedule multiplies
+  double configured_lr() const { return configured_lr_; }  // that of the options, before any set_lr
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes(bool on_host = false) const;  // on the device, or of parameters that rest on the host
+  // The facts that no call changes: kind, hyperparameters, schedule, rules.
+  const Facts& fixed_facts() const { return fixed_; }
   // Adds the facts that must be equal on all ranks: kind, hyperparameters, rules, and the learning rate, loss
   // scale and number of the next step.
   void add_facts(Facts& facts) const;
@@ -80,8 +97,8 @@ class Optimizer {
   T hyper(std::string_view name) const {
     return std::get<T>(values_.find(name)->second);
   }
-  // Allocates every state of the kind's table for every parameter: zeros in the shape of the shard. f64
-  // parameters have f64 states.
+  // Allocates every state of the kind's table for every parameter: zeros in shape and layout of the parameter.
+  // f64 parameters have f64 states.
   void make_states(DType dtype);
   Tensor flat_state(size_t i, size_t state) const { return flat(states_[i][state].tensor); }
 
@@ -92,7 +109,7 @@ class Optimizer {
     args.p = flat(parameter.shard);
     args.g = flat(parameter.shard_grad->tensor);
     if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
-    args.control = control_;
+    args.control = control_of(i);
     args.lr_scale = resolved_[i].lr_scale;
     args.weight_decay = resolved_[i].weight_decay;
     return args;
@@ -106,13 +123,16 @@ class Optimizer {
     bool frozen;
   };
   void resolve_rules();
+  OptimizerControl control_of(size_t i) const;
   static Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
 
   const OptimizerKind& kind_;
   std::vector<NamedParameter> parameters_;
   std::vector<Resolved> resolved_;         // by parameter
   std::vector<std::vector<Slot>> states_;  // by parameter
+  std::vector<int64_t> first_steps_;       // by parameter
   OptimizerOptions options_;
+  const double configured_lr_;
   HyperValues values_;
   Facts fixed_;  // the part of add_facts that no call changes
   OptimizerControl control_;

@@ -102,6 +102,8 @@ TEST(OptimizerKind, StatesHaveTheNamesOfTheTableAndTheShapeOfTheShard) {
     for (size_t i = 0; i < kind->states.size(); ++i) {
       EXPECT_EQ(optimizer->state(0)[i].name, kind->states[i].name);
       EXPECT_EQ(optimizer->state(0)[i].tensor.shape(), (Shape{5, 3}));
+      EXPECT_EQ(optimizer->state(0)[i].shape, (Shape{5, 3}));
+      EXPECT_EQ(optimizer->state(0)[i].box().shape, (Shape{5, 3}));
       for (const double x : test::values(optimizer->state(0)[i].tensor)) EXPECT_EQ(x, 0);
     }
   }

@@ -80,6 +80,19 @@ TEST(LossScale, ThatIsSetCountsFiniteStepsAnew) {
   EXPECT_EQ(none.value(), 0.5);
 }
 
+TEST(LossScale, ContinuesWithTheFiniteStepsThatAreRestored) {
+  LossScaleOptions options;
+  options.interval = 3;
+  LossScale scale("adamw", options, /*computes_in_f16=*/true);
+  scale.restore(1024, 2);
+  EXPECT_EQ(scale.finite_steps(), 2);
+  scale.follow(true);
+  EXPECT_EQ(scale.value(), 2048);
+  EXPECT_EQ(scale.finite_steps(), 0);
+  EXPECT_EQ(error_of([&] { scale.restore(8, -1); }).message(), "adamw: finite steps = -1 is below 0");
+  EXPECT_EQ(scale.value(), 2048);
+}
+
 TEST(LossScale, RefusesWithOptionAndValue) {
   Cpu cpu;
   const NamedParameter w = make_parameter(cpu, "w", Shape{2, 2});

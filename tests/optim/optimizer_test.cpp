@@ -289,6 +289,65 @@ TEST(Optimizer, ARateThatIsNoFiniteNumberIsRefusedAndTheOldOneStays) {
   EXPECT_EQ(optimizer->lr(), 0.25);
 }
 
+TEST(Optimizer, ContinuesWithTheStepsThatAreSet) {
+  Cpu cpu;
+  OptimizerOptions options;
+  options.lr = 0.01;
+  const NamedParameter run = make_parameter(cpu, "w", Shape{3, 5}, DType::f64);
+  const NamedParameter resumed = make_parameter(cpu, "w", Shape{3, 5}, DType::f64);
+  const auto all = make_adamw({run}, options, *cpu.ops), rest = make_adamw({resumed}, options, *cpu.ops);
+  for (int step = 0; step < 3; ++step) {
+    set_gradient(run, step);
+    all->step(1, 1, cpu.stream);
+  }
+  for (int64_t i = 0; i < 15; ++i) {
+    test::put(resumed.parameter->shard, i, test::get(run.parameter->shard, i));
+    for (size_t state : {0, 1})
+      test::put(rest->state(0)[state].tensor, i, test::get(all->state(0)[state].tensor, i));
+  }
+  rest->set_steps(3);
+  for (const auto& optimizer : {all.get(), rest.get()}) {
+    set_gradient(optimizer->parameters()[0], 3);
+    optimizer->step(1, 1, cpu.stream);
+    EXPECT_EQ(optimizer->steps(), 4);
+  }
+  EXPECT_EQ(test::values(resumed.parameter->shard), test::values(run.parameter->shard));
+}
+
+// The bias correction of a parameter that became trainable after 7 steps is that of a new run.
+TEST(Optimizer, CountsAParametersStepsFromItsFirst) {
+  Cpu cpu;
+  const NamedParameter fresh = make_parameter(cpu, "w", Shape{4}, DType::f64);
+  const NamedParameter late = make_parameter(cpu, "w", Shape{4}, DType::f64);
+  const auto first = make_adamw({fresh}, {}, *cpu.ops), later = make_adamw({late}, {}, *cpu.ops);
+  later->set_steps(7);
+  later->set_first_step(0, 7);
+  for (const auto& optimizer : {first.get(), later.get()}) {
+    set_gradient(optimizer->parameters()[0], 0);
+    optimizer->step(1, 1, cpu.stream);
+  }
+  EXPECT_EQ(test::values(late.parameter->shard), test::values(fresh.parameter->shard));
+  EXPECT_EQ(later->first_step(0), 7);
+}
+
+TEST(Optimizer, StepsBelowZeroAreRefused) {
+  Cpu cpu;
+  const auto optimizer = make_adamw({make_parameter(cpu, "w", Shape{4})}, {}, *cpu.ops);
+  EXPECT_EQ(error_of([&] { optimizer->set_steps(-1); }).message(), "adamw: steps = -1 is below 0");
+  EXPECT_EQ(error_of([&] { optimizer->set_first_step(0, -2); }).message(),
+            "adamw: first step = -2 is below 0");
+}
+
+TEST(Optimizer, KnowsTheRateOfItsOptionsAfterSetLr) {
+  Cpu cpu;
+  OptimizerOptions options;
+  options.lr = 0.5;
+  const auto optimizer = make_adamw({make_parameter(cpu, "w", Shape{4})}, options, *cpu.ops);
+  optimizer->set_lr(0.25);
+  EXPECT_EQ(optimizer->base_lr(), 0.25);
+  EXPECT_EQ(optimizer->configured_lr(), 0.5);
+}
+
 TEST(Optimizer, NeedsStorage) {
   Cpu cpu;
   NamedParameter bare{"w", std::make_shared<Parameter>("w", Shape{2}, Init::zeros())};
