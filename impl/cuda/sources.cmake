@@ -1,5 +1,5 @@
 # What the module for CUDA is made of: for nvcc here, for a host compiler and the software GPU in tests/gpu_emulation.
-set(kernels attention attention_backward attention_backward_tensor_core attention_tensor_core elementwise embedding head_loss loss_parts norm optimizer random reductions rope swiglu)
+set(kernels adafactor adamw8bit attention attention_backward attention_backward_tensor_core attention_tensor_core elementwise embedding head_loss loss_parts norm optimizer random reductions rope swiglu)
 list(TRANSFORM kernels REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/impl/ops/cuda/\\1.cu" OUTPUT_VARIABLE GANGWAY_CUDA_KERNELS)
 set(GANGWAY_CUDA_SOURCES cuda/module.cpp
     device/cuda/calls.cpp device/cuda/cuda_device.cpp device/cuda/cuda_stream.cpp device/cuda/memory.cpp device/cuda/segments.cpp

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace gangway {
 namespace {
@@ -15,11 +16,17 @@ void check_count(const char* kind, const char* what, int64_t value) {
   if (value < 0) fail(Code::invalid_argument, kind, ": ", what, " = ", value, " is below 0");
 }
 
-void check_rule(const char* kind, const OptimizerRule& rule, size_t index) {
+void check_rule(const OptimizerKind& row, const OptimizerRule& rule, size_t index) {
+  const char* const kind = row.name;
   const std::string where = text("rules[", index, "] (\"", rule.pattern, "\")");
   if (rule.pattern.empty()) fail(Code::invalid_argument, kind, ": ", where, " has an empty pattern");
   check_not_negative(kind, (where + ".lr_scale").c_str(), rule.lr_scale);
   if (rule.weight_decay != -1) check_not_negative(kind, (where + ".weight_decay").c_str(), rule.weight_decay);
+  if (rule.adamw < -1 || rule.adamw > 1)
+    fail(Code::invalid_argument, kind, ": ", where, ".adamw = ", rule.adamw, " is not -1, 0 or 1");
+  if (rule.adamw != -1 && !row.mixes_adamw)
+    fail(Code::invalid_argument, kind, ": ", where, ".adamw = ", rule.adamw,
+         ", but only muon steps some parameters by AdamW; leave it at -1");
 }
 
 Facts facts_of(const OptimizerKind& kind, const OptimizerOptions& o, const HyperValues& values) {
@@ -38,6 +45,7 @@ Facts facts_of(const OptimizerKind& kind, const OptimizerOptions& o, const Hyper
     facts.add("lr_scale", o.rules[i].lr_scale);
     facts.add("weight_decay", o.rules[i].weight_decay);
     facts.add("frozen", o.rules[i].frozen);
+    facts.add("adamw", o.rules[i].adamw);
   }
   return facts;
 }
@@ -70,7 +78,7 @@ Optimizer::Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> para
   check_not_negative(kind.name, "lr", options.lr);
   check_not_negative(kind.name, "weight_decay", options.weight_decay);
   check(options.schedule);
-  for (size_t i = 0; i < options.rules.size(); ++i) check_rule(kind.name, options.rules[i], i);
+  for (size_t i = 0; i < options.rules.size(); ++i) check_rule(kind, options.rules[i], i);
   resolve_rules();
 }
 
@@ -82,13 +90,14 @@ void Optimizer::resolve_rules() {
       fail(Code::invalid_state, kind_.name, ": ", named.name,
            " has no storage; materialize the model before its optimizer");
     const double decay = parameter.shape.rank() > 1 ? options_.weight_decay : 0.0;
-    Resolved resolved{1, decay, !parameter.trainable || parameter.kind == Parameter::Kind::buffer};
+    Resolved resolved{1, decay, !parameter.trainable || parameter.kind == Parameter::Kind::buffer, -1};
     const bool never = resolved.frozen;
     for (size_t i = 0; i < options_.rules.size(); ++i) {
       const OptimizerRule& rule = options_.rules[i];
       if (!path_matches(rule.pattern, named.name)) continue;
       used[i] = true;
-      resolved = {rule.lr_scale, rule.weight_decay == -1 ? decay : rule.weight_decay, rule.frozen || never};
+      resolved = {rule.lr_scale, rule.weight_decay == -1 ? decay : rule.weight_decay, rule.frozen || never,
+                  rule.adamw};
     }
     resolved_.push_back(resolved);
   }
@@ -101,14 +110,17 @@ void Optimizer::resolve_rules() {
 
 void Optimizer::step(double scale, double clip, Stream& stream) {
   control_ = {lr(), scale, clip, steps_ + 1};
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    Parameter& parameter = *parameters_[i].parameter;
-    if (resolved_[i].frozen || !parameter.shard || parameter.shard.count() == 0) continue;
-    // A gradient that was not written counts as zero: the states still decay.
-    parameter.shard_grad->zero_if_unwritten(ops_, stream);
-    step_one(i, stream);
-  }
+  // A gradient that was not written counts as zero: the states still decay.
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (!resolved_[i].frozen && has_rows(i))
+      parameters_[i].parameter->shard_grad->zero_if_unwritten(ops_, stream);
+  step_all(stream);
   ++steps_;
+}
+
+void Optimizer::step_all(Stream& stream) {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (!resolved_[i].frozen && has_rows(i)) step_one(i, stream);
 }
 
 OptimizerControl Optimizer::control_of(size_t i) const {
@@ -150,24 +162,37 @@ size_t Optimizer::state_bytes(bool on_host) const {
 }
 
 void Optimizer::make_states(DType dtype) {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (wants_states(i))
+      for (size_t state = 0; state < kind_.states.size(); ++state) add_state(i, state, dtype);
+}
+
+void Optimizer::add_state(size_t i, size_t state, DType dtype) {
+  const Parameter& p = parameter(i);
+  add_state(i, state, p.dtype == DType::f64 ? DType::f64 : dtype, p.shard.shape(),
+            {{}, {}, p.shape, p.layout, p.place});
+}
+
+void Optimizer::add_state(size_t i, size_t state, DType dtype, const Shape& local, Slot slot) {
   Device& device = ops_.device();
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& parameter = *parameters_[i].parameter;
-    if (resolved_[i].frozen || !parameter.shard) continue;
-    for (const StateName& state : kind_.states) {
-      const Tensor tensor =
-          Tensor::allocate(parameter.rests_on_host ? device.pinned_allocator() : device.allocator(),
-                           parameter.dtype == DType::f64 ? DType::f64 : dtype, parameter.shard.shape());
-      ops_.fill(tensor, 0, device.stream());
-      states_[i].push_back({state.name, tensor, parameter.shape, parameter.layout, parameter.place});
-    }
-  }
+  const bool on_host = parameter(i).rests_on_host;
+  slot.name = kind_.states[state].name;
+  slot.tensor = Tensor::allocate(on_host ? device.pinned_allocator() : device.allocator(), dtype, local);
+  if (is_floating(dtype))
+    ops_.fill(slot.tensor, 0, device.stream());
+  else if (!on_host)
+    device.zero(slot.tensor.raw(), slot.tensor.bytes(), device.stream());
+  else if (slot.tensor.raw() != nullptr)
+    std::memset(slot.tensor.raw(), 0, slot.tensor.bytes());
+  states_[i].push_back(std::move(slot));
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
-                                          const OptimizerOptions& options, Ops& ops) {
+                                          const OptimizerOptions& options, Ops& ops,
+                                          std::unique_ptr<WholeTensors> whole) {
   const OptimizerKind& row = optimizer_kind(kind);
-  return row.make(row, std::move(parameters), options, ops);
+  if (whole == nullptr) whole = make_local_tensors(ops);
+  return row.make(row, std::move(parameters), options, ops, std::move(whole));
 }
 
 }  // namespace gangway

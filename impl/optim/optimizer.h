@@ -17,6 +17,7 @@
 #include "optim/kind.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
+#include "optim/whole_tensors.h"
 
 namespace gangway {
 
@@ -30,6 +31,8 @@ struct OptimizerRule {
   // The optimizer does not step the parameter. This does not free the parameter's gradient buffer; for that,
   // set the parameter itself untrainable before it is materialized.
   bool frozen = false;
+  // For muon alone, which steps some parameters by AdamW. 1: these too; 0: not these; -1: as without a rule.
+  int adamw = -1;
 };
 
 struct OptimizerOptions {
@@ -90,8 +93,17 @@ class Optimizer {
  protected:
   Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
             const OptimizerOptions& options, Ops& ops);
-  // Steps parameters()[i]. arguments(i) fills in the arguments that every kind has.
-  virtual void step_one(size_t i, Stream& stream) = 0;
+  // Steps all parameters that are not frozen. As it stands, it steps those that have rows on this rank, one
+  // after the other. A kind that exchanges values with other ranks does so here: every rank calls it.
+  virtual void step_all(Stream& stream);
+  // Steps parameters()[i], for step_all as it stands. arguments(i) fills in the arguments that every kind has.
+  virtual void step_one(size_t, Stream&) {}
+
+  const Parameter& parameter(size_t i) const { return *parameters_[i].parameter; }
+  bool has_rows(size_t i) const { return parameter(i).shard && parameter(i).shard.count() != 0; }
+  int adamw_rule(size_t i) const { return resolved_[i].adamw; }  // OptimizerRule::adamw of the rule that applies
+  const OptimizerControl& control() const { return control_; }
+  OptimizerControl control_of(size_t i) const;  // with the number of steps of parameters()[i]
 
   template <typename T>
   T hyper(std::string_view name) const {
@@ -100,6 +112,13 @@ class Optimizer {
   // Allocates every state of the kind's table for every parameter: zeros in shape and layout of the parameter.
   // f64 parameters have f64 states.
   void make_states(DType dtype);
+  // Adds a state to parameters()[i]: row `state` of the kind's table, in shape and layout of the parameter, f64
+  // for f64 parameters; or in its own, with all bytes zero.
+  void add_state(size_t i, size_t state, DType dtype);
+  void add_state(size_t i, size_t state, DType dtype, const Shape& local, Slot slot);
+  // Whether parameters()[i] can have states: it is not frozen, and this rank knows its rows.
+  bool wants_states(size_t i) const { return !resolved_[i].frozen && parameter(i).shard; }
+  static Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
   Tensor flat_state(size_t i, size_t state) const { return flat(states_[i][state].tensor); }
 
   template <typename Args>
@@ -107,7 +126,7 @@ class Optimizer {
     const Parameter& parameter = *parameters_[i].parameter;
     Args args;
     args.p = flat(parameter.shard);
-    args.g = flat(parameter.shard_grad->tensor);
+    if constexpr (requires { args.g; }) args.g = flat(parameter.shard_grad->tensor);
     if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
     args.control = control_of(i);
     args.lr_scale = resolved_[i].lr_scale;
@@ -121,10 +140,9 @@ class Optimizer {
   struct Resolved {
     double lr_scale, weight_decay;
     bool frozen;
+    int adamw;
   };
   void resolve_rules();
-  OptimizerControl control_of(size_t i) const;
-  static Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
 
   const OptimizerKind& kind_;
   std::vector<NamedParameter> parameters_;
@@ -140,10 +158,11 @@ class Optimizer {
   LossScale loss_scale_;
 };
 
-// Parameters must have storage (INVALID_STATE). States are zero. INVALID_ARGUMENT names the field and its
-// value, or the kinds that there are.
+// Parameters must have storage (INVALID_STATE). States are zero. `whole` reaches the other ranks; null: this
+// rank has every parameter whole. INVALID_ARGUMENT names the field and its value, or the kinds that there are.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
-                                          const OptimizerOptions& options, Ops& ops);
+                                          const OptimizerOptions& options, Ops& ops,
+                                          std::unique_ptr<WholeTensors> whole = nullptr);
 
 inline std::unique_ptr<Optimizer> make_adamw(std::vector<NamedParameter> parameters,
                                              const OptimizerOptions& options, Ops& ops) {
@@ -154,11 +173,16 @@ inline std::unique_ptr<Optimizer> make_sgd(std::vector<NamedParameter> parameter
   return make_optimizer("sgd", std::move(parameters), options, ops);
 }
 
-// Creates an optimizer of class `Kind`: the `make` of its row.
+// Creates an optimizer of class `Kind`: the `make` of its row. A class that takes no WholeTensors steps every
+// parameter with what this rank has.
 template <typename Kind>
 std::unique_ptr<Optimizer> make_kind(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
-                                     const OptimizerOptions& options, Ops& ops) {
-  return std::make_unique<Kind>(kind, std::move(parameters), options, ops);
+                                     const OptimizerOptions& options, Ops& ops,
+                                     [[maybe_unused]] std::unique_ptr<WholeTensors> whole) {
+  if constexpr (requires { Kind(kind, parameters, options, ops, std::move(whole)); })
+    return std::make_unique<Kind>(kind, std::move(parameters), options, ops, std::move(whole));
+  else
+    return std::make_unique<Kind>(kind, std::move(parameters), options, ops);
 }
 
 }  // namespace gangway

@@ -15,12 +15,14 @@ from .structs import block, handle_of, struct
 
 @dataclass(frozen=True)
 class Rule:
-    """For parameters whose whole name matches; the last match wins. weight_decay -1: the optimizer's."""
+    """For parameters whose whole name matches; the last match wins. weight_decay -1: the optimizer's. adamw, of Muon alone: 1:
+    AdamW steps the parameter; 0: Muon does; -1: as without a rule."""
 
     pattern: str
     lr_scale: float = 1.0
     weight_decay: float = -1.0
     frozen: bool = False
+    adamw: int = -1
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ typedef struct gw_optimizer_rule {
   double lr_scale;     /* A factor of the learning rate. Default 1. */
   double weight_decay; /* Default -1: as without a rule. */
   int32_t frozen;      /* 1: the parameter is not stepped. Default 0. */
-  int32_t reserved;
+  /* Of Muon alone. 1: AdamW steps the parameter; 0: Muon does. Default -1: as without a rule. */
+  int32_t adamw;
 } gw_optimizer_rule;
 GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
 

@@ -51,6 +51,7 @@ GANGWAY_WORDS(AttentionBackwardArgs, q, k, v, out, lse, dout, dq, dk, dv, scale,
 GANGWAY_WORDS(EmbeddingArgs, table, ids, y, first_row, rows)
 GANGWAY_WORDS(EmbeddingBackwardArgs, ids, dy, dtable, first_row)
 GANGWAY_WORDS(LossPartArgs, logits, labels, statistics, first_id)
+GANGWAY_WORDS(DivideByNormArgs, y, power, least)
 #undef GANGWAY_WORDS
 
 }  // namespace gangway::cuda

@@ -24,7 +24,15 @@ void reach_all(EmbeddingBackwardArgs& a) { reach(a.ids, a.dy, a.dtable); }
 void reach_all(HeadLossArgs& a) { reach(a.x, a.w, a.labels, a.loss, a.weight, a.dx, a.dw); }
 void reach_all(LossPartArgs& a) { reach(a.logits, a.labels, a.statistics); }
 void reach_all(LossJoinArgs& a) { reach(a.logits, a.labels, a.statistics, a.loss, a.weight); }
-// The step of any optimizer.
+void reach_all(DivideByNormArgs& a) { reach(a.y, a.power); }
+void reach_all(AdamW8bitArgs& a) { reach(a.p, a.g, a.m, a.v, a.m_scale, a.v_scale, a.copy); }
+void reach_all(FactorSumsArgs& a) { reach(a.g, a.rows, a.columns); }
+void reach_all(AdafactorNormArgs& a) { reach(a.g, a.rows, a.columns, a.totals, a.squares); }
+void reach_all(AdafactorArgs& a) {
+  reach(a.p, a.copy, a.p_squares);
+  reach_all(a.update);
+}
+// The step of any other optimizer.
 template <typename Args>
 requires requires(Args a) { a.control; }
 void reach_all(Args& a) {

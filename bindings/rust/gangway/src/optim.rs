@@ -14,6 +14,8 @@ options! {
         weight_decay: f64,
         /// Not stepped.
         frozen: bool,
+        /// Of Muon alone. 1: AdamW steps the parameter; 0: Muon does; -1: as without a rule.
+        adamw: i32,
     } with {
         pattern: String = String::new(),
     }
