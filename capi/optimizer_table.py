@@ -96,6 +96,9 @@ def number(standard):
 
 
 COMMON = [
+    Field("ema_decay", "number", "0.0",
+          "decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none",
+          "[0, 1)"),
     Field("warmup_steps", "integer", "0", "steps in which the rate rises from 0"),
     Field("total_steps", "integer", "0", "where the decay of the rate ends"),
     Field("last_lr_ratio", "number", "0.0", "the rate after total_steps, as a part of lr", "[0, 1]"),

@@ -33,6 +33,7 @@ Facts facts_of(const OptimizerKind& kind, const OptimizerOptions& o, const Hyper
   Facts facts;
   facts.add("optimizer", kind.name);
   facts.add("weight_decay", o.weight_decay);
+  facts.add("ema_decay", o.ema_decay);
   facts.add("schedule", o.schedule.kind);
   facts.add("warmup_steps", o.schedule.warmup);
   facts.add("total_steps", o.schedule.total);
@@ -77,6 +78,8 @@ Optimizer::Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> para
       loss_scale_(kind.name, options.loss_scale, computes_in_f16(parameters_)) {
   check_not_negative(kind.name, "lr", options.lr);
   check_not_negative(kind.name, "weight_decay", options.weight_decay);
+  if (!(options.ema_decay >= 0 && options.ema_decay < 1))
+    fail(Code::invalid_argument, kind.name, ": ema_decay = ", options.ema_decay, " is outside [0, 1)");
   check(options.schedule);
   for (size_t i = 0; i < options.rules.size(); ++i) check_rule(kind, options.rules[i], i);
   resolve_rules();
@@ -115,6 +118,7 @@ void Optimizer::step(double scale, double clip, Stream& stream) {
     if (!resolved_[i].frozen && has_rows(i))
       parameters_[i].parameter->shard_grad->zero_if_unwritten(ops_, stream);
   step_all(stream);
+  if (has_ema()) average(stream);
   ++steps_;
 }
 
@@ -150,6 +154,7 @@ void Optimizer::add_facts(Facts& facts) const {
   facts.add(fixed_);
   facts.add("steps", steps_);
   facts.add("lr", lr());
+  facts.add("ema_swapped", ema_swapped_);
   loss_scale_.add_facts(facts);
 }
 
@@ -176,7 +181,7 @@ void Optimizer::add_state(size_t i, size_t state, DType dtype) {
 void Optimizer::add_state(size_t i, size_t state, DType dtype, const Shape& local, Slot slot) {
   Device& device = ops_.device();
   const bool on_host = parameter(i).rests_on_host;
-  slot.name = kind_.states[state].name;
+  if (slot.name.empty()) slot.name = kind_.states[state].name;
   slot.tensor = Tensor::allocate(on_host ? device.pinned_allocator() : device.allocator(), dtype, local);
   if (is_floating(dtype))
     ops_.fill(slot.tensor, 0, device.stream());
@@ -187,12 +192,48 @@ void Optimizer::add_state(size_t i, size_t state, DType dtype, const Shape& loca
   states_[i].push_back(std::move(slot));
 }
 
+void Optimizer::add_ema() {
+  if (!has_ema()) return;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (const Parameter& p = parameter(i); wants_states(i))
+      add_state(i, 0, p.dtype, p.shard.shape(), {"ema", {}, p.shape, p.layout, p.place});
+}
+
+void Optimizer::average(Stream& stream) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (resolved_[i].frozen || !has_rows(i)) continue;
+    const Tensor& values = parameter(i).shard;
+    const Tensor& ema = states_[i].back().tensor;
+    if (control_of(i).step == 1) {
+      ops_.cast(values, ema, stream);
+      continue;
+    }
+    ops_.scale(ema, options_.ema_decay, stream);
+    ops_.add(values, 1 - options_.ema_decay, ema, stream);
+  }
+}
+
+void Optimizer::swap_ema(Stream& stream) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (resolved_[i].frozen || !has_rows(i)) continue;
+    const Tensor& values = parameter(i).shard;
+    const Tensor& ema = states_[i].back().tensor;
+    const Tensor kept = Tensor::allocate(ops_.device().allocator(), values.dtype(), values.shape());
+    ops_.cast(values, kept, stream);
+    ops_.cast(ema, values, stream);
+    ops_.cast(kept, ema, stream);
+  }
+  ema_swapped_ = !ema_swapped_;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
                                           const OptimizerOptions& options, Ops& ops,
                                           std::unique_ptr<WholeTensors> whole) {
   const OptimizerKind& row = optimizer_kind(kind);
   if (whole == nullptr) whole = make_local_tensors(ops);
-  return row.make(row, std::move(parameters), options, ops, std::move(whole));
+  std::unique_ptr<Optimizer> made = row.make(row, std::move(parameters), options, ops, std::move(whole));
+  made->add_ema();
+  return made;
 }
 
 }  // namespace gangway

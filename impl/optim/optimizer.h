@@ -41,6 +41,7 @@ struct OptimizerOptions {
   LrSchedule schedule;
   std::vector<OptimizerRule> rules;
   LossScaleOptions loss_scale;
+  double ema_decay = 0;  // of an average of the parameters, the state "ema"; 0: none
   HyperValues hyperparameters;  // of the kind's table; an absent one has its default
 };
 
@@ -82,6 +83,13 @@ class Optimizer {
   void set_lr(double lr);  // sets the base rate. INVALID_ARGUMENT: not a finite number >= 0
   double base_lr() const { return options_.lr; }           // which the schedule multiplies
   double configured_lr() const { return configured_lr_; }  // that of the options, before any set_lr
+  // The averages of the parameters (EMA). A step ends with ema = ema_decay ema + (1 - ema_decay) p; the first one
+  // copies p. swap_ema exchanges the averages and the values, for an evaluation; a second call swaps back. It is
+  // local and writes values: begin_update comes before it. It needs ema_decay > 0.
+  bool has_ema() const { return options_.ema_decay > 0; }
+  bool ema_swapped() const { return ema_swapped_; }
+  void swap_ema(Stream& stream);
+
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes(bool on_host = false) const;  // on the device, or of parameters that rest on the host
   // The facts that no call changes: kind, hyperparameters, schedule, rules.
@@ -142,7 +150,13 @@ class Optimizer {
     bool frozen;
     int adamw;
   };
+  friend std::unique_ptr<Optimizer> make_optimizer(std::string_view kind,
+                                                   std::vector<NamedParameter> parameters,
+                                                   const OptimizerOptions& options, Ops& ops,
+                                                   std::unique_ptr<WholeTensors> whole);
   void resolve_rules();
+  void add_ema();  // after all other states
+  void average(Stream& stream);
 
   const OptimizerKind& kind_;
   std::vector<NamedParameter> parameters_;
@@ -155,6 +169,7 @@ class Optimizer {
   Facts fixed_;  // the part of add_facts that no call changes
   OptimizerControl control_;
   int64_t steps_ = 0;
+  bool ema_swapped_ = false;
   LossScale loss_scale_;
 };
 

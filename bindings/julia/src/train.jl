@@ -24,6 +24,10 @@ end
 "Another one, fixed or dynamic as it is; every rank must set the same, between step and backward."
 loss_scale!(optimizer::Optimizer, scale) = check(LibGangway.gw_optimizer_set_loss_scale(optimizer, scale))
 
+"Exchanges the parameters and their averages (`ema_decay`), for an evaluation or a save; a second call swaps back, and no step is
+taken before. Collective."
+swap_ema!(optimizer::Optimizer) = @waits LibGangway.gw_optimizer_swap_ema(optimizer, NO_STREAM)
+
 "Scales the local gradients so that their norm is at most `max_norm`; returns the norm before it. Collective."
 function clip_grad_norm!(model::Model, max_norm; p = 2)
     out = Ref{Cdouble}(0)

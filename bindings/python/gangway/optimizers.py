@@ -50,15 +50,16 @@ class Adafactor(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-2, beta2_decay: float = -0.8,
         eps: float = 1e-3, clip_threshold: float = 1.0, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", warmup_steps: int = 0, total_steps: int = 0,
+        schedule: Schedule | str = "constant", ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0,
         last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
         initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         super().__init__(
             "adafactor", model, lr=lr, beta2_decay=beta2_decay, eps=eps, clip_threshold=clip_threshold,
-            weight_decay=weight_decay, schedule=member(Schedule, schedule, "schedule"), warmup_steps=warmup_steps,
-            total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules,
-            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
+            weight_decay=weight_decay, schedule=member(Schedule, schedule, "schedule"), ema_decay=ema_decay,
+            warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps,
+            rules=rules, loss_scale=loss_scale, initial_loss_scale=initial_loss_scale,
+            loss_scale_interval=loss_scale_interval)
 
 
 class AdamW(Optimizer):
@@ -76,14 +77,15 @@ class AdamW(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9,
         beta2: float = 0.999, betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0,
-        total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (),
-        loss_scale: float = 0.0, initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
+        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", ema_decay: float = 0.0,
+        warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0,
+        rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
+        loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "adamw", model, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay,
-            schedule=member(Schedule, schedule, "schedule"), moment_dtype=dtype_of(moment_dtype),
+            schedule=member(Schedule, schedule, "schedule"), moment_dtype=dtype_of(moment_dtype), ema_decay=ema_decay,
             warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps,
             rules=rules, loss_scale=loss_scale, initial_loss_scale=initial_loss_scale,
             loss_scale_interval=loss_scale_interval)
@@ -108,16 +110,16 @@ class AdamW8bit(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9,
         beta2: float = 0.999, betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", warmup_steps: int = 0, total_steps: int = 0,
+        schedule: Schedule | str = "constant", ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0,
         last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
         initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "adamw8bit", model, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay,
-            schedule=member(Schedule, schedule, "schedule"), warmup_steps=warmup_steps, total_steps=total_steps,
-            last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules, loss_scale=loss_scale,
-            initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
+            schedule=member(Schedule, schedule, "schedule"), ema_decay=ema_decay, warmup_steps=warmup_steps,
+            total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules,
+            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
 
 
 class Lion(Optimizer):
@@ -134,14 +136,15 @@ class Lion(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-4, beta1: float = 0.9,
         beta2: float = 0.99, betas: tuple[float, float] | None = None, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0,
-        total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (),
-        loss_scale: float = 0.0, initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
+        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", ema_decay: float = 0.0,
+        warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0,
+        rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
+        loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "lion", model, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay,
-            schedule=member(Schedule, schedule, "schedule"), moment_dtype=dtype_of(moment_dtype),
+            schedule=member(Schedule, schedule, "schedule"), moment_dtype=dtype_of(moment_dtype), ema_decay=ema_decay,
             warmup_steps=warmup_steps, total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps,
             rules=rules, loss_scale=loss_scale, initial_loss_scale=initial_loss_scale,
             loss_scale_interval=loss_scale_interval)
@@ -173,18 +176,19 @@ class Muon(Optimizer):
         ns_steps: int = 5, eps: float = 1e-7, adamw_lr_scale: float = 1.0, beta1: float = 0.9, beta2: float = 0.999,
         betas: tuple[float, float] | None = None, adamw_eps: float = 1e-8, weight_decay: float = 0.1,
         nesterov: bool = True, match_rms: bool = False, schedule: Schedule | str = "constant",
-        matrix_dtype: DTypeLike = "f32", moment_dtype: DTypeLike = "f32", warmup_steps: int = 0, total_steps: int = 0,
-        last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
-        initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
+        matrix_dtype: DTypeLike = "f32", moment_dtype: DTypeLike = "f32", ema_decay: float = 0.0,
+        warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0,
+        rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
+        loss_scale_interval: int = 2000,
     ) -> None:
         beta1, beta2 = betas or (beta1, beta2)
         super().__init__(
             "muon", model, lr=lr, momentum=momentum, ns_steps=ns_steps, eps=eps, adamw_lr_scale=adamw_lr_scale,
             beta1=beta1, beta2=beta2, adamw_eps=adamw_eps, weight_decay=weight_decay, nesterov=nesterov,
             match_rms=match_rms, schedule=member(Schedule, schedule, "schedule"), matrix_dtype=dtype_of(matrix_dtype),
-            moment_dtype=dtype_of(moment_dtype), warmup_steps=warmup_steps, total_steps=total_steps,
-            last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules, loss_scale=loss_scale,
-            initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
+            moment_dtype=dtype_of(moment_dtype), ema_decay=ema_decay, warmup_steps=warmup_steps,
+            total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules,
+            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
 
 
 class SGD(Optimizer):
@@ -199,12 +203,12 @@ class SGD(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, momentum: float = 0.0,
         weight_decay: float = 0.0, nesterov: bool = False, schedule: Schedule | str = "constant",
-        warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0,
-        rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
-        loss_scale_interval: int = 2000,
+        ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0,
+        decay_steps: int = 0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
+        initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         super().__init__(
             "sgd", model, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov,
-            schedule=member(Schedule, schedule, "schedule"), warmup_steps=warmup_steps, total_steps=total_steps,
-            last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules, loss_scale=loss_scale,
-            initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)
+            schedule=member(Schedule, schedule, "schedule"), ema_decay=ema_decay, warmup_steps=warmup_steps,
+            total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules,
+            loss_scale=loss_scale, initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)

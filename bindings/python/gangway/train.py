@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from . import _low as c
 from .arrays import ANY, Array, Place
@@ -55,6 +56,7 @@ class Optimizer:
     lr at total_steps (see Schedule).
     weight_decay: leaves 1-d parameters (biases, norms) alone; a Rule that matches one says otherwise.
     rules: by name pattern; the last match wins.
+    ema_decay: decay of an average of the parameters, for evaluations inside averaged(); 0: none.
 
     loss_scale: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in f16 a
     dynamic one, from initial_loss_scale, by the rule of torch.amp.GradScaler: a step whose gradients are not finite is skipped
@@ -106,6 +108,20 @@ class Optimizer:
     @loss_scale.setter
     def loss_scale(self, loss_scale: float) -> None:
         c.gw_optimizer_set_loss_scale(self._h, loss_scale)
+
+    def swap_ema(self) -> None:
+        """Collective. Exchanges the parameters and their averages (ema_decay); a second call swaps back, and no step is taken
+        before. See averaged()."""
+        c.gw_optimizer_swap_ema(self._h, self.model._place.stream)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Collective. Inside, the model has the averages of its parameters: with opt.averaged(): eval_step(model, x)."""
+        self.swap_ema()
+        try:
+            yield
+        finally:
+            self.swap_ema()
 
     def release(self) -> None:
         """Drops the handle now."""

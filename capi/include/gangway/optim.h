@@ -60,6 +60,12 @@ GW_API gw_status gw_optimizer_loss_scale(const gw_optimizer *optimizer, double *
  * 2^-126 to 2^126; for a dynamic scale, outside of 1 to 2^24. */
 GW_API gw_status gw_optimizer_set_loss_scale(gw_optimizer *optimizer, double scale);
 
+/* Collective. With ema_decay, exchanges the values of the parameters and their averages, for an evaluation,
+ * generation or a save of the model; a second call swaps back. Until then a step is INVALID_STATE. The state
+ * ema of gw_parameter_state is this rank's rows of the average. INVALID_STATE: ema_decay is 0, or the optimizer
+ * has not stepped yet. */
+GW_API gw_status gw_optimizer_swap_ema(gw_optimizer *optimizer, void *stream);
+
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)). *out_norm is the norm before
  * that, (sum of |g|^p)^(1/p) over all gradients of the mesh. `p` is over 0 and at most 64, or infinity for
  * the largest element. The gradients are taken as they are; with a loss scale, max_grad_norm of

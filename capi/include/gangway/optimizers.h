@@ -35,6 +35,9 @@ typedef struct gw_adafactor_options {
   double weight_decay;
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
   int32_t reserved;
+  /* Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+   * Default 0, in [0, 1). */
+  double ema_decay;
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
   double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */
@@ -68,6 +71,9 @@ typedef struct gw_adamw_options {
   double weight_decay;
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
   gw_dtype moment_dtype; /* Of both averages: f32 or bf16; those of f64 parameters are f64. Default GW_F32. */
+  /* Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+   * Default 0, in [0, 1). */
+  double ema_decay;
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
   double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */
@@ -107,6 +113,9 @@ typedef struct gw_adamw8bit_options {
   double weight_decay;
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
   int32_t reserved;
+  /* Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+   * Default 0, in [0, 1). */
+  double ema_decay;
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
   double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */
@@ -139,6 +148,9 @@ typedef struct gw_lion_options {
   double weight_decay;
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
   gw_dtype moment_dtype; /* Of the average: f32 or bf16; that of f64 parameters is f64. Default GW_F32. */
+  /* Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+   * Default 0, in [0, 1). */
+  double ema_decay;
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
   double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */
@@ -187,6 +199,9 @@ typedef struct gw_muon_options {
   gw_dtype matrix_dtype;
   gw_dtype moment_dtype; /* Of the averages: f32 or bf16; those of f64 parameters are f64. Default GW_F32. */
   int32_t reserved;
+  /* Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+   * Default 0, in [0, 1). */
+  double ema_decay;
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
   double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */
@@ -219,6 +234,9 @@ typedef struct gw_sgd_options {
   double weight_decay;
   int32_t nesterov; /* Looks ahead along the velocity; needs a momentum. Default 0. */
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
+  /* Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+   * Default 0, in [0, 1). */
+  double ema_decay;
   int64_t warmup_steps; /* Steps in which the rate rises from 0. Default 0. */
   int64_t total_steps; /* Where the decay of the rate ends. Default 0. */
   double last_lr_ratio; /* The rate after total_steps, as a part of lr. Default 0, in [0, 1]. */

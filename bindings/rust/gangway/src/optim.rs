@@ -105,6 +105,13 @@ impl Optimizer {
         check(unsafe { sys::gw_optimizer_set_loss_scale(self.raw(), scale) })
     }
 
+    /// Collective. Exchanges the parameters and their averages (`ema_decay`), for an evaluation or a save; a second
+    /// call swaps back, and no step is taken before.
+    pub fn swap_ema(&mut self, model: &mut Module) -> Result<()> {
+        self.expect_model(model)?;
+        check(unsafe { sys::gw_optimizer_swap_ema(self.raw(), std::ptr::null_mut()) })
+    }
+
     /// Collective. The optimizer's half for own loops: divides by the loss scale, scales, clips, steps, empties
     /// the gradients.
     pub fn step(&mut self, model: &mut Module, options: &StepOptions) -> Result<StepResult> {

@@ -37,6 +37,9 @@ options! {
         weight_decay: f64,
         /// How the learning rate goes on after the warm-up. Default constant.
         schedule: Schedule,
+        /// Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+        /// Default 0, in [0, 1).
+        ema_decay: f64,
         /// Steps in which the rate rises from 0. Default 0.
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
@@ -76,6 +79,9 @@ options! {
         schedule: Schedule,
         /// Of both averages: f32 or bf16; those of f64 parameters are f64. Default f32.
         moment_dtype: crate::DType,
+        /// Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+        /// Default 0, in [0, 1).
+        ema_decay: f64,
         /// Steps in which the rate rises from 0. Default 0.
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
@@ -113,6 +119,9 @@ options! {
         weight_decay: f64,
         /// How the learning rate goes on after the warm-up. Default constant.
         schedule: Schedule,
+        /// Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+        /// Default 0, in [0, 1).
+        ema_decay: f64,
         /// Steps in which the rate rises from 0. Default 0.
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
@@ -150,6 +159,9 @@ options! {
         schedule: Schedule,
         /// Of the average: f32 or bf16; that of f64 parameters is f64. Default f32.
         moment_dtype: crate::DType,
+        /// Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+        /// Default 0, in [0, 1).
+        ema_decay: f64,
         /// Steps in which the rate rises from 0. Default 0.
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
@@ -205,6 +217,9 @@ options! {
         matrix_dtype: crate::DType,
         /// Of the averages: f32 or bf16; those of f64 parameters are f64. Default f32.
         moment_dtype: crate::DType,
+        /// Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+        /// Default 0, in [0, 1).
+        ema_decay: f64,
         /// Steps in which the rate rises from 0. Default 0.
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
@@ -240,6 +255,9 @@ options! {
         nesterov: bool,
         /// How the learning rate goes on after the warm-up. Default constant.
         schedule: Schedule,
+        /// Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
+        /// Default 0, in [0, 1).
+        ema_decay: f64,
         /// Steps in which the rate rises from 0. Default 0.
         warmup_steps: i64,
         /// Where the decay of the rate ends. Default 0.
