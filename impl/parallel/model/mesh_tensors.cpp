@@ -112,9 +112,9 @@ const MeshTensors::Places& MeshTensors::places_of(const Parameter& parameter) {
 }
 
 void MeshTensors::exchange_places() {
-  const auto ranks = static_cast<size_t>(ranks());
+  const auto count = static_cast<size_t>(ranks());
   const size_t each = parameters_.size() * kNumbers;
-  std::vector<int64_t> own(each), all(each * ranks);
+  std::vector<int64_t> own(each), all(each * count);
   for (size_t i = 0; i < parameters_.size(); ++i)
     write_box(parameters_[i].parameter->box(), own.data() + i * kNumbers);
   Collective c;
@@ -128,7 +128,7 @@ void MeshTensors::exchange_places() {
     const Parameter& parameter = *parameters_[i].parameter;
     Places& places = places_[&parameter];
     places.split = split_of(parameter.layout);
-    for (size_t r = 0; r < ranks; ++r)
+    for (size_t r = 0; r < count; ++r)
       places.boxes.push_back(read_box(all.data() + r * each + i * kNumbers, parameter.shape.rank()));
   }
 }
