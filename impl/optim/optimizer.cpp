@@ -143,7 +143,15 @@ void Optimizer::set_first_step(size_t parameter, int64_t steps) {
   first_steps_.at(parameter) = steps;
 }
 
-double Optimizer::lr() const { return options_.lr * factor(options_.schedule, steps_ + 1); }
+double Optimizer::lr() const {
+  const int64_t step = steps_ + 1;
+  if (!schedule_) return options_.lr * factor(options_.schedule, step);
+  const double given = schedule_(step);
+  if (!(std::isfinite(given) && given >= 0))
+    fail(Code::invalid_argument, kind(), ": the schedule's callback gave ", given, " at step ", step,
+         ", not a finite number >= 0");
+  return options_.lr * given;
+}
 
 void Optimizer::set_lr(double lr) {
   check_not_negative(kind(), "lr", lr);

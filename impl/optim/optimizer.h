@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -81,12 +82,16 @@ class Optimizer {
 
   double lr() const;       // at the next step
   void set_lr(double lr);  // sets the base rate. INVALID_ARGUMENT: not a finite number >= 0
+  // Takes `factor` in the place of the schedule: what the base rate is multiplied by at a step, counted from 1.
+  // lr() refuses a factor that is not a finite number >= 0, and hands on what it throws.
+  void set_schedule(std::function<double(int64_t step)> factor) { schedule_ = std::move(factor); }
   double base_lr() const { return options_.lr; }           // which the schedule multiplies
   double configured_lr() const { return configured_lr_; }  // that of the options, before any set_lr
   // The averages of the parameters (EMA). A step ends with ema = ema_decay ema + (1 - ema_decay) p; the first one
   // copies p. swap_ema exchanges the averages and the values, for an evaluation; a second call swaps back. It is
   // local and writes values: begin_update comes before it. It needs ema_decay > 0.
   bool has_ema() const { return options_.ema_decay > 0; }
+  void add_ema();  // once, by what makes the optimizer, after all other states
   bool ema_swapped() const { return ema_swapped_; }
   void swap_ema(Stream& stream);
 
@@ -150,12 +155,7 @@ class Optimizer {
     bool frozen;
     int adamw;
   };
-  friend std::unique_ptr<Optimizer> make_optimizer(std::string_view kind,
-                                                   std::vector<NamedParameter> parameters,
-                                                   const OptimizerOptions& options, Ops& ops,
-                                                   std::unique_ptr<WholeTensors> whole);
   void resolve_rules();
-  void add_ema();  // after all other states
   void average(Stream& stream);
 
   const OptimizerKind& kind_;
@@ -167,6 +167,7 @@ class Optimizer {
   const double configured_lr_;
   HyperValues values_;
   Facts fixed_;  // the part of add_facts that no call changes
+  std::function<double(int64_t)> schedule_;  // empty: that of the options
   OptimizerControl control_;
   int64_t steps_ = 0;
   bool ema_swapped_ = false;

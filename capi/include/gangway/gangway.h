@@ -7,6 +7,7 @@
 #include <gangway/checkpoint.h>
 #include <gangway/collectives.h>
 #include <gangway/custom.h>
+#include <gangway/custom_optimizer.h>
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
