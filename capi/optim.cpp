@@ -1,6 +1,7 @@
 #include <gangway/optim.h>
 
 #include "optimizer_options.h"
+#include "parallel/model/mesh_tensors.h"
 
 using namespace gangway;
 using namespace gangway::capi;
@@ -10,8 +11,8 @@ std::vector<OptimizerRule> capi::rules_of(const gw_optimizer_rule* rules, size_t
   std::vector<OptimizerRule> all;
   for (size_t i = 0; i < count; ++i) {
     const gw_optimizer_rule r = read_element(rules, i, gw_optimizer_rule_init, "options.rules");
-    all.push_back(
-        {&required(r.pattern, "options.rules[i].pattern"), r.lr_scale, r.weight_decay, r.frozen != 0});
+    all.push_back({&required(r.pattern, "options.rules[i].pattern"), r.lr_scale, r.weight_decay,
+                   r.frozen != 0, r.adamw});
   }
   return all;
 }
@@ -25,13 +26,15 @@ LrSchedule::Kind capi::schedule_of(int32_t schedule) {
 gw_optimizer* capi::create_optimizer(const char* kind, gw_module* model, const OptimizerOptions& options) {
   Model& m = required(model, "model").ready();
   m.run().order(EntryStream::use(m.device().stream()));  // on which the states are made
-  return new gw_optimizer(model->model, make_optimizer(kind, m.inspect().parameters(), options, m.ops()));
+  return new gw_optimizer(model->model, make_optimizer(kind, m.inspect().parameters(), options, m.ops(),
+                                                       make_mesh_tensors(m)));
 }
 
 void gw_optimizer_rule_init(gw_optimizer_rule* rule, size_t size) {
   gw_optimizer_rule d{};
   d.lr_scale = 1;
   d.weight_decay = -1;
+  d.adamw = -1;
   init_struct(rule, size, d);
 }
 

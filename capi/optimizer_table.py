@@ -96,9 +96,14 @@ def number(standard):
 
 
 COMMON = [
+    Field("ema_decay", "number", "0.0",
+          "decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none",
+          "[0, 1)"),
     Field("warmup_steps", "integer", "0", "steps in which the rate rises from 0"),
     Field("total_steps", "integer", "0", "where the decay of the rate ends"),
-    Field("last_lr_ratio", "number", "0.0", "the rate from total_steps on, as a part of lr", "[0, 1]"),
+    Field("last_lr_ratio", "number", "0.0", "the rate after total_steps, as a part of lr", "[0, 1]"),
+    Field("decay_steps", "integer", "0",
+          "steps of the decay; 0: all after the warm-up, of wsd and wsd_sqrt a tenth of total_steps"),
 ]
 LOSS_SCALE = [
     Field("loss_scale", "number", "0.0",
@@ -140,5 +145,5 @@ def read_kinds():
 
 
 def read_schedules():
-    return [(text(name), text(doc)) for name, doc, _ in
-            table((OPTIM / "schedule.cpp").read_text(), "ScheduleKind kSchedules", 3)]
+    return [(text(name), text(doc)) for name, doc, _, _ in
+            table(re.sub(r"<.*?>", "", (OPTIM / "schedule.cpp").read_text()), "ScheduleKind kSchedules", 4)]

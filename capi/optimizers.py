@@ -114,13 +114,12 @@ gw_status gw_{name}_create(gw_module* model, const gw_{name}_options* options, g
 
 def rows(kinds):
     floats = [(k.name, f) for k in kinds for f in k.fields if f.kind == "number"]
-    says = {"last_lr_ratio": "final_ratio"}
     return (f"/* {MADE}\n * The rows by which C tests ask the same of each optimizer. */\n"
             "#define OPTIMIZERS(X) \\\n" + " \\\n".join(f"  X({k.name})" for k in kinds) +
             "\n\n/* Of struct_calls.h. */\n#define OPTIMIZER_INPUTS \\\n" +
             ", \\\n".join(f"  INPUT({k.name}_options, {k.name}_options, NULL)" for k in kinds) +
             "\n\n/* Of finite_test.c. */\n#define OPTIMIZER_FLOATS \\\n" +
-            " \\\n".join(f'  FLOAT({name}_options, {f.name}, "{says.get(f.name, f.name)} = ", {name})' for name, f in floats) +
+            " \\\n".join(f'  FLOAT({name}_options, {f.name}, "{f.name} = ", {name})' for name, f in floats) +
             "\n")
 
 

@@ -121,6 +121,17 @@ gw_status gw_optimizer_step(gw_optimizer* optimizer, const gw_step_options* opti
   });
 }
 
+gw_status gw_optimizer_swap_ema(gw_optimizer* optimizer, void* stream) {
+  return guarded([&] {
+    gw_optimizer& o = required(optimizer, "optimizer");
+    Stream* ordered_on = &o.model->device().stream();
+    CollectiveCall(o.model->gangs(), "swap_ema").read([&] {
+      ordered_on = &EntryStream::of(o.model->device(), stream);
+    });
+    swap_ema(*o.model, *o.optimizer, *ordered_on);
+  });
+}
+
 void gw_generate_options_init(gw_generate_options* options, size_t size) {
   const GenerateOptions g;
   gw_generate_options d{};

@@ -15,6 +15,7 @@ Embedding::Embedding(int64_t rows, int64_t dim, double deviation) {
   if (rows < 1 || dim < 1)
     fail(Code::invalid_argument, "Embedding: rows is ", rows, " and dim is ", dim, "; both are 1 or more");
   add_parameter("weight", Shape{rows, dim}, Init::normal(deviation));
+  weight().rows_are_ids = true;
 }
 
 Parameter& Embedding::weight() const { return *parameters()[0]; }

@@ -41,6 +41,7 @@ LmHead::LmHead(int64_t dim, int64_t vocab, double eps, double deviation)
     : loss_(std::make_shared<HeadLoss>()) {
   add_child("model.norm", make_rmsnorm(dim, eps));
   add_child("lm_head", make_linear(dim, vocab, false, deviation));
+  output_weight().rows_are_ids = true;
 }
 
 std::vector<IdRule> LmHead::id_rules() const {

@@ -53,6 +53,8 @@ class Parameter {
   // reduction sums over them.
   std::string grad_partial_axes;
   bool trainable = true;  // false: frozen, without a gradient buffer
+  // Whether each row belongs to an id: an embedding's table, the weight of a head. Muon leaves it to AdamW.
+  bool rows_are_ids = false;
   bool listed = true;  // false: a copy of a tied parameter; another rank steps it and counts it in the norm
   // The whole name, with the global layer number; it keys the initial values. Set when materialized.
   std::string full_name;

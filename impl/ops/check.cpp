@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "ops/codes.h"
+
 namespace gangway {
 namespace {
 
@@ -252,10 +254,59 @@ void check(const LossJoinArgs& args) {
   if (args.weight) need("loss_join.weight", args.weight, DType::f64, {1});
 }
 
+void check(const DivideByNormArgs& args) {
+  check_scale(args.y);
+  need("divide_by_norm.power", args.power, DType::f64, {1});
+}
+
 void check(const AdamWArgs& args) {
   need_step("adamw", args);
   need_state("adamw.m", args.m, args.p);
   need_state("adamw.v", args.v, args.p);
+}
+
+void check(const AdamW8bitArgs& args) {
+  need_step("adamw8bit", args);
+  const int64_t count = args.p.count();
+  GW_CHECK(args.columns, >=, 1);
+  GW_CHECK(count % args.columns, ==, 0);
+  const int64_t blocks = count / args.columns * code_blocks(args.columns);
+  need("adamw8bit.m", args.m, DType::u8, {count});
+  need("adamw8bit.v", args.v, DType::u8, {count});
+  need("adamw8bit.m_scale", args.m_scale, DType::f32, {blocks});
+  need("adamw8bit.v_scale", args.v_scale, DType::f32, {blocks});
+}
+
+void check(const FactorSumsArgs& args) {
+  need_rank("factor_sums.g", args.g, 3);
+  need_float("factor_sums.g", args.g);
+  const int64_t b = args.g.dim(0), r = args.g.dim(1), c = args.g.dim(2);
+  if (args.rows) need("factor_sums.rows", args.rows, DType::f64, {b, r});
+  if (args.columns) need("factor_sums.columns", args.columns, DType::f64, {b, c});
+}
+
+void check(const AdafactorNormArgs& args) {
+  need_rank("adafactor.g", args.g, 3);
+  need_float("adafactor.g", args.g);
+  const int64_t b = args.g.dim(0), r = args.g.dim(1), c = args.g.dim(2);
+  need_statistics("adafactor.rows", args.rows);
+  need("adafactor.rows", args.rows, args.rows.dtype(), {b, r});
+  if (args.columns) {
+    need("adafactor.columns", args.columns, args.rows.dtype(), {b, c});
+    need("adafactor.totals", args.totals, DType::f64, {b});
+  } else {
+    GW_CHECK(c, ==, 1);
+  }
+  need("adafactor.squares", args.squares, DType::f64, {1});
+}
+
+void check(const AdafactorArgs& args) {
+  check(args.update);
+  need_statistics("adafactor.p", args.p);
+  need_beside("adafactor.p", args.p, args.update.g);
+  if (args.copy) need_state("adafactor.copy", args.copy, args.p);
+  need("adafactor.p_squares", args.p_squares, DType::f64, {1});
+  GW_CHECK(args.control.step, >=, 1);
 }
 
 void check(const LionArgs& args) {

@@ -168,6 +168,12 @@ struct LossJoinArgs {
   int64_t ignore = -100;
 };
 
+// y /= max(sqrt(power), least). `power` (f64 [1]) is what norm_power has summed for p = 2. y is contiguous.
+struct DivideByNormArgs {
+  Tensor y, power;
+  double least = 0;
+};
+
 // AdamW (Loshchilov and Hutter, 2019) over one flat shard:
 //   g' = g * scale * clip;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
 //   p -= lr * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + weight_decay * p)
@@ -206,11 +212,56 @@ struct LionArgs {
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 };
 
-// The steps of optimizers. Their structs share these names: p, g, copy, control, lr_scale and
-// weight_decay, and m and v for what an optimizer keeps.
-#define GANGWAY_OPTIMIZER_OPERATIONS(X) \
-  X(adamw, AdamWArgs)                   \
-  X(lion, LionArgs)                     \
+// Adafactor (Shazeer and Stern, 2018) over a piece g [B, R, C] of a gradient, in three operations, between
+// which ranks sum what they have of the rows and columns. g' = g * g_factor.
+//
+// factor_sums: rows [B, R] and columns [B, C] (f64, each may be absent) += the sums of g'^2 over a row and over
+// a column.
+struct FactorSumsArgs {
+  Tensor g, rows, columns;
+  double g_factor = 1;
+};
+// The update u of a piece from the averages of the row means and the column means of g'^2, `rows` and
+// `columns` (f32, or f64 for f64). `totals` [B] (f64) are sums of `rows` over all row_count rows of the tensor:
+//   v = rows columns / max(totals / row_count, least), without columns v = rows;  u = g' / sqrt(max(v, least^2))
+// adafactor_norm: squares (f64 [1]) += sum u^2.
+struct AdafactorNormArgs {
+  Tensor g, rows, columns, totals, squares;
+  double g_factor = 1, least = 0;
+  int64_t row_count = 1;
+};
+// adafactor, with the root mean squares of the whole tensor of `count` elements, rms(p) = sqrt(p_squares /
+// count) and rms(u) = sqrt(squares / count):
+//   p = p (1 - lr weight_decay) - max(eps, rms(p)) min(lr, 1 / sqrt(step)) / max(1, rms(u) / threshold) u
+struct AdafactorArgs {
+  Tensor p, copy, p_squares;
+  AdafactorNormArgs update;
+  OptimizerControl control;  // its scale and clip are part of update.g_factor
+  double lr_scale = 1, weight_decay = 0, eps = 1e-3, threshold = 1;
+  int64_t count = 1;
+};
+
+// AdamW whose averages have 8 bits, over rows of `columns` elements. Each row is cut into blocks of kCodeBlock
+// elements, its last block may be shorter. m and v are codes (u8, as p), m_scale and v_scale (f32, [rows,
+// ceil(columns / kCodeBlock)]) the largest magnitudes of the blocks: a code stands for signed_codes()[code] or
+// unsigned_codes()[code] times the block's scale (ops/codes.h). The step of p is AdamW's, with averages that are
+// rounded only after it.
+struct AdamW8bitArgs {
+  Tensor p, g, m, v, m_scale, v_scale, copy;
+  OptimizerControl control;
+  double lr_scale = 1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  int64_t columns = 1;
+};
+
+// The steps of optimizers, and what they need. Structs of elementwise steps share these names: p, g, copy,
+// control, lr_scale and weight_decay, and m and v for what an optimizer keeps.
+#define GANGWAY_OPTIMIZER_OPERATIONS(X)  \
+  X(adafactor, AdafactorArgs)            \
+  X(adafactor_norm, AdafactorNormArgs)   \
+  X(factor_sums, FactorSumsArgs)         \
+  X(adamw, AdamWArgs)                    \
+  X(adamw8bit, AdamW8bitArgs)            \
+  X(lion, LionArgs)                      \
   X(sgd, SgdArgs)
 
 // The list of operations whose arguments are one struct. Macros generate from it what is the same for all of
@@ -229,6 +280,7 @@ struct LionArgs {
   X(embedding_backward, EmbeddingBackwardArgs) \
   X(loss_part, LossPartArgs)                   \
   X(loss_join, LossJoinArgs)                   \
+  X(divide_by_norm, DivideByNormArgs)          \
   GANGWAY_OPTIMIZER_OPERATIONS(X)
 
 class Ops {

@@ -22,6 +22,7 @@ namespace gangway {
 
 class Ops;
 class Optimizer;
+class WholeTensors;
 struct NamedParameter;
 struct OptimizerOptions;
 
@@ -49,10 +50,12 @@ struct OptimizerKind {
   const char* doc;      // one sentence
   double lr;            // default learning rate
   double weight_decay;  // default weight decay
+  bool mixes_adamw = false;  // steps some parameters by AdamW: OptimizerRule::adamw says which
   std::span<const StateName> states;
   std::span<const Hyperparameter> hyperparameters;
   std::unique_ptr<Optimizer> (*make)(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
-                                     const OptimizerOptions& options, Ops& ops);
+                                     const OptimizerOptions& options, Ops& ops,
+                                     std::unique_ptr<WholeTensors> whole);
 };
 
 std::span<const OptimizerKind* const> optimizer_kinds();

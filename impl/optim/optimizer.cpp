@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace gangway {
 namespace {
@@ -15,21 +16,29 @@ void check_count(const char* kind, const char* what, int64_t value) {
   if (value < 0) fail(Code::invalid_argument, kind, ": ", what, " = ", value, " is below 0");
 }
 
-void check_rule(const char* kind, const OptimizerRule& rule, size_t index) {
+void check_rule(const OptimizerKind& row, const OptimizerRule& rule, size_t index) {
+  const char* const kind = row.name;
   const std::string where = text("rules[", index, "] (\"", rule.pattern, "\")");
   if (rule.pattern.empty()) fail(Code::invalid_argument, kind, ": ", where, " has an empty pattern");
   check_not_negative(kind, (where + ".lr_scale").c_str(), rule.lr_scale);
   if (rule.weight_decay != -1) check_not_negative(kind, (where + ".weight_decay").c_str(), rule.weight_decay);
+  if (rule.adamw < -1 || rule.adamw > 1)
+    fail(Code::invalid_argument, kind, ": ", where, ".adamw = ", rule.adamw, " is not -1, 0 or 1");
+  if (rule.adamw != -1 && !row.mixes_adamw)
+    fail(Code::invalid_argument, kind, ": ", where, ".adamw = ", rule.adamw,
+         ", but only muon steps some parameters by AdamW; leave it at -1");
 }
 
 Facts facts_of(const OptimizerKind& kind, const OptimizerOptions& o, const HyperValues& values) {
   Facts facts;
   facts.add("optimizer", kind.name);
   facts.add("weight_decay", o.weight_decay);
+  facts.add("ema_decay", o.ema_decay);
   facts.add("schedule", o.schedule.kind);
   facts.add("warmup_steps", o.schedule.warmup);
   facts.add("total_steps", o.schedule.total);
   facts.add("last_lr_ratio", o.schedule.final_ratio);
+  facts.add("decay_steps", o.schedule.decay);
   add_facts(kind, values, facts);
   for (size_t i = 0; i < o.rules.size(); ++i) {
     facts.set_scope(text("rules[", i, "]"));
@@ -37,6 +46,7 @@ Facts facts_of(const OptimizerKind& kind, const OptimizerOptions& o, const Hyper
     facts.add("lr_scale", o.rules[i].lr_scale);
     facts.add("weight_decay", o.rules[i].weight_decay);
     facts.add("frozen", o.rules[i].frozen);
+    facts.add("adamw", o.rules[i].adamw);
   }
   return facts;
 }
@@ -68,8 +78,10 @@ Optimizer::Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> para
       loss_scale_(kind.name, options.loss_scale, computes_in_f16(parameters_)) {
   check_not_negative(kind.name, "lr", options.lr);
   check_not_negative(kind.name, "weight_decay", options.weight_decay);
+  if (!(options.ema_decay >= 0 && options.ema_decay < 1))
+    fail(Code::invalid_argument, kind.name, ": ema_decay = ", options.ema_decay, " is outside [0, 1)");
   check(options.schedule);
-  for (size_t i = 0; i < options.rules.size(); ++i) check_rule(kind.name, options.rules[i], i);
+  for (size_t i = 0; i < options.rules.size(); ++i) check_rule(kind, options.rules[i], i);
   resolve_rules();
 }
 
@@ -81,13 +93,14 @@ void Optimizer::resolve_rules() {
       fail(Code::invalid_state, kind_.name, ": ", named.name,
            " has no storage; materialize the model before its optimizer");
     const double decay = parameter.shape.rank() > 1 ? options_.weight_decay : 0.0;
-    Resolved resolved{1, decay, !parameter.trainable || parameter.kind == Parameter::Kind::buffer};
+    Resolved resolved{1, decay, !parameter.trainable || parameter.kind == Parameter::Kind::buffer, -1};
     const bool never = resolved.frozen;
     for (size_t i = 0; i < options_.rules.size(); ++i) {
       const OptimizerRule& rule = options_.rules[i];
       if (!path_matches(rule.pattern, named.name)) continue;
       used[i] = true;
-      resolved = {rule.lr_scale, rule.weight_decay == -1 ? decay : rule.weight_decay, rule.frozen || never};
+      resolved = {rule.lr_scale, rule.weight_decay == -1 ? decay : rule.weight_decay, rule.frozen || never,
+                  rule.adamw};
     }
     resolved_.push_back(resolved);
   }
@@ -100,14 +113,18 @@ void Optimizer::resolve_rules() {
 
 void Optimizer::step(double scale, double clip, Stream& stream) {
   control_ = {lr(), scale, clip, steps_ + 1};
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    Parameter& parameter = *parameters_[i].parameter;
-    if (resolved_[i].frozen || !parameter.shard || parameter.shard.count() == 0) continue;
-    // A gradient that was not written counts as zero: the states still decay.
-    parameter.shard_grad->zero_if_unwritten(ops_, stream);
-    step_one(i, stream);
-  }
+  // A gradient that was not written counts as zero: the states still decay.
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (!resolved_[i].frozen && has_rows(i))
+      parameters_[i].parameter->shard_grad->zero_if_unwritten(ops_, stream);
+  step_all(stream);
+  if (has_ema()) average(stream);
   ++steps_;
+}
+
+void Optimizer::step_all(Stream& stream) {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (!resolved_[i].frozen && has_rows(i)) step_one(i, stream);
 }
 
 OptimizerControl Optimizer::control_of(size_t i) const {
@@ -126,7 +143,15 @@ void Optimizer::set_first_step(size_t parameter, int64_t steps) {
   first_steps_.at(parameter) = steps;
 }
 
-double Optimizer::lr() const { return options_.lr * factor(options_.schedule, steps_ + 1); }
+double Optimizer::lr() const {
+  const int64_t step = steps_ + 1;
+  if (!schedule_) return options_.lr * factor(options_.schedule, step);
+  const double given = schedule_(step);
+  if (!(std::isfinite(given) && given >= 0))
+    fail(Code::invalid_argument, kind(), ": the schedule's callback gave ", given, " at step ", step,
+         ", not a finite number >= 0");
+  return options_.lr * given;
+}
 
 void Optimizer::set_lr(double lr) {
   check_not_negative(kind(), "lr", lr);
@@ -137,6 +162,7 @@ void Optimizer::add_facts(Facts& facts) const {
   facts.add(fixed_);
   facts.add("steps", steps_);
   facts.add("lr", lr());
+  facts.add("ema_swapped", ema_swapped_);
   loss_scale_.add_facts(facts);
 }
 
@@ -149,24 +175,73 @@ size_t Optimizer::state_bytes(bool on_host) const {
 }
 
 void Optimizer::make_states(DType dtype) {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (wants_states(i))
+      for (size_t state = 0; state < kind_.states.size(); ++state) add_state(i, state, dtype);
+}
+
+void Optimizer::add_state(size_t i, size_t state, DType dtype) {
+  const Parameter& p = parameter(i);
+  add_state(i, state, p.dtype == DType::f64 ? DType::f64 : dtype, p.shard.shape(),
+            {{}, {}, p.shape, p.layout, p.place});
+}
+
+void Optimizer::add_state(size_t i, size_t state, DType dtype, const Shape& local, Slot slot) {
   Device& device = ops_.device();
+  const bool on_host = parameter(i).rests_on_host;
+  if (slot.name.empty()) slot.name = kind_.states[state].name;
+  slot.tensor = Tensor::allocate(on_host ? device.pinned_allocator() : device.allocator(), dtype, local);
+  if (is_floating(dtype))
+    ops_.fill(slot.tensor, 0, device.stream());
+  else if (!on_host)
+    device.zero(slot.tensor.raw(), slot.tensor.bytes(), device.stream());
+  else if (slot.tensor.raw() != nullptr)
+    std::memset(slot.tensor.raw(), 0, slot.tensor.bytes());
+  states_[i].push_back(std::move(slot));
+}
+
+void Optimizer::add_ema() {
+  if (!has_ema()) return;
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    if (const Parameter& p = parameter(i); wants_states(i))
+      add_state(i, 0, p.dtype, p.shard.shape(), {"ema", {}, p.shape, p.layout, p.place});
+}
+
+void Optimizer::average(Stream& stream) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& parameter = *parameters_[i].parameter;
-    if (resolved_[i].frozen || !parameter.shard) continue;
-    for (const StateName& state : kind_.states) {
-      const Tensor tensor =
-          Tensor::allocate(parameter.rests_on_host ? device.pinned_allocator() : device.allocator(),
-                           parameter.dtype == DType::f64 ? DType::f64 : dtype, parameter.shard.shape());
-      ops_.fill(tensor, 0, device.stream());
-      states_[i].push_back({state.name, tensor, parameter.shape, parameter.layout, parameter.place});
+    if (resolved_[i].frozen || !has_rows(i)) continue;
+    const Tensor& values = parameter(i).shard;
+    const Tensor& ema = states_[i].back().tensor;
+    if (control_of(i).step == 1) {
+      ops_.cast(values, ema, stream);
+      continue;
     }
+    ops_.scale(ema, options_.ema_decay, stream);
+    ops_.add(values, 1 - options_.ema_decay, ema, stream);
   }
 }
 
+void Optimizer::swap_ema(Stream& stream) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (resolved_[i].frozen || !has_rows(i)) continue;
+    const Tensor& values = parameter(i).shard;
+    const Tensor& ema = states_[i].back().tensor;
+    const Tensor kept = Tensor::allocate(ops_.device().allocator(), values.dtype(), values.shape());
+    ops_.cast(values, kept, stream);
+    ops_.cast(ema, values, stream);
+    ops_.cast(kept, ema, stream);
+  }
+  ema_swapped_ = !ema_swapped_;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
-                                          const OptimizerOptions& options, Ops& ops) {
+                                          const OptimizerOptions& options, Ops& ops,
+                                          std::unique_ptr<WholeTensors> whole) {
   const OptimizerKind& row = optimizer_kind(kind);
-  return row.make(row, std::move(parameters), options, ops);
+  if (whole == nullptr) whole = make_local_tensors(ops);
+  std::unique_ptr<Optimizer> made = row.make(row, std::move(parameters), options, ops, std::move(whole));
+  made->add_ema();
+  return made;
 }
 
 }  // namespace gangway

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "optim/kind.h"
 #include "optim/loss_scale.h"
 #include "optim/schedule.h"
+#include "optim/whole_tensors.h"
 
 namespace gangway {
 
@@ -30,6 +32,8 @@ struct OptimizerRule {
   // The optimizer does not step the parameter. This does not free the parameter's gradient buffer; for that,
   // set the parameter itself untrainable before it is materialized.
   bool frozen = false;
+  // For muon alone, which steps some parameters by AdamW. 1: these too; 0: not these; -1: as without a rule.
+  int adamw = -1;
 };
 
 struct OptimizerOptions {
@@ -38,6 +42,7 @@ struct OptimizerOptions {
   LrSchedule schedule;
   std::vector<OptimizerRule> rules;
   LossScaleOptions loss_scale;
+  double ema_decay = 0;  // of an average of the parameters, the state "ema"; 0: none
   HyperValues hyperparameters;  // of the kind's table; an absent one has its default
 };
 
@@ -77,8 +82,19 @@ class Optimizer {
 
   double lr() const;       // at the next step
   void set_lr(double lr);  // sets the base rate. INVALID_ARGUMENT: not a finite number >= 0
+  // Takes `factor` in the place of the schedule: what the base rate is multiplied by at a step, counted from 1.
+  // lr() refuses a factor that is not a finite number >= 0, and hands on what it throws.
+  void set_schedule(std::function<double(int64_t step)> factor) { schedule_ = std::move(factor); }
   double base_lr() const { return options_.lr; }           // which the schedule multiplies
   double configured_lr() const { return configured_lr_; }  // that of the options, before any set_lr
+  // The averages of the parameters (EMA). A step ends with ema = ema_decay ema + (1 - ema_decay) p; the first one
+  // copies p. swap_ema exchanges the averages and the values, for an evaluation; a second call swaps back. It is
+  // local and writes values: begin_update comes before it. It needs ema_decay > 0.
+  bool has_ema() const { return options_.ema_decay > 0; }
+  void add_ema();  // once, by what makes the optimizer, after all other states
+  bool ema_swapped() const { return ema_swapped_; }
+  void swap_ema(Stream& stream);
+
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes(bool on_host = false) const;  // on the device, or of parameters that rest on the host
   // The facts that no call changes: kind, hyperparameters, schedule, rules.
@@ -90,8 +106,17 @@ class Optimizer {
  protected:
   Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
             const OptimizerOptions& options, Ops& ops);
-  // Steps parameters()[i]. arguments(i) fills in the arguments that every kind has.
-  virtual void step_one(size_t i, Stream& stream) = 0;
+  // Steps all parameters that are not frozen. As it stands, it steps those that have rows on this rank, one
+  // after the other. A kind that exchanges values with other ranks does so here: every rank calls it.
+  virtual void step_all(Stream& stream);
+  // Steps parameters()[i], for step_all as it stands. arguments(i) fills in the arguments that every kind has.
+  virtual void step_one(size_t, Stream&) {}
+
+  const Parameter& parameter(size_t i) const { return *parameters_[i].parameter; }
+  bool has_rows(size_t i) const { return parameter(i).shard && parameter(i).shard.count() != 0; }
+  int adamw_rule(size_t i) const { return resolved_[i].adamw; }  // OptimizerRule::adamw of the rule that applies
+  const OptimizerControl& control() const { return control_; }
+  OptimizerControl control_of(size_t i) const;  // with the number of steps of parameters()[i]
 
   template <typename T>
   T hyper(std::string_view name) const {
@@ -100,6 +125,13 @@ class Optimizer {
   // Allocates every state of the kind's table for every parameter: zeros in shape and layout of the parameter.
   // f64 parameters have f64 states.
   void make_states(DType dtype);
+  // Adds a state to parameters()[i]: row `state` of the kind's table, in shape and layout of the parameter, f64
+  // for f64 parameters; or in its own, with all bytes zero.
+  void add_state(size_t i, size_t state, DType dtype);
+  void add_state(size_t i, size_t state, DType dtype, const Shape& local, Slot slot);
+  // Whether parameters()[i] can have states: it is not frozen, and this rank knows its rows.
+  bool wants_states(size_t i) const { return !resolved_[i].frozen && parameter(i).shard; }
+  static Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
   Tensor flat_state(size_t i, size_t state) const { return flat(states_[i][state].tensor); }
 
   template <typename Args>
@@ -107,7 +139,7 @@ class Optimizer {
     const Parameter& parameter = *parameters_[i].parameter;
     Args args;
     args.p = flat(parameter.shard);
-    args.g = flat(parameter.shard_grad->tensor);
+    if constexpr (requires { args.g; }) args.g = flat(parameter.shard_grad->tensor);
     if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
     args.control = control_of(i);
     args.lr_scale = resolved_[i].lr_scale;
@@ -121,10 +153,10 @@ class Optimizer {
   struct Resolved {
     double lr_scale, weight_decay;
     bool frozen;
+    int adamw;
   };
   void resolve_rules();
-  OptimizerControl control_of(size_t i) const;
-  static Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
+  void average(Stream& stream);
 
   const OptimizerKind& kind_;
   std::vector<NamedParameter> parameters_;
@@ -135,21 +167,29 @@ class Optimizer {
   const double configured_lr_;
   HyperValues values_;
   Facts fixed_;  // the part of add_facts that no call changes
+  std::function<double(int64_t)> schedule_;  // empty: that of the options
   OptimizerControl control_;
   int64_t steps_ = 0;
+  bool ema_swapped_ = false;
   LossScale loss_scale_;
 };
 
-// Parameters must have storage (INVALID_STATE). States are zero. INVALID_ARGUMENT names the field and its
-// value, or the kinds that there are.
+// Parameters must have storage (INVALID_STATE). States are zero. `whole` reaches the other ranks; null: this
+// rank has every parameter whole. INVALID_ARGUMENT names the field and its value, or the kinds that there are.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
-                                          const OptimizerOptions& options, Ops& ops);
+                                          const OptimizerOptions& options, Ops& ops,
+                                          std::unique_ptr<WholeTensors> whole = nullptr);
 
-// Creates an optimizer of class `Kind`: the `make` of its row.
+// Creates an optimizer of class `Kind`: the `make` of its row. A class that takes no WholeTensors steps every
+// parameter with what this rank has.
 template <typename Kind>
 std::unique_ptr<Optimizer> make_kind(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
-                                     const OptimizerOptions& options, Ops& ops) {
-  return std::make_unique<Kind>(kind, std::move(parameters), options, ops);
+                                     const OptimizerOptions& options, Ops& ops,
+                                     [[maybe_unused]] std::unique_ptr<WholeTensors> whole) {
+  if constexpr (requires { Kind(kind, parameters, options, ops, std::move(whole)); })
+    return std::make_unique<Kind>(kind, std::move(parameters), options, ops, std::move(whole));
+  else
+    return std::make_unique<Kind>(kind, std::move(parameters), options, ops);
 }
 
 }  // namespace gangway

@@ -243,9 +243,9 @@ static void bad_options_are_refused(void** state) {
   REFUSED_WITH(beta2, -0.5, "beta2 = -0.5");
   REFUSED_WITH(eps, -1, "eps = -1");
   REFUSED_WITH(weight_decay, -2, "weight_decay = -2");
-  REFUSED_WITH(schedule, 3, "schedule is 3");
-  REFUSED_WITH(schedule, GW_COSINE, "total = 0");
-  REFUSED_WITH(warmup_steps, -1, "warmup = -1");
+  REFUSED_WITH(schedule, 6, "schedule is 6");
+  REFUSED_WITH(schedule, GW_COSINE, "total_steps = 0");
+  REFUSED_WITH(warmup_steps, -1, "warmup_steps = -1");
   REFUSED_WITH(moment_dtype, GW_I8, "moment_dtype = i8");
   REFUSED_WITH(rule_count, 1, "rules is null");
 #undef REFUSED_WITH

@@ -308,10 +308,10 @@ static void optimizers(void** state) {
   ROW(ADAMW(beta2, -0.5), INVALID_ARGUMENT, "beta2 = -0.5");
   ROW(ADAMW(eps, 0), INVALID_ARGUMENT, "eps = 0");
   ROW(ADAMW(weight_decay, -2), INVALID_ARGUMENT, "weight_decay = -2");
-  ROW(ADAMW(schedule, 3), INVALID_ARGUMENT, "schedule is 3");
-  ROW(ADAMW(schedule, GW_COSINE), INVALID_ARGUMENT, "total = 0");
-  ROW(ADAMW(warmup_steps, -1), INVALID_ARGUMENT, "warmup = -1");
-  ROW(ADAMW(total_steps, -1), INVALID_ARGUMENT, "total = -1");
+  ROW(ADAMW(schedule, 6), INVALID_ARGUMENT, "schedule is 6");
+  ROW(ADAMW(schedule, GW_COSINE), INVALID_ARGUMENT, "total_steps = 0");
+  ROW(ADAMW(warmup_steps, -1), INVALID_ARGUMENT, "warmup_steps = -1");
+  ROW(ADAMW(total_steps, -1), INVALID_ARGUMENT, "total_steps = -1");
   ROW(ADAMW(last_lr_ratio, 2), INVALID_ARGUMENT, "ratio = 2");
   ROW(ADAMW(moment_dtype, GW_F16), INVALID_ARGUMENT, "moment_dtype = f16");
   ROW(ADAMW(loss_scale, -1), INVALID_ARGUMENT, "loss_scale = -1");

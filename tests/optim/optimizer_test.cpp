@@ -250,7 +250,7 @@ TEST(Optimizer, RefusesWithFieldAndValue) {
        false},
       {[](OptimizerOptions& o) { o.hyperparameters["momentum"] = 1.0; }, "momentum = 1", true},
       {[](OptimizerOptions& o) { o.hyperparameters["nesterov"] = true; }, "nesterov needs momentum", true},
-      {[](OptimizerOptions& o) { o.schedule.warmup = -2; }, "warmup = -2", true},
+      {[](OptimizerOptions& o) { o.schedule.warmup = -2; }, "warmup_steps = -2", true},
       {[](OptimizerOptions& o) {
          o.rules = {{"", 1, -1, false}};
        },

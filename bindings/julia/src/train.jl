@@ -41,6 +41,9 @@ end
 "For checkpoints of your own: the loss scale with its counter."
 restore_loss_scale!(optimizer::Optimizer, scale, finite_steps) =
     check(LibGangway.gw_optimizer_restore_loss_scale(optimizer, scale, finite_steps))
+"Exchanges the parameters and their averages (`ema_decay`), for an evaluation or a save; a second call swaps back, and no step is
+taken before. Collective."
+swap_ema!(optimizer::Optimizer) = @waits LibGangway.gw_optimizer_swap_ema(optimizer, NO_STREAM)
 
 "Scales the local gradients so that their norm is at most `max_norm`; returns the norm before it. Collective."
 function clip_grad_norm!(model::Model, max_norm; p = 2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from . import _low as c
 from .arrays import ANY, Array, Place
@@ -16,12 +17,14 @@ from .structs import block, handle_of, struct
 
 @dataclass(frozen=True)
 class Rule:
-    """For parameters whose whole name matches; the last match wins. weight_decay -1: the optimizer's."""
+    """For parameters whose whole name matches; the last match wins. weight_decay -1: the optimizer's. adamw, of Muon alone: 1:
+    AdamW steps the parameter; 0: Muon does; -1: as without a rule."""
 
     pattern: str
     lr_scale: float = 1.0
     weight_decay: float = -1.0
     frozen: bool = False
+    adamw: int = -1
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Optimizer:
     lr at total_steps (see Schedule).
     weight_decay: leaves 1-d parameters (biases, norms) alone; a Rule that matches one says otherwise.
     rules: by name pattern; the last match wins.
+    ema_decay: decay of an average of the parameters, for evaluations inside averaged(); 0: none.
 
     loss_scale: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in f16 a
     dynamic one, from initial_loss_scale, by the rule of torch.amp.GradScaler: a step whose gradients are not finite is skipped
@@ -123,6 +127,20 @@ class Optimizer:
     def restore_loss_scale(self, loss_scale: float, finite_steps: int) -> None:
         """For checkpoints of your own: the loss scale with its counter."""
         c.gw_optimizer_restore_loss_scale(self._h, loss_scale, finite_steps)
+
+    def swap_ema(self) -> None:
+        """Collective. Exchanges the parameters and their averages (ema_decay); a second call swaps back, and no step is taken
+        before. See averaged()."""
+        c.gw_optimizer_swap_ema(self._h, self.model._place.stream)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Collective. Inside, the model has the averages of its parameters: with opt.averaged(): eval_step(model, x)."""
+        self.swap_ema()
+        try:
+            yield
+        finally:
+            self.swap_ema()
 
     def release(self) -> None:
         """Drops the handle now."""

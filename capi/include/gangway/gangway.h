@@ -8,6 +8,7 @@
 #include <gangway/checkpoints.h>
 #include <gangway/collectives.h>
 #include <gangway/custom.h>
+#include <gangway/custom_optimizer.h>
 #include <gangway/dataset.h>
 #include <gangway/frame.h>
 #include <gangway/gang.h>

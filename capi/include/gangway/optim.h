@@ -34,7 +34,8 @@ typedef struct gw_optimizer_rule {
   double lr_scale;     /* A factor of the learning rate. Default 1. */
   double weight_decay; /* Default -1: as without a rule. */
   int32_t frozen;      /* 1: the parameter is not stepped. Default 0. */
-  int32_t reserved;
+  /* Of Muon alone. 1: AdamW steps the parameter; 0: Muon does. Default -1: as without a rule. */
+  int32_t adamw;
 } gw_optimizer_rule;
 GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
 
@@ -72,6 +73,11 @@ GW_API gw_status gw_optimizer_finite_steps(const gw_optimizer *optimizer, int64_
 /* Local. Sets the loss scale as gw_optimizer_set_loss_scale does, and the finite steps in a row.
  * INVALID_ARGUMENT: as there, or finite_steps is below 0. */
 GW_API gw_status gw_optimizer_restore_loss_scale(gw_optimizer *optimizer, double scale, int64_t finite_steps);
+/* Collective. With ema_decay, exchanges the values of the parameters and their averages, for an evaluation,
+ * generation or a save of the model; a second call swaps back. Until then a step is INVALID_STATE. The state
+ * ema of gw_parameter_state is this rank's rows of the average. INVALID_STATE: ema_decay is 0, or the optimizer
+ * has not stepped yet. */
+GW_API gw_status gw_optimizer_swap_ema(gw_optimizer *optimizer, void *stream);
 
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)). *out_norm is the norm before
  * that, (sum of |g|^p)^(1/p) over all gradients of the mesh. `p` is over 0 and at most 64, or infinity for

@@ -100,7 +100,7 @@ std::string describe_cpu_paths(Ops& ops) {
   for (const char* op :
        {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding", "head_loss", "loss_part",
         "loss_join", GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_NAME) "cast", "fill", "add", "scale", "column_sum",
-        "norm_power", "fill_normal", "id_range"})
+        "norm_power", "divide_by_norm", "fill_normal", "id_range"})
     out += std::string(op) + ": " + own;
 #undef GANGWAY_NAME
   return out;

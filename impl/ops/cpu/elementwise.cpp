@@ -8,6 +8,7 @@
 
 #include "base/philox.h"
 #include "ops/cpu/kernels/elementwise_kernels.h"
+#include "ops/cpu/operations.h"
 
 namespace gangway::cpu {
 namespace {
@@ -114,6 +115,10 @@ void scale(Context& context, const Tensor& y, double factor) {
   over_elements(context, y, [&](int64_t first, int64_t last) {
     kernels(context.isa).scale(output(y), factor, first, last);
   });
+}
+
+void divide_by_norm(Context& context, const DivideByNormArgs& args) {
+  scale(context, args.y, 1 / std::max(std::sqrt(*args.power.data<double>()), args.least));
 }
 
 void column_sum(Context& context, const Tensor& x, const Tensor& y) {

@@ -83,6 +83,9 @@ class CudaOps final : public Ops {
     run(args, stream, cuda::embedding_backward);
   }
   void loss_part(const LossPartArgs& args, Stream& stream) override { run(args, stream, cuda::loss_part); }
+  void divide_by_norm(const DivideByNormArgs& args, Stream& stream) override {
+    run(args, stream, cuda::divide_by_norm);
+  }
 
   void loss_join(const LossJoinArgs& args, Stream& stream) override {
     check(args);

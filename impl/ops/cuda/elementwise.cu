@@ -40,6 +40,17 @@ __global__ void scale_kernel(Array y, S factor, int64_t count) {
   });
 }
 
+template <typename S, int n>
+__global__ void divide_by_norm_kernel(Array y, const double* power, double least, int64_t count) {
+  const double norm = sqrt(*power);
+  const S factor = static_cast<S>(1 / (norm < least ? least : norm));
+  for_elements<n>(count, [&](auto m, int64_t at) {
+    Pack<S, m()> to = read<m(), S>(y, at);
+    for (int i = 0; i < m(); ++i) to.at[i] *= factor;
+    write<m()>(y, at, to);
+  });
+}
+
 struct Strided {
   int rank;
   int64_t dims[kMaxDims], x_strides[kMaxDims], y_strides[kMaxDims];
@@ -163,6 +174,15 @@ void scale(const Tensor& y, double factor, Stream& stream) {
     using S = decltype(type);
     launch("scale", scale_kernel<S, n()>, flat_grid(count, n()), native(stream), array_of(y),
            static_cast<S>(factor), count);
+  });
+}
+
+void divide_by_norm(const DivideByNormArgs& args, Stream& stream) {
+  const int64_t count = args.y.count();
+  if (count == 0) return;
+  with_wide(args.y.dtype() == DType::f64, {&args.y}, [&](auto type, auto n) {
+    launch("divide_by_norm", divide_by_norm_kernel<decltype(type), n()>, flat_grid(count, n()),
+           native(stream), array_of(args.y), args.power.data<double>(), args.least, count);
   });
 }
 

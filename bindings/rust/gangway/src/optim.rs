@@ -14,6 +14,8 @@ options! {
         weight_decay: f64,
         /// Not stepped.
         frozen: bool,
+        /// Of Muon alone. 1: AdamW steps the parameter; 0: Muon does; -1: as without a rule.
+        adamw: i32,
     } with {
         pattern: String = String::new(),
     }
@@ -131,6 +133,13 @@ impl Optimizer {
     pub fn load(&mut self, path: impl AsRef<std::path::Path>) -> Result<()> {
         let path = crate::options::path_text(path.as_ref())?;
         check(unsafe { sys::gw_optimizer_load(self.raw(), path.as_ptr()) })
+    }
+
+    /// Collective. Exchanges the parameters and their averages (`ema_decay`), for an evaluation or a save; a second
+    /// call swaps back, and no step is taken before.
+    pub fn swap_ema(&mut self, model: &mut Module) -> Result<()> {
+        self.expect_model(model)?;
+        check(unsafe { sys::gw_optimizer_swap_ema(self.raw(), std::ptr::null_mut()) })
     }
 
     /// Collective. The optimizer's half for own loops: divides by the loss scale, scales, clips, steps, empties
