@@ -18,8 +18,9 @@ namespace fs = std::filesystem;
 // Returns the lines that have a line break.
 std::vector<std::string> lines_of(const std::string& path) {
   std::vector<std::string> lines;
+  if (!fs::is_regular_file(path)) return lines;
   std::ifstream in(path, std::ios::binary);
-  if (!in && fs::exists(path)) fail_file("metrics: reading", path, errno);
+  if (!in) fail_file("metrics: reading", path, errno);
   for (std::string line; std::getline(in, line);)
     if (!in.eof()) lines.push_back(line);
   return lines;
@@ -86,7 +87,8 @@ LogFile::~LogFile() {
 void LogFile::open() {
   file_ = std::fopen(path_.c_str(), "ab");
   if (file_ == nullptr) fail_file("metrics: opening", path_, errno);
-  if (format_ == Format::csv && fs::file_size(path_) == 0) write(csv_header() + "\n");
+  std::error_code none;
+  if (format_ == Format::csv && fs::file_size(path_, none) == 0) write(csv_header() + "\n");
 }
 
 void LogFile::write(const std::string& text) {

@@ -11,6 +11,7 @@
 #include <gangway/gang.h>
 #include <gangway/layers.h>
 #include <gangway/mesh.h>
+#include <gangway/metrics.h>
 #include <gangway/module.h>
 #include <gangway/optim.h>
 #include <gangway/optimizers.h>
