@@ -6,7 +6,7 @@ import re
 
 INCLUDE = pathlib.Path(__file__).resolve().parent / "include"
 HEADERS = ["base", "view", "store", "gang", "work", "collectives", "mesh", "partition", "pipeline", "module", "parameter",
-           "layers", "custom", "frame", "checkpoint", "parallel", "optim", "optimizers", "train", "metrics"]
+           "layers", "custom", "frame", "checkpoint", "parallel", "optim", "optimizers", "train", "metrics", "plan"]
 
 
 def check(include=INCLUDE):

@@ -36,7 +36,7 @@ const std::map<std::string, Names>& layers() {
       {"checkpoint", above},
       {"metrics",
        {"device", "tensor", "ops", "nn", "families", "optim", "gang", "mesh", "parallel", "train"}},
-      {"plan", above},
+      {"plan", {"device", "tensor", "ops", "nn", "families", "optim", "gang", "mesh", "parallel", "train"}},
       {"cuda", {"device", "tensor", "ops", "gang"}},  // puts the loadable module together
       {"tools", all},
   };

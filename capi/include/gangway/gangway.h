@@ -19,6 +19,7 @@
 #include <gangway/parameter.h>
 #include <gangway/partition.h>
 #include <gangway/pipeline.h>
+#include <gangway/plan.h>
 #include <gangway/store.h>
 #include <gangway/train.h>
 #include <gangway/view.h>
