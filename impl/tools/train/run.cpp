@@ -3,8 +3,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <utility>
 
 #include "tools/train/build.h"
 #include "tools/train/data.h"
@@ -29,6 +30,7 @@ class Run {
   bool step();  // false: a rank has asked to stop
   void evaluate();
   void save(bool last);
+  gw_checkpoint_part part() const;
   std::string path(const char* name) const { return s_.text("checkpoint.folder") + "/" + name; }
   void say(const std::string& text) const {
     if (talks_) std::printf("%s\n", text.c_str());
@@ -61,8 +63,8 @@ CheckpointsHandle make_checkpoints(const Settings& s, gw_gangs* gangs) {
   options.keep = static_cast<int32_t>(s.integer("checkpoint.keep"));
   options.every = s.integer("checkpoint.every");
   options.synchronous = s.flag("checkpoint.synchronous") ? 1 : 0;
-  options.max_file_bytes = static_cast<uint64_t>(std::min(s.number("checkpoint.max_file_gb"), 1e9) * 1e9);
-  options.carry_from = s.text("model.folder").c_str();
+  const double most = s.number("checkpoint.max_file_gb") * 1e9;
+  options.max_file_bytes = most < 1e18 ? static_cast<int64_t>(most) : 0;
   gw_checkpoints* checkpoints = nullptr;
   check(gw_checkpoints_create(gangs, s.text("checkpoint.folder").c_str(), &options, &checkpoints));
   return CheckpointsHandle(checkpoints);
@@ -93,39 +95,46 @@ Run::Run(const Settings& s)
   if (!restore() && has_values(s)) check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
 }
 
-std::string text_of(const gw_checkpoints* checkpoints, const char* name) {
+// Calls `copy(text, capacity, out_len)` for the size, then for the text.
+template <typename Copy>
+std::string text_of(Copy&& copy) {
   size_t length = 0;
-  check(gw_checkpoints_text(checkpoints, name, nullptr, 0, &length));
+  check(copy(nullptr, 0, &length));
   std::string text(length + 1, '\0');
-  check(gw_checkpoints_text(checkpoints, name, text.data(), text.size(), &length));
+  check(copy(text.data(), text.size(), &length));
   text.resize(length);
   return text;
 }
 
-std::string position_of(const gw_metrics* metrics) {
-  size_t length = 0;
-  check(gw_metrics_position(metrics, nullptr, 0, &length));
-  std::string text(length + 1, '\0');
-  check(gw_metrics_position(metrics, text.data(), text.size(), &length));
-  text.resize(length);
-  return text;
-}
-
-bool Run::restore() {
+gw_checkpoint_part Run::part() const {
   auto part = fresh(gw_checkpoint_part_init);
   part.model = model_.get();
   part.optimizer = optimizer_.get();
+  part.carry_from = s_.text("model.folder").c_str();
+  return part;
+}
+
+bool Run::restore() {
+  const gw_checkpoint_part own = part();
   auto options = fresh(gw_restore_options_init);
-  options.verify = s_.flag("checkpoint.verify") ? 1 : 0;
-  auto result = fresh(gw_restore_result_init);
-  check(gw_checkpoints_restore(checkpoints_.get(), &part, 1, &options, &result));
-  if (result.step < 0) return false;
-  step_ = saved_ = result.step;
-  tokens_ = result.tokens;
-  data_.restore(text_of(checkpoints_.get(), "data"));
-  check(gw_metrics_restore(metrics_.get(), text_of(checkpoints_.get(), "metrics").c_str()));
+  options.no_verify = s_.flag("checkpoint.verify") ? 0 : 1;
+  int64_t step = -1, tokens = 0;
+  check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
+  if (step < 0) return false;
+  step_ = saved_ = step;
+  tokens_ = tokens;
+  const auto saved = [&](const char* name) {
+    return text_of([&](char* text, size_t capacity, size_t* length) {
+      return gw_checkpoints_text(checkpoints_.get(), name, text, capacity, length);
+    });
+  };
+  data_.restore(saved("data"));
+  check(gw_metrics_restore(metrics_.get(), saved("metrics").c_str()));
   say("continuing " + s_.text("checkpoint.folder") + " after step " + std::to_string(step_));
-  for (const char* line : lines_of(result)) say(std::string("  changed: ") + line);
+  std::istringstream notes(text_of([&](char* text, size_t capacity, size_t* length) {
+    return gw_checkpoints_notes(checkpoints_.get(), text, capacity, length);
+  }));
+  for (std::string line; std::getline(notes, line);) say("  " + line);
   return true;
 }
 
@@ -165,24 +174,29 @@ void Run::evaluate() {
 }
 
 void Run::save(bool last) {
-  if (saved_ == step_) return;
-  const auto start = Clock::now();
-  auto part = fresh(gw_checkpoint_part_init);
-  part.model = model_.get();
-  part.optimizer = optimizer_.get();
-  const std::string data = data_.position(), metrics = position_of(metrics_.get());
-  const char* const names[] = {"data", "metrics"};
-  const char* const texts[] = {data.c_str(), metrics.c_str()};
-  auto options = fresh(gw_save_state_init);
-  options.step = step_;
-  options.tokens = tokens_;
-  options.text_names = names;
-  options.texts = texts;
-  options.text_count = 2;
-  check(gw_checkpoints_save(checkpoints_.get(), &part, 1, &options));
-  check(gw_metrics_flush(metrics_.get()));
-  saved_ = step_;
-  save_seconds_ += seconds_since(start);
+  if (saved_ != step_) {
+    const auto start = Clock::now();
+    // The rows so far are written first, so that the position of the metrics says what the files have.
+    check(gw_metrics_flush(metrics_.get()));
+    const gw_checkpoint_part own = part();
+    const std::string data = data_.position();
+    const std::string metrics = text_of([&](char* text, size_t capacity, size_t* length) {
+      return gw_metrics_position(metrics_.get(), text, capacity, length);
+    });
+    gw_checkpoint_text texts[2] = {fresh(gw_checkpoint_text_init), fresh(gw_checkpoint_text_init)};
+    texts[0].name = "data";
+    texts[0].text = data.c_str();
+    texts[1].name = "metrics";
+    texts[1].text = metrics.c_str();
+    auto state = fresh(gw_checkpoint_state_init);
+    state.step = step_;
+    state.tokens = tokens_;
+    state.texts = texts;
+    state.text_count = 2;
+    check(gw_checkpoints_save(checkpoints_.get(), &own, 1, &state));
+    saved_ = step_;
+    save_seconds_ += seconds_since(start);
+  }
   if (last) check(gw_checkpoints_wait(checkpoints_.get()));
 }
 
