@@ -3,6 +3,7 @@
 
 #include "checkpoint/config_json.h"
 #include "families/family.h"
+#include "decoder_options.h"
 #include "module_handle.h"
 
 using namespace gangway;
@@ -49,7 +50,9 @@ gw_decoder_options raw_options_of(const DecoderOptions& c) {
   return o;
 }
 
-DecoderOptions decoder_of(const gw_decoder_options& o) {
+}  // namespace
+
+DecoderOptions capi::decoder_options_of(const gw_decoder_options& o) {
   DecoderOptions c;
   if (o.family != nullptr) c.family = o.family;
   c.vocab = o.vocab;
@@ -74,6 +77,8 @@ DecoderOptions decoder_of(const gw_decoder_options& o) {
   c.qk_norm = o.qk_norm != 0;
   return c;
 }
+
+namespace {
 
 AttentionOptions attention_of(const gw_attention_options* options, const char* name) {
   const gw_attention_options o = read_struct(&required(options, name), gw_attention_options_init, name);
@@ -108,7 +113,7 @@ gw_status gw_decoder_options_from_family(const char* family, gw_decoder_options*
 gw_status gw_decoder_create(const gw_decoder_options* options, gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    const DecoderOptions decoder = decoder_of(read_struct(options, gw_decoder_options_init, "options"));
+    const DecoderOptions decoder = decoder_options_of(read_struct(options, gw_decoder_options_init, "options"));
     check_expressible(decoder);
     result = new gw_module(make_decoder(decoder));
   });

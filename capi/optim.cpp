@@ -1,5 +1,6 @@
 #include <gangway/optim.h>
 
+#include "optim/settings.h"
 #include "optimizer_options.h"
 #include "parallel/model/mesh_tensors.h"
 
@@ -36,6 +37,19 @@ void gw_optimizer_rule_init(gw_optimizer_rule* rule, size_t size) {
   d.weight_decay = -1;
   d.adamw = -1;
   init_struct(rule, size, d);
+}
+
+gw_status gw_optimizer_create(gw_module* model, const char* kind, const char* const names[],
+                              const char* const values[], size_t option_count, gw_optimizer** out_optimizer) {
+  return guarded([&] {
+    gw_optimizer*& result = out(out_optimizer, "out_optimizer");
+    const OptimizerKind& row = optimizer_kind(&required(kind, "kind"));
+    if (option_count > 0) required(names, "names"), required(values, "values");
+    std::vector<std::pair<std::string, std::string>> settings;
+    for (size_t i = 0; i < option_count; ++i)
+      settings.emplace_back(&required(names[i], "names[i]"), &required(values[i], "values[i]"));
+    result = create_optimizer(row.name, model, options_from(row, settings));
+  });
 }
 
 gw_optimizer* gw_optimizer_retain(gw_optimizer* optimizer) { return retain(optimizer); }

@@ -26,6 +26,7 @@ StepOptions step_options_of(const gw_step_options* options) {
   s.max_grad_norm = o.max_grad_norm;
   s.norm_type = o.norm_type;
   s.scale = o.scale;
+  s.stop = o.stop != 0;
   return s;
 }
 
@@ -40,6 +41,8 @@ gw_step_result result_of(const StepResult& s) {
   r.weight = s.weight;
   r.step = s.step;
   r.loss_scale = s.loss_scale;
+  r.tokens = s.tokens;
+  r.stop = s.stop ? 1 : 0;
   r.skipped = s.skipped != Skip::none ? 1 : 0;
   switch (s.skipped) {
     case Skip::none: r.skip_reason = GW_SKIP_NONE; break;

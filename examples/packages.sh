@@ -18,4 +18,4 @@ install_packages() {
 }
 
 build_packages=(build-essential cmake ninja-build pkg-config libdnnl-dev libssl-dev nlohmann-json3-dev libxxhash-dev
-                libcli11-dev)
+                libcli11-dev libtomlplusplus-dev)

@@ -19,8 +19,8 @@ const std::map<std::string, Names>& layers() {
   static const Names below_parallel = {"device", "tensor", "ops", "nn", "families", "optim", "gang", "mesh"};
   static const Names above = {"device", "tensor", "ops",  "nn",      "families",
                               "optim",  "gang",   "mesh", "parallel"};
-  static const Names all = {"data", "device", "tensor",   "ops",   "nn",         "families", "optim",
-                            "gang", "mesh",   "parallel", "train", "checkpoint", "plan",     "tools"};
+  static const Names all = {"device",   "tensor", "ops",        "nn",   "families", "optim",   "gang", "mesh",
+                            "parallel", "train",  "checkpoint", "plan", "tools",    "metrics", "data"};
   static const std::map<std::string, Names> table = {
       {"base", {}},
       {"data", {}},
@@ -35,7 +35,9 @@ const std::map<std::string, Names>& layers() {
       {"parallel", below_parallel},
       {"train", above},
       {"checkpoint", above},
-      {"plan", above},
+      {"metrics",
+       {"device", "tensor", "ops", "nn", "families", "optim", "gang", "mesh", "parallel", "train"}},
+      {"plan", {"device", "tensor", "ops", "nn", "families", "optim", "gang", "mesh", "parallel", "train"}},
       {"cuda", {"device", "tensor", "ops", "gang"}},  // puts the loadable module together
       {"tools", all},
   };

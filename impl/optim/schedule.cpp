@@ -70,6 +70,8 @@ void check_not_negative(const char* field, int64_t steps) {
 
 }  // namespace
 
+const char* schedule_name(LrSchedule::Kind kind) { return kSchedules[static_cast<size_t>(kind)].name; }
+
 int32_t schedule_count() { return static_cast<int32_t>(std::size(kSchedules)); }
 
 void check(const LrSchedule& schedule) {

@@ -47,7 +47,14 @@ struct Failure {
   int status = 0;
   std::string words;
   bool may_restart = true;
+  bool grace = true;  // whether the other ranks have LaunchOptions::grace_s to end by themselves
 };
+
+// The status by which a program says that it has saved its state, and that the same command continues it
+// (EX_TEMPFAIL of sysexits.h).
+constexpr int kStartMeAgain = 75;
+// The status of a program whose arguments or settings are wrong (EX_USAGE): another start would not help.
+constexpr int kWrongUsage = 64;
 
 // The descriptor from which signals are read, and the settings that were changed for it, which the ranks get
 // back.
@@ -120,6 +127,7 @@ class Attempt {
   Deadline decide_at_ = Deadline::never(), decide_last_ = Deadline::never();
   std::optional<Failure> failure_;
   Deadline end_at_ = Deadline::never(), kill_at_ = Deadline::never();
+  bool warned_ = false;   // SIGUSR1 was forwarded
   int asked_to_end_ = 0;  // the number of SIGINT, SIGTERM and SIGHUP that were forwarded
   bool drawing_ = false;  // an unfinished progress line is on the terminal
 };

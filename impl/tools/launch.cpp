@@ -22,7 +22,7 @@ std::optional<Failure> Attempt::run() {
   while (running() > 0) step();
   drain();
   flush();
-  if (failure_ && asked_to_end_ > 0) failure_->may_restart = false;
+  if (failure_ && (asked_to_end_ > 0 || warned_)) failure_->may_restart = false;
   return failure_;
 }
 
@@ -47,7 +47,7 @@ void Attempt::step() {
   reap();
   decide();
   if (!failure_ && deadline_.passed())
-    fail_job({124, text("the job ran longer than ", options_.timeout_s, " s; ending all ranks"), false});
+    fail_job({124, text("the job ran longer than ", options_.timeout_s, " s; ending all ranks"), false, false});
   if (end_at_.passed()) end_all();
   if (kill_at_.passed()) {
     signal_all(SIGKILL);
@@ -60,6 +60,8 @@ void Attempt::take_signals() {
   while (read(signals_.fd, &facts, sizeof facts) == sizeof facts) {
     const int signal = static_cast<int>(facts.ssi_signo);
     if (signal == SIGCHLD) continue;
+    // Slurm's warning before its time limit. The program saves and leaves; the scheduler starts it again.
+    if (signal == SIGUSR1) warned_ = true;
     const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
     if (ends && ++asked_to_end_ == 3) {
       say("third request to end: killing all ranks");
@@ -91,9 +93,9 @@ void Attempt::fail_job(Failure failure) {
   const int others = running();
   if (drawing_) queues_[1].add("\n");
   drawing_ = false;
-  const bool grace = failure.may_restart && options_.grace_s > 0 && asked_to_end_ == 0;
+  const bool grace = failure.grace && options_.grace_s > 0 && asked_to_end_ == 0;
   const std::string when = grace ? text(" in ", options_.grace_s, " s") : "";
-  say(others == 0 || !failure.may_restart
+  say(others == 0 || !failure.grace
           ? failure.words
           : text(failure.words, "; ending the other ", others, others == 1 ? " rank" : " ranks", when));
   failure_ = std::move(failure);

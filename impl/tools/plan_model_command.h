@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "tools/model_plan.h"
+#include "plan/model_plan.h"
 
 namespace gangway {
 

@@ -195,8 +195,9 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
       killed ? 128 + facts.si_status : facts.si_status,
       killed ? text("rank ", rank.rank, " (process ", rank.pid, ") was killed by signal ", facts.si_status,
                     " (SIG", name != nullptr ? name : "?", ", ", strsignal(facts.si_status), ")")
-             : text("rank ", rank.rank, " (process ", rank.pid, ") exited with code ", facts.si_status),
-      true};
+             : text("rank ", rank.rank, " (process ", rank.pid, ") exited with code ", facts.si_status,
+                    facts.si_status == kStartMeAgain ? " (start it again to continue)" : ""),
+      killed || (facts.si_status != kStartMeAgain && facts.si_status != kWrongUsage)};
 }
 
 void Attempt::signal_all(int signal) {

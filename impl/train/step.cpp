@@ -68,10 +68,14 @@ class Step {
                                              check_options(options_);
                                              if (optimizer != nullptr)
                                                check_loss_scale(options_, optimizer->loss_scale());
-                                             return own();
+                                             Totals numbers = own();
+                                             numbers.stop = options_.stop;
+                                             return numbers;
                                            },
                                            arguments));
     result.weight = totals_.weight;
+    result.tokens = totals_.tokens;
+    result.stop = totals_.stop;
     return totals_;
   }
 

@@ -38,6 +38,8 @@ struct StepOptions {
   bool check_finite = true;  // all ranks skip the step if the loss or a gradient of any rank is not finite
   // A factor of the gradients, for manual loops whose backward starts from 1. train_step accepts only 1.
   double scale = 1;
+  // Whether this rank asks all ranks to stop after this step. The step itself runs as usual.
+  bool stop = false;
 };
 
 enum class Skip : uint8_t { none, no_weight /* N is 0 */, non_finite /* loss or gradients */ };

@@ -32,6 +32,7 @@ Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all) {
   Totals sum;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.unknown = sum.unknown || all[r].unknown;
+    sum.stop = sum.stop || all[r].stop;
     // Ranks of one data coordinate pass the same batch, so that it counts once over tp and pp. Over cp all
     // count, because each cp rank counts its own part of the batch.
     if (coordinate(gangs, r, Axis::tp) != 0 || coordinate(gangs, r, Axis::pp) != 0) continue;

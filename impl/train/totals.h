@@ -16,6 +16,7 @@ struct Totals {
   int64_t weight = 0, tokens = 0;
   uint64_t batch = 0;    // PreparedBatch::checksum
   bool unknown = false;  // some rank does not know the shapes that stages of its pipeline exchange
+  bool stop = false;     // some rank asks all ranks to stop after this step
 };
 
 // The numbers after the microbatches have run.

@@ -16,6 +16,7 @@ endif()
 find_package(OpenSSL QUIET COMPONENTS Crypto)
 find_package(nlohmann_json QUIET)
 find_package(CLI11 QUIET)
+find_package(tomlplusplus QUIET)
 find_package(PkgConfig QUIET)
 if(PKG_CONFIG_FOUND)
   pkg_check_modules(xxhash QUIET IMPORTED_TARGET libxxhash)
@@ -41,5 +42,5 @@ function(gangway_needs)
   endif()
 endfunction()
 
-gangway_needs(oneDNN libdnnl-dev OpenSSL libssl-dev nlohmann_json nlohmann-json3-dev CLI11 libcli11-dev
+gangway_needs(oneDNN libdnnl-dev OpenSSL libssl-dev nlohmann_json nlohmann-json3-dev CLI11 libcli11-dev tomlplusplus libtomlplusplus-dev
   PKG_CONFIG pkg-config xxhash libxxhash-dev)

@@ -39,7 +39,7 @@ TEST(CustomOptimizer, StepsAsTheLibrarysOwnWithTheSameFormula) {
   const auto own = make_custom_optimizer({"mine", {"velocity"}}, std::make_unique<Momentum>(), {a}, options,
                                          *cpu.ops);
   options.hyperparameters = {{"momentum", 0.9}};
-  const auto sgd = make_sgd({b}, options, *cpu.ops);
+  const auto sgd = make_optimizer("sgd", {b}, options, *cpu.ops);
   EXPECT_STREQ(own->kind(), "mine");
   ASSERT_EQ(own->state(0).size(), 2u);
   EXPECT_EQ(own->state(0)[0].name, "velocity");
@@ -77,7 +77,7 @@ TEST(Optimizer, TakesTheRateOfACallback) {
   options.lr = 0.5;
   options.schedule = {LrSchedule::Kind::cosine, 1, 6, 0};
   const NamedParameter w = make_parameter(cpu, "w", Shape{2});
-  const auto optimizer = make_adamw({w}, options, *cpu.ops);
+  const auto optimizer = make_optimizer("adamw", {w}, options, *cpu.ops);
   optimizer->set_schedule([](int64_t step) { return step == 3 ? std::nan("") : 0.1 * static_cast<double>(step); });
   EXPECT_DOUBLE_EQ(optimizer->lr(), 0.05);
   for (int step = 0; step < 2; ++step) {

@@ -46,7 +46,7 @@ TEST(Ema, SwapsWithTheValuesAndBackToTheSameBits) {
   const NamedParameter w = make_parameter(cpu, "w", Shape{5, 3}), frozen = make_parameter(cpu, "f", Shape{3});
   OptimizerOptions options = with_ema(0.9);
   options.rules = {{"f", 1, -1, true}};
-  const auto optimizer = make_adamw({w, frozen}, options, *cpu.ops);
+  const auto optimizer = make_optimizer("adamw", {w, frozen}, options, *cpu.ops);
   EXPECT_TRUE(optimizer->state(1).empty());
   for (int step = 0; step < 2; ++step) {
     set_gradient(w, step);
@@ -69,7 +69,7 @@ TEST(Ema, SwapsWithTheValuesAndBackToTheSameBits) {
 TEST(Ema, ADecayOutsideItsRangeIsRefused) {
   Cpu cpu;
   for (const double decay : {-0.1, 1.0, std::nan("")})
-    EXPECT_EQ(error_of([&] { make_adamw({make_parameter(cpu, "w", Shape{2})}, with_ema(decay), *cpu.ops); })
+    EXPECT_EQ(error_of([&] { make_optimizer("adamw", {make_parameter(cpu, "w", Shape{2})}, with_ema(decay), *cpu.ops); })
                   .message(),
               text("adamw: ema_decay = ", decay, " is outside [0, 1)"));
 }

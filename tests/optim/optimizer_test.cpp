@@ -295,7 +295,7 @@ TEST(Optimizer, ContinuesWithTheStepsThatAreSet) {
   options.lr = 0.01;
   const NamedParameter run = make_parameter(cpu, "w", Shape{3, 5}, DType::f64);
   const NamedParameter resumed = make_parameter(cpu, "w", Shape{3, 5}, DType::f64);
-  const auto all = make_adamw({run}, options, *cpu.ops), rest = make_adamw({resumed}, options, *cpu.ops);
+  const auto all = make_optimizer("adamw", {run}, options, *cpu.ops), rest = make_optimizer("adamw", {resumed}, options, *cpu.ops);
   for (int step = 0; step < 3; ++step) {
     set_gradient(run, step);
     all->step(1, 1, cpu.stream);
@@ -319,7 +319,7 @@ TEST(Optimizer, CountsAParametersStepsFromItsFirst) {
   Cpu cpu;
   const NamedParameter fresh = make_parameter(cpu, "w", Shape{4}, DType::f64);
   const NamedParameter late = make_parameter(cpu, "w", Shape{4}, DType::f64);
-  const auto first = make_adamw({fresh}, {}, *cpu.ops), later = make_adamw({late}, {}, *cpu.ops);
+  const auto first = make_optimizer("adamw", {fresh}, {}, *cpu.ops), later = make_optimizer("adamw", {late}, {}, *cpu.ops);
   later->set_steps(7);
   later->set_first_step(0, 7);
   for (const auto& optimizer : {first.get(), later.get()}) {
@@ -332,7 +332,7 @@ TEST(Optimizer, CountsAParametersStepsFromItsFirst) {
 
 TEST(Optimizer, StepsBelowZeroAreRefused) {
   Cpu cpu;
-  const auto optimizer = make_adamw({make_parameter(cpu, "w", Shape{4})}, {}, *cpu.ops);
+  const auto optimizer = make_optimizer("adamw", {make_parameter(cpu, "w", Shape{4})}, {}, *cpu.ops);
   EXPECT_EQ(error_of([&] { optimizer->set_steps(-1); }).message(), "adamw: steps = -1 is below 0");
   EXPECT_EQ(error_of([&] { optimizer->set_first_step(0, -2); }).message(),
             "adamw: first step = -2 is below 0");
@@ -342,7 +342,7 @@ TEST(Optimizer, KnowsTheRateOfItsOptionsAfterSetLr) {
   Cpu cpu;
   OptimizerOptions options;
   options.lr = 0.5;
-  const auto optimizer = make_adamw({make_parameter(cpu, "w", Shape{4})}, options, *cpu.ops);
+  const auto optimizer = make_optimizer("adamw", {make_parameter(cpu, "w", Shape{4})}, options, *cpu.ops);
   optimizer->set_lr(0.25);
   EXPECT_EQ(optimizer->base_lr(), 0.25);
   EXPECT_EQ(optimizer->configured_lr(), 0.5);

@@ -386,6 +386,30 @@ TEST(Gangrun, ARequestToEndIsNoReasonToStartAgain) {
   EXPECT_FALSE(o.has("restart")) << o.err;
 }
 
+TEST(Gangrun, SlurmsWarningIsNoReasonToStartAgain) {
+  Running job({"-n", "2", "--max-restarts", "5", "--", "sh", "-c",
+               "trap 'exit 3' USR1; echo ready; while :; do sleep 0.02; done"});
+  ASSERT_TRUE(job.says("[0] ready"));
+  ASSERT_TRUE(job.says("[1] ready"));
+  kill(job.pid(), SIGUSR1);
+  const Outcome o = job.finish();
+  EXPECT_EQ(o.status, 3);
+  EXPECT_FALSE(o.has("restart")) << o.err;
+}
+
+TEST(Gangrun, ARankThatAsksToBeStartedAgainEndsTheJobWithItsStatus) {
+  const Outcome o = shell(2, "exit 75", {"--max-restarts", "5"});
+  EXPECT_EQ(o.status, 75);
+  EXPECT_TRUE(o.has("exited with code 75 (start it again to continue)")) << o.err;
+  EXPECT_FALSE(o.has("restart 1")) << o.err;
+}
+
+TEST(Gangrun, WrongSettingsAreNoReasonToStartAgain) {
+  const Outcome o = shell(2, "exit 64", {"--max-restarts", "5"});
+  EXPECT_EQ(o.status, 64);
+  EXPECT_FALSE(o.has("restart 1")) << o.err;
+}
+
 TEST(Gangrun, RanksDieWithTheLauncher) {
   Running job({"-n", "3", "--", "sh", "-c", "echo pid $$; exec sleep 60"});
   for (const char* const words : {"[0] pid ", "[1] pid ", "[2] pid "}) ASSERT_TRUE(job.says(words));

@@ -1,5 +1,5 @@
 // What gw-plan model says, beside runs that count their bytes.
-#include "tools/model_plan.h"
+#include "plan/model_plan.h"
 
 #include <algorithm>
 

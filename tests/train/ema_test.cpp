@@ -9,7 +9,7 @@ test::Rig ema_rig(Gang& root, double decay) {
   OptimizerOptions options;
   options.lr = 0.01;
   options.ema_decay = decay;
-  rig.optimizer = make_adamw(rig.model->inspect().parameters(), options, rig.model->ops());
+  rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), options, rig.model->ops());
   return rig;
 }
 

@@ -14,6 +14,7 @@
 #include <gangway/gang.h>
 #include <gangway/layers.h>
 #include <gangway/mesh.h>
+#include <gangway/metrics.h>
 #include <gangway/module.h>
 #include <gangway/optim.h>
 #include <gangway/optimizers.h>
@@ -21,6 +22,7 @@
 #include <gangway/parameter.h>
 #include <gangway/partition.h>
 #include <gangway/pipeline.h>
+#include <gangway/plan.h>
 #include <gangway/store.h>
 #include <gangway/train.h>
 #include <gangway/view.h>

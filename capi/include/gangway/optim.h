@@ -39,6 +39,16 @@ typedef struct gw_optimizer_rule {
 } gw_optimizer_rule;
 GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
 
+/* Local. Makes an optimizer by the name of its kind, with options as texts: for programs that read them from a
+ * file. `names` and `values` have option_count texts each. The names are those of the fields of the kind's
+ * options (optimizers.h), such as "lr" and "beta2"; a number is written as in C, a flag as true or false, a
+ * schedule by its name ("cosine"), a dtype as f32 or bf16. There are no rules. Options that are not given have
+ * their defaults. The caller releases *out_optimizer, which keeps the model alive. INVALID_ARGUMENT: an unknown
+ * kind or option (the text lists all), or a value. INVALID_STATE: before gw_parallelize or
+ * gw_module_materialize. */
+GW_API gw_status gw_optimizer_create(gw_module *model, const char *kind, const char *const names[],
+                                     const char *const values[], size_t option_count,
+                                     gw_optimizer **out_optimizer);
 GW_API gw_optimizer *gw_optimizer_retain(gw_optimizer *optimizer);
 GW_API void gw_optimizer_release(gw_optimizer *optimizer);
 

@@ -33,6 +33,10 @@ typedef struct gw_step_options {
   double max_grad_norm;     /* Default 0: no clipping. */
   double norm_type;         /* Default 2. Over 0 and at most 64, or infinity for the largest element. */
   double scale;             /* Of gradients, for loops whose backward starts with 1. Default 1. */
+  /* 1: this rank asks all ranks to stop after this step, for instance since it got a signal. The step runs as
+   * usual, and gw_step_result.stop is 1 on every rank. Default 0. */
+  int32_t stop;
+  int32_t reserved;
 } gw_step_options;
 GW_API void gw_step_options_init(gw_step_options *options, size_t size);
 
@@ -58,6 +62,9 @@ typedef struct gw_step_result {
   int32_t skipped; /* 1: nothing was changed; skip_reason says why. */
   gw_skip_reason skip_reason;
   double loss_scale; /* That of this step; 1 is none (optim.h). For the next one: gw_optimizer_loss_scale. */
+  int64_t tokens;    /* Of the batches of all data ranks, padding included. */
+  int32_t stop;      /* 1: a rank asked for it by gw_step_options.stop; equal on all ranks. */
+  int32_t reserved;
 } gw_step_result;
 GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 

@@ -1,4 +1,4 @@
-#include "tools/model_plan.h"
+#include "plan/model_plan.h"
 
 #include <algorithm>
 #include <memory>
@@ -33,9 +33,9 @@ std::vector<MeshOptions> meshes_of(const MeshOptions& wanted, int ranks) {
   return all;
 }
 
-// Plans the rank that uses the most memory. The first rank of a stage has the most rows, so only one rank of
-// each stage is planned.
-MeshPlan plan_of(const ModelPlanRequest& request, const MeshOptions& degrees) {
+}  // namespace
+
+MeshPlan plan_mesh(const ModelPlanRequest& request, const MeshOptions& degrees) {
   MeshPlan plan{degrees, request.microbatches, 0, {}, {}};
   if (plan.microbatches == 0) plan.microbatches = degrees.pp > 1 ? 2 * degrees.pp : 1;
   try {
@@ -51,8 +51,6 @@ MeshPlan plan_of(const ModelPlanRequest& request, const MeshOptions& degrees) {
   }
   return plan;
 }
-
-}  // namespace
 
 MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, const MeshOptions& degrees,
                           int microbatches) {
@@ -90,7 +88,7 @@ MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degree
 std::vector<MeshPlan> plan_meshes(const ModelPlanRequest& request) {
   std::vector<MeshPlan> plans;
   for (const MeshOptions& degrees : meshes_of(request.degrees, request.ranks))
-    plans.push_back(plan_of(request, degrees));
+    plans.push_back(plan_mesh(request, degrees));
   if (plans.empty())
     fail(Code::invalid_argument, "no mesh of ", request.ranks, " ranks has the degrees that were given");
   std::stable_sort(plans.begin(), plans.end(), [](const MeshPlan& a, const MeshPlan& b) {

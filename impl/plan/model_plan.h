@@ -1,4 +1,6 @@
-// The memory that a training would use with each mesh, before it runs. The model is built, split and trained
+// The plan layer tells what a training would do before it runs. It contains nothing that a run needs.
+//
+// The memory that a training would use with each mesh. The model is built, split and trained
 // on the meta device over a fake gang, where the same code as in a real run counts the bytes.
 //
 // Thread rule: one thread.
@@ -45,6 +47,9 @@ MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, 
 // Returns the bytes that a rank would use, by a training on the meta device.
 MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degrees, int microbatches,
                       int rank);
+// Returns the plan of the rank that uses the most memory with this mesh. The first rank of a stage has the most
+// rows, so only one rank of each stage is planned.
+MeshPlan plan_mesh(const ModelPlanRequest& request, const MeshOptions& degrees);
 // Returns all meshes: first those that work, by the memory that they use, then the refused ones.
 // INVALID_ARGUMENT: no mesh of this number of ranks has the given degrees.
 std::vector<MeshPlan> plan_meshes(const ModelPlanRequest& request);

@@ -1,0 +1,38 @@
+/* What a training would need, before it runs. */
+#ifndef GANGWAY_PLAN_H
+#define GANGWAY_PLAN_H
+
+#include <gangway/layers.h>
+#include <gangway/mesh.h>
+#include <gangway/parallel.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gw_plan_options {
+  size_t struct_size;
+  const gw_ext *next;
+  const gw_decoder_options *decoder;   /* The model. Required. */
+  const gw_mesh_options *mesh;         /* Default null: all ranks are dp_shard. */
+  const gw_parallel_options *parallel; /* As for gw_parallelize. Default null: its defaults. */
+  int32_t ranks;                       /* At least 1. Default 1. */
+  int32_t microbatches; /* Of a step. Default 0: 1; with pp, twice pp. */
+  int64_t rows;         /* Of a microbatch of a rank. Default 1. */
+  int64_t sequence;     /* Tokens of a row. Default 0: max_positions of the decoder. */
+  gw_dtype moment_dtype; /* Of AdamW's averages. Default GW_F32. */
+  int32_t one_host;      /* 1: the ranks are processes of one CPU host, and share gathered weights. Default 0. */
+} gw_plan_options;
+GW_API void gw_plan_options_init(gw_plan_options *options, size_t size);
+
+/* Local. Gives the bytes of the rank that uses the most memory, and its number in *out_rank, for training with
+ * AdamW. The numbers are exact: the library builds the model, splits it and trains it on a device without
+ * memory, where the same code as in a real run counts the same bytes. It takes some seconds for large models.
+ * Null `out_rank` is skipped. INVALID_ARGUMENT: what gw_decoder_create, gw_gangs_create, gw_parallelize or
+ * gw_train_step would refuse. */
+GW_API gw_status gw_plan_memory(const gw_plan_options *options, int32_t *out_rank, gw_memory_use *memory);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,71 @@
+// The metrics of a run. Each rank passes the result of each step; rank 0 writes the rows.
+//
+// Thread rule: one thread at a time. Calls that are collective say so.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "metrics/row.h"
+#include "parallel/model/model.h"
+#include "train/step.h"
+
+namespace gangway {
+
+struct MetricsOptions {
+  std::string json_lines, csv, svg;             // paths; "": not written. Rank 0 writes.
+  bool terminal = false;                        // rank 0 shows progress on standard output
+  int64_t every = 1;                            // steps of a row
+  int64_t total_steps = 0;                      // for the remaining time; 0: not known
+  int64_t sequence = 0;                         // tokens of a row of the batch, for MFU; 0: no MFU
+  double peak_flops = 0;                        // of one rank; 0: measured when the object is made
+  std::function<void(const MetricsRow&)> sink;  // called on every rank, with equal rows
+};
+
+class Metrics {
+ public:
+  // Collective over the model's gangs; refusals are agreed. IO: a file cannot be opened (on all ranks).
+  Metrics(std::shared_ptr<Model> model, MetricsOptions options);
+  ~Metrics();
+
+  struct Extra {
+    int64_t samples = 0;  // rows of the global batch
+    double data_seconds = 0, checkpoint_seconds = 0;
+  };
+  // Adds the result of a step. Collective: where the step ends an interval, ranks exchange their waiting times,
+  // and rank 0 writes the row.
+  void log(const StepResult& result, const Extra& extra);
+  // Adds an evaluation; its loss is part of the next row, and of one that flush() writes. Local.
+  void log_evaluation(double loss, double seconds);
+  // Writes what is not written yet, and the picture. Collective.
+  void flush();
+
+  // Step, tokens and samples so far, as UTF-8 text for a checkpoint. restore() takes it back, cuts later lines
+  // of the files and continues. Collective. CORRUPT: not such a text.
+  std::string position() const;
+  void restore(const std::string& position);
+  // Whether the next log() ends an interval.
+  bool next_log_ends_interval() const { return steps_ + 1 >= options_.every; }
+
+ private:
+  struct Files;
+  // The numbers of a rank that a row needs from all ranks.
+  struct RankNumbers {
+    double wait_seconds = 0;
+    int64_t memory = 0;
+  };
+  void end_interval();
+  void add_ranks(const std::vector<RankNumbers>& all);
+
+  std::shared_ptr<Model> model_;
+  MetricsOptions options_;
+  double flops_per_token_ = 0;
+  MetricsRow total_;  // the interval's row so far
+  double interval_tokens_ = 0;
+  int64_t steps_ = 0;             // in the interval
+  std::unique_ptr<Files> files_;  // on rank 0
+};
+
+}  // namespace gangway

@@ -1,0 +1,126 @@
+#include "tools/train/build.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tools/train/status.h"
+
+namespace gangway::train {
+namespace {
+
+// The position of `word` in the key's range; words of a choice stand in the order of the ABI's numbers.
+template <typename T>
+T choice(const std::string& word, std::initializer_list<std::pair<const char*, T>> values) {
+  for (const auto& [name, value] : values)
+    if (word == name) return value;
+  return values.begin()->second;
+}
+
+gw_dtype dtype_of(const std::string& word) {
+  return choice<gw_dtype>(word, {{"f32", GW_DTYPE_NONE}, {"bf16", GW_BF16}, {"f16", GW_F16}});
+}
+
+}  // namespace
+
+Parallel::Parallel(const Settings& s)
+    : options(fresh(gw_parallel_options_init)),
+      shard_(fresh(gw_shard_options_init)),
+      tensor_(fresh(gw_tensor_parallel_options_init)),
+      pipeline_(fresh(gw_pipeline_options_init)),
+      schedule_(s.text("mesh.pipeline")) {
+  shard_.strategy = choice<gw_strategy>(
+      s.text("mesh.strategy"),
+      {{"full_shard", GW_FULL_SHARD}, {"shard_grad_op", GW_SHARD_GRAD_OP}, {"no_shard", GW_NO_SHARD}});
+  shard_.param_dtype = dtype_of(s.text("train.param_dtype"));
+  tensor_.sequence_parallel = s.flag("mesh.sequence_parallel") ? 1 : 0;
+  tensor_.loss_parallel = s.flag("mesh.loss_parallel") ? 1 : 0;
+  pipeline_.schedule = schedule_.c_str();
+  pipeline_.microbatches = 0;  // those of each step
+  options.shard = &shard_;
+  options.tensor_parallel = &tensor_;
+  options.pipeline = &pipeline_;
+  options.context_method = choice<gw_context_method>(s.text("mesh.context"),
+                                                     {{"ring", GW_CONTEXT_RING},
+                                                      {"all_gather", GW_CONTEXT_ALL_GATHER},
+                                                      {"all_to_all", GW_CONTEXT_ALL_TO_ALL}});
+  options.recompute = choice<gw_recompute_kind>(s.text("train.recompute"),
+                                                {{"none", GW_RECOMPUTE_NONE},
+                                                 {"selective", GW_RECOMPUTE_SELECTIVE},
+                                                 {"full", GW_RECOMPUTE_FULL}});
+  options.activation_offload = s.flag("train.activation_offload") ? 1 : 0;
+  options.seed = static_cast<uint64_t>(s.integer("train.seed"));
+}
+
+gw_mesh_options mesh_of(const Settings& s) {
+  auto mesh = fresh(gw_mesh_options_init);
+  mesh.dp_replicate = s.degree("mesh.dp_replicate");
+  mesh.dp_shard = s.degree("mesh.dp_shard");
+  mesh.cp = s.degree("mesh.cp");
+  mesh.tp = s.degree("mesh.tp");
+  mesh.pp = s.degree("mesh.pp");
+  return mesh;
+}
+
+GangsHandle make_gangs(const Settings& s) {
+  const gw_mesh_options mesh = mesh_of(s);
+  GangHandle root;
+  if (const std::string& device = s.text("mesh.device"); !device.empty()) {
+    auto options = fresh(gw_gang_options_init);
+    options.device = device.c_str();
+    gw_gang* made = nullptr;
+    check(gw_gang_create(&options, &made));
+    root.reset(made);
+  }
+  gw_gangs* gangs = nullptr;
+  check(gw_gangs_create(root.get(), &mesh, &gangs));
+  return GangsHandle(gangs);
+}
+
+bool has_values(const Settings& s) {
+  namespace fs = std::filesystem;
+  const std::string& wanted = s.text("model.values");
+  if (wanted != "auto") return wanted == "load";
+  const fs::path folder = s.text("model.folder");
+  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+}
+
+gw_decoder_options decoder_of(const Settings& s) {
+  auto decoder = fresh(gw_decoder_options_init);
+  check(gw_decoder_options_from_folder(s.text("model.folder").c_str(), &decoder));
+  return decoder;
+}
+
+ModelHandle make_model(const Settings& s, gw_gangs* gangs, const gw_decoder_options& decoder) {
+  gw_module* made = nullptr;
+  check(gw_decoder_create(&decoder, &made));
+  ModelHandle model(made);
+  const Parallel parallel(s);
+  check(gw_parallelize(made, gangs, &parallel.options));
+  return model;
+}
+
+OptimizerHandle make_optimizer(const Settings& s, gw_module* model) {
+  std::vector<const char*> names, values;
+  for (const auto& [name, value] : s.optimizer_options()) {
+    names.push_back(name.c_str());
+    values.push_back(value.text.c_str());
+  }
+  // The decay of the rate ends with the run, unless the file says otherwise.
+  const std::string steps = std::to_string(s.integer("train.steps"));
+  if (s.optimizer_options().count("total_steps") == 0 && s.optimizer_options().count("schedule") != 0) {
+    names.push_back("total_steps");
+    values.push_back(steps.c_str());
+  }
+  gw_optimizer* optimizer = nullptr;
+  check(gw_optimizer_create(model, s.text("optimizer.name").c_str(), names.data(), values.data(), names.size(),
+                            &optimizer));
+  return OptimizerHandle(optimizer);
+}
+
+int microbatches_of(const Settings& s, int data_ranks) {
+  const int64_t rows = (s.integer("train.global_batch") + data_ranks - 1) / data_ranks;
+  const int64_t most = s.integer("train.microbatch");
+  return most == 0 ? 1 : static_cast<int>((rows + most - 1) / most);
+}
+
+}  // namespace gangway::train

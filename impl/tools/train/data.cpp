@@ -1,0 +1,90 @@
+#include "tools/train/data.h"
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "tools/train/build.h"
+#include "tools/train/status.h"
+
+namespace gangway::train {
+namespace {
+
+int data_ranks_of(gw_gangs* gangs) {
+  int32_t index = 0, count = 1;
+  check(gw_gangs_data_shard(gangs, &index, &count));
+  return count;
+}
+
+void print_dataset(const Settings& s, const char* key, int64_t vocab) {
+  const DatasetHandle dataset = make_dataset(s, key, vocab);
+  int64_t rows = 0;
+  check(gw_dataset_rows_per_epoch(dataset.get(), &rows));
+  std::string paths;
+  for (const DataPath& source : s.sources(key)) paths += (paths.empty() ? "" : ", ") + source.path;
+  std::printf("%-12s%s: %" PRId64 " rows an epoch, %.2f epochs\n", key, paths.c_str(), rows,
+              static_cast<double>(s.integer("train.steps") * s.integer("train.global_batch")) /
+                  static_cast<double>(rows));
+}
+
+}  // namespace
+
+DatasetHandle make_dataset(const Settings& s, const char* key, int64_t vocab) {
+  const std::vector<DataPath> paths = s.sources(key);
+  std::vector<gw_data_source> sources;
+  for (const DataPath& path : paths) {
+    auto source = fresh(gw_data_source_init);
+    source.path = path.path.c_str();
+    source.format = path.format.empty() ? nullptr : path.format.c_str();
+    source.weight = path.weight;
+    sources.push_back(source);
+  }
+  const bool trains = std::string(key) == "data.train";
+  auto options = fresh(gw_dataset_options_init);
+  options.sources = sources.data();
+  options.source_count = sources.size();
+  options.sequence = s.integer("data.sequence");
+  options.seed = static_cast<uint64_t>(s.integer("train.seed"));
+  options.vocab_size = vocab;
+  options.document_end = s.integer("data.document_end");
+  options.packing = s.text("data.packing") == "documents" ? GW_PACKING_DOCUMENTS : GW_PACKING_STREAM;
+  options.shuffle = trains ? 1 : 0;
+  gw_dataset* dataset = nullptr;
+  check(gw_dataset_create(&options, &dataset));
+  return DatasetHandle(dataset);
+}
+
+Data::Data(const Settings& s, gw_gangs* gangs, int64_t vocab)
+    : gangs_(gangs),
+      global_batch_(s.integer("train.global_batch")),
+      microbatches_(microbatches_of(s, data_ranks_of(gangs))),
+      train_(make_dataset(s, "data.train", vocab)),
+      batch_(fresh(gw_data_batch_init)) {
+  if (!s.sources("data.validation").empty()) validation_ = make_dataset(s, "data.validation", vocab);
+}
+
+const gw_data_batch& Data::take(gw_dataset* dataset) {
+  check(gw_dataset_next(dataset, gangs_, global_batch_, &batch_));
+  return batch_;
+}
+
+const gw_data_batch& Data::next() { return take(train_.get()); }
+void Data::begin_validation() { check(gw_dataset_set_rows_taken(validation_.get(), 0)); }
+const gw_data_batch& Data::next_validation() { return take(validation_.get()); }
+
+std::string Data::position() const {
+  size_t length = 0;
+  check(gw_dataset_position(train_.get(), nullptr, 0, &length));
+  std::string text(length + 1, '\0');
+  check(gw_dataset_position(train_.get(), text.data(), text.size(), &length));
+  text.resize(length);
+  return text;
+}
+
+void Data::restore(const std::string& position) { check(gw_dataset_restore(train_.get(), position.c_str(), 0)); }
+
+void print_data(const Settings& s, int64_t vocab) {
+  print_dataset(s, "data.train", vocab);
+  if (!s.sources("data.validation").empty()) print_dataset(s, "data.validation", vocab);
+}
+
+}  // namespace gangway::train

@@ -1,0 +1,102 @@
+#include "tools/train/explain.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "tools/train/build.h"
+#include "tools/train/data.h"
+
+namespace gangway::train {
+namespace {
+
+std::string amount(uint64_t bytes) {
+  char text[32];
+  const double mib = static_cast<double>(bytes) / 1048576;
+  if (mib >= 1024)
+    std::snprintf(text, sizeof text, "%.2f GiB", mib / 1024);
+  else
+    std::snprintf(text, sizeof text, "%.1f MiB", mib);
+  return text;
+}
+
+void print_memory(const gw_memory_use& m, int rank) {
+  const uint64_t weights = m.master + m.copies + m.region_rows, gradients = m.gradient_shards + m.full_gradients;
+  const uint64_t activations = m.activations + m.gradients, rest = m.gathered + m.temporaries;
+  std::printf("memory      %s on rank %d: weights %s, gradients %s, optimizer %s, activations %s, other %s\n",
+              amount(weights + gradients + m.optimizer + activations + rest).c_str(), rank, amount(weights).c_str(),
+              amount(gradients).c_str(), amount(m.optimizer).c_str(), amount(activations).c_str(),
+              amount(rest).c_str());
+  if (m.host != 0) std::printf("            and %s of host memory\n", amount(m.host).c_str());
+}
+
+// The newest complete checkpoint of the run's folder; -1: none. A reader needs no lease.
+int64_t newest_step(const std::string& folder) {
+  int64_t newest = -1;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    const std::string name = entry.path().filename();
+    const bool is_step = name.rfind("step-", 0) == 0 && name.size() > 5 &&
+                         name.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (is_step && std::filesystem::exists(entry.path() / "state.json"))
+      newest = std::max<int64_t>(newest, std::strtoll(name.c_str() + 5, nullptr, 10));
+  }
+  return newest;
+}
+
+void print_checkpoints(const Settings& s) {
+  const std::string& folder = s.text("checkpoint.folder");
+  const int64_t newest = newest_step(folder), every = s.integer("checkpoint.every");
+  const std::string when = every > 0 ? "every " + std::to_string(every) + " steps and at the end" : "at the end";
+  std::printf("checkpoint  %s: %s, ", folder.c_str(), when.c_str());
+  if (newest < 0)
+    std::printf("a new run\n");
+  else
+    std::printf("continues after step %" PRId64 " of %" PRId64 "\n", newest, s.integer("train.steps"));
+}
+
+}  // namespace
+
+Exit explain(const Settings& s, int ranks) {
+  const gw_decoder_options decoder = decoder_of(s);
+  std::printf("model       %s: %s, %" PRId64 " layers of width %" PRId64 ", %s\n", s.text("model.folder").c_str(),
+              decoder.family, decoder.layers, decoder.dim,
+              has_values(s) ? "values from its files" : "fresh values");
+
+  auto mesh = mesh_of(s);
+  const int others = (mesh.pp < 0 ? 1 : mesh.pp) * (mesh.dp_replicate < 0 ? 1 : mesh.dp_replicate) *
+                     (mesh.dp_shard < 0 ? 1 : mesh.dp_shard) * (mesh.cp < 0 ? 1 : mesh.cp) * (mesh.tp < 0 ? 1 : mesh.tp);
+  const int rest = ranks / others;
+  for (int32_t* degree : {&mesh.pp, &mesh.dp_replicate, &mesh.dp_shard, &mesh.cp, &mesh.tp})
+    if (*degree < 0) *degree = rest;
+  std::printf("mesh        %d ranks: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d\n", ranks, mesh.pp,
+              mesh.dp_replicate, mesh.dp_shard, mesh.cp, mesh.tp);
+
+  const int data_ranks = mesh.dp_replicate * mesh.dp_shard;
+  const Parallel parallel(s);
+  auto plan = fresh(gw_plan_options_init);
+  plan.decoder = &decoder;
+  plan.mesh = &mesh;
+  plan.parallel = &parallel.options;
+  plan.ranks = ranks;
+  plan.microbatches = microbatches_of(s, data_ranks);
+  plan.rows = (s.integer("train.global_batch") + data_ranks - 1) / data_ranks / plan.microbatches;
+  if (plan.rows < 1) plan.rows = 1;
+  plan.sequence = s.integer("data.sequence");
+  plan.one_host = s.text("mesh.device") != "cuda" ? 1 : 0;
+  auto memory = fresh(gw_memory_use_init);
+  int32_t rank = 0;
+  check(gw_plan_memory(&plan, &rank, &memory));
+  print_memory(memory, rank);
+
+  std::printf("step        %" PRId64 " rows of %" PRId64 " tokens = %" PRId64 " tokens, in %d microbatches of a rank\n",
+              s.integer("train.global_batch"), s.integer("data.sequence"),
+              s.integer("train.global_batch") * s.integer("data.sequence"), plan.microbatches);
+  print_data(s, decoder.vocab);
+  print_checkpoints(s);
+  return Exit::done;
+}
+
+}  // namespace gangway::train

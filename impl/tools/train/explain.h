@@ -1,0 +1,13 @@
+// gw-train --explain: what a run would do, without training.
+#pragma once
+
+#include "tools/train/settings.h"
+#include "tools/train/status.h"
+
+namespace gangway::train {
+
+// Prints mesh, memory of a rank, tokens of a step, files, and what the run would resume from. Local. Throws
+// Failed with what the run would refuse.
+Exit explain(const Settings& settings, int ranks);
+
+}  // namespace gangway::train

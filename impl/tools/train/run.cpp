@@ -1,0 +1,250 @@
+#include "tools/train/run.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "tools/train/build.h"
+#include "tools/train/data.h"
+#include "tools/train/sample.h"
+#include "tools/train/stop.h"
+
+namespace gangway::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+
+class Run {
+ public:
+  explicit Run(const Settings& settings);
+  Exit train();
+  // Writes what the gangs did last into the run's folder, after a wait has failed.
+  void write_flight_record() const noexcept;
+
+ private:
+  bool restore();  // false: the run is new
+  bool step();  // false: a rank has asked to stop
+  void evaluate();
+  void save(bool last);
+  gw_checkpoint_part part() const;
+  std::string path(const char* name) const { return s_.text("checkpoint.folder") + "/" + name; }
+  void say(const std::string& text) const {
+    if (talks_) std::printf("%s\n", text.c_str());
+    if (talks_) std::fflush(stdout);
+  }
+
+  const Settings& s_;
+  const Stop stop_;
+  GangsHandle gangs_;
+  GangHandle root_;
+  bool talks_ = false;  // on rank 0
+  CheckpointsHandle checkpoints_;
+  gw_decoder_options decoder_;
+  ModelHandle model_;
+  OptimizerHandle optimizer_;
+  MetricsHandle metrics_;
+  Data data_;
+  int64_t step_ = 0, tokens_ = 0, saved_ = -1;
+  double save_seconds_ = 0;  // of the last save, for the next row of metrics
+};
+
+GangHandle root_of(gw_gangs* gangs) {
+  gw_gang* root = nullptr;
+  check(gw_gangs_get(gangs, "root", &root));
+  return GangHandle(root);
+}
+
+CheckpointsHandle make_checkpoints(const Settings& s, gw_gangs* gangs) {
+  auto options = fresh(gw_checkpoints_options_init);
+  options.keep = static_cast<int32_t>(s.integer("checkpoint.keep"));
+  options.every = s.integer("checkpoint.every");
+  options.synchronous = s.flag("checkpoint.synchronous") ? 1 : 0;
+  const double most = s.number("checkpoint.max_file_gb") * 1e9;
+  options.max_file_bytes = most < 1e18 ? static_cast<int64_t>(most) : 0;
+  gw_checkpoints* checkpoints = nullptr;
+  check(gw_checkpoints_create(gangs, s.text("checkpoint.folder").c_str(), &options, &checkpoints));
+  return CheckpointsHandle(checkpoints);
+}
+
+MetricsHandle make_metrics(const Settings& s, gw_module* model, const std::string& folder) {
+  const std::string lines = folder + "/metrics.jsonl", csv = folder + "/loss.csv", svg = folder + "/loss.svg";
+  auto options = fresh(gw_metrics_options_init);
+  options.json_lines = lines.c_str();
+  options.csv = csv.c_str();
+  options.svg = svg.c_str();
+  options.terminal = 1;
+  options.every = static_cast<int32_t>(s.integer("metrics.every"));
+  options.total_steps = s.integer("train.steps");
+  options.sequence = s.integer("data.sequence");
+  options.peak_flops = s.number("metrics.peak_tflops") * 1e12;
+  gw_metrics* metrics = nullptr;
+  check(gw_metrics_create(model, &options, &metrics));
+  return MetricsHandle(metrics);
+}
+
+Run::Run(const Settings& s)
+    : s_(s), stop_(s.number("train.max_hours")), gangs_(make_gangs(s)), root_(root_of(gangs_.get())),
+      talks_(gw_gang_rank(root_.get()) == 0), checkpoints_(make_checkpoints(s, gangs_.get())),
+      decoder_(decoder_of(s)), model_(make_model(s, gangs_.get(), decoder_)),
+      optimizer_(make_optimizer(s, model_.get())),
+      metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))), data_(s, gangs_.get(), decoder_.vocab) {
+  if (!restore() && has_values(s)) check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
+}
+
+// Calls `copy(text, capacity, out_len)` for the size, then for the text.
+template <typename Copy>
+std::string text_of(Copy&& copy) {
+  size_t length = 0;
+  check(copy(nullptr, 0, &length));
+  std::string text(length + 1, '\0');
+  check(copy(text.data(), text.size(), &length));
+  text.resize(length);
+  return text;
+}
+
+gw_checkpoint_part Run::part() const {
+  auto part = fresh(gw_checkpoint_part_init);
+  part.model = model_.get();
+  part.optimizer = optimizer_.get();
+  part.carry_from = s_.text("model.folder").c_str();
+  return part;
+}
+
+bool Run::restore() {
+  const gw_checkpoint_part own = part();
+  auto options = fresh(gw_restore_options_init);
+  options.no_verify = s_.flag("checkpoint.verify") ? 0 : 1;
+  int64_t step = -1, tokens = 0;
+  check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
+  if (step < 0) return false;
+  step_ = saved_ = step;
+  tokens_ = tokens;
+  const auto saved = [&](const char* name) {
+    return text_of([&](char* text, size_t capacity, size_t* length) {
+      return gw_checkpoints_text(checkpoints_.get(), name, text, capacity, length);
+    });
+  };
+  data_.restore(saved("data"));
+  check(gw_metrics_restore(metrics_.get(), saved("metrics").c_str()));
+  say("continuing " + s_.text("checkpoint.folder") + " after step " + std::to_string(step_));
+  std::istringstream notes(text_of([&](char* text, size_t capacity, size_t* length) {
+    return gw_checkpoints_notes(checkpoints_.get(), text, capacity, length);
+  }));
+  for (std::string line; std::getline(notes, line);) say("  " + line);
+  return true;
+}
+
+bool Run::step() {
+  const gw_data_batch& batch = data_.next();
+  auto options = fresh(gw_step_options_init);
+  options.microbatches = data_.microbatches();
+  options.max_grad_norm = s_.number("optimizer.max_grad_norm");
+  options.stop = stop_.wanted() ? 1 : 0;
+  auto result = fresh(gw_step_result_init);
+  check(gw_train_step(model_.get(), optimizer_.get(), batch.batch, &options, nullptr, &result));
+  ++step_;
+  tokens_ += result.tokens;
+  auto row = fresh(gw_metrics_step_init);
+  row.samples = s_.integer("train.global_batch");
+  row.data_seconds = batch.data_seconds;
+  row.checkpoint_seconds = std::exchange(save_seconds_, 0);
+  check(gw_metrics_log(metrics_.get(), &result, &row));
+  return result.stop == 0;
+}
+
+void Run::evaluate() {
+  const auto start = Clock::now();
+  auto options = fresh(gw_step_options_init);
+  options.microbatches = data_.microbatches();
+  auto result = fresh(gw_step_result_init);
+  double sum = 0, weight = 0;
+  data_.begin_validation();
+  for (int64_t i = 0; i < s_.integer("evaluate.batches"); ++i) {
+    const gw_data_batch& batch = data_.next_validation();
+    check(gw_eval_step(model_.get(), batch.batch, &options, nullptr, &result));
+    if (result.weight == 0) continue;
+    sum += result.loss * static_cast<double>(result.weight);
+    weight += static_cast<double>(result.weight);
+  }
+  if (weight > 0) check(gw_metrics_log_evaluation(metrics_.get(), sum / weight, seconds_since(start)));
+}
+
+void Run::save(bool last) {
+  if (saved_ != step_) {
+    const auto start = Clock::now();
+    // The rows so far are written first, so that the position of the metrics says what the files have.
+    check(gw_metrics_flush(metrics_.get()));
+    const gw_checkpoint_part own = part();
+    const std::string data = data_.position();
+    const std::string metrics = text_of([&](char* text, size_t capacity, size_t* length) {
+      return gw_metrics_position(metrics_.get(), text, capacity, length);
+    });
+    gw_checkpoint_text texts[2] = {fresh(gw_checkpoint_text_init), fresh(gw_checkpoint_text_init)};
+    texts[0].name = "data";
+    texts[0].text = data.c_str();
+    texts[1].name = "metrics";
+    texts[1].text = metrics.c_str();
+    auto state = fresh(gw_checkpoint_state_init);
+    state.step = step_;
+    state.tokens = tokens_;
+    state.texts = texts;
+    state.text_count = 2;
+    check(gw_checkpoints_save(checkpoints_.get(), &own, 1, &state));
+    saved_ = step_;
+    save_seconds_ += seconds_since(start);
+  }
+  if (last) check(gw_checkpoints_wait(checkpoints_.get()));
+}
+
+Exit Run::train() {
+  const int64_t steps = s_.integer("train.steps"), evaluates = s_.integer("evaluate.every");
+  if (step_ >= steps) say("the run has its " + std::to_string(steps) + " steps already; raise train.steps to go on");
+  bool goes_on = true;
+  while (goes_on && step_ < steps) {
+    goes_on = step();
+    if (evaluates > 0 && data_.has_validation() && (step_ % evaluates == 0 || step_ == steps)) evaluate();
+    int32_t due = 0;
+    check(gw_checkpoints_due(checkpoints_.get(), step_, &due));
+    if (due != 0 && goes_on && step_ < steps) save(false);
+  }
+  save(true);
+  if (step_ < steps) {
+    const std::string why = stop_.reason();
+    say("stopped after step " + std::to_string(step_) + (why.empty() ? "" : " (" + why + ")") +
+        "; the same command continues the run");
+    return Exit::again;
+  }
+  write_sample(s_, model_.get(), talks_);
+  check(gw_gangs_shutdown(gangs_.get(), -1));
+  return Exit::done;
+}
+
+void Run::write_flight_record() const noexcept {
+  try {
+    size_t length = 0;
+    if (gw_gang_flight_record(root_.get(), nullptr, 0, &length) != GW_OK) return;
+    std::string text(length + 1, '\0');
+    if (gw_gang_flight_record(root_.get(), text.data(), text.size(), &length) != GW_OK) return;
+    text.resize(length);
+    std::ofstream(path(("flight-rank" + std::to_string(gw_gang_rank(root_.get())) + ".txt").c_str())) << text;
+  } catch (...) {  // the first failure is what the user must see
+  }
+}
+
+}  // namespace
+
+Exit run(const Settings& settings) {
+  Run run(settings);
+  try {
+    return run.train();
+  } catch (const Failed& failure) {
+    if (failure.exit == Exit::peer) run.write_flight_record();
+    throw;
+  }
+}
+
+}  // namespace gangway::train

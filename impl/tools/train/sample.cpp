@@ -1,0 +1,38 @@
+#include "tools/train/sample.h"
+
+#include <cstdio>
+#include <fstream>
+#include <vector>
+
+#include "tools/train/status.h"
+
+namespace gangway::train {
+
+void write_sample(const Settings& s, gw_module* model, bool talks) {
+  const std::string& prompt = s.text("sample.prompt");
+  if (prompt.empty()) return;
+  std::vector<int64_t> context;
+  for (const char byte : prompt) context.push_back(static_cast<unsigned char>(byte));
+  std::vector<int64_t> tokens(static_cast<size_t>(s.integer("sample.tokens")));
+  auto options = fresh(gw_generate_options_init);
+  options.token_count = s.integer("sample.tokens");
+  options.temperature = s.number("sample.temperature");
+  options.top_k = s.integer("sample.top_k");
+  options.seed = static_cast<uint64_t>(s.integer("train.seed"));
+  size_t count = 0;
+  const gw_status status =
+      gw_generate(model, context.data(), context.size(), &options, nullptr, tokens.data(), tokens.size(), &count);
+  if (status == GW_E_NOT_SUPPORTED) {
+    if (talks) std::printf("no sample: %s\n", gw_last_error_text());
+    return;
+  }
+  check(status);
+  if (!talks) return;
+  std::string text = prompt;
+  for (size_t i = 0; i < count; ++i) text += static_cast<char>(tokens[i]);
+  std::printf("sample: %s\n", text.c_str());
+  std::ofstream out(s.text("checkpoint.folder") + "/sample.txt", std::ios::binary);
+  out << text;
+}
+
+}  // namespace gangway::train

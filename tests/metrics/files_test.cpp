@@ -1,0 +1,136 @@
+// Rows as text, the files that a run continues, and the picture of the losses.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/error.h"
+#include "metrics/log_files.h"
+#include "metrics/loss_svg.h"
+#include "metrics/row.h"
+
+namespace gangway {
+namespace {
+
+namespace fs = std::filesystem;
+using Format = LogFile::Format;
+
+class MetricsFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("gangway-metrics-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const char* name) const { return folder_ / name; }
+  static std::string contents(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }
+  static MetricsRow row(int64_t step, double loss) {
+    MetricsRow r;
+    r.step = step;
+    r.loss = loss;
+    return r;
+  }
+  static std::vector<int64_t> steps(const LogFile& file) {
+    std::vector<int64_t> all;
+    for (const LogFile::Point& point : file.points()) all.push_back(point.step);
+    return all;
+  }
+  fs::path folder_;
+};
+
+TEST_F(MetricsFiles, AJsonLineLeavesOutAbsentValues) {
+  MetricsRow r = row(3, 0.1);
+  r.lr = 3e-4;
+  const std::string line = json_line(r);
+  EXPECT_EQ(line.find("{\"step\": 3, \"tokens\": 0, \"samples\": 0, \"loss\": 0.1, \"lr\": 0.0003, "), 0u) << line;
+  EXPECT_EQ(line.find("validation_loss"), std::string::npos);
+}
+
+TEST_F(MetricsFiles, ANumberOfALineHasAllItsBits) {
+  LogFile file(path("a.jsonl"), Format::json_lines);
+  const double third = 1.0 / 3, small = 1e-300;
+  file.append(row(1, third));
+  file.append(row(2, small));
+  ASSERT_EQ(file.points().size(), 2u);
+  EXPECT_EQ(file.points()[0].loss, third);
+  EXPECT_EQ(file.points()[1].loss, small);
+}
+
+TEST_F(MetricsFiles, AContinuedFileHasNoStepTwiceAndNoGap) {
+  for (const Format format : {Format::json_lines, Format::csv}) {
+    const std::string name = path(format == Format::csv ? "b.csv" : "b.jsonl");
+    {
+      LogFile file(name, format);
+      for (int64_t s = 1; s <= 9; ++s) file.append(row(s, 1));
+    }
+    LogFile again(name, format);
+    again.append(row(7, 2));
+    again.append(row(8, 2));
+    EXPECT_EQ(steps(again), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
+    EXPECT_EQ(again.points()[6].loss, 2);
+  }
+}
+
+TEST_F(MetricsFiles, ALineThatAKillCutShortIsRemoved) {
+  const std::string name = path("c.jsonl");
+  { LogFile(name, Format::json_lines).append(row(1, 1)); }
+  { std::ofstream(name, std::ios::app) << "{\"step\": 2, \"lo"; }
+  LogFile again(name, Format::json_lines);
+  again.append(row(2, 3));
+  EXPECT_EQ(steps(again), (std::vector<int64_t>{1, 2}));
+}
+
+TEST_F(MetricsFiles, LinesOfOthersKeepTheirBytes) {
+  const std::string name = path("d.jsonl");
+  { std::ofstream(name) << "# a note\n{\"step\": 1}\n{\"step\": 5}\n"; }
+  LogFile file(name, Format::json_lines);
+  file.cut_after(2);
+  EXPECT_EQ(contents(name), "# a note\n{\"step\": 1}\n");
+}
+
+TEST_F(MetricsFiles, ACsvFileHasOneHead) {
+  const std::string name = path("e.csv");
+  { LogFile(name, Format::csv).append(row(1, 1)); }
+  { LogFile(name, Format::csv).append(row(2, 1)); }
+  const std::string text = contents(name);
+  EXPECT_EQ(text.find("step,tokens,samples,loss,"), 0u);
+  EXPECT_EQ(text.find("step,", 1), std::string::npos);
+}
+
+TEST_F(MetricsFiles, AFolderThatIsMissingIsNamed) {
+  try {
+    LogFile(path("none/f.jsonl"), Format::json_lines);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::io);
+    EXPECT_NE(std::string(error.what()).find("none/f.jsonl: No such file"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(MetricsFiles, ThePictureHasRoundTicksAndOnePointAColumn) {
+  std::vector<LogFile::Point> points;
+  for (int64_t s = 1; s <= 100000; ++s)
+    points.push_back({s, 2 + 1.0 / static_cast<double>(s), s % 1000 == 0 ? 2.5 : kNoValue});
+  const std::string svg = draw_losses(points);
+  EXPECT_NE(svg.find(">2.5</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">20000</text>"), std::string::npos);
+  EXPECT_NE(svg.find("validation"), std::string::npos);
+  EXPECT_LT(svg.size(), 40000u);
+}
+
+TEST_F(MetricsFiles, ThePictureOfNoPointsAndOfOneIsWhole) {
+  for (const std::vector<LogFile::Point>& points :
+       {std::vector<LogFile::Point>{}, {{1, 2.0, kNoValue}}, {{1, kNoValue, kNoValue}}}) {
+    const std::string svg = draw_losses(points);
+    EXPECT_NE(svg.find("</svg>"), std::string::npos);
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+  }
+}
+
+}  // namespace
+}  // namespace gangway

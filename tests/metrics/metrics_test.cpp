@@ -1,0 +1,190 @@
+// The rows of a run over several ranks.
+#include "metrics/metrics.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "metrics/flops.h"
+#include "metrics/log_files.h"
+#include "train/rig.h"
+
+namespace gangway {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A model with an optimizer, and the rows that its metrics gave.
+struct Run {
+  Run(Gang& root, MetricsOptions options) : rig(test::llama_rig(root)), model(std::move(rig.model)) {
+    options.peak_flops = 1e9;
+    options.sequence = 8;
+    options.sink = [this](const MetricsRow& row) { rows.push_back(row); };
+    metrics = std::make_unique<Metrics>(model, options);
+  }
+  StepResult step(int64_t samples = 4) {
+    const Batch batch = test::pattern_batch(*model, 2, 8, 1);
+    const StepResult result = train_step(*model, rig.optimizer.get(), batch, {}, model->device().stream());
+    metrics->log(result, {samples, 0.25, 0.5});
+    return result;
+  }
+  test::Rig rig;
+  std::shared_ptr<Model> model;
+  std::vector<MetricsRow> rows;
+  std::unique_ptr<Metrics> metrics;
+};
+
+std::string temporary(const char* name) {
+  return fs::temp_directory_path() / ("gangway-" + std::to_string(getpid()) + "-" + name);
+}
+
+TEST(Metrics, ARowSumsTheStepsOfItsInterval) {
+  test::run_ranks(2, [](Gang& root) {
+    MetricsOptions options;
+    options.every = 3;
+    Run run(root, options);
+    double seconds = 0, loss = 0;
+    for (int s = 0; s < 3; ++s) {
+      const StepResult result = run.step();
+      seconds += result.seconds;
+      loss = result.loss;
+    }
+    ASSERT_EQ(run.rows.size(), 1u);
+    const MetricsRow& row = run.rows[0];
+    EXPECT_EQ(row.step, 3);
+    EXPECT_EQ(row.tokens, 3 * 2 * 2 * 8);  // steps, ranks, rows, tokens of a row
+    EXPECT_EQ(row.samples, 12);
+    EXPECT_EQ(row.loss, loss);
+    EXPECT_NEAR(row.seconds, seconds, 1e-12);
+    EXPECT_EQ(row.data_seconds, 0.75);
+    EXPECT_EQ(row.checkpoint_seconds, 1.5);
+    EXPECT_GT(row.memory, 0);
+  });
+}
+
+TEST(Metrics, TheUtilizationIsThatOfTheFormula) {
+  DecoderOptions o = test::small_llama();
+  o.window = 0;
+  const double layer = 2.0 * static_cast<double>(o.dim) *
+                           static_cast<double>(o.heads + o.kv_heads) * static_cast<double>(o.dim / o.heads) +
+                       3.0 * static_cast<double>(o.dim * o.ffn);
+  const double expected = 6 * (static_cast<double>(o.layers) * layer + static_cast<double>(o.dim * o.vocab)) +
+                          6.0 * static_cast<double>(o.layers * o.dim * 8);
+  EXPECT_NEAR(flops_per_token(o, 8), expected, 1e-6);
+  test::run_ranks(2, [&](Gang& root) {
+    Run run(root, {});
+    run.step();
+    const MetricsRow& row = run.rows.at(0);
+    EXPECT_NEAR(row.mfu, row.tokens_per_second * expected / 2e9, 1e-9);
+  });
+}
+
+TEST(Metrics, TheSlowestRankIsTheOneThatWaitedLeast) {
+  test::run_ranks(3, [](Gang& root) {
+    Run run(root, {});
+    StepResult result = run.step();
+    result.exposed_wait_seconds = root.rank() == 1 ? 0.5 : 2.0 + root.rank();
+    run.metrics->log(result, {});
+    const MetricsRow& row = run.rows.at(1);
+    EXPECT_EQ(row.slowest_rank, 1);
+    EXPECT_NEAR(row.slowest_rank_seconds, 3 - 0.5, 1e-12);
+    EXPECT_NEAR(row.wait_seconds, (2 + 0.5 + 4) / 3, 1e-12);
+  });
+}
+
+TEST(Metrics, AnEvaluationIsPartOfTheNextRowAlone) {
+  test::run_ranks(1, [](Gang& root) {
+    Run run(root, {});
+    run.metrics->log_evaluation(1.5, 2);
+    run.step();
+    run.step();
+    EXPECT_EQ(run.rows.at(0).validation_loss, 1.5);
+    EXPECT_EQ(run.rows.at(0).evaluate_seconds, 2);
+    EXPECT_TRUE(std::isnan(run.rows.at(1).validation_loss));
+  });
+}
+
+TEST(Metrics, FlushWritesTheRowThatIsNotFull) {
+  const std::string svg = temporary("loss.svg");
+  test::run_ranks(2, [&](Gang& root) {
+    MetricsOptions options;
+    options.every = 10;
+    options.svg = svg;
+    Run run(root, options);
+    run.step();
+    run.metrics->flush();
+    EXPECT_EQ(run.rows.size(), 1u);
+  });
+  EXPECT_TRUE(fs::exists(svg));
+  fs::remove(svg);
+}
+
+TEST(Metrics, AContinuedRunCountsOnAndCutsLaterLines) {
+  const std::string path = temporary("run.jsonl");
+  std::string position;
+  const auto train = [&](int steps, bool restores) {
+    test::run_ranks(2, [&](Gang& root) {
+      MetricsOptions options;
+      options.json_lines = path;
+      Run run(root, options);
+      if (restores) run.metrics->restore(position);
+      for (int s = 0; s < steps; ++s) {
+        run.step();
+        if (!restores && s == 1 && root.rank() == 0) position = run.metrics->position();
+      }
+    });
+  };
+  train(4, false);
+  train(1, true);
+  LogFile file(path, LogFile::Format::json_lines);
+  ASSERT_EQ(file.points().size(), 3u);
+  EXPECT_EQ(file.points()[2].step, 3);
+  fs::remove(path);
+}
+
+TEST(Metrics, AFullDiskIsAnErrorOfEveryRankAndTheGangWorksOn) {
+  test::run_ranks(2, [](Gang& root) {
+    MetricsOptions options;
+    options.json_lines = "/dev/full";
+    Run run(root, options);
+    try {
+      run.step();
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::io);
+      EXPECT_NE(std::string(error.what()).find("/dev/full: No space left"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(root.error(), std::nullopt);
+  });
+}
+
+TEST(Metrics, OtherOptionsAndOtherPositionsAreRefused) {
+  test::run_ranks(2, [](Gang& root) {
+    MetricsOptions differs;
+    differs.every = 1 + root.rank();
+    EXPECT_THROW(Run(root, differs), Error);
+    MetricsOptions none;
+    none.every = 0;
+    EXPECT_THROW(Run(root, none), Error);
+    Run run(root, {});
+    for (const char* text : {"", "{}", "{\"step\": -1, \"tokens\": 0, \"samples\": 0}"})
+      EXPECT_THROW(run.metrics->restore(text), Error) << text;
+  });
+}
+
+TEST(Metrics, AStopOfOneRankIsKnownToAllAfterTheStep) {
+  test::run_ranks(3, [](Gang& root) {
+    const test::Rig rig = test::llama_rig(root);
+    const Batch batch = test::pattern_batch(*rig.model, 2, 8, 1);
+    StepOptions options;
+    EXPECT_FALSE(rig.step(batch, options).stop);
+    options.stop = root.rank() == 2;
+    const StepResult result = rig.step(batch, options);
+    EXPECT_TRUE(result.stop);
+    EXPECT_EQ(result.step, 2);
+  });
+}
+
+}  // namespace
+}  // namespace gangway
