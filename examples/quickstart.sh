@@ -2,18 +2,20 @@
 # The main job in one command: installs what is missing, builds, and trains a small Llama on real text over two ranks with
 # parameters, gradients and optimizer states sharded.
 #   usage: bash examples/quickstart.sh [--text FILE] [--out FOLDER] [--mesh AXIS=N,...] [--no-install]
-#     [--build-dir DIR | --built DIR] [-- OPTIONS OF THE TRAINER]
+#     [--build-dir DIR | --built DIR] [-- OPTIONS OF gw-train]
+# It makes token files of the text and runs gw-train with quickstart/run.toml; both are what a run of your own uses.
 # --mesh: over which axes the model is split, and over how many ranks: tp=2, pp=2, dp_shard=2,tp=2. The axes are
 # dp_replicate, dp_shard, cp, tp and pp. --built takes the programs of a build that is there and builds nothing.
-# Leaves in FOLDER (default quickstart-out): loss.csv, loss.svg, model.safetensors, config.json, and sample.txt
-# (not over cp and pp).
+# Leaves in FOLDER (default quickstart-out): loss.csv, loss.svg, metrics.jsonl, the checkpoint step-00000400 with
+# config.json and model.safetensors, and sample.txt (not over cp and pp). Where FOLDER has a checkpoint of a run that was
+# stopped, it is continued.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
 
 text='' out=$PWD/quickstart-out install=1 build=$top/build-release built=0 ranks=2 mesh=() more=()
 
-# "tp=2,pp=2" as options of the trainer, and the number of ranks.
+# "tp=2,pp=2" as options of gw-train, and the number of ranks.
 read_mesh() {
   local part
   ranks=1
@@ -22,9 +24,9 @@ read_mesh() {
       echo "--mesh takes degrees like tp=2 or dp_shard=2,pp=2 (dp_replicate, dp_shard, cp, tp, pp), not \"$part\"" >&2
       exit 2
     fi
-    mesh+=("--${BASH_REMATCH[1]//_/-}" "${BASH_REMATCH[2]}")
+    mesh+=("--mesh.${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}")
     ranks=$((ranks * BASH_REMATCH[2]))
-    [ "${BASH_REMATCH[1]}" != pp ] || mesh+=(--microbatches 4) # so that the stages work at the same time
+    [ "${BASH_REMATCH[1]}" != pp ] || mesh+=(--train.microbatch 4) # so that the stages work at the same time
   done
 }
 
@@ -62,11 +64,16 @@ fi
 build_programs() {
   echo "Building into $build ..."
   cmake -S "$top" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$out/build.log" 2>&1 &&
-    ninja -C "$build" gangway gangrun llama_trainer >>"$out/build.log" 2>&1 ||
+    ninja -C "$build" gangway gangrun gw-tokens gw-train >>"$out/build.log" 2>&1 ||
     { tail -n 30 "$out/build.log" >&2; echo "the build failed; all of it is in $out/build.log" >&2; exit 1; }
 }
 [ $built -eq 1 ] || build_programs
 
+tools=$build/impl/tools
+# Paragraphs are documents; a twentieth of them is for validation.
+"$tools/gw-tokens" --separator '\n\n' --validation 0.05 "$text" "$out/text.u16"
+
 echo "Training over $ranks ranks ..."
-"$build/impl/tools/gangrun" -n "$ranks" --no-prefix "$build/examples/llama_trainer" --text "$text" --out "$out" \
-  "${mesh[@]}" "${more[@]}"
+"$tools/gangrun" -n "$ranks" --no-prefix "$tools/gw-train" "$top/examples/quickstart/run.toml" \
+  --model.folder "$top/examples/quickstart/model" --data.train "$out/text.u16" --data.validation "$out/text.validation.u16" \
+  --checkpoint.folder "$out" "${mesh[@]}" "${more[@]}"

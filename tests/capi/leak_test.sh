@@ -27,7 +27,29 @@ check() {
 check "$examples/01_all_reduce"
 check "$examples/03_custom_module"
 check "$examples/04_shard_group"
-head -c 3000 "$0" >"$work/text"
-# Two examples train a Llama with the same calls. Only this one takes sizes, which must be small for valgrind.
-check "$examples/llama_trainer" --text "$work/text" --out "$work/trained" --steps 2 --batch 2 --sequence 16 --dim 32 \
-  --layers 1 --heads 2 --kv-heads 1 --ffn 32 --sample 4
+# gw-train takes sizes, which must be small for valgrind. It uses data, checkpoints and metrics, too.
+cat "$0" "$0" >"$work/text.u8"
+mkdir "$work/model"
+cat >"$work/model/config.json" <<'CONFIG'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+ "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "max_position_embeddings": 64}
+CONFIG
+cat >"$work/run.toml" <<TOML
+[model]
+folder = "$work/model"
+[data]
+train = "$work/text.u8"
+sequence = 16
+[train]
+steps = 3
+global_batch = 2
+[checkpoint]
+folder = "$work/run"
+every = 2
+[metrics]
+peak_tflops = 0.1
+[sample]
+prompt = "a"
+tokens = 4
+TOML
+check "$examples/../impl/tools/gw-train" "$work/run.toml"

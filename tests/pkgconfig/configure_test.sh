@@ -13,12 +13,12 @@ commands() { ninja -C "$1" -t commands "$2"; }
 # By itself: the library and its tools, optimised; tests and examples on demand; no -Werror.
 must "$source" "$work/alone"
 commands "$work/alone" all >"$work/all"
-for made in libgangway.so libgangway.a gangrun gw-info; do
+for made in libgangway.so libgangway.a gangrun gw-info gw-train; do
   grep -qE "(-o|qc) [^ ]*/$made" "$work/all" || fail "a plain build has no $made"
 done
-if grep -E '_test|llama_trainer|gtest' "$work/all"; then fail "a plain build has tests or examples"; fi
-commands "$work/alone" llama_trainer >"$work/trainer"
-grep -q -e "-o [^ ]*llama_trainer" "$work/trainer" || fail "no llama_trainer by name"
+if grep -E '_test|train_llama|gtest' "$work/all"; then fail "a plain build has tests or examples"; fi
+commands "$work/alone" 02_train_llama >"$work/trainer"
+grep -q -e "-o [^ ]*02_train_llama" "$work/trainer" || fail "no example by name"
 grep -q '^CMAKE_BUILD_TYPE:STRING=RelWithDebInfo$' "$work/alone/CMakeCache.txt" || fail "a plain build is not optimised"
 if grep -q -e -Werror "$work/alone/build.ninja"; then fail "a plain build has -Werror"; fi
 for flag in -fstack-protector-strong -D_FORTIFY_SOURCE=2; do
@@ -52,7 +52,7 @@ grep -q -e '-o user .*libgangway\.so' "$work/user" || fail "gangway::gangway bri
 if grep -e '-c .*user\.c' "$work/user" | grep -e -fvisibility -e -Wall; then fail "gangway's flags meet the user's sources"; fi
 if grep -e -Werror "$work/user"; then fail "gangway has -Werror in another project"; fi
 commands "$work/part" all >"$work/all"
-if grep -E '_test|llama_trainer|gtest' "$work/all"; then fail "tests or examples are built in another project"; fi
+if grep -E '_test|train_llama|gtest' "$work/all"; then fail "tests or examples are built in another project"; fi
 grep -q '^CMAKE_BUILD_TYPE:STRING=$' "$work/part/CMakeCache.txt" || fail "the other project's build type was changed"
 if grep -rE 'gangrun|libgangway|include/gangway' --include=cmake_install.cmake "$work/part"; then
   fail "gangway installs itself with another project"

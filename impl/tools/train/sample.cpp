@@ -29,7 +29,8 @@ void write_sample(const Settings& s, gw_module* model, bool talks) {
   check(status);
   if (!talks) return;
   std::string text = prompt;
-  for (size_t i = 0; i < count; ++i) text += static_cast<char>(tokens[i]);
+  // Ids beyond a byte end documents (gw-tokens).
+  for (size_t i = 0; i < count; ++i) text += tokens[i] < 256 ? std::string(1, static_cast<char>(tokens[i])) : "\n\n";
   std::printf("sample: %s\n", text.c_str());
   std::ofstream out(s.text("checkpoint.folder") + "/sample.txt", std::ios::binary);
   out << text;

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# gw-train: learns from a text, is the same twice, continues on the same mesh bit by bit and on another one, stops when it is
+# asked to, says what it would do, and refuses what is wrong with one line.
+#   usage: train_test.sh BUILD_DIR
+set -euo pipefail
+tools=$1/impl/tools
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# A text with something to learn: numbered sentences, a byte a token.
+for i in $(seq 1 3000); do echo "Sentence $i says that $((i * 7)) is seven times $i."; done >"$work/text.u8"
+mkdir "$work/model"
+cat >"$work/model/config.json" <<'CONFIG'
+{"model_type": "llama", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 96, "num_hidden_layers": 2,
+ "num_attention_heads": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "max_position_embeddings": 64}
+CONFIG
+cat >"$work/run.toml" <<TOML
+[model]
+folder = "$work/model"
+[data]
+train = "$work/text.u8"
+validation = "$work/text.u8"
+sequence = 32
+[train]
+steps = 60
+global_batch = 8
+[optimizer]
+lr = 3e-3
+schedule = "cosine"
+warmup_steps = 5
+max_grad_norm = 1.0
+[checkpoint]
+folder = "unset"
+every = 20
+keep = 0
+[evaluate]
+every = 30
+batches = 2
+[metrics]
+peak_tflops = 0.1
+TOML
+
+run() { # OUT RANKS OPTIONS...
+  local out=$1 ranks=$2
+  shift 2
+  "$tools/gangrun" -n "$ranks" --no-prefix "$tools/gw-train" "$work/run.toml" --checkpoint.folder "$work/$out" "$@" >"$work/log" 2>&1
+}
+must() { run "$@" || { cat "$work/log" >&2; fail "$* ended with $?"; }; }
+losses() { cut -d, -f1,4 "$work/$1/loss.csv" | tail -n +2; }
+last_loss() { tail -n 1 "$work/$1/loss.csv" | cut -d, -f4; }
+close() { awk -v a="$1" -v b="$2" -v t="$3" 'BEGIN { d = a - b; exit !(d < t && -d < t) }'; }
+same() { # OUT: equals the run "a" from losses to every bit of the values and states
+  diff <(losses a) <(losses "$1") || fail "$1 has other losses"
+  for file in model.safetensors optimizer.safetensors; do
+    cmp "$work/a/step-00000060/$file" "$work/$1/step-00000060/$file" || fail "$1 has another $file"
+  done
+}
+
+must a 2
+awk -v l="$(last_loss a)" 'BEGIN { exit !(l < 3.5) }' || fail "the last loss is $(last_loss a), it did not learn"
+grep -q 'step 1/60 .*tokens/s' "$work/log" || fail "no progress line"
+must again 2
+same again
+
+# A run that ends, and goes on, is one run.
+must two 2 --train.steps 40 --optimizer.total_steps 60
+must two 2
+grep -q "continuing $work/two after step 40" "$work/log" || { cat "$work/log"; fail "it does not say that it continues"; }
+same two
+
+# A signal: the ranks stop after the same step, save, and leave with 75; the same command continues.
+"$tools/gangrun" -n 2 --no-prefix "$tools/gw-train" "$work/run.toml" --checkpoint.folder "$work/stopped" >"$work/log" 2>&1 &
+job=$!
+for _ in $(seq 1 200); do [ "$(wc -l <"$work/stopped/loss.csv" 2>/dev/null || echo 0)" -gt 5 ] && break; sleep 0.02; done
+kill -USR1 $job
+code=0
+wait $job || code=$?
+[ $code -eq 75 ] || { cat "$work/log"; fail "after SIGUSR1 it ended with $code, not 75"; }
+grep -q 'stopped after step [0-9]* (SIGUSR1)' "$work/log" || { cat "$work/log"; fail "it does not say why it stopped"; }
+must stopped 2
+same stopped
+
+# Other meshes and precisions: the same training.
+must moved 2 --train.steps 20 --optimizer.total_steps 60
+must moved 4 --train.steps 40 --optimizer.total_steps 60 --mesh.tp 2
+must moved 1
+close "$(last_loss a)" "$(last_loss moved)" 0.01 || fail "moved over three meshes it ends at $(last_loss moved), else at $(last_loss a)"
+must bf16 2 --train.param_dtype bf16 --train.recompute selective --mesh.strategy shard_grad_op
+close "$(last_loss a)" "$(last_loss bf16)" 0.1 || fail "bf16 ends at $(last_loss bf16), f32 at $(last_loss a)"
+
+# What it would do.
+"$tools/gw-train" --explain "$work/run.toml" --ranks 4 --mesh.tp 2 --checkpoint.folder "$work/a" >"$work/log"
+for text in 'dp_shard 2, cp 1, tp 2' 'memory  *[0-9.]* MiB on rank' '8 rows of 32 tokens = 256 tokens' 'rows an epoch' \
+  'continues after step 60'; do
+  grep -q "$text" "$work/log" || { cat "$work/log"; fail "--explain does not say '$text'"; }
+done
+
+# Each refusal is one line and names what is wrong.
+refused() { # CODE TEXT OPTIONS...
+  local want=$1 text=$2 code=0
+  shift 2
+  run refused 2 "$@" || code=$?
+  [ $code -eq "$want" ] || { cat "$work/log"; fail "$* ended with $code, not $want"; }
+  grep -q "^gw-train: .*$text" "$work/log" || { cat "$work/log"; fail "$*: the text does not say '$text'"; }
+}
+refused 64 'mesh.tp = 0 is outside of 1..1000000' --mesh.tp 0
+refused 64 'dp_shard 3.*2 ranks' --mesh.dp_shard 3
+refused 64 'there is no option beta3' --optimizer.beta3 1
+refused 64 'there is no optimizer "adam"' --optimizer.name adam
+refused 64 'no file matches\|No such file' --data.train "$work/none.u8"
+refused 74 'No such file or directory' --model.folder "$work/none"
+printf 'short' >"$work/short.idx"
+cp -r "$work/a" "$work/flipped"
+printf '\377' | dd of="$work/flipped/step-00000060/optimizer.safetensors" bs=1 seek=5000 conv=notrunc status=none
+code=0
+run flipped 2 --train.steps 61 || code=$?
+[ $code -eq 65 ] || { cat "$work/log"; fail "a flipped byte ended with $code, not 65"; }
+grep -q 'optimizer.safetensors' "$work/log" || { cat "$work/log"; fail "the damaged file is not named"; }
+echo "gw-train works"
