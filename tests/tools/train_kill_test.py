@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""A run that is killed at random moments, and goes on by itself or by the same command, ends with the losses, values and states of
+an undisturbed run, bit by bit; and whenever it is killed, its newest checkpoint is whole.
+
+  usage: train_kill_test.py BUILD_DIR [--kills N] [--seed S]
+
+A kill is SIGKILL to one rank, to all ranks, or to gangrun. Saves run beside nearly every step, so kills hit data, steps, copies,
+writes, commits and clean-up."""
+import argparse
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+CONFIG = """{"model_type": "llama", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+ "num_attention_heads": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "max_position_embeddings": 64}"""
+RUN = """
+[model]
+folder = "{work}/model"
+[data]
+train = "{work}/text.u8"
+sequence = 32
+[train]
+steps = 40
+global_batch = 4
+[optimizer]
+lr = 1e-3
+[checkpoint]
+folder = "{work}/unset"
+every = 2
+keep = 2
+[metrics]
+peak_tflops = 0.1
+"""
+RANKS = 2
+
+
+def children(pid):
+    """The ranks of a gangrun: its children that are gw-train by now."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+        except OSError:
+            continue
+        name, rest = stat[stat.index("(") + 1:].rsplit(")", 1)
+        if name == "gw-train" and int(rest.split()[1]) == pid:
+            found.append(int(entry.name))
+    return found
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Runs:
+    def __init__(self, build, work):
+        self.tools, self.work = build / "impl/tools", work
+        (work / "model").mkdir()
+        (work / "model/config.json").write_text(CONFIG)
+        (work / "text.u8").write_bytes(b"".join(b"Sentence %d says that %d is seven times %d.\n" % (i, 7 * i, i) for i in range(2000)))
+        (work / "run.toml").write_text(RUN.format(work=work))
+
+    def start(self, folder, log):
+        command = [self.tools / "gangrun", "-n", str(RANKS), "--no-prefix", "--grace", "0.2", "--max-restarts", "20",
+                   self.tools / "gw-train", self.work / "run.toml", "--checkpoint.folder", folder]
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def verify(self, folder):
+        """The newest checkpoint is whole; there may be none yet."""
+        if not any(folder.glob("step-*")):
+            return
+        done = subprocess.run([self.tools / "gw-checkpoint", "verify", folder], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"FAILED: {folder} is not whole after a kill:\n{done.stdout}{done.stderr}")
+
+    def result(self, folder):
+        last = folder / "step-00000040"
+        losses = [line.split(",")[:4] for line in (folder / "loss.csv").read_text().splitlines()]
+        return losses, (last / "model.safetensors").read_bytes(), (last / "optimizer.safetensors").read_bytes()
+
+
+def disturb(runs, folder, rng, duration):
+    """One run with one kill; returns what was killed."""
+    what = rng.choice(["one rank", "all ranks", "gangrun"])
+    at = rng.uniform(0.0, duration)
+    with open(runs.work / "log", "w") as log:
+        job = runs.start(folder, log)
+        time.sleep(at)
+        ranks = children(job.pid)
+        if what == "gangrun":
+            kill(job.pid)
+            job.wait()
+            deadline = time.monotonic() + 20
+            while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            runs.verify(folder)
+            job = runs.start(folder, log)
+        else:
+            for pid in ranks if what == "all ranks" else ranks[:1] if rng.random() < 0.5 else ranks[-1:]:
+                kill(pid)
+        status = job.wait(timeout=120)
+    if status != 0:
+        print((runs.work / "log").read_text()[-3000:])
+        raise SystemExit(f"FAILED: after a kill of {what} at {at:.3f} s the run ended with {status}")
+    runs.verify(folder)
+    return f"{what} at {at:.3f} s"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--kills", type=int, default=int(os.environ.get("GANGWAY_TEST_KILLS", "20")))
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        runs = Runs(arguments.build.resolve(), work)
+        began = time.monotonic()
+        with open(work / "log", "w") as log:
+            if runs.start(work / "calm", log).wait() != 0:
+                print((work / "log").read_text()[-3000:])
+                raise SystemExit("FAILED: the undisturbed run did not end well")
+        duration = time.monotonic() - began
+        wanted = runs.result(work / "calm")
+        for i in range(arguments.kills):
+            folder = work / f"run{i}"
+            said = disturb(runs, folder, rng, duration)
+            if runs.result(folder) != wanted:
+                raise SystemExit(f"FAILED: after a kill of {said} the run ends otherwise than the undisturbed one")
+            subprocess.run(["rm", "-rf", folder], check=True)
+            print(f"kill {i + 1} of {arguments.kills}: {said}", flush=True)
+    print(f"{arguments.kills} kills: every run ends as the undisturbed one")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
