@@ -213,7 +213,7 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("gang/host/call/awaited.cpp", "gang/host/call/lanes.h"), "");
   EXPECT_EQ(refusal("gang/gang_create.cpp", "gang/registry.h"), "");
   EXPECT_EQ(refusal("parallel/options.cpp", "parallel/pipeline/schedule.h"), "");
-  EXPECT_EQ(refusal("parallel/parallelize.cpp", "parallel/model/builder.h"), "");
+  EXPECT_EQ(refusal("parallel/shard_group.cpp", "parallel/model/model.h"), "");
   EXPECT_EQ(refusal("ops/cpu/gemm.cpp", "device/cpu/pool.h"), "");
   EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/operations.h"), "");
   EXPECT_EQ(refusal("parallel/fsdp.cpp", "mesh/gangs.h"), "");

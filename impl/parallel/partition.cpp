@@ -119,14 +119,14 @@ class MovementModule final : public Module {
       run(ctx, *trip, trip->forward, x, y);
       if (frame != nullptr) {
         const auto forget = [](void* state, void*) { delete static_cast<Trip*>(state); };
-        frame->set_user_state(*this, {trip.release(), forget, nullptr});
+        frame->user_states().set(*this, {trip.release(), forget, nullptr});
       }
       return Values{y};
     });
   }
 
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const auto* const trip = static_cast<const Trip*>(frame.user_state(*this));
+    const auto* const trip = static_cast<const Trip*>(frame.user_states().get(*this));
     const CollectiveCall call(gangs_, kind());
     call.check([&] { check_gradient(trip, dy[0]); }, dy[0] ? "the gradient" : "an absent gradient");
     if (!dy[0]) return {Tensor()};
