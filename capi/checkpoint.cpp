@@ -1,7 +1,7 @@
 // Saving and loading a model's values.
 #include <gangway/checkpoint.h>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/model_files.h"
 #include "module_handle.h"
 
 using namespace gangway;

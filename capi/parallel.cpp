@@ -1,7 +1,7 @@
 #include <gangway/parallel.h>
 
 #include "checkpoint/config_json.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/model_files.h"
 #include "parallel_options.h"
 
 using namespace gangway;

@@ -236,8 +236,8 @@ TEST(Layers, TheRuleRefusesWhatItMust) {
   EXPECT_EQ(refusal("gang/host/call/awaited.cpp", "gang/host/call/lanes.h"), "");
   EXPECT_EQ(refusal("gang/gang_create.cpp", "gang/registry.h"), "");
   EXPECT_EQ(refusal("parallel/options.cpp", "parallel/pipeline/schedule.h"), "");
-  EXPECT_EQ(refusal("parallel/parallelize.cpp", "parallel/model/builder.h"), "");
   EXPECT_EQ(refusal("parallel/movement/movement.cpp", "parallel/collective_call.h"), "");
+  EXPECT_EQ(refusal("parallel/shard_group.cpp", "parallel/model/model.h"), "");
   EXPECT_EQ(refusal("ops/cpu/gemm.cpp", "device/cpu/pool.h"), "");
   EXPECT_EQ(refusal("ops/cuda/attention_paths.h", "ops/cuda/cudnn/plans.h"), "");
   EXPECT_EQ(refusal("ops/cpu/avx2/norm.cpp", "ops/cpu/operations.h"), "");

@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/header_json.h"
+#include "checkpoint/model_files.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
 #include "checkpoint/source.h"

@@ -10,6 +10,7 @@
 #include "base/interrupt.h"
 #include "base/philox.h"
 #include "checkpoint/config_json.h"
+#include "checkpoint/model_files.h"
 #include "checkpoint/output_file.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"

@@ -10,6 +10,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/json_scalars.h"
+#include "checkpoint/model_files.h"
 
 namespace gangway {
 namespace {

@@ -141,7 +141,7 @@ class Attention final : public Module {
   // copy, because the norm's own output would be made again without the rotation.
   static Tensor normed(Context& ctx, Module& norm, const Tensor& x, Frame* frame) {
     const Tensor y = norm.forward1(ctx, x, frame);
-    return frame == nullptr ? y : frame->kept(ctx, y);
+    return frame == nullptr ? y : frame->slots().kept(ctx, y);
   }
 
   // [B, S, heads * K] <-> [B, S, heads, K]. The number of heads follows from the width of the projection's

@@ -26,19 +26,19 @@ Values AttentionCore::forward(Context& ctx, std::span<const Tensor> inputs, Fram
       ctx,
       {.q = q, .k = k, .v = v, .out = out, .lse = lse, .scale = options_.scale, .causal = options_.causal});
   if (frame != nullptr) {
-    frame->save(*this, kSavedQ, q);
-    frame->save(*this, kSavedK, k);
-    frame->save(*this, kSavedV, v);
-    frame->save(*this, kSavedOut, out);
-    frame->save(*this, kSavedLse, lse);
+    frame->slots().save(*this, kSavedQ, q);
+    frame->slots().save(*this, kSavedK, k);
+    frame->slots().save(*this, kSavedV, v);
+    frame->slots().save(*this, kSavedOut, out);
+    frame->slots().save(*this, kSavedLse, lse);
   }
   return {out};
 }
 
 Values AttentionCore::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
-  const Tensor q = frame.load(ctx, *this, kSavedQ);
-  const Tensor k = frame.load(ctx, *this, kSavedK);
-  const Tensor v = frame.load(ctx, *this, kSavedV);
+  const Tensor q = frame.slots().load(ctx, *this, kSavedQ);
+  const Tensor k = frame.slots().load(ctx, *this, kSavedK);
+  const Tensor v = frame.slots().load(ctx, *this, kSavedV);
   const Tensor dq = frame.allocate_gradient(q.dtype(), q.shape());
   const Tensor dk = frame.allocate_gradient(k.dtype(), k.shape());
   const Tensor dv = frame.allocate_gradient(v.dtype(), v.shape());
@@ -46,8 +46,8 @@ Values AttentionCore::backward(Context& ctx, std::span<const Tensor> dy, Frame& 
                   {.q = q,
                    .k = k,
                    .v = v,
-                   .out = frame.load(ctx, *this, kSavedOut),
-                   .lse = frame.load(ctx, *this, kSavedLse),
+                   .out = frame.slots().load(ctx, *this, kSavedOut),
+                   .lse = frame.slots().load(ctx, *this, kSavedLse),
                    .dout = first_gradient(dy, *this),
                    .dq = dq,
                    .dk = dk,

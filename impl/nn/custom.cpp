@@ -10,7 +10,7 @@ namespace {
 
 // Wraps the user's state for a frame. The wrapper holds a reference to the behaviour, because the behaviour
 // frees the state.
-Frame::UserState owned(void* state, const std::shared_ptr<CustomBehaviour>& behaviour) {
+UserState owned(void* state, const std::shared_ptr<CustomBehaviour>& behaviour) {
   auto keep = std::make_unique<std::shared_ptr<CustomBehaviour>>(behaviour);
   const auto release = [](void* state, void* context) {
     const std::unique_ptr<std::shared_ptr<CustomBehaviour>> keep(
@@ -79,13 +79,15 @@ Specs Custom::check_forward(Context& ctx, std::span<const Spec> inputs) {
 
 void Custom::keep(std::span<const Tensor> tensors, int first_slot, Frame& frame) {
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i]) frame.save(*this, first_slot + static_cast<int>(i), tensors[i]);
+    if (tensors[i]) frame.slots().save(*this, first_slot + static_cast<int>(i), tensors[i]);
 }
 
 Values Custom::kept(Context& ctx, int count, int first_slot, Frame& frame) {
   Values values;
   for (int i = 0; i < count; ++i)
-    values.push_back(frame.holds(*this, first_slot + i) ? frame.load(ctx, *this, first_slot + i) : Tensor());
+    values.push_back(frame.slots().holds(*this, first_slot + i)
+                         ? frame.slots().load(ctx, *this, first_slot + i)
+                         : Tensor());
   return values;
 }
 
@@ -125,7 +127,7 @@ Values Custom::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   keep(inputs, 0, *frame);
   keep(outputs, output_slot(), *frame);
   if (call.state != nullptr)
-    frame->set_user_state(*this, owned(std::exchange(call.state, nullptr), behaviour_));
+    frame->user_states().set(*this, owned(std::exchange(call.state, nullptr), behaviour_));
   return outputs;
 }
 
@@ -147,13 +149,13 @@ Values Custom::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) 
             .output_grads = output_grads,
             .input_grads = input_grads,
             .parameters = parameters(),
-            .state = frame.user_state(*this)};
+            .state = frame.user_states().get(*this)};
   if (!on_meta(ctx)) behaviour_->backward_input(call);
   if (has_weight_task()) {
     keep(output_grads, gradient_slot(), frame);
     frame.push_weight(*this, 0, output_grads[0]);
   } else {
-    frame.free_user_state(*this);
+    frame.user_states().free(*this);
   }
   return input_grads;
 }
@@ -172,9 +174,9 @@ void Custom::backward_weight(Context& ctx, Frame& frame, int, const Tensor&) {
             .output_grads = output_grads,
             .input_grads = {},
             .parameters = parameters(),
-            .state = frame.user_state(*this)};
+            .state = frame.user_states().get(*this)};
   if (!on_meta(ctx)) behaviour_->backward_weight(call);
-  frame.free_user_state(*this);
+  frame.user_states().free(*this);
 }
 
 std::shared_ptr<Module> make_custom(const CustomOptions& options,

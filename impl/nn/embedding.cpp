@@ -43,7 +43,7 @@ void Embedding::look_up(Context& ctx, const Tensor& ids, const Tensor& y, Frame*
                      .first_row = weight().compute_box().first[0],
                      .rows = weight().shape[0]},
                     ctx.stream);
-  if (frame != nullptr) frame->save(*this, kIds, ids);
+  if (frame != nullptr) frame->slots().save(*this, kIds, ids);
 }
 
 Values Embedding::backward(Context&, std::span<const Tensor> dy, Frame& frame) {
@@ -52,7 +52,7 @@ Values Embedding::backward(Context&, std::span<const Tensor> dy, Frame& frame) {
 }
 
 void Embedding::backward_weight(Context& ctx, Frame& frame, int, const Tensor& dy) {
-  const Tensor ids = frame.load(ctx, *this, kIds);
+  const Tensor ids = frame.slots().load(ctx, *this, kIds);
   ctx.ops.embedding_backward({.ids = flat(ids),
                               .dy = dy.flatten2(),
                               .dtable = gradient_to_add(ctx, weight()),

@@ -55,7 +55,7 @@ void Linear::product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO) const
 }
 
 void Linear::save_input(const Tensor& x, Frame* frame) const {
-  if (frame != nullptr) frame->save(*this, kX, x);
+  if (frame != nullptr) frame->slots().save(*this, kX, x);
 }
 
 void Linear::multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias) const {
@@ -68,7 +68,7 @@ Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) 
   const Tensor& dy_TO = first_gradient(dy, *this);
   const Tensor dx = frame.allocate_gradient(dy_TO.dtype(), with_last(dy_TO.shape(), w_OI.dim(1)));
   ctx.ops.gemm({.a = dy_TO.flatten2(), .b = w_OI, .c = dx.flatten2(), .bias = {}}, ctx.stream);
-  if (wants_gradient(weight())) frame.prepare(ctx, *this, kX);
+  if (wants_gradient(weight())) frame.slots().prepare(ctx, *this, kX);
   if (wants_gradient(weight()) || (bias() != nullptr && wants_gradient(*bias())))
     frame.push_weight(*this, kWeight, dy_TO);
   return {dx};
@@ -76,7 +76,7 @@ Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) 
 
 void Linear::backward_weight(Context& ctx, Frame& frame, int, const Tensor& dy) {
   if (wants_gradient(weight())) {
-    const Tensor x_TI = frame.load(ctx, *this, kX).flatten2();
+    const Tensor x_TI = frame.slots().load(ctx, *this, kX).flatten2();
     const GradientTarget target = gradient_to_write(weight());
     ctx.ops.gemm({.a = dy.flatten2(),
                   .b = x_TI,

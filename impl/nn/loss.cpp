@@ -75,11 +75,11 @@ Values LmHead::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   const StackScope scope(ctx.temporaries);
   const Tensor y = child(kNorm).forward1(ctx, x, frame);
   if (frame != nullptr) {
-    frame->save(*this, kY, y);
-    frame->save(*this, kLabels, labels);
+    frame->slots().save(*this, kY, y);
+    frame->slots().save(*this, kLabels, labels);
     if (ctx.fused_loss) {
-      frame->save(*this, kLoss, loss);
-      frame->save(*this, kWeight, weight);
+      frame->slots().save(*this, kLoss, loss);
+      frame->slots().save(*this, kWeight, weight);
       return {loss, weight};
     }
   }
@@ -91,14 +91,14 @@ Values LmHead::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
 }
 
 Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
-  const Tensor y = frame.load(ctx, *this, kY);
+  const Tensor y = frame.slots().load(ctx, *this, kY);
   // The gradient that the norm takes may end with this scope: the norm has no weight task that reads it
   // later.
   const StackScope scope(ctx.temporaries);
-  HeadLossArgs args = loss_of(ctx, y, frame.load(ctx, *this, kLabels));
-  if (frame.holds(*this, kLoss)) {
-    args.loss = frame.load(ctx, *this, kLoss);
-    args.weight = frame.load(ctx, *this, kWeight);
+  HeadLossArgs args = loss_of(ctx, y, frame.slots().load(ctx, *this, kLabels));
+  if (frame.slots().holds(*this, kLoss)) {
+    args.loss = frame.slots().load(ctx, *this, kLoss);
+    args.weight = frame.slots().load(ctx, *this, kWeight);
   }
   args.dx = ctx.temporaries.allocate(args.x.dtype(), args.x.shape());
   if (wants_gradient(output_weight())) {

@@ -42,9 +42,9 @@ class Mlp final : public Module {
     const Tensor hidden = ctx.temporaries.allocate(gate.dtype(), gate.shape());
     swiglu(ctx, gate, up, hidden);
     if (frame != nullptr) {
-      frame->recomputable(hidden, *this, kHidden, RecomputeWhen::in_backward);
-      frame->save(*this, kGate, gate);
-      frame->save(*this, kUp, up);
+      frame->slots().recomputable(hidden, *this, kHidden, RecomputeWhen::in_backward);
+      frame->slots().save(*this, kGate, gate);
+      frame->slots().save(*this, kUp, up);
     }
     return {child(kDownProjection).forward1(ctx, hidden, frame)};
   }
@@ -53,9 +53,9 @@ class Mlp final : public Module {
   // half of down_proj reads, is written over its own gradient, which nothing reads afterwards.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     const Tensor dhidden = child(kDownProjection).backward1(ctx, first_gradient(dy, *this), frame);
-    const Tensor gate = frame.load(ctx, *this, kGate);
-    const Tensor up = frame.load(ctx, *this, kUp);
-    const bool again = frame.needs_recompute(*this, kHidden);
+    const Tensor gate = frame.slots().load(ctx, *this, kGate);
+    const Tensor up = frame.slots().load(ctx, *this, kUp);
+    const bool again = frame.slots().needs_recompute(*this, kHidden);
     ctx.ops.swiglu_backward({.gate = gate.flatten2(),
                              .up = up.flatten2(),
                              .dy = dhidden.flatten2(),
@@ -63,7 +63,7 @@ class Mlp final : public Module {
                              .dup = up.flatten2(),
                              .y = again ? dhidden.flatten2() : Tensor()},
                             ctx.stream);
-    if (again) frame.set_recomputed(*this, kHidden, dhidden);
+    if (again) frame.slots().set_recomputed(*this, kHidden, dhidden);
     const Tensor dx = child(kGateProjection).backward1(ctx, gate, frame);
     const Stack::Mark mark = frame.mark();
     frame.add_gradient(ctx, dx, child(kUpProjection).backward1(ctx, up, frame), mark);
@@ -71,9 +71,9 @@ class Mlp final : public Module {
   }
 
   Tensor recompute(Context& ctx, Frame& frame, int) override {
-    const Tensor gate = frame.load(ctx, *this, kGate);
+    const Tensor gate = frame.slots().load(ctx, *this, kGate);
     const Tensor hidden = frame.allocate_gradient(gate.dtype(), gate.shape());
-    swiglu(ctx, gate, frame.load(ctx, *this, kUp), hidden);
+    swiglu(ctx, gate, frame.slots().load(ctx, *this, kUp), hidden);
     return hidden;
   }
 

@@ -36,8 +36,8 @@ class RmsNorm final : public Module {
     const Tensor y = again ? ctx.temporaries.allocate(x.dtype(), x.shape())
                            : make_output(ctx, frame, x.dtype(), x.shape());
     if (again)
-      frame->recomputable(y, *this, kY,
-                          owns_gradient_ ? RecomputeWhen::in_backward : RecomputeWhen::when_loaded);
+      frame->slots().recomputable(y, *this, kY,
+                                  owns_gradient_ ? RecomputeWhen::in_backward : RecomputeWhen::when_loaded);
     const bool apart = with_residual && !owns_gradient_;
     const Tensor sum = apart ? make_output(ctx, frame, x.dtype(), x.shape()) : x;
     StackScope scope(ctx.temporaries);
@@ -54,8 +54,8 @@ class RmsNorm final : public Module {
     }
     ctx.ops.rmsnorm(args, ctx.stream);
     if (frame != nullptr) {
-      frame->save(*this, kSum, sum);
-      frame->save(*this, kRstd, rstd);
+      frame->slots().save(*this, kSum, sum);
+      frame->slots().save(*this, kRstd, rstd);
     }
     return {y, sum};
   }
@@ -64,30 +64,30 @@ class RmsNorm final : public Module {
   // It is not written over dsum, because pending weight tasks may read dsum. The same pass adds the weight's
   // gradient.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor sum = frame.load(ctx, *this, kSum);
+    const Tensor sum = frame.slots().load(ctx, *this, kSum);
     const Tensor dx = frame.allocate_gradient(sum.dtype(), sum.shape());
     StackScope scope(ctx.temporaries);
     RmsNormBackwardArgs args{.dy = first_gradient(dy, *this).flatten2(),
                              .x = sum.flatten2(),
                              .weight = weight_as(ctx, sum.dtype()),
-                             .rstd = frame.load(ctx, *this, kRstd),
+                             .rstd = frame.slots().load(ctx, *this, kRstd),
                              .dsum = {},
                              .dx = dx.flatten2(),
                              .dweight = {},
                              .y = {}};
     if (dy.size() > 1 && dy[1]) args.dsum = dy[1].flatten2();
-    const bool y_again = owns_gradient_ && frame.needs_recompute(*this, kY);
+    const bool y_again = owns_gradient_ && frame.slots().needs_recompute(*this, kY);
     if (y_again) args.y = args.dy;
     if (wants_gradient(*parameters()[0])) args.dweight = gradient_to_add(ctx, *parameters()[0]);
     ctx.ops.rmsnorm_backward(args, ctx.stream);
-    if (y_again) frame.set_recomputed(*this, kY, dy[0]);
+    if (y_again) frame.slots().set_recomputed(*this, kY, dy[0]);
     return {dx, dx};
   }
 
   // Running the norm on the saved sum without a residual gives the same bits, because forward takes its
   // statistics from the sum as it was stored.
   Tensor recompute(Context& ctx, Frame& frame, int) override {
-    const Tensor sum = frame.load(ctx, *this, kSum);
+    const Tensor sum = frame.slots().load(ctx, *this, kSum);
     const Tensor y = frame.allocate_gradient(sum.dtype(), sum.shape());
     StackScope scope(ctx.temporaries);
     const Tensor rstd = ctx.temporaries.allocate(statistics_dtype(sum.dtype()), Shape{rows(sum)});

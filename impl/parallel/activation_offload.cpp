@@ -65,7 +65,7 @@ void ActivationOffload::end(Piece& piece, std::span<const Tensor> outputs, const
   for (size_t i = outputs.size(); i-- > 0 && !piece.ranges_.empty();) {
     Stack::Range& top = piece.ranges_.back();
     const Tensor& y = outputs[i];
-    if (!y || y.count() == 0 || y.buffer() != top.buffer || frame.keeps(y)) continue;
+    if (!y || y.count() == 0 || y.buffer() != top.buffer || frame.slots().keeps(y)) continue;
     const bool ends_with = y.byte_offset() < top.bytes && top.bytes < y.byte_offset() + y.bytes() + 64;
     if (ends_with) top.bytes = y.byte_offset();
     if (top.bytes == 0) piece.ranges_.pop_back();
@@ -168,9 +168,9 @@ class Offloaded final : public Module {
   // The inputs are copied into the piece: they lie in the slot of the previous block, or in memory that would
   // stay on the device until backward.
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
-    if (frame == nullptr || ctx.recomputing || frame->is_saving_part())
+    if (frame == nullptr || ctx.recomputing || frame->parts().saving() != nullptr)
       return child(0).forward(ctx, inputs, frame);
-    const auto before = std::dynamic_pointer_cast<ActivationOffload::Piece>(frame->last_part());
+    const auto before = std::dynamic_pointer_cast<ActivationOffload::Piece>(frame->parts().last());
     const ActivationOffload::PiecePtr piece = offload_->begin(before, ctx.stream);
     Values outputs;
     {
@@ -178,35 +178,35 @@ class Offloaded final : public Module {
       outputs = child(0).forward(ctx, copies_of(ctx, inputs, *frame), frame);
     }
     offload_->end(*piece, outputs, *frame);
-    frame->add_part(*this, piece);
+    frame->parts().add(*this, piece);
     if (!passes_on_) outputs = copies_of(ctx, outputs, *frame);
     return outputs;
   }
 
   // Weight tasks that are not deferred run here, because they read the piece, which is dropped afterwards.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const auto piece = std::dynamic_pointer_cast<ActivationOffload::Piece>(frame.part_of(*this));
+    const auto piece = std::dynamic_pointer_cast<ActivationOffload::Piece>(frame.parts().of(*this));
     if (piece == nullptr) return child(0).backward(ctx, dy, frame);
     offload_->enter(*piece, ctx.defer_weight, ctx.stream);
     const ForBackward part(frame, *piece);
     Values dx = child(0).backward(ctx, dy, frame);
     if (ctx.defer_weight) return dx;
     frame.run_weight_gradients(ctx);
-    frame.drop_part(*this);
+    frame.parts().drop(*this);
     return dx;
   }
 
  private:
   struct Saving {
-    Saving(Frame& frame, SavedPart& part) : frame(frame) { frame.set_saving(&part); }
-    ~Saving() { frame.set_saving(nullptr); }
+    Saving(Frame& frame, SavedPart& part) : frame(frame) { frame.parts().set_saving(&part); }
+    ~Saving() { frame.parts().set_saving(nullptr); }
     Saving(const Saving&) = delete;
     Saving& operator=(const Saving&) = delete;
     Frame& frame;
   };
   struct ForBackward {
-    ForBackward(Frame& frame, SavedPart& part) : frame(frame) { frame.set_backward_part(&part); }
-    ~ForBackward() { frame.set_backward_part(nullptr); }
+    ForBackward(Frame& frame, SavedPart& part) : frame(frame) { frame.parts().set_backward(&part); }
+    ~ForBackward() { frame.parts().set_backward(nullptr); }
     ForBackward(const ForBackward&) = delete;
     ForBackward& operator=(const ForBackward&) = delete;
     Frame& frame;

@@ -28,7 +28,7 @@ class Recomputed final : public Module {
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     if (frame == nullptr) return child(0).forward(ctx, inputs, nullptr);
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i]) frame->save(*this, static_cast<int>(i), inputs[i]);
+      if (inputs[i]) frame->slots().save(*this, static_cast<int>(i), inputs[i]);
     frame->seen(*this).inputs = dtypes_of(inputs);
     StackScope scope(ctx.temporaries);
     Context first = ctx;
@@ -44,7 +44,7 @@ class Recomputed final : public Module {
     Values inputs;
     for (size_t i = 0; i < frame.seen(*this).inputs.size(); ++i) {
       const int slot = static_cast<int>(i);
-      inputs.push_back(frame.holds(*this, slot) ? frame.load(ctx, *this, slot) : Tensor());
+      inputs.push_back(frame.slots().holds(*this, slot) ? frame.slots().load(ctx, *this, slot) : Tensor());
     }
     Frame& nested = frame.nest();
     Context again = ctx;

@@ -235,8 +235,8 @@ Tensor Redistribute::output_of(Context& ctx, const Tensor& x, const Redistributi
   const bool again = frame != nullptr && drops && plan.after.count() > x.count();
   if (!again) return make_output(ctx, frame, x.dtype(), plan.after);
   const Tensor y = take(ctx, x.dtype(), plan.after);
-  frame->recomputable(y, *this, 0, RecomputeWhen::when_loaded);
-  frame->save(*this, kInput, x);
+  frame->slots().recomputable(y, *this, 0, RecomputeWhen::when_loaded);
+  frame->slots().save(*this, kInput, x);
   return y;
 }
 
@@ -276,7 +276,7 @@ Values Redistribute::backward(Context& ctx, std::span<const Tensor> dy, Frame& f
 }
 
 Tensor Redistribute::recompute(Context& ctx, Frame& frame, int) {
-  const Tensor x = frame.load(ctx, *this, kInput);
+  const Tensor x = frame.slots().load(ctx, *this, kInput);
   const PlanPtr forward = plan(kForward, x.shape());
   const Tensor y = frame.allocate_gradient(x.dtype(), forward->after);
   const StackScope scope(ctx.temporaries);

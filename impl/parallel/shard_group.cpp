@@ -4,7 +4,6 @@
 
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/fsdp_state.h"
-#include "parallel/fsdp/wrap.h"
 
 namespace gangway {
 namespace {
@@ -28,6 +27,13 @@ class ParameterModule final : public Module {
     fail(Code::invalid_state, "a shard group computes nothing; the caller does, between unshard and reshard");
   }
 };
+
+void check_axes(const Gangs& gangs) {
+  for (const Axis axis : {Axis::tp, Axis::cp, Axis::pp})
+    if (const int degree = gangs.mesh().degree(axis); degree > 1)
+      fail(Code::not_supported, name(axis), " is ", degree,
+           ", but a shard group is over dp_replicate and dp_shard only");
+}
 
 void check_parameters(const std::string& group, const std::vector<GroupParameter>& parameters,
                       const ShardOptions& options) {
@@ -243,7 +249,7 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
   }
   std::string arguments;
   const auto check_all = [&] {
-    check_data_degrees(*held);
+    check_axes(*held);
     if (options.reshard_after_forward > 1)
       fail(Code::not_supported, "reshard_after_forward is ", options.reshard_after_forward,
            ", but a shard group is resharded by its caller; give -1, 0 or 1");

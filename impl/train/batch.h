@@ -7,7 +7,8 @@
 #include <cstdint>
 
 #include "nn/ids.h"
-#include "train/step.h"
+#include "parallel/model/model.h"
+#include "train/types.h"
 
 namespace gangway {
 

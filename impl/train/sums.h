@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "parallel/model/clip.h"
-#include "train/step.h"
+#include "parallel/model/model.h"
+#include "train/types.h"
 
 namespace gangway {
 

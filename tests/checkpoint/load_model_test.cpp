@@ -9,6 +9,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/file_calls.h"
 #include "checkpoint/model_io.h"
+#include "checkpoint/safetensors.h"
 #include "data/place.h"
 #include "parallel/fsdp/fsdp_state.h"
 

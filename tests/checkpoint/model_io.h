@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/model_files.h"
 #include "nn/small_llama.h"
 #include "train/train_testing.h"
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_json.h"
+#include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
 #include "data/place.h"
 #include "families/family.h"

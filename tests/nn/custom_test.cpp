@@ -225,7 +225,7 @@ class Checkpoint final : public Module {
   bool is_wrapper() const override { return true; }
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     if (frame == nullptr) return child(0).forward(ctx, inputs, nullptr);
-    frame->save(*this, 0, inputs[0]);
+    frame->slots().save(*this, 0, inputs[0]);
     StackScope scope(ctx.temporaries);
     const Tensor inner = child(0).forward1(ctx, inputs[0], nullptr);
     const Tensor y = frame->allocate(inner.dtype(), inner.shape());
@@ -233,7 +233,7 @@ class Checkpoint final : public Module {
     return {y};
   }
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor x = frame.load(ctx, *this, 0);
+    const Tensor x = frame.slots().load(ctx, *this, 0);
     const Tensor dx = frame.allocate_gradient(x.dtype(), x.shape());
     Frame& nested = frame.nest();
     ctx.recomputing = true;

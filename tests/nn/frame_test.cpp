@@ -35,89 +35,90 @@ struct FrameTest : testing::Test {
   Rig rig;
   Context ctx = rig.context();
   Frame frame{rig.device->allocator()};
+  SavedSlots& slots = frame.slots();
   Probe probe, other;
 };
 
 TEST_F(FrameTest, GivesBackWhatWasSaved) {
   const Tensor x = frame.allocate(DType::f64, {3});
-  frame.save(probe, 0, x);
-  frame.save(other, 0, rig.normal({2}, 1));
-  EXPECT_EQ(frame.load(ctx, probe, 0).raw(), x.raw());
-  EXPECT_TRUE(frame.holds(other, 0));
-  EXPECT_FALSE(frame.holds(other, 1));
+  slots.save(probe, 0, x);
+  slots.save(other, 0, rig.normal({2}, 1));
+  EXPECT_EQ(slots.load(ctx, probe, 0).raw(), x.raw());
+  EXPECT_TRUE(slots.holds(other, 0));
+  EXPECT_FALSE(slots.holds(other, 1));
 }
 
 TEST_F(FrameTest, RefusesTakenAndEmptySlots) {
-  frame.save(probe, 3, frame.allocate(DType::f64, {3}));
-  expect_text(expect_error(Code::invalid_state, [&] { frame.save(probe, 3, rig.normal({3}, 1)); }),
+  slots.save(probe, 3, frame.allocate(DType::f64, {3}));
+  expect_text(expect_error(Code::invalid_state, [&] { slots.save(probe, 3, rig.normal({3}, 1)); }),
               {"Probe", "slot 3"});
-  expect_text(expect_error(Code::invalid_state, [&] { frame.load(ctx, other, 2); }), {"Probe", "slot 2"});
+  expect_text(expect_error(Code::invalid_state, [&] { slots.load(ctx, other, 2); }), {"Probe", "slot 2"});
   frame.reset();
-  frame.save(probe, 3, rig.normal({3}, 1));
+  slots.save(probe, 3, rig.normal({3}, 1));
 }
 
 TEST_F(FrameTest, AnnouncedTensorIsMadeAgainOnce) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {2, 3});
-  frame.recomputable(y, probe, 5, RecomputeWhen::when_loaded);
-  frame.save(other, 0, y);
-  frame.save(other, 1, y.reshape({3, 2}));
+  slots.recomputable(y, probe, 5, RecomputeWhen::when_loaded);
+  slots.save(other, 0, y);
+  slots.save(other, 1, y.reshape({3, 2}));
   EXPECT_EQ(frame.saved_bytes(), 0u);
-  const Tensor again = frame.load(ctx, other, 0);
+  const Tensor again = slots.load(ctx, other, 0);
   EXPECT_EQ(again.shape(), (Shape{2, 3}));
   EXPECT_EQ(get(again), Vector(6, 5));
-  EXPECT_EQ(frame.load(ctx, other, 1).shape(), (Shape{3, 2}));
-  EXPECT_EQ(frame.load(ctx, other, 1).raw(), again.raw());
+  EXPECT_EQ(slots.load(ctx, other, 1).shape(), (Shape{3, 2}));
+  EXPECT_EQ(slots.load(ctx, other, 1).raw(), again.raw());
   EXPECT_EQ(probe.recomputed, 1);
 }
 
 TEST_F(FrameTest, ProducersBackwardMakesWhatWasSaved) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6}), z = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 0, RecomputeWhen::in_backward);
-  frame.recomputable(z, probe, 1, RecomputeWhen::in_backward);
-  frame.save(other, 0, y);
-  EXPECT_TRUE(frame.needs_recompute(probe, 0));
-  EXPECT_FALSE(frame.needs_recompute(probe, 1)) << "nobody saved it";
-  EXPECT_FALSE(frame.needs_recompute(other, 0));
-  frame.prepare(ctx, other, 0);
+  slots.recomputable(y, probe, 0, RecomputeWhen::in_backward);
+  slots.recomputable(z, probe, 1, RecomputeWhen::in_backward);
+  slots.save(other, 0, y);
+  EXPECT_TRUE(slots.needs_recompute(probe, 0));
+  EXPECT_FALSE(slots.needs_recompute(probe, 1)) << "nobody saved it";
+  EXPECT_FALSE(slots.needs_recompute(other, 0));
+  slots.prepare(ctx, other, 0);
   EXPECT_EQ(probe.recomputed, 0) << "its backward is still to come";
   const Tensor again = frame.allocate_gradient(DType::f64, {6});
-  frame.set_recomputed(probe, 0, again);
-  EXPECT_FALSE(frame.needs_recompute(probe, 0));
-  EXPECT_EQ(frame.load(ctx, other, 0).raw(), again.raw());
+  slots.set_recomputed(probe, 0, again);
+  EXPECT_FALSE(slots.needs_recompute(probe, 0));
+  EXPECT_EQ(slots.load(ctx, other, 0).raw(), again.raw());
   EXPECT_EQ(probe.recomputed, 0);
 }
 
 TEST_F(FrameTest, LoadBeforeTheProducersBackwardMakesItOnce) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 3, RecomputeWhen::in_backward);
-  frame.save(other, 0, y);
-  EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 3));
-  EXPECT_FALSE(frame.needs_recompute(probe, 3));
+  slots.recomputable(y, probe, 3, RecomputeWhen::in_backward);
+  slots.save(other, 0, y);
+  EXPECT_EQ(get(slots.load(ctx, other, 0)), Vector(6, 3));
+  EXPECT_FALSE(slots.needs_recompute(probe, 3));
   EXPECT_EQ(probe.recomputed, 1);
 }
 
 TEST_F(FrameTest, PreparationMakesWhatNoBackwardMakes) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 2, RecomputeWhen::when_loaded);
-  frame.save(other, 0, y);
-  frame.save(other, 1, frame.allocate(DType::f64, {3}));
-  frame.prepare(ctx, other, 1);
+  slots.recomputable(y, probe, 2, RecomputeWhen::when_loaded);
+  slots.save(other, 0, y);
+  slots.save(other, 1, frame.allocate(DType::f64, {3}));
+  slots.prepare(ctx, other, 1);
   EXPECT_EQ(probe.recomputed, 0);
-  frame.prepare(ctx, other, 0);
-  frame.load(ctx, other, 0);
+  slots.prepare(ctx, other, 0);
+  slots.load(ctx, other, 0);
   EXPECT_EQ(probe.recomputed, 1);
-  expect_text(expect_error(Code::invalid_state, [&] { frame.prepare(ctx, other, 2); }), {"Probe", "slot 2"});
+  expect_text(expect_error(Code::invalid_state, [&] { slots.prepare(ctx, other, 2); }), {"Probe", "slot 2"});
 }
 
 TEST_F(FrameTest, AnAnnouncedTensorCanBeKept) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6}), plain = frame.allocate(DType::f64, {6});
   put(y, Vector(6, 2));
-  frame.recomputable(y, probe, 0, RecomputeWhen::in_backward);
-  EXPECT_EQ(frame.kept(ctx, plain).raw(), plain.raw());
-  EXPECT_FALSE(frame.kept(ctx, Tensor()));
-  frame.save(other, 0, frame.kept(ctx, y));
-  EXPECT_FALSE(frame.needs_recompute(probe, 0));
-  EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 2));
+  slots.recomputable(y, probe, 0, RecomputeWhen::in_backward);
+  EXPECT_EQ(slots.kept(ctx, plain).raw(), plain.raw());
+  EXPECT_FALSE(slots.kept(ctx, Tensor()));
+  slots.save(other, 0, slots.kept(ctx, y));
+  EXPECT_FALSE(slots.needs_recompute(probe, 0));
+  EXPECT_EQ(get(slots.load(ctx, other, 0)), Vector(6, 2));
   EXPECT_EQ(probe.recomputed, 0);
 }
 
@@ -125,11 +126,11 @@ TEST_F(FrameTest, LaterAnnouncementAtTheSameAddressWins) {
   for (int index : {1, 2}) {
     StackScope scope(rig.temporaries);
     const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-    frame.recomputable(y, probe, index, RecomputeWhen::when_loaded);
-    frame.save(other, index, y);
+    slots.recomputable(y, probe, index, RecomputeWhen::when_loaded);
+    slots.save(other, index, y);
   }
-  EXPECT_EQ(get(frame.load(ctx, other, 1)), Vector(6, 1));
-  EXPECT_EQ(get(frame.load(ctx, other, 2)), Vector(6, 2));
+  EXPECT_EQ(get(slots.load(ctx, other, 1)), Vector(6, 1));
+  EXPECT_EQ(get(slots.load(ctx, other, 2)), Vector(6, 2));
 }
 
 TEST_F(FrameTest, AnnouncementsAreToldApartOnMeta) {
@@ -137,9 +138,9 @@ TEST_F(FrameTest, AnnouncementsAreToldApartOnMeta) {
   Context shape_only = meta.context();
   Frame own(meta.device->allocator());
   const Tensor announced = meta.temporaries.allocate(DType::f64, {6}), kept = own.allocate(DType::f64, {6});
-  own.recomputable(announced, probe, 0, RecomputeWhen::when_loaded);
-  own.save(other, 0, kept);
-  EXPECT_EQ(own.load(shape_only, other, 0).buffer(), kept.buffer());
+  own.slots().recomputable(announced, probe, 0, RecomputeWhen::when_loaded);
+  own.slots().save(other, 0, kept);
+  EXPECT_EQ(own.slots().load(shape_only, other, 0).buffer(), kept.buffer());
   EXPECT_EQ(probe.recomputed, 0);
 }
 
@@ -174,13 +175,13 @@ TEST_F(FrameTest, NestedFrameInheritsAndIsReusedAfterSettle) {
   Frame& inner = frame.nest();
   EXPECT_EQ(inner.id.step, 3);
   EXPECT_EQ(inner.recompute, Recompute::selective);
-  inner.save(probe, 0, inner.allocate(DType::f64, {4}));
+  inner.slots().save(probe, 0, inner.allocate(DType::f64, {4}));
   const Stack::Mark mark = frame.mark();
   const Tensor dx = inner.allocate_gradient(DType::f64, {4});
   put(dx, {1, 2, 3, 4});
   EXPECT_EQ(get(frame.compact(ctx, mark, dx)), (Vector{1, 2, 3, 4}));
   EXPECT_EQ(&frame.nest(), &inner);
-  EXPECT_FALSE(inner.holds(probe, 0));
+  EXPECT_FALSE(inner.slots().holds(probe, 0));
   EXPECT_EQ(inner.saved_bytes(), 0u);
 }
 
@@ -233,13 +234,13 @@ TEST_F(FrameTest, SettleDoesNothingWhenWeightsAreDeferred) {
 
 TEST_F(FrameTest, SettleForgetsRecomputedTensorsItGaveBack) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6});
-  frame.recomputable(y, probe, 4, RecomputeWhen::when_loaded);
-  frame.save(other, 0, y);
+  slots.recomputable(y, probe, 4, RecomputeWhen::when_loaded);
+  slots.save(other, 0, y);
   const Stack::Mark mark = frame.mark();
-  frame.load(ctx, other, 0);
+  slots.load(ctx, other, 0);
   frame.compact(ctx, mark, Tensor());
   put(frame.allocate_gradient(DType::f64, {6}), Vector(6, 9));
-  EXPECT_EQ(get(frame.load(ctx, other, 0)), Vector(6, 4));
+  EXPECT_EQ(get(slots.load(ctx, other, 0)), Vector(6, 4));
   EXPECT_EQ(probe.recomputed, 2);
 }
 
@@ -253,26 +254,73 @@ TEST_F(FrameTest, AddressesRepeatAfterReset) {
   EXPECT_EQ(frame.allocate_gradient(DType::f32, {1000}).raw(), gradient);
 }
 
+// Counts how often work enters it.
+struct CountedPart final : SavedPart {
+  explicit CountedPart(Rig& rig) : memory(rig.device->allocator()) {}
+  Tensor allocate(DType dtype, const Shape& shape) override { return memory.allocate(dtype, shape); }
+  void enter(Stream&) override { ++entered; }
+
+  Stack memory;
+  int entered = 0;
+};
+
+TEST_F(FrameTest, AllocatesFromThePartOnlyWhileThePartIsSaving) {
+  CountedPart part(rig);
+  frame.parts().set_saving(&part);
+  frame.allocate(DType::f64, {8});
+  EXPECT_EQ(part.memory.used_bytes(), 64u);
+  EXPECT_EQ(frame.saved_bytes(), 0u);
+  frame.parts().set_saving(nullptr);
+  frame.allocate(DType::f64, {16});
+  EXPECT_EQ(part.memory.used_bytes(), 64u);
+  EXPECT_EQ(frame.saved_bytes(), 128u);
+}
+
+TEST_F(FrameTest, AWeightTaskEntersThePartInWhoseBackwardItWasPushed) {
+  CountedPart part(rig);
+  frame.parts().set_backward(&part);
+  frame.push_weight(probe, 0, {});
+  frame.nest().push_weight(probe, 1, {});
+  frame.parts().set_backward(nullptr);
+  frame.push_weight(probe, 2, {});
+  EXPECT_EQ(frame.run_weight_gradients(ctx), 3u);
+  EXPECT_EQ(part.entered, 2);
+}
+
+TEST_F(FrameTest, APartIsFoundUntilItIsDropped) {
+  const auto first = std::make_shared<CountedPart>(rig), second = std::make_shared<CountedPart>(rig);
+  EXPECT_EQ(frame.parts().last(), nullptr);
+  frame.parts().add(probe, first);
+  frame.parts().add(other, second);
+  EXPECT_EQ(frame.parts().of(probe), first);
+  EXPECT_EQ(frame.parts().last(), second);
+  frame.parts().drop(other);
+  EXPECT_EQ(frame.parts().of(other), nullptr);
+  EXPECT_EQ(frame.parts().last(), first);
+  frame.reset();
+  EXPECT_EQ(frame.parts().of(probe), nullptr);
+}
+
 TEST_F(FrameTest, UserStateIsFreedExactlyOnce) {
   int freed = 0;
   const auto state = [&] {
-    return Frame::UserState{&freed, [](void*, void* count) { ++*static_cast<int*>(count); }, &freed};
+    return UserState{&freed, [](void*, void* count) { ++*static_cast<int*>(count); }, &freed};
   };
-  frame.set_user_state(probe, state());
-  EXPECT_EQ(frame.user_state(probe), &freed);
-  EXPECT_EQ(frame.user_state(other), nullptr);
-  frame.free_user_state(probe);
-  frame.free_user_state(probe);
+  frame.user_states().set(probe, state());
+  EXPECT_EQ(frame.user_states().get(probe), &freed);
+  EXPECT_EQ(frame.user_states().get(other), nullptr);
+  frame.user_states().free(probe);
+  frame.user_states().free(probe);
   EXPECT_EQ(freed, 1);
-  frame.set_user_state(probe, state());
+  frame.user_states().set(probe, state());
   frame.reset();
   EXPECT_EQ(freed, 2);
-  frame.set_user_state(probe, state());
-  expect_error(Code::invalid_state, [&] { frame.set_user_state(probe, state()); });
+  frame.user_states().set(probe, state());
+  expect_error(Code::invalid_state, [&] { frame.user_states().set(probe, state()); });
   EXPECT_EQ(freed, 3) << "the refused one is not lost";
   {
     Frame inner(rig.device->allocator());
-    inner.set_user_state(probe, state());
+    inner.user_states().set(probe, state());
   }
   EXPECT_EQ(freed, 4);
 }

@@ -115,12 +115,12 @@ class HeldNet final : public Module {
     }
     *loss[0].data<double>() = sum;
     *loss[1].data<double>() = static_cast<double>(y.dim(0));
-    if (frame != nullptr) frame->save(*this, 0, dy);
+    if (frame != nullptr) frame->slots().save(*this, 0, dy);
     hold->progress.pass();
     return loss;
   }
   Values backward(Context& ctx, std::span<const Tensor>, Frame& frame) override {
-    const Tensor dh = child(1).backward1(ctx, frame.load(ctx, *this, 0), frame);
+    const Tensor dh = child(1).backward1(ctx, frame.slots().load(ctx, *this, 0), frame);
     const Tensor dx = child(0).backward1(ctx, dh, frame);
     input_gradient = copy_of(dx);
     hold->progress.pass();

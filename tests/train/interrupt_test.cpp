@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "base/interrupt.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/model_files.h"
 #include "gang/scratch.h"
 #include "train/rig.h"
 

@@ -6,6 +6,7 @@
 #include "nn/gradient.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
+#include "parallel/fsdp/version_gate.h"
 #include "parallel/memory_use.h"
 
 namespace gangway {

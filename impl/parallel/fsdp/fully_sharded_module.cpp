@@ -79,7 +79,7 @@ Values FullyShardedModule::cast_outputs(Context& ctx, Values outputs, Frame* fra
   for (Tensor& y : outputs) {
     // A later module may read the output in backward when these weights are resharded, so the frame must keep
     // the value instead of recomputing it.
-    if (frame != nullptr) y = frame->kept(ctx, y);
+    if (frame != nullptr) y = frame->slots().kept(ctx, y);
     if (!y || output_dtype(y.dtype()) == y.dtype()) continue;
     const Tensor to = make_output(ctx, frame, output_dtype(y.dtype()), y.shape());
     ctx.ops.cast(y, to, ctx.stream);

@@ -1,8 +1,24 @@
 #include "parallel/fsdp/parameter_group.h"
 
+#include "parallel/fsdp/gathered_values.h"
+#include "parallel/fsdp/region_values.h"
 #include "parallel/fsdp/replicate.h"
+#include "parallel/fsdp/whole_values.h"
 
 namespace gangway {
+namespace {
+
+std::unique_ptr<GroupValues> make_values(const std::string& group, const GroupContext& place,
+                                         const Packing& packing, bool shares_slots) {
+  const bool offloads = place.offload != nullptr;
+  if (packing.bytes.full == 0 || (place.shard_ranks() == 1 && !offloads))
+    return std::make_unique<WholeValues>(group, place, packing);
+  if (!offloads && place.regions && place.shards->shared_memory() != nullptr)
+    return std::make_unique<RegionValues>(group, place, packing);
+  return std::make_unique<GatheredValues>(group, place, packing, shares_slots);
+}
+
+}  // namespace
 
 ParameterGroup::ParameterGroup(std::string name, std::vector<NamedParameter> parameters,
                                const ShardOptions& options, GroupRole role, std::shared_ptr<Buckets> buckets)
@@ -30,7 +46,7 @@ void ParameterGroup::plan(const GroupContext& place, DType master) {
   const bool child = role_ == GroupRole::child;
   const bool shares_slots =
       scheduled() ? options_.strategy == Strategy::full_shard : child && reshards_after_forward();
-  values_ = std::make_unique<GroupValues>(name_, place_, packing_, shares_slots);
+  values_ = make_values(name_, place_, packing_, shares_slots);
   if (buckets_ != nullptr) {
     gradients_ = std::make_unique<BucketGradients>(options_, place_, packing_, buckets_);
     return;

@@ -5,6 +5,7 @@
 
 #include "nn/custom.h"
 #include "parallel/fsdp/fully_sharded_module.h"
+#include "parallel/fsdp/replicate.h"
 
 namespace gangway {
 namespace {
@@ -137,6 +138,42 @@ const Parameter* shared_with_rest(const ModulePtr& root, const Module& module) {
   return nullptr;
 }
 
+void check_group(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master) {
+  if (const FullyShardedModule* wrapper = wrapper_around(*root, *place.module, nullptr); wrapper != nullptr)
+    fail(Code::invalid_state, "fully_shard: ", place.label,
+         wrapper == place.module.get()
+             ? " is a parameter group already"
+             : " lies in parameter group " + wrapper->group().name() +
+                   "; parameter groups are made from the inside out, the root last");
+  if (place.parent != nullptr && place.parent->computes_children())
+    fail(Code::invalid_argument, "fully_shard: ", place.label, " is computed by the module around it (",
+         place.parent->kind(), ") and cannot be a parameter group of its own");
+  if (const Parameter* tied = shared_with_rest(root, *place.module))
+    fail(Code::invalid_argument, "fully_shard: parameter ", tied->full_name, " of parameter group ",
+         place.label, " is tied to a module outside of it; leave it to a parameter group that holds both");
+  const DType compute = options.param_dtype == DType{} ? master : options.param_dtype;
+  if (compute == DType{}) return;
+  if (const std::string path = refusal(*place.module, compute); !path.empty())
+    fail(Code::not_supported, "module ", path, " does not compute in ", name(compute));
+}
+
+// `buckets` hold the gradients of NO_SHARD, else null.
+void wrap_group(ModulePtr& root, const Place& place, const ShardOptions& options,
+                const std::shared_ptr<FsdpState>& state, const std::shared_ptr<Buckets>& buckets,
+                bool scheduled) {
+  std::set<const Parameter*> owned;
+  collect_owned(*place.module, owned);
+  std::vector<ParameterPtr> own;
+  collect_free(*place.module, owned, own);
+  std::vector<NamedParameter> named;
+  for (const ParameterPtr& p : own) named.push_back({p->full_name, p});
+  const bool is_root = place.parent == nullptr || holds_group(*place.module);
+  const GroupRole role = scheduled ? GroupRole::stage : is_root ? GroupRole::root : GroupRole::child;
+  const auto group = std::make_shared<ParameterGroup>(place.label, std::move(named), options, role, buckets);
+  state->add(group);
+  replace(root, place, std::make_shared<FullyShardedModule>(place.module, group, state));
+}
+
 }  // namespace
 
 std::vector<Place> all_places(const ModulePtr& root) {
@@ -169,23 +206,9 @@ std::vector<Place> block_places(const ModulePtr& root) {
   return places.empty() ? children_with_parameters(root) : places;
 }
 
-void check_group(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master) {
-  if (const FullyShardedModule* wrapper = wrapper_around(*root, *place.module, nullptr); wrapper != nullptr)
-    fail(Code::invalid_state, "fully_shard: ", place.label,
-         wrapper == place.module.get()
-             ? " is a parameter group already"
-             : " lies in parameter group " + wrapper->group().name() +
-                   "; parameter groups are made from the inside out, the root last");
-  if (place.parent != nullptr && place.parent->computes_children())
-    fail(Code::invalid_argument, "fully_shard: ", place.label, " is computed by the module around it (",
-         place.parent->kind(), ") and cannot be a parameter group of its own");
-  if (const Parameter* tied = shared_with_rest(root, *place.module))
-    fail(Code::invalid_argument, "fully_shard: parameter ", tied->full_name, " of parameter group ",
-         place.label, " is tied to a module outside of it; leave it to a parameter group that holds both");
-  const DType compute = options.param_dtype == DType{} ? master : options.param_dtype;
-  if (compute == DType{}) return;
-  if (const std::string path = refusal(*place.module, compute); !path.empty())
-    fail(Code::not_supported, "module ", path, " does not compute in ", name(compute));
+void check_groups(const ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+                  DType master) {
+  for (const Place& place : places) check_group(root, place, options, master);
 }
 
 void check_dtypes(const Module& root, DType master) {
@@ -203,20 +226,14 @@ void check_apart(const std::vector<Place>& places) {
              " inside of it; a call for each, from the inside out, says which parameters belong together");
 }
 
-void wrap_group(ModulePtr& root, const Place& place, const ShardOptions& options,
-                const std::shared_ptr<FsdpState>& state, const std::shared_ptr<Buckets>& buckets,
-                bool scheduled) {
-  std::set<const Parameter*> owned;
-  collect_owned(*place.module, owned);
-  std::vector<ParameterPtr> own;
-  collect_free(*place.module, owned, own);
-  std::vector<NamedParameter> named;
-  for (const ParameterPtr& p : own) named.push_back({p->full_name, p});
-  const bool is_root = place.parent == nullptr || holds_group(*place.module);
-  const GroupRole role = scheduled ? GroupRole::stage : is_root ? GroupRole::root : GroupRole::child;
-  const auto group = std::make_shared<ParameterGroup>(place.label, std::move(named), options, role, buckets);
-  state->add(group);
-  replace(root, place, std::make_shared<FullyShardedModule>(place.module, group, state));
+void wrap_groups(ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+                 const std::shared_ptr<FsdpState>& state, bool scheduled) {
+  const std::shared_ptr<Buckets> buckets =
+      options.strategy == Strategy::no_shard ? state->make_buckets() : nullptr;
+  for (Place place : places) {
+    if (place.parent == nullptr) place.module = root;  // wrapping an earlier place may have replaced the root
+    wrap_group(root, place, options, state, buckets, scheduled);
+  }
 }
 
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper) {

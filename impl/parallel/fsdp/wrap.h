@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "parallel/fsdp/fsdp_state.h"
-#include "parallel/fsdp/replicate.h"
 
 namespace gangway {
 
@@ -24,13 +23,6 @@ struct Place {
   bool named = true;  // false: an unnamed child, which no pattern matches
 };
 
-// INVALID_STATE: the mesh has an axis for which the tree was not prepared; the error names the call that must
-// come before `call`. With tp > 1 every parameter needs a placement over tp (by tensor/apply.h, or by a
-// module that splits itself). With cp > 1 attention must be distributed over cp (context/attention.h).
-void check_degrees(const Gangs& gangs, const ModulePtr& root, const char* call);
-// NOT_SUPPORTED: the mesh has an axis that is not data parallel, but the caller computes by itself.
-void check_data_degrees(const Gangs& gangs);
-
 // Returns every place in the order of the tree, the root first.
 std::vector<Place> all_places(const ModulePtr& root);
 // Returns the places whose path matches; "" matches the root. A pattern with a `*` matches only modules that
@@ -43,11 +35,12 @@ std::vector<Place> default_places(const ModulePtr& root);
 // the root that has parameters.
 std::vector<Place> block_places(const ModulePtr& root);
 
-// INVALID_STATE: the place already is a parameter group or lies in one; inner modules must be wrapped first.
-// INVALID_ARGUMENT: a parameter is tied to a module outside of the place, or the module is computed by its
-// parent. NOT_SUPPORTED: a custom module does not accept the compute dtype, which is param_dtype or else
-// `master` (none: not checked).
-void check_group(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master);
+// Checks that every place can become a parameter group. INVALID_STATE: a place already is a parameter group
+// or lies in one; inner modules must be wrapped first. INVALID_ARGUMENT: a parameter is tied to a module
+// outside of the place, or the module is computed by its parent. NOT_SUPPORTED: a custom module does not
+// accept the compute dtype, which is param_dtype or else `master` (none: not checked).
+void check_groups(const ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+                  DType master);
 
 // Checks the final compute dtype of every parameter. NOT_SUPPORTED: a custom module does not accept the dtype
 // of one of its parameters. INVALID_ARGUMENT: two products in one parameter group pass values to each other
@@ -58,11 +51,10 @@ void check_dtypes(const Module& root, DType master);
 // parameters.
 void check_apart(const std::vector<Place>& places);
 
-// Makes a parameter group of all parameters below `place` that are in no parameter group yet, and wraps the
-// module. `buckets` is for NO_SHARD, else null. `scheduled` says that it is in a stage of a pipeline.
-void wrap_group(ModulePtr& root, const Place& place, const ShardOptions& options,
-                const std::shared_ptr<FsdpState>& state, const std::shared_ptr<Buckets>& buckets,
-                bool scheduled = false);
+// Makes a parameter group of each place, of all parameters below it that are in no parameter group yet, and
+// wraps the module. `scheduled` says that the places are in a stage of a pipeline.
+void wrap_groups(ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+                 const std::shared_ptr<FsdpState>& state, bool scheduled = false);
 void replace(ModulePtr& root, const Place& place, ModulePtr wrapper);
 
 // Returns all parameter groups in the order of the tree, the outer one first.

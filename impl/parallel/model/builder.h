@@ -45,6 +45,7 @@ class ModelBuilder {
   bool pristine() const { return pristine_; }
 
  private:
+  void wrap_recomputed(const RecomputeOptions& options);
   void offload_activations();
   void cut(Chain& chain, std::vector<Stage> stages, const ParallelOptions& options);
   void set_stages(const ShardOptions& options);
@@ -53,8 +54,11 @@ class ModelBuilder {
   std::string facts(uint64_t seed, DType master) const;  // what ranks compare in materialize
   // INVALID_STATE: materialize has been called.
   void check_describing(const char* call) const;
-  // INVALID_STATE also if tp or cp > 1 and tensor_parallel or context_parallel has not been called.
-  void check_wrappable(const char* call) const;
+  // INVALID_STATE: the mesh has an axis for which the tree was not prepared. With tp > 1 every parameter
+  // needs a placement over tp (by tensor_parallel, or by a module that splits itself). With cp > 1 attention
+  // must be distributed over cp.
+  void check_degrees(const char* call) const;
+  void check_wrappable(const char* call) const;  // check_describing and check_degrees
   // INVALID_STATE: fully_shard or replicate has been called.
   void check_no_groups(const char* call) const;
   // INVALID_STATE: tensor_parallel has been called.

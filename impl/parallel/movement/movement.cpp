@@ -89,14 +89,14 @@ class MovementModule final : public Module {
       run(ctx, plan->dtype, plan->forward, x, y);
       if (frame != nullptr) {
         const auto forget = [](void* state, void*) { delete static_cast<CallPlan*>(state); };
-        frame->set_user_state(*this, {plan.release(), forget, nullptr});
+        frame->user_states().set(*this, {plan.release(), forget, nullptr});
       }
       return Values{y};
     });
   }
 
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const auto* const plan = static_cast<const CallPlan*>(frame.user_state(*this));
+    const auto* const plan = static_cast<const CallPlan*>(frame.user_states().get(*this));
     const CollectiveCall call(gangs_, kind());
     call.check([&] { check_gradient(plan, dy[0]); }, dy[0] ? "the gradient" : "an absent gradient");
     if (!dy[0]) return {Tensor()};

@@ -148,4 +148,11 @@ void TensorPlan::apply(ModulePtr& root) const {
     if (modules[i] != modules_[i].place.module) replace(root, modules_[i].place, modules[i]);
 }
 
+bool is_tensor_parallel(const ModulePtr& root) {
+  const std::vector<NamedParameter> parameters = named_parameters(*root);
+  return !parameters.empty() && std::all_of(parameters.begin(), parameters.end(), [](const auto& p) {
+    return find_axis(p.parameter->layout, kTensorAxis) != nullptr;
+  });
+}
+
 }  // namespace gangway

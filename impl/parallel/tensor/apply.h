@@ -47,4 +47,8 @@ class TensorPlan {
   std::vector<PlannedParameter> parameters_;
 };
 
+// Returns whether there are parameters below `root` and every one is split over tp, by a plan or by its own
+// module.
+bool is_tensor_parallel(const ModulePtr& root);
+
 }  // namespace gangway

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/error_of.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/model_files.h"
 #include "gang/agreement.h"
 #include "gang/mpi/survivor.h"
 #include "parallel/parallel_testing.h"

@@ -1,0 +1,45 @@
+#include "nn/user_states.h"
+
+#include "nn/module.h"
+
+namespace gangway {
+namespace {
+
+void release(const UserState& state) {
+  if (state.release != nullptr) state.release(state.state, state.context);
+}
+
+}  // namespace
+
+void UserStates::set(const Module& owner, UserState state) {
+  if (states_.contains(&owner)) {
+    release(state);
+    fail(Code::invalid_state, owner.kind(),
+         ": its state is in the frame already; a module runs once in a frame");
+  }
+  states_[&owner] = state;
+}
+
+void* UserStates::get(const Module& owner) const {
+  const auto found = states_.find(&owner);
+  return found == states_.end() ? nullptr : found->second.state;
+}
+
+void UserStates::free(const Module& owner) {
+  const auto found = states_.find(&owner);
+  if (found == states_.end()) return;
+  const UserState state = found->second;
+  states_.erase(found);
+  release(state);
+}
+
+// A module may have been destroyed before its frame, so only its address is used.
+void UserStates::clear() {
+  while (!states_.empty()) {
+    const UserState state = states_.begin()->second;
+    states_.erase(states_.begin());
+    release(state);
+  }
+}
+
+}  // namespace gangway

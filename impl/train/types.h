@@ -1,0 +1,63 @@
+// What the calls of the train layer take and return: a batch, their options, and the result of a step.
+//
+// Thread rule: values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace gangway {
+
+// The rows of this rank's data coordinate. Dim 0 of every tensor is the batch. Ranks of one data coordinate
+// pass the same batch; with context parallelism the library takes this rank's part of dim 1, the sequence.
+struct Batch {
+  std::vector<Tensor> inputs, targets;
+  // The number of items that count in the mean loss. -1: the number of labels (the first target, i64) that
+  // are not -100 after the shift. With context parallelism it must be -1. A batch of zero rows with weight 0
+  // is allowed.
+  int64_t weight = -1;
+  // By default, labels (the first target, i64 with two dims or more) equal the tokens, as in Hugging Face.
+  // The library shifts them by one along the last dim, and the last position does not count. True: the caller
+  // has shifted them already.
+  bool shifted = false;
+};
+
+struct StepOptions {
+  int microbatches = 1;      // dim 0 is split evenly; the first microbatches get the remaining rows
+  double max_grad_norm = 0;  // 0: no clipping
+  double norm_type = 2;
+  bool check_finite = true;  // all ranks skip the step if the loss or a gradient of any rank is not finite
+  // A factor of the gradients, for manual loops whose backward starts from 1. train_step accepts only 1.
+  double scale = 1;
+  // Whether this rank asks all ranks to stop after this step. The step itself runs as usual.
+  bool stop = false;
+};
+
+enum class Skip : uint8_t { none, no_weight /* N is 0 */, non_finite /* loss or gradients */ };
+
+struct StepResult {
+  double loss = 0;        // the mean over all ranks, equal on all; NaN if the weight is 0
+  double grad_norm = -1;  // before clipping; -1: not computed (clipping is off, or there are no gradients)
+  int64_t weight = 0;     // N, the number of items that count on all ranks
+  int64_t tokens = 0;     // of the batches of all data ranks, padding included
+  bool stop = false;      // whether any rank asked for it
+  Skip skipped = Skip::none;  // why the step changed nothing
+  double seconds = 0;
+  double tokens_per_second = 0;     // over all data ranks
+  double exposed_wait_seconds = 0;  // time this rank spent waiting in collectives
+  int64_t step = 0;
+  double lr = 0;
+  double loss_scale = 1;  // the scale that the step used; 1: none
+};
+
+// Options of generate().
+struct GenerateOptions {
+  int64_t new_tokens = 64;
+  double temperature = 1;  // 0: the most likely token
+  int64_t top_k = 0;       // 0: all
+  uint64_t seed = 0;
+};
+
+}  // namespace gangway
