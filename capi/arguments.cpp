@@ -25,7 +25,7 @@ DType dtype_of(gw_dtype dtype) {
 
 DType optional_dtype(gw_dtype dtype) { return dtype == GW_DTYPE_NONE ? DType{} : dtype_of(dtype); }
 
-gw_dtype dtype_word(DType dtype) noexcept { return static_cast<gw_dtype>(dtype); }
+gw_dtype gw_dtype_of(DType dtype) noexcept { return static_cast<gw_dtype>(dtype); }
 
 Tensor tensor_of(const gw_view& view, Device& device, const std::string& name, bool output) {
   if (view.ndim < 0 || view.ndim > kMaxDims)

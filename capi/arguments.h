@@ -55,7 +55,7 @@ void copy_text(const std::string& text, char* buffer, size_t capacity, size_t* o
 
 DType dtype_of(gw_dtype dtype);        // INVALID_ARGUMENT for a type that cannot be moved
 DType optional_dtype(gw_dtype dtype);  // GW_DTYPE_NONE gives DType{}
-gw_dtype dtype_word(DType dtype) noexcept;
+gw_dtype gw_dtype_of(DType dtype) noexcept;
 
 // Returns a tensor that borrows the memory of a view. `name` appears in error messages. Data may be null only
 // if there are no elements.

@@ -138,7 +138,7 @@ void deallocate(void* user, void* data, size_t bytes) {
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (...) {  // only logged: the functions that free blocks cannot return an error
-    refusal_of([&] {
+    error_thrown_by([&] {
       log(LogLevel::error, text("the caller's deallocate threw; its ", bytes, " bytes may be lost"));
     });
   }
@@ -151,13 +151,14 @@ void gw_allocator_init(gw_allocator* allocator, size_t size) { start_struct(allo
 gw_status gw_allocator_set(const gw_allocator* allocator) {
   CallerObject owned = object_of(allocator);
   return guarded([&] {
-    if (allocator == nullptr) return set_host_source(nullptr);
+    if (allocator == nullptr) return set_host_memory_hooks(nullptr);
     const gw_allocator a = read_struct(allocator, gw_allocator_init, "allocator");
     required(a.allocate, "allocator.allocate");
     required(a.deallocate, "allocator.deallocate");
     auto own = std::make_shared<CallerAllocator>(CallerAllocator{a, std::move(owned)});
     void* const user = own.get();
-    set_host_source(std::make_shared<HostSource>(HostSource{allocate, deallocate, user, std::move(own)}));
+    set_host_memory_hooks(
+        std::make_shared<HostMemoryHooks>(HostMemoryHooks{allocate, deallocate, user, std::move(own)}));
   });
 }
 

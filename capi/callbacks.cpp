@@ -6,14 +6,14 @@ namespace gangway::capi {
 
 namespace {
 
-thread_local CallbackText* running = nullptr;
-thread_local bool ending = false;  // a callback has ended the thread
+thread_local CallbackText* innermost_callback = nullptr;
+thread_local bool thread_is_ending = false;  // a callback has ended the thread
 
 }  // namespace
 
-CallbackText::CallbackText() noexcept : outer_(std::exchange(running, this)) {}
-CallbackText::~CallbackText() { running = outer_; }
-CallbackText* CallbackText::innermost() noexcept { return running; }
+CallbackText::CallbackText() noexcept : outer_(std::exchange(innermost_callback, this)) {}
+CallbackText::~CallbackText() { innermost_callback = outer_; }
+CallbackText* CallbackText::innermost() noexcept { return innermost_callback; }
 
 void check_callback(gw_status status, const char* callback, const std::string& owner,
                     const std::string& said) {
@@ -29,10 +29,10 @@ void check_callback(gw_status status, const char* callback, const std::string& o
        inner);
 }
 
-void thread_ends() noexcept { ending = true; }
+void thread_ends() noexcept { thread_is_ending = true; }
 
 void check_thread_lives(const char* callback, const std::string& owner) {
-  if (ending)
+  if (thread_is_ending)
     fail(Code::aborted, owner, ": its ", callback, " callback is not called: the thread ended in a callback");
 }
 

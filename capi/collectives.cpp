@@ -17,7 +17,7 @@ namespace {
 // Runs a call and returns its work to the caller. Allocates the handle before the call starts, so that a
 // started call always has one.
 template <typename Run>
-void hand_out(gw_gang* handle, gw_work** out_work, Run&& run) {
+void return_work(gw_gang* handle, gw_work** out_work, Run&& run) {
   auto work = std::make_unique<gw_work>(nullptr, handle->gang);
   work->work = run();
   *out_work = work.release();
@@ -32,7 +32,7 @@ void start(gw_gang* handle, std::span<const Collective> records, void* stream, g
     gang.owner()->works()->settle();
     return;
   }
-  hand_out(handle, out_work, [&] { return gang.run(Channel::user, records, &ordered_on); });
+  return_work(handle, out_work, [&] { return gang.run(Channel::user, records, &ordered_on); });
 }
 
 // Run one record, and wait or return its work. `call`: the name of the C function, for error messages.
@@ -78,29 +78,29 @@ std::vector<Collective> gather_list(gw_gang* gang, const void* input, void* cons
 
 // Runs a collective on one value in host memory, in place. If it fails, the value is set to zero.
 template <typename T>
-void start_word(gw_gang* handle, T& word, T value, Collective record, gw_work** out_work) {
-  word = value;
-  record.in = record.out = &word;
+void run_scalar(gw_gang* handle, T& scalar, T value, Collective record, gw_work** out_work) {
+  scalar = value;
+  record.in = record.out = &scalar;
   try {
     Gang& gang = gang_of(handle);
     if (out_work != nullptr)
-      return hand_out(handle, out_work, [&] { return gang.agreement().run(Channel::user, record); });
+      return return_work(handle, out_work, [&] { return gang.agreement().run(Channel::user, record); });
     gang.agreement().run_now(Channel::user, record);
     gang.owner()->works()->settle();
   } catch (...) {
-    word = T{};
+    scalar = T{};
     throw;
   }
 }
 
 void start_flag(gw_gang* gang, int32_t flag, int32_t root, int32_t* out_flag, gw_work** out_work) {
-  start_word<int32_t>(gang, out(out_flag, "out_flag"), flag != 0 ? 1 : 0,
+  run_scalar<int32_t>(gang, out(out_flag, "out_flag"), flag != 0 ? 1 : 0,
                       make(CollectiveOp::broadcast, nullptr, nullptr, 1, GW_I32, GW_REDUCE_NONE, root),
                       out_work);
 }
 
 void start_sum(gw_gang* gang, double value, double* out_sum, gw_work** out_work) {
-  start_word(gang, out(out_sum, "out_sum"), value,
+  run_scalar(gang, out(out_sum, "out_sum"), value,
              make(CollectiveOp::all_reduce, nullptr, nullptr, 1, GW_F64, GW_SUM), out_work);
 }
 

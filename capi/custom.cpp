@@ -21,8 +21,8 @@ struct OwnedView {
 
 // The object that gw_call::context points to: the call in progress, and the storage of every view that the
 // callback got in it.
-struct Running {
-  explicit Running(CustomBehaviour::Call& c) : call(c) {}
+struct CallbackContext {
+  explicit CallbackContext(CustomBehaviour::Call& c) : call(c) {}
   gw_view view(const Tensor& tensor) {
     if (!tensor) return gw_view{};
     OwnedView& place = places.emplace_back();
@@ -55,16 +55,16 @@ struct Running {
   std::vector<Tensor> known;
 };
 
-Running& running(gw_call* call) {
+CallbackContext& callback_context(gw_call* call) {
   gw_call& c = required(call, "call");
   if (c.context == nullptr)
     fail(Code::invalid_state, "call has no module that runs; use the call a callback was given");
-  Running& r = *static_cast<Running*>(c.context);
+  CallbackContext& r = *static_cast<CallbackContext*>(c.context);
   EntryStream::use(r.call.ctx.stream);
   return r;
 }
 
-Module& child_of(Running& r, int32_t child) {
+Module& child_of(CallbackContext& r, int32_t child) {
   const Module& parent = r.call.module;
   if (child < 0 || static_cast<size_t>(child) >= parent.children().size())
     fail(Code::invalid_argument, "child is ", child, ", the module has ", parent.children().size());
@@ -77,10 +77,10 @@ std::vector<gw_view> views_of(const gw_view* views, size_t count) {
   return {views, views + count};
 }
 
-void hand_out(Running& running, const Values& results, gw_view out_views[], size_t capacity,
-              size_t* out_count) {
+void return_views(CallbackContext& context, const Values& results, gw_view out_views[], size_t capacity,
+                  size_t* out_count) {
   check_room(out_views, "out_views", results.size(), capacity);
-  for (size_t i = 0; i < results.size(); ++i) out_views[i] = running.view(results[i]);
+  for (size_t i = 0; i < results.size(); ++i) out_views[i] = context.view(results[i]);
   *out_count = results.size();
 }
 
@@ -100,7 +100,7 @@ class Callbacks final : public CustomBehaviour {
       gw_view v{};
       v.device_type = static_cast<int32_t>(ctx.ops.device().kind());
       v.ndim = spec.shape.rank();
-      v.dtype = dtype_word(spec.dtype);
+      v.dtype = gw_dtype_of(spec.dtype);
       v.shape = place.shape.data();
       return v;
     };
@@ -143,7 +143,7 @@ class Callbacks final : public CustomBehaviour {
     if (options_.accepts_dtype == nullptr) return true;
     bool yes = false;
     run_callback("accepts_dtype", name_, [&] {
-      yes = options_.accepts_dtype(user_.object(), dtype_word(compute)) != 0;
+      yes = options_.accepts_dtype(user_.object(), gw_dtype_of(compute)) != 0;
       const std::string& said = CallbackText::innermost()->text;
       if (!yes && !said.empty())
         fail(Code::not_supported, name_, ": its accepts_dtype callback refused ", name(compute), ": ", said);
@@ -170,13 +170,13 @@ class Callbacks final : public CustomBehaviour {
   }
 
   void run(Call& call, gw_phase phase, gw_call_fn function, const char* callback) {
-    Running running(call);
-    const std::vector<gw_view> inputs = running.views(call.inputs), grads = running.views(call.output_grads),
-                               input_grads = running.views(call.input_grads);
-    std::vector<gw_view> outputs = running.views(call.outputs), values, value_grads;
+    CallbackContext context(call);
+    const std::vector<gw_view> inputs = context.views(call.inputs), grads = context.views(call.output_grads),
+                               input_grads = context.views(call.input_grads);
+    std::vector<gw_view> outputs = context.views(call.outputs), values, value_grads;
     for (const ParameterPtr& p : call.parameters) {
-      values.push_back(running.view(p->value));
-      value_grads.push_back(running.view(p->trainable && p->grad != nullptr ? p->grad->tensor : Tensor()));
+      values.push_back(context.view(p->value));
+      value_grads.push_back(context.view(p->trainable && p->grad != nullptr ? p->grad->tensor : Tensor()));
     }
     gw_call c = start(call, phase);
     c.input_count = static_cast<int32_t>(inputs.size());
@@ -189,7 +189,7 @@ class Callbacks final : public CustomBehaviour {
     c.parameters = values.data();
     c.parameter_grads = value_grads.data();
     c.state = &call.state;
-    c.context = &running;
+    c.context = &context;
     run_callback(callback, name_, [&] { return function(user_.object(), &c); });
   }
 
@@ -263,14 +263,14 @@ gw_status gw_call_forward(gw_call* call, int32_t child, const gw_view* inputs, s
     const std::vector<gw_view> in = views_of(inputs, input_count);
     clear_out(out_views, out_capacity, out_count);
     if (input_count > 0) required(inputs, "inputs");
-    Running& r = running(call);
+    CallbackContext& r = callback_context(call);
     Module& module = child_of(r, child);
     check_room(out_views, "out_views", module.output_count(input_count), out_capacity);
     Values values;
     for (size_t i = 0; i < input_count; ++i)
       values.push_back(r.tensor(in[i], text("inputs[", i, "]"), false));
     check_ids(r.call.ctx, module.id_rules(), values);
-    hand_out(r, module.forward(r.call.ctx, values, r.call.frame), out_views, out_capacity, out_count);
+    return_views(r, module.forward(r.call.ctx, values, r.call.frame), out_views, out_capacity, out_count);
   });
 }
 
@@ -280,7 +280,7 @@ gw_status gw_call_backward(gw_call* call, int32_t child, const gw_view* output_g
     const std::vector<gw_view> grads = views_of(output_grads, grad_count);
     clear_out(out_views, out_capacity, out_count);
     if (grad_count > 0) required(output_grads, "output_grads");
-    Running& r = running(call);
+    CallbackContext& r = callback_context(call);
     Module& module = child_of(r, child);
     check_room(out_views, "out_views", module.gradient_count(), out_capacity);
     if (r.call.frame == nullptr) fail(Code::invalid_state, "gw_call_backward outside of a backward callback");
@@ -288,6 +288,6 @@ gw_status gw_call_backward(gw_call* call, int32_t child, const gw_view* output_g
     for (size_t i = 0; i < grad_count; ++i)
       values.push_back(grads[i].data == nullptr ? Tensor()
                                                 : r.tensor(grads[i], text("output_grads[", i, "]"), true));
-    hand_out(r, module.backward(r.call.ctx, values, *r.call.frame), out_views, out_capacity, out_count);
+    return_views(r, module.backward(r.call.ctx, values, *r.call.frame), out_views, out_capacity, out_count);
   });
 }

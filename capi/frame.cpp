@@ -8,8 +8,8 @@ using namespace gangway::capi;
 
 namespace {
 
-void hand_out(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity,
-              size_t* out_count) {
+void return_tensors(const Values& values, Model& model, gw_tensor** out_tensors, size_t capacity,
+                    size_t* out_count) {
   if (values.size() > capacity)  // check_room has compared capacity with the number that the module declares
     fail(Code::internal, "the module gave ", values.size(), " tensors, but out_capacity is ", capacity);
   EntryStream::submit();  // first, because after an error the caller must get no handles
@@ -65,7 +65,7 @@ gw_status gw_module_forward(gw_module* model, const gw_view* inputs, size_t inpu
       check_room(out_tensors, "out_tensors", m.root().output_count(input_count), out_capacity);
       tensors = tensors_of(inputs, input_count, *ordered_on, "inputs");
     });
-    hand_out(manual_forward(m, tensors, saved, *ordered_on), m, out_tensors, out_capacity, out_count);
+    return_tensors(manual_forward(m, tensors, saved, *ordered_on), m, out_tensors, out_capacity, out_count);
   });
 }
 
@@ -83,7 +83,8 @@ gw_status gw_module_backward(gw_module* model, const gw_view* output_grads, size
       check_room(out_tensors, "out_tensors", m.root().gradient_count(), out_capacity);
       tensors = tensors_of(output_grads, grad_count, *ordered_on, "output_grads");
     });
-    hand_out(manual_backward(frame->frame, tensors, *ordered_on), m, out_tensors, out_capacity, out_count);
+    return_tensors(manual_backward(frame->frame, tensors, *ordered_on), m, out_tensors, out_capacity,
+                   out_count);
   });
 }
 

@@ -68,7 +68,7 @@ gw_gang_options read_options(const gw_gang_options* given) {
 
 // Reads as much as possible of options that may be invalid. A rank that refuses its options still needs their
 // all_gather, because its peers wait there for it.
-gw_gang_options legible(const gw_gang_options* given) {
+gw_gang_options read_leniently(const gw_gang_options* given) {
   gw_gang_options o;
   gw_gang_options_init(&o, sizeof o);
   if (reaches_object(given)) std::memcpy(&o, given, std::min(given->struct_size, sizeof o));
@@ -88,11 +88,11 @@ gw_status gw_gang_create(const gw_gang_options* options, gw_gang** out_gang) {
   return guarded([&] {
     if (out_gang != nullptr) *out_gang = nullptr;
     GangOptions g;
-    auto refusal = refusal_of([&] {
+    auto refusal = error_thrown_by([&] {
       required(out_gang, "out_gang");
       g = gang_options(read_options(options), true);
     });
-    const gw_gang_options o = legible(options);
+    const gw_gang_options o = read_leniently(options);
     const bool gathers = meets_by_all_gather(o);
     if (!gathers && refusal) throw *refusal;
     *out_gang = wrap(gathers ? create_by_all_gather(o, std::move(refusal), std::move(g)) : Gang::create(g));

@@ -44,7 +44,7 @@ inline Gang& gang_of(gw_gang* gang) { return *required(gang, "gang").gang; }
 // rank).
 template <typename Read>
 void agreed(Gang& gang, Read&& read) {
-  const std::optional<Error> refusal = refusal_of(read);
+  const std::optional<Error> refusal = error_thrown_by(read);
   if (!refusal) return;
   if (gang.size() > 1) gang.agreement().agree(refusal);
   throw *refusal;

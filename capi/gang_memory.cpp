@@ -24,7 +24,7 @@ Allocations& allocations() {
   return *a;
 }
 
-void hand_out(const std::shared_ptr<Buffer>& buffer, void** out_data) {
+void return_memory(const std::shared_ptr<Buffer>& buffer, void** out_data) {
   Allocations& a = allocations();
   const std::lock_guard lock(a.mutex);
   a.blocks.emplace(buffer->data(), buffer);
@@ -37,7 +37,7 @@ gw_status gw_gang_alloc(gw_gang* gang, size_t bytes, void** out_data) {
   return guarded([&] {
     out(out_data, "out_data");
     Gang& g = gang_of(gang);
-    hand_out(Buffer::allocate(g.allocator(), bytes > 0 ? bytes : 1), out_data);
+    return_memory(Buffer::allocate(g.allocator(), bytes > 0 ? bytes : 1), out_data);
   });
 }
 
@@ -75,6 +75,6 @@ void gw_gang_free(gw_gang*, void* data) {
 gw_status gw_gang_alloc_shared(gw_gang* gang, size_t bytes, void** out_data) {
   return guarded([&] {
     out(out_data, "out_data");
-    hand_out(gang_of(gang).allocate_shared(bytes > 0 ? bytes : 1).writable, out_data);
+    return_memory(gang_of(gang).allocate_shared(bytes > 0 ? bytes : 1).writable, out_data);
   });
 }

@@ -26,7 +26,7 @@ void clear_error() noexcept {
 gw_status set_error(Code code, const char* message) noexcept {
   last.error.reset();
   last.code = code;
-  put_line(last.fixed, sizeof last.fixed, message);
+  copy_line(last.fixed, sizeof last.fixed, message);
   return static_cast<gw_status>(code);
 }
 
@@ -42,18 +42,18 @@ gw_status set_error(const Error& error) noexcept {
 
 namespace {
 
-Error named(const Error& error, const char* call) {
+Error with_call_name(const Error& error, const char* call) {
   const bool refusal = error.code() == Code::invalid_argument || error.code() == Code::not_supported ||
                        error.code() == Code::invalid_state;
   if (!refusal || error.message().find(": ") != std::string::npos) return error;
-  Error named(error.code(), text(call, ": ", error.message()));
-  named.gang = error.gang;
-  named.op = error.op;
-  named.rank = error.rank;
-  named.peer = error.peer;
-  named.system_error = error.system_error;
-  named.path = error.path;
-  return named;
+  Error result(error.code(), text(call, ": ", error.message()));
+  result.gang = error.gang;
+  result.op = error.op;
+  result.rank = error.rank;
+  result.peer = error.peer;
+  result.system_error = error.system_error;
+  result.path = error.path;
+  return result;
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ gw_status current_exception_status(const char* call) noexcept try {
   try {
     throw;
   } catch (const Error& error) {
-    return set_error(named(error, call));
+    return set_error(with_call_name(error, call));
   } catch (const std::bad_alloc&) {
     return set_error(Code::out_of_memory, "the process has no memory left");
   } catch (const std::exception& error) {

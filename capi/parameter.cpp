@@ -114,7 +114,7 @@ gw_status gw_parameter_describe(gw_parameter* parameter, gw_parameter_info* info
     i.layout = p.layout.c_str();
     i.ndim = p.parameter->shape.rank();
     for (int d = 0; d < i.ndim; ++d) i.dims[d] = p.parameter->shape[d];
-    i.dtype = dtype_word(p.parameter->dtype);
+    i.dtype = gw_dtype_of(p.parameter->dtype);
     i.is_buffer = p.parameter->kind == Parameter::Kind::buffer ? 1 : 0;
     i.trainable = p.parameter->trainable ? 1 : 0;
     if (p.parameter->shard) {

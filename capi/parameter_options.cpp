@@ -7,13 +7,13 @@ using namespace gangway::capi;
 
 namespace gangway::capi {
 
-class Initializers::Fill final : public Init::Filler {
+class Initializers::Fill final : public Init::Initializer {
  public:
   using Function = decltype(gw_init_options::fill);
   Fill(Function fill, std::shared_ptr<Held> held) : fill_(fill), held_(std::move(held)) {}
   void fill(int64_t first_row, int64_t last_row, void* out, size_t count, DType dtype) override {
     run_callback("fill", "the initialiser",
-                 [&] { return fill_(held_->user, first_row, last_row, out, count, dtype_word(dtype)); });
+                 [&] { return fill_(held_->user, first_row, last_row, out, count, gw_dtype_of(dtype)); });
   }
 
  private:
@@ -69,7 +69,7 @@ Init Initializers::read(const gw_init_options* options) {
         fail(Code::invalid_argument, "initializer.kind is GW_INIT_FILL, but fill is null");
       Init init;
       init.kind = Init::Kind::fill;
-      init.filler = std::make_shared<Fill>(o.fill, std::move(held));
+      init.initializer = std::make_shared<Fill>(o.fill, std::move(held));
       return init;
     }
     default: fail(Code::invalid_argument, "initializer.kind is ", o.kind, ", not 0 to ", GW_INIT_FILL);

@@ -47,7 +47,7 @@ struct gw_movement : Handle {
   Context context(Stream& stream) { return {.ops = *ops, .stream = stream, .temporaries = temporaries}; }
 
   // Returns a copy of a result, because the memory of the frame is reused.
-  gw_tensor* hand_out(const Tensor& result, Stream& stream) {
+  gw_tensor* return_tensor(const Tensor& result, Stream& stream) {
     const Tensor copy = Tensor::allocate(gang->device().allocator(), result.dtype(), result.shape());
     if (copy.count() != 0) ops->cast(result, copy, stream);
     return new gw_tensor(copy, gang);
@@ -206,7 +206,7 @@ gw_status gw_movement_forward(gw_movement* movement, const gw_view* input, void*
     const auto [x, ordered_on] = m.read(input, "input", stream, out_tensor);
     m.frame.reset();
     Context ctx = m.context(*ordered_on);
-    *out_tensor = m.hand_out(m.module->forward1(ctx, x, &m.frame), *ordered_on);
+    *out_tensor = m.return_tensor(m.module->forward_one(ctx, x, &m.frame), *ordered_on);
   });
 }
 
@@ -218,7 +218,7 @@ gw_status gw_movement_backward(gw_movement* movement, const gw_view* output_grad
     const auto [dy, ordered_on] = m.read(output_grad, "output_grad", stream, out_tensor);
     Context ctx = m.context(*ordered_on);
     const Stack::Mark before = m.frame.mark();
-    *out_tensor = m.hand_out(m.module->backward1(ctx, dy, m.frame), *ordered_on);
+    *out_tensor = m.return_tensor(m.module->backward_one(ctx, dy, m.frame), *ordered_on);
     m.frame.compact(ctx, before, Tensor());
   });
 }

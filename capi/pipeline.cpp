@@ -4,7 +4,7 @@
 #include <array>
 
 #include "gang_handle.h"
-#include "parallel/pipeline/pulled.h"
+#include "parallel/pipeline/manual_pipeline.h"
 #include "parallel_options.h"
 #include "tensor_handle.h"
 
@@ -12,7 +12,8 @@ using namespace gangway;
 using namespace gangway::capi;
 
 struct gw_pipeline : Handle {
-  gw_pipeline(GangPtr of, const PulledOptions& options) : gang(std::move(of)), pipeline(*gang, options) {}
+  gw_pipeline(GangPtr of, const ManualPipelineOptions& options)
+      : gang(std::move(of)), pipeline(*gang, options) {}
 
   // Sets the views of an action's inputs. It allocates nothing, because the pipeline has already handed out
   // the action and a failure would lose it.
@@ -23,7 +24,7 @@ struct gw_pipeline : Handle {
   }
 
   const GangPtr gang;
-  PulledPipeline pipeline;
+  ManualPipeline pipeline;
   Values inputs;  // of the last action; the arrays below hold their views
   std::array<gw_view, MessageHeader::kMostTensors> views{};
   std::array<std::array<int64_t, kMaxDims>, MessageHeader::kMostTensors> shapes{}, strides{};
@@ -70,7 +71,7 @@ PipelineOptions gangway::capi::pipeline_options_of(const gw_pipeline_options& o,
 
 namespace {
 
-PulledOptions pulled_options(const gw_pipeline_options& o) {
+ManualPipelineOptions manual_pipeline_options(const gw_pipeline_options& o) {
   return {.pipeline = pipeline_options_of(o, "options"), .shard_actions = o.shard_actions};
 }
 
@@ -86,10 +87,10 @@ gw_status gw_pipeline_create(gw_gang* gang, const gw_pipeline_options* options, 
   return guarded([&] {
     if (out_pipeline != nullptr) *out_pipeline = nullptr;
     const GangPtr& members = required(gang, "gang").gang;
-    PulledOptions read;
+    ManualPipelineOptions read;
     agreed(*members, [&] {
       out(out_pipeline, "out_pipeline");
-      read = pulled_options(read_struct(options, gw_pipeline_options_init, "options"));
+      read = manual_pipeline_options(read_struct(options, gw_pipeline_options_init, "options"));
     });
     *out_pipeline = new gw_pipeline(members, read);
   });

@@ -36,7 +36,7 @@ gw_view view_of(const Tensor& tensor, int64_t* shape, int64_t* strides) {
   view.device_type = static_cast<int32_t>(tensor.device().kind());
   view.device_id = tensor.device().index();
   view.ndim = tensor.rank();
-  view.dtype = dtype_word(tensor.dtype());
+  view.dtype = gw_dtype_of(tensor.dtype());
   view.shape = shape;
   view.strides = strides;
   return view;

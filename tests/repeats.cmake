@@ -14,7 +14,7 @@ set(GANGWAY_REPEATS_IN_EVERY_RUN
   # layers, and their frames, order their work by streams and events alone
   nn_test.deferred
   # a ring reads keys and values that have arrived; stages read messages that have arrived
-  context_test.deferred pipeline_pulled_test.deferred
+  context_test.deferred manual_pipeline_test.deferred
   # a step's host waits only where impl/README.md says; what is offloaded comes back in time
   train_step_test.deferred train_offload_test.deferred train_activation_offload_test.deferred
   # steps over NCCL, its groups, and copies between a GPU and the host

@@ -26,7 +26,7 @@ make_venv "$venv" || exit 1
 CC=$clang install_wheel "$venv" "$library" "$work" "cmake.define.CMAKE_C_FLAGS=-fsanitize=address" cmake.define.CMAKE_STRIP= || exit 1
 
 tests=()
-for name in life owned arrays models callbacks texts collectives counted errors interrupts; do
+for name in lifetime owned arrays models callbacks texts collectives counted errors interrupts; do
   tests+=("$here/tests/test_$name.py")
 done
 # libstdc++ by name: the interpreter does not load it before the sanitizer looks for its exceptions.

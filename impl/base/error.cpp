@@ -7,7 +7,7 @@
 namespace gangway {
 
 Error::Error(Code code, std::string message) : code_(code), message_(std::move(message)) {
-  make_line(message_);
+  sanitize_line(message_);
 }
 
 const char* name(Code code) noexcept {

@@ -19,7 +19,7 @@ struct Hook {
   InterruptCheck check = nullptr;
   void* user = nullptr;
   void (*release)(void*) = nullptr;
-  // When poll_interrupt_at_times may call the hook again.
+  // When poll_interrupt_throttled may call the hook again.
   Clock::time_point next{};
   ~Hook() {
     if (release != nullptr) release(user);
@@ -59,7 +59,7 @@ void poll_interrupt() {
     fail(Code::caller, "the wait was ended by the caller's interrupt hook");
 }
 
-void poll_interrupt_at_times() {
+void poll_interrupt_throttled() {
   if (hook.check == nullptr) return;
   const Clock::time_point now = Clock::now();
   if (now < hook.next) return;

@@ -18,7 +18,7 @@ void poll_interrupt();
 
 // Like poll_interrupt, for use between pieces of computing or copying, however short: it calls the hook at
 // most every 20 ms and otherwise only reads a clock.
-void poll_interrupt_at_times();
+void poll_interrupt_throttled();
 
 // While a shield lives, poll_interrupt does not call the hook on this thread. It is for waits that cannot be
 // given up, as in a destructor whose memory peers still read.

@@ -27,7 +27,7 @@ size_t character(std::string_view rest) {
 
 }  // namespace
 
-void make_line(std::string& text) noexcept {
+void sanitize_line(std::string& text) noexcept {
   for (size_t at = 0; at < text.size();) {
     const size_t bytes = character(std::string_view(text).substr(at));
     if (bytes == 0) text[at] = '?';
@@ -36,7 +36,7 @@ void make_line(std::string& text) noexcept {
   }
 }
 
-void put_line(char* to, size_t capacity, std::string_view text) noexcept {
+void copy_line(char* to, size_t capacity, std::string_view text) noexcept {
   size_t n = std::min(capacity - 1, text.size());
   if (n < text.size())
     while (n > 0 && continues(text[n])) --n;

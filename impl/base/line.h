@@ -11,8 +11,8 @@ namespace gangway {
 
 // Cleans `text` in place and keeps its length: a control character becomes a space, and a byte that is not
 // UTF-8 becomes a question mark.
-void make_line(std::string& text) noexcept;
+void sanitize_line(std::string& text) noexcept;
 // Copies as much of `text` as fits before a final zero byte, cut between characters.
-void put_line(char* to, size_t capacity, std::string_view text) noexcept;
+void copy_line(char* to, size_t capacity, std::string_view text) noexcept;
 
 }  // namespace gangway

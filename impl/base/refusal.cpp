@@ -4,7 +4,7 @@
 
 namespace gangway {
 
-Error caught_refusal() noexcept {
+Error current_error() noexcept {
   Code code = Code::internal;
   try {
     try {

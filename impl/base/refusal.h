@@ -13,16 +13,16 @@ namespace gangway {
 
 // Returns the exception that is being handled; call it inside a catch block. It never fails, because peers
 // wait for this rank's answer: without memory for its text, an Error still keeps its code.
-Error caught_refusal() noexcept;
+Error current_error() noexcept;
 
 // Runs `check`, which throws to refuse, and returns what it threw.
 template <typename Check>
-std::optional<Error> refusal_of(Check&& check) {
+std::optional<Error> error_thrown_by(Check&& check) {
   try {
     check();
     return std::nullopt;
   } catch (const std::exception&) {
-    return caught_refusal();
+    return current_error();
   }
 }
 

@@ -60,9 +60,9 @@ void append_names(std::string& out, uint64_t run, int rank, int ranks) {
 
 }  // namespace
 
-std::string json_words(std::string_view words) {
+std::string json_escaped(std::string_view text) {
   std::string out;
-  append_escaped(out, words);
+  append_escaped(out, text);
   return out;
 }
 

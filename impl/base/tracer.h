@@ -68,7 +68,7 @@ class Tracer {
 };
 
 // Escapes a text for use between quotes in JSON.
-std::string json_words(std::string_view words);
+std::string json_escaped(std::string_view text);
 
 // Traces a span from its construction to the end of its scope. `name` must live until then.
 class TraceSpan {

@@ -50,10 +50,10 @@ class Fields {
     return value->text;
   }
   [[noreturn]] void corrupt(const char* name, const JsonValue& value, const std::string& why) const {
-    fail(Code::corrupt, where(name), " is ", value.shown(), ", ", why);
+    fail(Code::corrupt, where(name), " is ", value.display(), ", ", why);
   }
   [[noreturn]] void unsupported(const char* name, const JsonValue& value, const std::string& known) const {
-    fail(Code::not_supported, where(name), " is ", value.shown(), "; ", known);
+    fail(Code::not_supported, where(name), " is ", value.display(), "; ", known);
   }
 
  private:

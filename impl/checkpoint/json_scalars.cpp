@@ -86,7 +86,7 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-std::string JsonValue::shown() const {
+std::string JsonValue::display() const {
   switch (kind) {
     case Kind::null: return "null";
     case Kind::boolean: return boolean ? "true" : "false";

@@ -17,9 +17,9 @@ struct JsonValue {
   Kind kind = Kind::null;
   bool boolean = false;
   int64_t integer = 0;
-  double real = 0;            // value of a real number or of an integer
-  std::string text;           // of a text, its contents; of a number, its digits as written
-  std::string shown() const;  // the value in short, for an error message
+  double real = 0;              // value of a real number or of an integer
+  std::string text;             // of a text, its contents; of a number, its digits as written
+  std::string display() const;  // the value in short, for an error message
 };
 
 // Values by key and, on the second level, subkey. {"a": 1, "b": {"c": 2}} has the entries ("a", ""),

@@ -183,7 +183,7 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
   // stay usable.
   std::optional<Error> unread;
   call.run([&] {
-    unread = refusal_of([&] {
+    unread = error_thrown_by([&] {
       RowReader reader(model, stream);
       for (size_t i = 0; i < found.size(); ++i)
         read_rows(*model.inspect().parameters()[i].parameter, found[i].front().second, reader);

@@ -15,9 +15,9 @@ namespace {
 // While it exists, a write beyond the limit of file sizes only fails with EFBIG. The kernel also sends
 // SIGXFSZ, which would end the process, to the thread that writes; this class blocks the signal in that
 // thread and removes it afterwards.
-class SizeSignalHeld {
+class SigxfszBlocked {
  public:
-  SizeSignalHeld() {
+  SigxfszBlocked() {
     sigset_t pending;
     sigpending(&pending);
     was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
@@ -25,9 +25,9 @@ class SizeSignalHeld {
     sigaddset(&own_, SIGXFSZ);
     pthread_sigmask(SIG_BLOCK, &own_, &earlier_);
   }
-  SizeSignalHeld(const SizeSignalHeld&) = delete;
-  SizeSignalHeld& operator=(const SizeSignalHeld&) = delete;
-  ~SizeSignalHeld() {
+  SigxfszBlocked(const SigxfszBlocked&) = delete;
+  SigxfszBlocked& operator=(const SigxfszBlocked&) = delete;
+  ~SigxfszBlocked() {
     const timespec at_once{};
     while (!was_pending_ && sigtimedwait(&own_, nullptr, &at_once) < 0 && errno == EINTR) {
     }
@@ -54,7 +54,7 @@ void OutputFile::open(const std::string& path, int flags) {
 void OutputFile::reserve(uint64_t bytes) const {
   int failed = 0;
   {
-    const SizeSignalHeld held;
+    const SigxfszBlocked blocked;
     const auto size = static_cast<off_t>(bytes);
     do {
       failed = fallocate(file_, 0, 0, size) == 0 ? 0 : errno;
@@ -70,7 +70,7 @@ void OutputFile::write(uint64_t offset, const void* data, size_t bytes) const {
     ssize_t put = 0;
     int failed = 0;
     {
-      const SizeSignalHeld held;
+      const SigxfszBlocked blocked;
       put = pwrite(file_, from, bytes, static_cast<off_t>(offset));
       failed = errno;
     }

@@ -23,7 +23,7 @@ void for_pieces(const Shape& shape, const Box& box, size_t item, Use&& use) {
   const auto most = static_cast<int64_t>(kPieceBytes / item);
   for_each_run(shape, box, [&](int64_t whole, int64_t local, int64_t count) {
     for (int64_t done = 0; done < count; done += most) {
-      poll_interrupt_at_times();
+      poll_interrupt_throttled();
       use(local + done, std::min(most, count - done), static_cast<uint64_t>(whole + done) * item);
     }
   });

@@ -59,12 +59,12 @@ void write_rows(const Parameter& parameter, const StoredTensor& stored, uint64_t
 
 // The text that must be equal on all ranks. It includes the header, because each rank writes its rows at the
 // offsets of the header that it made itself.
-std::string facts(const SaveOptions& options, const std::string& header) {
-  Facts facts("save");
-  facts.add("dtype", options.dtype == DType{} ? "the master's" : name(options.dtype));
-  for (const auto& [key, value] : options.metadata) facts.add("metadata " + key, value);
-  facts.add("header hash", philox_key(0, header));
-  return facts.text();
+std::string signature(const SaveOptions& options, const std::string& header) {
+  CallSignature signature("save");
+  signature.add("dtype", options.dtype == DType{} ? "the master's" : name(options.dtype));
+  for (const auto& [key, value] : options.metadata) signature.add("metadata " + key, value);
+  signature.add("header hash", philox_key(0, header));
+  return signature.text();
 }
 
 // Returns whether a file, by its name, is part of a checkpoint in several files:
@@ -107,7 +107,7 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
         check(model, path, options);
         header = describe(model, options);
         bytes = make_safetensors_header(header);
-        arguments = facts(options, bytes);
+        arguments = signature(options, bytes);
         if (root.rank() != 0) return;
         folder.emplace(path);
         weights = folder->staged(kWeightsName);

@@ -33,7 +33,7 @@ SaveFolder::SaveFolder(const std::string& path) : path_(absolute_path(path)) {
   // be one.
   folder_.open(path_ + "/.", O_RDONLY | O_DIRECTORY);
   lock();
-  settle();
+  finish_earlier();
   for (const std::string& folder : {kStaging, kStaging + "/new", kStaging + "/old"})
     if (mkdirat(folder_.descriptor(), folder.c_str(), 0777) != 0)
       fail_file("save: making", path_ + "/" + folder, errno);
@@ -41,7 +41,7 @@ SaveFolder::SaveFolder(const std::string& path) : path_(absolute_path(path)) {
 
 SaveFolder::~SaveFolder() {
   try {
-    settle();
+    finish_earlier();
   } catch (...) {  // the next save into the folder settles it
   }
   if (made_ && !committed_) rmdir(path_.c_str());
@@ -60,7 +60,7 @@ void SaveFolder::lock() {
 }
 
 void SaveFolder::commit(const std::vector<std::string>& names) {
-  for (const std::string& name : names) keep_old(name);
+  for (const std::string& name : names) link_old(name);
   point_current("old");
   for (const char* folder : {"/new", "/old", ""}) sync(kStaging + folder);
   const std::string link = kStaging + "/link";
@@ -75,10 +75,10 @@ void SaveFolder::commit(const std::vector<std::string>& names) {
   point_current("new");  // the commit
   committed_ = true;
   sync(kStaging);
-  settle();
+  finish_earlier();
 }
 
-void SaveFolder::keep_old(const std::string& name) {
+void SaveFolder::link_old(const std::string& name) {
   const std::string kept = kStaging + "/old/" + name;
   if (linkat(folder_.descriptor(), name.c_str(), folder_.descriptor(), kept.c_str(), AT_SYMLINK_FOLLOW) == 0)
     return;
@@ -94,7 +94,7 @@ void SaveFolder::point_current(const char* at) {
     fail_file("save: renaming to", path_ + "/" + kCurrent, errno);
 }
 
-void SaveFolder::settle() {
+void SaveFolder::finish_earlier() {
   const std::string current = link_at(folder_.descriptor(), kCurrent);
   if (!current.empty()) {
     for (const std::string& name : names())

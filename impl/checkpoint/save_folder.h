@@ -10,8 +10,8 @@
 // readers still find the old files. It renames the link `current`; this is the commit, and readers now find
 // the new files. It moves the files that `current` points at back to NAME; readers find the same files as
 // before. A process that is killed at any step leaves a folder with either all old or all new files. The next
-// SaveFolder of that folder repeats the last part (settle()) and removes .gangway-save. No other file of the
-// folder is changed.
+// SaveFolder of that folder repeats the last part (finish_earlier()) and removes .gangway-save. No other file
+// of the folder is changed.
 //
 // Thread rule: one thread per object. While it exists, other processes and threads cannot save into the
 // folder.
@@ -46,9 +46,9 @@ class SaveFolder {
 
  private:
   void lock();
-  void keep_old(const std::string& name);
+  void link_old(const std::string& name);
   void point_current(const char* at);
-  void settle();
+  void finish_earlier();
   void move_back(const std::string& name, const std::string& current);
   bool exists(const std::string& name) const;
   void sync(const std::string& name) const;

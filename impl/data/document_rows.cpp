@@ -41,7 +41,7 @@ PackedRegion DocumentRows::pack_region(TokenInput& input, uint64_t region) {
 void DocumentRows::make_index(TokenInput& input) {
   uint64_t rows = 0;
   for (uint64_t region = 0; region < regions_; ++region) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     rows += pack_region(input, region).rows();
     ends_.push_back(rows);
   }

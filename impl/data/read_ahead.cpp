@@ -60,7 +60,7 @@ bool ReadAhead::fill(DataBatch& batch, const BatchRows& rows, uint64_t order) {
   size_t at = 0;
   for (int64_t row = rows.first; row < rows.last; ++row, at += sequence) {
     if (current_order_.load(std::memory_order_relaxed) != order) return false;
-    if (stream_.options().read_ahead == 0) poll_interrupt_at_times();
+    if (stream_.options().read_ahead == 0) poll_interrupt_throttled();
     stream_.read(static_cast<uint64_t>(row), {batch.tokens.data() + at, batch.labels.data() + at,
                                               documents ? batch.documents.data() + at : nullptr});
   }
@@ -134,7 +134,7 @@ void ReadAhead::run() {
       if (batch == nullptr) batch = std::make_unique<DataBatch>();
       whole = fill(*batch, rows, order);
     } catch (const std::exception&) {
-      failure = caught_refusal();
+      failure = current_error();
     }
     lock.lock();
     if (order != order_ || (!whole && !failure)) {

@@ -14,7 +14,7 @@ Source::Source(const SourceOptions& source, const RowOptions& rows, TokenInput& 
     : shuffle_(shuffle), key_(key) {
   uint64_t count = 0;
   for (const std::string& path : files_of(source.path, source.format)) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     const TokenFile tokens = open_token_file(path, source.format);
     files_.push_back(tokens.file);
     file_rows_.push_back(rows_of(tokens, input, rows));

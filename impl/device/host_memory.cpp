@@ -80,9 +80,9 @@ uint64_t kilobytes_in(const char* path, const char* name) {
 // A process that never sets a source pays one load for each block, and takes no lock.
 std::atomic<bool> source_was_set{false};
 std::mutex source_mutex;
-std::shared_ptr<const HostSource>& source() {
+std::shared_ptr<const HostMemoryHooks>& source() {
   // Never destroyed: blocks may be made while static objects are destroyed.
-  static auto* const current = new std::shared_ptr<const HostSource>;
+  static auto* const current = new std::shared_ptr<const HostMemoryHooks>;
   return *current;
 }
 
@@ -94,14 +94,14 @@ uint64_t available_memory() {
 }
 uint64_t used_memory() { return kilobytes_in("/proc/self/smaps_rollup", "Pss:"); }
 
-void set_host_source(std::shared_ptr<const HostSource> next) {
+void set_host_memory_hooks(std::shared_ptr<const HostMemoryHooks> next) {
   const std::lock_guard lock(source_mutex);
   source_was_set.store(true, std::memory_order_release);
   // The caller's `next` then holds the former source, which may be destroyed only after the lock is released.
   source().swap(next);
 }
 
-std::shared_ptr<const HostSource> host_source() {
+std::shared_ptr<const HostMemoryHooks> host_memory_hooks() {
   if (!source_was_set.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock(source_mutex);
   return source();

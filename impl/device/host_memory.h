@@ -1,4 +1,4 @@
-// The memory of this host: how much there is, and the source of tensors' blocks in it.
+// The memory of this host: how much there is, and the hooks that allocate tensors' blocks in it.
 //
 // Thread rule: any thread.
 #pragma once
@@ -19,8 +19,8 @@ uint64_t available_memory();
 // The memory of this process. A page that several processes share counts in proportion.
 uint64_t used_memory();
 
-// A source of blocks. Both functions may be called from any thread.
-struct HostSource {
+// Functions that allocate blocks of host memory. Both functions may be called from any thread.
+struct HostMemoryHooks {
   // Returns null if no memory is left.
   void* (*allocate)(void* user, size_t bytes, size_t alignment) = nullptr;
   void (*free)(void* user, void* data, size_t bytes) = nullptr;
@@ -28,9 +28,9 @@ struct HostSource {
   std::shared_ptr<void> keep;  // released with the last block
 };
 
-// Sets the source of later blocks. Null means the C library. Each block goes back to the source that it came
+// Sets the hooks for later blocks. Null means the C library. Each block goes back to the hooks that it came
 // from.
-void set_host_source(std::shared_ptr<const HostSource> source);
-std::shared_ptr<const HostSource> host_source();  // null means the C library
+void set_host_memory_hooks(std::shared_ptr<const HostMemoryHooks> hooks);
+std::shared_ptr<const HostMemoryHooks> host_memory_hooks();  // null means the C library
 
 }  // namespace gangway

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/facts.h"
+#include "base/call_signature.h"
 
 namespace gangway {
 namespace {

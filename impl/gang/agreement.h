@@ -34,7 +34,7 @@ class Agreement {
   // Runs `check`, which is local and throws an Error to refuse. Then the ranks agree.
   template <typename Check>
   void agree_on(Check&& check, const std::string& arguments = "") {
-    agree(refusal_of(check), arguments);
+    agree(error_thrown_by(check), arguments);
   }
 
  private:

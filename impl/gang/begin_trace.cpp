@@ -81,7 +81,7 @@ void begin_trace(Gang& gang, const std::string& folder) {
   const int64_t ahead = clock_ahead_ns(gang);
   const uint64_t run = run_number(gang);
   bool begun = false;
-  const std::optional<Error> refusal = refusal_of([&] {
+  const std::optional<Error> refusal = error_thrown_by([&] {
     if (folder.empty()) fail(Code::invalid_argument, "trace: the folder's name is empty");
     gang.owner()->tracer().begin(folder, run, gang.rank(), gang.size(), ahead);
     begun = true;

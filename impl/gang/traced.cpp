@@ -63,8 +63,8 @@ std::string trace_name(std::span<const Collective> records) {
 std::string trace_detail(const std::string& gang, Channel channel, std::span<const Collective> records) {
   size_t bytes = 0;
   for (const Collective& c : records) bytes += c.count * item_bytes(c.dtype);
-  std::string detail =
-      text("\"gang\": \"", json_words(gang), "\", \"channel\": \"", name(channel), "\", \"bytes\": ", bytes);
+  std::string detail = text("\"gang\": \"", json_escaped(gang), "\", \"channel\": \"", name(channel),
+                            "\", \"bytes\": ", bytes);
   if (facts(records[0].op).has_root || facts(records[0].op).is_pair)
     detail += text(", \"peer\": ", records[0].peer);
   return detail;

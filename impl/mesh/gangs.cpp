@@ -17,7 +17,7 @@ struct Place {
   AxisSet axes;
 };
 
-void check_places(const GangPlaces& p, std::span<const Place> all, const Mesh& mesh) {
+void check_places(const GangsByAxis& p, std::span<const Place> all, const Mesh& mesh) {
   const std::vector<int>& members = p.root->members();
   if (p.root->rank() == 0)
     for (const Place& place : all)
@@ -97,7 +97,7 @@ GangsPtr create_fake_gangs(const std::string& device) {
   return create_gangs(Gang::create_fake(0, 1, options, /*record=*/false), MeshOptions{});
 }
 
-GangsPtr create_gangs_of(const GangPlaces& p) {
+GangsPtr create_gangs_of(const GangsByAxis& p) {
   if (!p.root) fail(Code::invalid_argument, "the root gang is missing");
   const Place all[] = {{"dp", p.dp, kDataAxes},
                        {"rdp", p.rdp, axis_bit(Axis::dp_replicate)},
@@ -134,7 +134,7 @@ const GangPtr& Gangs::made(AxisSet axes) const {
 void Gangs::make_all() {
   for (AxisSet axes = 1; axes <= kAllAxes; ++axes) {
     if (places_.count(axes) != 0) continue;  // the caller's own gang
-    const AxisSet plain = mesh_.without_ones(axes);
+    const AxisSet plain = mesh_.without_trivial_axes(axes);
     const auto found = places_.find(plain);
     places_[axes] = found != places_.end() ? found->second : places_[plain] = make(plain);
   }
@@ -155,13 +155,13 @@ GangPtr Gangs::make(AxisSet plain) {
   return own;
 }
 
-GangPtr Gangs::fsdp_part(int ranks) {
+GangPtr Gangs::fsdp_subgang(int ranks) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found = parts_.find(ranks);
-    if (found != parts_.end()) return found->second;
+    const auto found = subgangs_.find(ranks);
+    if (found != subgangs_.end()) return found->second;
   }
-  const AxisSet axes = mesh_.without_ones(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp));
+  const AxisSet axes = mesh_.without_trivial_axes(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp));
   const std::string name = text(root_->name(), ".", axes_text(axes), "/", ranks);
   GangPtr own;
   root_->in_mid_call([&] {
@@ -171,7 +171,7 @@ GangPtr Gangs::fsdp_part(int ranks) {
   });
   const std::lock_guard lock(mutex_);
   owned_.push_back(own);
-  return parts_[ranks] = own;
+  return subgangs_[ranks] = own;
 }
 
 GangPtr Gangs::by_axes(std::string_view axes) const {

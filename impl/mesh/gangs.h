@@ -25,7 +25,7 @@ class Gangs;
 using GangsPtr = std::shared_ptr<Gangs>;
 
 // Gangs that the caller made, one for each place.
-struct GangPlaces {
+struct GangsByAxis {
   GangPtr root, dp, rdp, sdp, tp, pp, cp;
 };
 
@@ -45,7 +45,7 @@ GangsPtr create_fake_gangs(const std::string& device);
 // Takes the caller's own gangs, which close() does not shut down. Their sizes are the degrees of the mesh.
 // INVALID_ARGUMENT: a gang is missing, the root's rank 0 is not rank 0 of every gang, the product of the
 // sizes is not root's size, or a gang's members are not those of the mesh.
-GangsPtr create_gangs_of(const GangPlaces& places);
+GangsPtr create_gangs_of(const GangsByAxis& places);
 
 class Gangs {
  public:
@@ -65,7 +65,7 @@ class Gangs {
   const GangPtr& fsdp_gang() const { return made(axis_bit(Axis::dp_shard) | axis_bit(Axis::cp)); }
   // Returns a gang of `ranks` consecutive ranks of fsdp_gang that include this one. `ranks` must divide
   // fsdp_gang's size. The first call with a number is collective over root, later ones are local.
-  GangPtr fsdp_part(int ranks);
+  GangPtr fsdp_subgang(int ranks);
   const GangPtr& loss_gang() const { return made(kDataAxes | axis_bit(Axis::cp)); }
 
   // Returns the gang of any product of axes. It is local, since every gang is made at creation. So a refusal
@@ -86,7 +86,7 @@ class Gangs {
  private:
   friend GangsPtr create_gangs(GangPtr root, const MeshOptions& options);
   friend GangsPtr create_parallel_gangs(GangPtr root, int tp, int pp, int cp);
-  friend GangsPtr create_gangs_of(const GangPlaces& places);
+  friend GangsPtr create_gangs_of(const GangsByAxis& places);
   static GangsPtr create(const GangPtr& root, bool owns_root, const MeshOptions& options);
   Gangs(GangPtr root, const Mesh& mesh, bool owns_root);
   const GangPtr& made(AxisSet axes) const;
@@ -98,7 +98,7 @@ class Gangs {
   Coordinates coordinates_{};
   mutable std::mutex mutex_;           // protects the members below
   std::map<AxisSet, GangPtr> places_;  // for every set of axes; does not change after creation
-  std::map<int, GangPtr> parts_;       // for each number of ranks that fsdp_part was asked for
+  std::map<int, GangPtr> subgangs_;    // for each number of ranks that fsdp_subgang was asked for
   std::vector<GangPtr> owned_;         // gangs to shut down, in the order in which they were made
   bool closed_ = false;
 };

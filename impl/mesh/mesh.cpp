@@ -162,7 +162,7 @@ std::vector<std::vector<int>> Mesh::groups(AxisSet axes) const {
   return all;
 }
 
-AxisSet Mesh::without_ones(AxisSet axes) const {
+AxisSet Mesh::without_trivial_axes(AxisSet axes) const {
   for (int i = 0; i < kAxes; ++i)
     if (degrees_[static_cast<size_t>(i)] == 1) axes &= static_cast<AxisSet>(~axis_bit(static_cast<Axis>(i)));
   return axes;

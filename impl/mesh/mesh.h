@@ -73,7 +73,7 @@ class Mesh {
   // Returns all such groups, ordered by their first ranks.
   std::vector<std::vector<int>> groups(AxisSet axes) const;
   // Removes the axes of degree 1. Sets that are equal after that have equal groups.
-  AxisSet without_ones(AxisSet axes) const;
+  AxisSet without_trivial_axes(AxisSet axes) const;
 
  private:
   std::array<int, kAxes> degrees_{};

@@ -53,14 +53,14 @@ class Attention final : public Module {
     flow.steps.push_back({kO, {kCore}});
     return flow;
   }
-  void add_options(Facts& facts) const override {
-    facts.add("head_dim", head_dim_);
+  void add_options(CallSignature& signature) const override {
+    signature.add("head_dim", head_dim_);
     const RopeOptions& rope = table_->options();
-    facts.add("rope_theta", rope.theta);
-    facts.add("rope_factor", rope.factor);
-    facts.add("rope_low_frequency_factor", rope.low_frequency_factor);
-    facts.add("rope_high_frequency_factor", rope.high_frequency_factor);
-    facts.add("rope_original_positions", rope.original_positions);
+    signature.add("rope_theta", rope.theta);
+    signature.add("rope_factor", rope.factor);
+    signature.add("rope_low_frequency_factor", rope.low_frequency_factor);
+    signature.add("rope_high_frequency_factor", rope.high_frequency_factor);
+    signature.add("rope_original_positions", rope.original_positions);
   }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
@@ -87,7 +87,7 @@ class Attention final : public Module {
     check(spec_of(x));
     Tensor qkv[3];
     for (const size_t part : {kQ, kK, kV}) {
-      const Tensor y = child(part).forward1(ctx, x, frame);
+      const Tensor y = child(part).forward_one(ctx, x, frame);
       qkv[part] = y.reshape(heads(y.shape()));
     }
     if (has_norms()) {
@@ -101,11 +101,11 @@ class Attention final : public Module {
       const TraceSpan span = child(kCore).span(ctx, "forward");
       out = child(kCore).forward(ctx, qkv, frame).at(0);
     }
-    return {child(kO).forward1(ctx, flat(out), frame)};
+    return {child(kO).forward_one(ctx, flat(out), frame)};
   }
 
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor dflat = child(kO).backward1(ctx, first_gradient(dy, *this), frame);
+    const Tensor dflat = child(kO).backward_one(ctx, first_gradient(dy, *this), frame);
     const Tensor dout = dflat.reshape(heads(dflat.shape()));
     Values dqkv;
     {
@@ -115,13 +115,13 @@ class Attention final : public Module {
     rotate(ctx, dqkv.at(kQ), true);
     rotate(ctx, dqkv.at(kK), true);
     if (has_norms()) {
-      dqkv[kQ] = child(kQNorm).backward1(ctx, dqkv[kQ], frame);
-      dqkv[kK] = child(kKNorm).backward1(ctx, dqkv[kK], frame);
+      dqkv[kQ] = child(kQNorm).backward_one(ctx, dqkv[kQ], frame);
+      dqkv[kK] = child(kKNorm).backward_one(ctx, dqkv[kK], frame);
     }
-    const Tensor dx = child(kQ).backward1(ctx, flat(dqkv[kQ]), frame);
+    const Tensor dx = child(kQ).backward_one(ctx, flat(dqkv[kQ]), frame);
     for (const size_t part : {kK, kV}) {
       const Stack::Mark mark = frame.mark();
-      frame.add_gradient(ctx, dx, child(part).backward1(ctx, flat(dqkv.at(part)), frame), mark);
+      frame.add_gradient(ctx, dx, child(part).backward_one(ctx, flat(dqkv.at(part)), frame), mark);
     }
     return {dx};
   }
@@ -140,7 +140,7 @@ class Attention final : public Module {
   // Returns the normed heads in memory that rotate() may write over. Under selective recomputation that is a
   // copy, because the norm's own output would be made again without the rotation.
   static Tensor normed(Context& ctx, Module& norm, const Tensor& x, Frame* frame) {
-    const Tensor y = norm.forward1(ctx, x, frame);
+    const Tensor y = norm.forward_one(ctx, x, frame);
     return frame == nullptr ? y : frame->slots().kept(ctx, y);
   }
 

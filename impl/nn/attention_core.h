@@ -27,7 +27,7 @@ class AttentionCore : public Module {
   const AttentionCoreOptions& options() const { return options_; }
 
   const char* kind() const override { return "AttentionCore"; }
-  void add_options(Facts& facts) const override { facts.add("causal", options_.causal); }
+  void add_options(CallSignature& signature) const override { signature.add("causal", options_.causal); }
   size_t gradient_count() const override { return 3; }
   // Its output lies as q does.
   std::optional<DataFlow> data_flow() const override {

@@ -57,7 +57,7 @@ class LayerBlock final : public Module {
     if (frame != nullptr) scope.emplace(ctx.temporaries);  // without a frame, temporaries hold the output
     const Tensor both[] = {attention(ctx, x, frame), x};
     const Values post = child(kPostNorm).forward(ctx, both, frame);
-    const Tensor out = child(kMlp).forward1(ctx, post[0], frame);
+    const Tensor out = child(kMlp).forward_one(ctx, post[0], frame);
     ctx.ops.add(post[1], 1, out, ctx.stream);
     return {out};
   }
@@ -65,9 +65,9 @@ class LayerBlock final : public Module {
   // The gradient of the residual stream enters both norms as dsum: the norm adds it in the pass that makes
   // its own gradient.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor post[] = {child(kMlp).backward1(ctx, first_gradient(dy, *this), frame), dy[0]};
+    const Tensor post[] = {child(kMlp).backward_one(ctx, first_gradient(dy, *this), frame), dy[0]};
     const Tensor dsum = child(kPostNorm).backward(ctx, post, frame)[0];
-    const Tensor input[] = {child(kAttention).backward1(ctx, dsum, frame), dsum};
+    const Tensor input[] = {child(kAttention).backward_one(ctx, dsum, frame), dsum};
     return {child(kInputNorm).backward(ctx, input, frame)[0]};
   }
 
@@ -76,7 +76,7 @@ class LayerBlock final : public Module {
   Tensor attention(Context& ctx, const Tensor& x, Frame* frame) {
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);
-    return child(kAttention).forward1(ctx, child(kInputNorm).forward1(ctx, x, frame), frame);
+    return child(kAttention).forward_one(ctx, child(kInputNorm).forward_one(ctx, x, frame), frame);
   }
 };
 

@@ -42,11 +42,11 @@ Values Chain::forward_range(Context& ctx, size_t first, size_t end, std::span<co
   const Stack::Mark mark = ctx.temporaries.mark();
   Values x(inputs.begin(), inputs.end());
   for (size_t i = first; i + 1 < end; ++i) {
-    poll_interrupt_at_times();
-    x[0] = child(i).forward1(ctx, x[0], frame);
+    poll_interrupt_throttled();
+    x[0] = child(i).forward_one(ctx, x[0], frame);
     if (frame == nullptr) x[0] = compact(ctx.temporaries, mark, x[0], ctx.stream);
   }
-  poll_interrupt_at_times();
+  poll_interrupt_throttled();
   const TraceSpan span = child(end - 1).span(ctx, "forward");
   return child(end - 1).forward(ctx, x, frame);
 }
@@ -60,8 +60,8 @@ Tensor Chain::backward_range(Context& ctx, size_t first, size_t end, std::span<c
     dx = frame.compact(ctx, mark, child(end - 1).backward(ctx, dy, frame).at(0));
   }
   for (size_t i = end - 1; i > first; --i) {
-    poll_interrupt_at_times();
-    dx = frame.compact(ctx, mark, child(i - 1).backward1(ctx, dx, frame));
+    poll_interrupt_throttled();
+    dx = frame.compact(ctx, mark, child(i - 1).backward_one(ctx, dx, frame));
   }
   return dx;
 }

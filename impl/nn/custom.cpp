@@ -56,9 +56,9 @@ Custom::Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> be
   }
 }
 
-void Custom::add_options(Facts& facts) const {
-  facts.add("input_count", input_count_);
-  facts.add("output_count", output_count_);
+void Custom::add_options(CallSignature& signature) const {
+  signature.add("input_count", input_count_);
+  signature.add("output_count", output_count_);
 }
 
 std::string Custom::label() const { return full_name().empty() ? name_ : name_ + " (" + full_name() + ")"; }

@@ -25,7 +25,7 @@ class Custom final : public Module {
   Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour);
 
   const char* kind() const override { return name_.c_str(); }
-  void add_options(Facts& facts) const override;
+  void add_options(CallSignature& signature) const override;
   std::string parallel_plan() const override { return parallel_plan_; }
   int input_count() const { return input_count_; }
   size_t output_count(size_t) const override { return static_cast<size_t>(output_count_); }

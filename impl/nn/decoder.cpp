@@ -40,10 +40,10 @@ class Decoder final : public Chain {
   }
 
   const char* kind() const override { return "Decoder"; }
-  void add_options(Facts& facts) const override {
-    facts.add("family", options_.family);
-    facts.add("layers", options_.layers);
-    facts.add("max_positions", options_.max_positions);
+  void add_options(CallSignature& signature) const override {
+    signature.add("family", options_.family);
+    signature.add("layers", options_.layers);
+    signature.add("max_positions", options_.max_positions);
   }
   const DecoderOptions& options() const { return options_; }
   size_t gradient_count() const override { return 2; }  // of tokens and labels; both are absent

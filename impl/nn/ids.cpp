@@ -8,7 +8,7 @@
 namespace gangway {
 namespace {
 
-void check_range(const IdRule& rule, const FoundIds& found) {
+void check_range(const IdRule& rule, const IdRange& found) {
   if (found.count == 0 || (found.lowest >= 0 && found.highest < rule.size)) return;
   const std::string ignored =
       rule.ignore == IdRule::kNone ? "" : text(", or ", rule.ignore, " for a label that does not count");
@@ -18,45 +18,45 @@ void check_range(const IdRule& rule, const FoundIds& found) {
 
 }  // namespace
 
-IdLook look_at_ids(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values) {
-  IdLook look{std::vector<IdRule>(values.size()), {}};
+PendingIdCheck start_id_check(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values) {
+  PendingIdCheck check{std::vector<IdRule>(values.size()), {}};
   int64_t count = 0;
   for (size_t i = 0; i < std::min(rules.size(), values.size()); ++i) {
     if (rules[i].what == nullptr || !values[i] || values[i].dtype() != DType::i64) continue;
-    look.rules[i] = rules[i];
+    check.rules[i] = rules[i];
     ++count;
   }
-  if (count == 0) return look;
+  if (count == 0) return check;
   const Tensor found = ctx.temporaries.allocate(DType::i64, Shape{count, 3});
-  if (on_meta(ctx)) return look;  // after the allocation, so that a memory plan counts it
-  look.found = found;
+  if (on_meta(ctx)) return check;  // after the allocation, so that a memory plan counts it
+  check.found = found;
   int64_t row = 0;
   for (size_t i = 0; i < values.size(); ++i) {
-    if (look.rules[i].what == nullptr) continue;
-    ctx.ops.id_range(values[i].reshape(Shape{values[i].count()}), look.rules[i].ignore,
-                     look.found.slice(0, row, row + 1).reshape(Shape{3}), ctx.stream);
+    if (check.rules[i].what == nullptr) continue;
+    ctx.ops.id_range(values[i].reshape(Shape{values[i].count()}), check.rules[i].ignore,
+                     check.found.slice(0, row, row + 1).reshape(Shape{3}), ctx.stream);
     ++row;
   }
-  return look;
+  return check;
 }
 
-std::vector<FoundIds> judge(const IdLook& look, const Tensor& found) {
-  std::vector<FoundIds> all(look.rules.size());
-  if (!look.found) return all;
+std::vector<IdRange> finish_id_check(const PendingIdCheck& check, const Tensor& found) {
+  std::vector<IdRange> all(check.rules.size());
+  if (!check.found) return all;
   const int64_t* at = found.data<int64_t>();
   for (size_t i = 0; i < all.size(); ++i) {
-    if (look.rules[i].what == nullptr) continue;
+    if (check.rules[i].what == nullptr) continue;
     all[i] = {at[0], at[1], at[2]};
     at += 3;
-    if (look.rules[i].size >= 0) check_range(look.rules[i], all[i]);
+    if (check.rules[i].size >= 0) check_range(check.rules[i], all[i]);
   }
   return all;
 }
 
-std::vector<FoundIds> check_ids(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values) {
+std::vector<IdRange> check_ids(Context& ctx, std::span<const IdRule> rules, std::span<const Tensor> values) {
   const StackScope scope(ctx.temporaries);
-  const IdLook look = look_at_ids(ctx, rules, values);
-  return judge(look, look.found ? read_on_host(look.found, ctx.stream) : Tensor());
+  const PendingIdCheck check = start_id_check(ctx, rules, values);
+  return finish_id_check(check, check.found ? read_on_host(check.found, ctx.stream) : Tensor());
 }
 
 }  // namespace gangway

@@ -2,30 +2,31 @@
 
 #include "base/philox.h"
 #include "nn/module.h"
-#include "tensor/host_write.h"
+#include "tensor/host_staging.h"
 
 namespace gangway {
 namespace {
 
-// Elements of the buffer into which a filler writes whole rows, when the box has only parts of the rows.
+// Elements of the buffer into which an initializer writes whole rows, when the box has only parts of the
+// rows.
 constexpr int64_t kPieceElements = 1 << 18;
 
-// Fills whole rows [first, last) of dim 0. The filler writes contiguous host memory in the parameter's dtype,
-// so that other targets need a temporary tensor, a copy to the device or a cast.
+// Fills whole rows [first, last) of dim 0. The initializer writes contiguous host memory in the parameter's
+// dtype, so that other targets need a temporary tensor, a copy to the device or a cast.
 void fill_rows(Ops& ops, Stream& stream, const Parameter& parameter, int64_t first, int64_t last,
                const Tensor& out) {
-  Init::Filler& filler = *parameter.init.filler;
+  Init::Initializer& initializer = *parameter.init.initializer;
   const bool in_place = out.dtype() == parameter.dtype && out.contiguous();
   const Tensor rows =
       in_place ? out : Tensor::allocate(ops.device().allocator(), parameter.dtype, out.shape());
-  const HostWrite host(rows);
-  filler.fill(first, last, host.raw(), static_cast<size_t>(rows.count()), parameter.dtype);
+  const HostStaging host(rows);
+  initializer.fill(first, last, host.raw(), static_cast<size_t>(rows.count()), parameter.dtype);
   host.send(stream);
   if (!in_place) ops.cast(rows, out, stream);
 }
 
-// Fills a box that has only parts of the rows: the filler writes whole rows, piece by piece, and the box is
-// copied out.
+// Fills a box that has only parts of the rows: the initializer writes whole rows, piece by piece, and the box
+// is copied out.
 void fill_parts(Ops& ops, Stream& stream, const Parameter& parameter, const Box& box, const Tensor& out) {
   const int64_t piece = std::max<int64_t>(1, kPieceElements / parameter.shape.count_from(1));
   for (int64_t row = 0; row < box.shape[0]; row += piece) {

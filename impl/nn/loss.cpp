@@ -63,8 +63,8 @@ Values LmHead::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   const Tensor& x = first_input(inputs, *this);
   check_labels_given(inputs.size() > 1, frame != nullptr);
   if (inputs.size() == 1) {
-    const Tensor y = child(kNorm).forward1(ctx, x, nullptr);
-    return {child(kOutput).forward1(ctx, as_output(ctx, y), nullptr)};
+    const Tensor y = child(kNorm).forward_one(ctx, x, nullptr);
+    return {child(kOutput).forward_one(ctx, as_output(ctx, y), nullptr)};
   }
   const Tensor& labels = inputs[1];
   loss_->check(spec_of(x), spec_of(labels));
@@ -73,7 +73,7 @@ Values LmHead::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   ctx.ops.fill(loss, 0, ctx.stream);
   ctx.ops.fill(weight, 0, ctx.stream);
   const StackScope scope(ctx.temporaries);
-  const Tensor y = child(kNorm).forward1(ctx, x, frame);
+  const Tensor y = child(kNorm).forward_one(ctx, x, frame);
   if (frame != nullptr) {
     frame->slots().save(*this, kY, y);
     frame->slots().save(*this, kLabels, labels);
@@ -107,7 +107,7 @@ Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
     args.dw_accumulate = target.accumulate;
   }
   loss_->run(ctx, args);
-  return {child(kNorm).backward1(ctx, as_dtype(ctx, args.dx, y.dtype()), frame)};
+  return {child(kNorm).backward_one(ctx, as_dtype(ctx, args.dx, y.dtype()), frame)};
 }
 
 Parameter& LmHead::output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }

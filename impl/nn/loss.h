@@ -38,8 +38,8 @@ class LmHead final : public Module {
   const std::shared_ptr<HeadLoss>& loss() const { return loss_; }
 
   const char* kind() const override { return "LmHead"; }
-  void add_options(Facts& facts) const override { facts.add("loss", loss_->name()); }
-  bool computes_children() const override { return true; }
+  void add_options(CallSignature& signature) const override { signature.add("loss", loss_->name()); }
+  bool reads_child_parameters() const override { return true; }
   std::optional<DataFlow> data_flow() const override {
     return DataFlow{.steps = {{kNorm, {DataFlow::kInput}}, {kOutput, {kNorm}}}, .output = {kOutput}};
   }

@@ -35,8 +35,8 @@ class Mlp final : public Module {
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
-    const Tensor gate = child(kGateProjection).forward1(ctx, x, frame);
-    const Tensor up = child(kUpProjection).forward1(ctx, x, frame);
+    const Tensor gate = child(kGateProjection).forward_one(ctx, x, frame);
+    const Tensor up = child(kUpProjection).forward_one(ctx, x, frame);
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);  // without a frame, temporaries hold the output
     const Tensor hidden = ctx.temporaries.allocate(gate.dtype(), gate.shape());
@@ -46,13 +46,13 @@ class Mlp final : public Module {
       frame->slots().save(*this, kGate, gate);
       frame->slots().save(*this, kUp, up);
     }
-    return {child(kDownProjection).forward1(ctx, hidden, frame)};
+    return {child(kDownProjection).forward_one(ctx, hidden, frame)};
   }
 
   // In place: the gradients of gate and up are written over their saved values. `hidden`, which the weight
   // half of down_proj reads, is written over its own gradient, which nothing reads afterwards.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor dhidden = child(kDownProjection).backward1(ctx, first_gradient(dy, *this), frame);
+    const Tensor dhidden = child(kDownProjection).backward_one(ctx, first_gradient(dy, *this), frame);
     const Tensor gate = frame.slots().load(ctx, *this, kGate);
     const Tensor up = frame.slots().load(ctx, *this, kUp);
     const bool again = frame.slots().needs_recompute(*this, kHidden);
@@ -64,9 +64,9 @@ class Mlp final : public Module {
                              .y = again ? dhidden.flatten2() : Tensor()},
                             ctx.stream);
     if (again) frame.slots().set_recomputed(*this, kHidden, dhidden);
-    const Tensor dx = child(kGateProjection).backward1(ctx, gate, frame);
+    const Tensor dx = child(kGateProjection).backward_one(ctx, gate, frame);
     const Stack::Mark mark = frame.mark();
-    frame.add_gradient(ctx, dx, child(kUpProjection).backward1(ctx, up, frame), mark);
+    frame.add_gradient(ctx, dx, child(kUpProjection).backward_one(ctx, up, frame), mark);
     return {dx};
   }
 

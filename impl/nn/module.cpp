@@ -44,15 +44,15 @@ std::string first_values(const Init& init) {
   fail(Code::internal, "init ", static_cast<int>(init.kind), " is unknown (0 to 3)");
 }
 
-void add_facts(const Parameter& p, const std::string& full_name, Facts& facts) {
-  facts.add(p.name, text(name(p.dtype), " ", p.shape.text(), p.trainable ? "" : " frozen",
-                         p.kind == Parameter::Kind::buffer ? " buffer" : "",
-                         p.full_name == full_name ? "" : " tied to " + p.full_name));
-  facts.add(p.name + " first values", first_values(p.init));
-  if (p.init.kind == Init::Kind::normal) facts.add(p.name + " deviation", p.init.deviation);
+void add_to_signature(const Parameter& p, const std::string& full_name, CallSignature& signature) {
+  signature.add(p.name, text(name(p.dtype), " ", p.shape.text(), p.trainable ? "" : " frozen",
+                             p.kind == Parameter::Kind::buffer ? " buffer" : "",
+                             p.full_name == full_name ? "" : " tied to " + p.full_name));
+  signature.add(p.name + " first values", first_values(p.init));
+  if (p.init.kind == Init::Kind::normal) signature.add(p.name + " deviation", p.init.deviation);
   for (const Placement& placement : p.layout)
-    if (!placement.at_rest) facts.add(p.name + " layout", describe({placement}));
-  if (!p.grad_partial_axes.empty()) facts.add(p.name + " partial over", p.grad_partial_axes);
+    if (!placement.at_rest) signature.add(p.name + " layout", describe({placement}));
+  if (!p.grad_partial_axes.empty()) signature.add(p.name + " partial over", p.grad_partial_axes);
 }
 
 // Matches one component; `*` stands for any characters. On a mismatch only the last `*` takes one character
@@ -137,15 +137,16 @@ std::vector<NamedModule> named_modules(const ModulePtr& root) {
   return all;
 }
 
-void add_facts(const ModulePtr& root, Facts& facts) {
+void add_to_signature(const ModulePtr& root, CallSignature& signature) {
   for (const NamedModule& named : named_modules(root)) {
     const Module& module = *named.module;
-    facts.set_scope(named.path);
-    facts.add("kind", module.kind());
-    module.add_options(facts);
-    for (const ParameterPtr& p : module.parameters()) add_facts(*p, join(named.path, p->name), facts);
+    signature.set_scope(named.path);
+    signature.add("kind", module.kind());
+    module.add_options(signature);
+    for (const ParameterPtr& p : module.parameters())
+      add_to_signature(*p, join(named.path, p->name), signature);
   }
-  facts.set_scope("");
+  signature.set_scope("");
 }
 
 void assign_full_names(Module& root) {

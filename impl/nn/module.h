@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/facts.h"
+#include "base/call_signature.h"
 #include "base/tracer.h"
 #include "nn/arriving.h"
 #include "nn/data_flow.h"
@@ -84,7 +84,7 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual bool is_wrapper() const { return false; }
   // Whether the module reads its children's parameters itself. Such children cannot be parameter groups of
   // their own.
-  virtual bool computes_children() const { return false; }
+  virtual bool reads_child_parameters() const { return false; }
   // Whether the module multiplies activations with its parameters, so that both must have one dtype.
   virtual bool is_linear() const { return false; }
   // Whether backward reads the values of the parameters of the module or its children. An embedding's does
@@ -109,7 +109,7 @@ class Module : public std::enable_shared_from_this<Module> {
 
   // Adds the options that change the module's results besides its parameters, such as an eps or a number of
   // heads. Ranks compare them.
-  virtual void add_options(Facts&) const {}
+  virtual void add_options(CallSignature&) const {}
 
   // Return how many outputs forward makes from that many inputs, and how many gradients backward makes,
   // absent ones included. The C layer compares the caller's arrays with these numbers before forward or
@@ -138,11 +138,11 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual Values tables() const { return {}; }
 
   // forward and backward of a module with one input and one output, with a span in the trace.
-  Tensor forward1(Context& ctx, const Tensor& x, Frame* frame) {
+  Tensor forward_one(Context& ctx, const Tensor& x, Frame* frame) {
     const TraceSpan span = this->span(ctx, ctx.recomputing ? "recompute" : "forward");
     return forward(ctx, std::span<const Tensor>(&x, 1), frame).at(0);
   }
-  Tensor backward1(Context& ctx, const Tensor& dy, Frame& frame) {
+  Tensor backward_one(Context& ctx, const Tensor& dy, Frame& frame) {
     const TraceSpan span = this->span(ctx, "backward");
     return backward(ctx, std::span<const Tensor>(&dy, 1), frame).at(0);
   }
@@ -203,7 +203,7 @@ std::vector<NamedModule> named_modules(const ModulePtr& root);
 
 // Adds what must be equal in all replicas of the tree: kinds, names and options of modules; shapes, dtypes
 // and initialisers of parameters.
-void add_facts(const ModulePtr& root, Facts& facts);
+void add_to_signature(const ModulePtr& root, CallSignature& signature);
 
 // Sets the full name of every module and parameter. Call it on the whole model, before it is cut into stages.
 void assign_full_names(Module& root);

@@ -21,11 +21,11 @@ struct Init {
   double deviation = 0.02;  // of `normal`; initializer_range in config.json
   // Initialises a parameter of kind `fill`. fill() writes rows [first_row, last_row) of dim 0, row-major,
   // into `out`: `count` elements of `dtype`, which is the parameter's. It throws to report a failure.
-  struct Filler {
-    virtual ~Filler() = default;
+  struct Initializer {
+    virtual ~Initializer() = default;
     virtual void fill(int64_t first_row, int64_t last_row, void* out, size_t count, DType dtype) = 0;
   };
-  std::shared_ptr<Filler> filler;
+  std::shared_ptr<Initializer> initializer;
 
   static Init zeros() { return {Kind::zeros, 0, nullptr}; }
   static Init ones() { return {Kind::ones, 0, nullptr}; }
@@ -60,7 +60,7 @@ class Parameter {
   std::string full_name;
 
   // Whether the shard, its gradient and its optimizer state lie in host memory. Set when materialized.
-  bool rests_on_host = false;
+  bool is_offloaded = false;
   DType compute_dtype = DType{};  // of `value`; DType{}: the master's; set when materialized
 
   // --- storage: set by its owner (nn/materialize, parallel/fsdp, parallel/replicate) ---

@@ -17,7 +17,7 @@ class RmsNorm final : public Module {
   }
 
   const char* kind() const override { return "RMSNorm"; }
-  void add_options(Facts& facts) const override { facts.add("eps", eps_); }
+  void add_options(CallSignature& signature) const override { signature.add("eps", eps_); }
   size_t output_count(size_t) const override { return 2; }
   size_t gradient_count() const override { return 2; }
 

@@ -5,14 +5,14 @@
 #include <numbers>
 
 #include "nn/gradient.h"
-#include "tensor/host_write.h"
+#include "tensor/host_staging.h"
 
 namespace gangway {
 namespace {
 
 template <typename T>
 void upload(Context& ctx, const std::vector<double>& values, const Tensor& to) {
-  const HostWrite host(to);
+  const HostStaging host(to);
   std::transform(values.begin(), values.end(), host.data<T>(), [](double x) { return static_cast<T>(x); });
   host.send(ctx.stream);
 }

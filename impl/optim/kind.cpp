@@ -11,8 +11,7 @@ namespace gangway {
 extern const OptimizerKind kAdafactor, kAdamW, kAdamW8bit, kLion, kMuon, kSgd;
 
 std::span<const OptimizerKind* const> optimizer_kinds() {
-  static constexpr const OptimizerKind* kKinds[] = {&kAdafactor, &kAdamW, &kAdamW8bit, &kLion,
-                                                  &kMuon,      &kSgd};
+  static constexpr const OptimizerKind* kKinds[] = {&kAdafactor, &kAdamW, &kAdamW8bit, &kLion, &kMuon, &kSgd};
   return kKinds;
 }
 
@@ -69,9 +68,9 @@ HyperValues complete(const OptimizerKind& kind, const HyperValues& given) {
   return values;
 }
 
-void add_facts(const OptimizerKind& kind, const HyperValues& values, Facts& facts) {
+void add_to_signature(const OptimizerKind& kind, const HyperValues& values, CallSignature& signature) {
   for (const Hyperparameter& row : kind.hyperparameters)
-    std::visit([&](auto value) { facts.add(row.name, value); }, values.at(row.name));
+    std::visit([&](auto value) { signature.add(row.name, value); }, values.at(row.name));
 }
 
 }  // namespace gangway

@@ -15,8 +15,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/call_signature.h"
 #include "base/dtype.h"
-#include "base/facts.h"
 
 namespace gangway {
 
@@ -45,11 +45,11 @@ struct StateName {
 };
 
 struct OptimizerKind {
-  const char* name;     // of the C functions: gw_<name>_create
-  const char* title;    // of the class in the bindings
-  const char* doc;      // one sentence
-  double lr;            // default learning rate
-  double weight_decay;  // default weight decay
+  const char* name;          // of the C functions: gw_<name>_create
+  const char* title;         // of the class in the bindings
+  const char* doc;           // one sentence
+  double lr;                 // default learning rate
+  double weight_decay;       // default weight decay
   bool mixes_adamw = false;  // steps some parameters by AdamW: OptimizerRule::adamw says which
   std::span<const StateName> states;
   std::span<const Hyperparameter> hyperparameters;
@@ -65,7 +65,7 @@ const OptimizerKind& optimizer_kind(std::string_view name);
 // Returns a value for every hyperparameter of `kind`: the given one, else the default. INVALID_ARGUMENT:
 // an unknown name, a value of another type, or a value outside its range.
 HyperValues complete(const OptimizerKind& kind, const HyperValues& given);
-void add_facts(const OptimizerKind& kind, const HyperValues& values,
-               Facts& facts);  // in the order of the table
+void add_to_signature(const OptimizerKind& kind, const HyperValues& values,
+                      CallSignature& signature);  // in the order of the table
 
 }  // namespace gangway

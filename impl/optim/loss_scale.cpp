@@ -60,12 +60,12 @@ void LossScale::follow(bool finite) {
   }
 }
 
-void LossScale::add_facts(Facts& facts) const {
-  facts.add("dynamic_loss_scale", dynamic_);
-  facts.add("loss_scale", value_);
+void LossScale::add_to_signature(CallSignature& signature) const {
+  signature.add("dynamic_loss_scale", dynamic_);
+  signature.add("loss_scale", value_);
   if (!dynamic_) return;
-  facts.add("loss_scale_interval", interval_);
-  facts.add("finite_steps", finite_steps_);
+  signature.add("loss_scale_interval", interval_);
+  signature.add("finite_steps", finite_steps_);
 }
 
 }  // namespace gangway

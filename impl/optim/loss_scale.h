@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "base/facts.h"
+#include "base/call_signature.h"
 
 namespace gangway {
 
@@ -37,7 +37,7 @@ class LossScale {
   // Continues from a checkpoint: sets both. INVALID_ARGUMENT as in set, or finite_steps is below 0.
   void restore(double value, int64_t finite_steps);
   void follow(bool finite);  // after a step, also after a skipped one
-  void add_facts(Facts& facts) const;
+  void add_to_signature(CallSignature& signature) const;
 
  private:
   const char* kind_;

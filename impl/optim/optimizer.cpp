@@ -29,26 +29,26 @@ void check_rule(const OptimizerKind& row, const OptimizerRule& rule, size_t inde
          ", but only muon steps some parameters by AdamW; leave it at -1");
 }
 
-Facts facts_of(const OptimizerKind& kind, const OptimizerOptions& o, const HyperValues& values) {
-  Facts facts;
-  facts.add("optimizer", kind.name);
-  facts.add("weight_decay", o.weight_decay);
-  facts.add("ema_decay", o.ema_decay);
-  facts.add("schedule", o.schedule.kind);
-  facts.add("warmup_steps", o.schedule.warmup);
-  facts.add("total_steps", o.schedule.total);
-  facts.add("last_lr_ratio", o.schedule.final_ratio);
-  facts.add("decay_steps", o.schedule.decay);
-  add_facts(kind, values, facts);
+CallSignature signature_of(const OptimizerKind& kind, const OptimizerOptions& o, const HyperValues& values) {
+  CallSignature signature;
+  signature.add("optimizer", kind.name);
+  signature.add("weight_decay", o.weight_decay);
+  signature.add("ema_decay", o.ema_decay);
+  signature.add("schedule", o.schedule.kind);
+  signature.add("warmup_steps", o.schedule.warmup);
+  signature.add("total_steps", o.schedule.total);
+  signature.add("last_lr_ratio", o.schedule.final_ratio);
+  signature.add("decay_steps", o.schedule.decay);
+  add_to_signature(kind, values, signature);
   for (size_t i = 0; i < o.rules.size(); ++i) {
-    facts.set_scope(text("rules[", i, "]"));
-    facts.add("pattern", o.rules[i].pattern);
-    facts.add("lr_scale", o.rules[i].lr_scale);
-    facts.add("weight_decay", o.rules[i].weight_decay);
-    facts.add("frozen", o.rules[i].frozen);
-    facts.add("adamw", o.rules[i].adamw);
+    signature.set_scope(text("rules[", i, "]"));
+    signature.add("pattern", o.rules[i].pattern);
+    signature.add("lr_scale", o.rules[i].lr_scale);
+    signature.add("weight_decay", o.rules[i].weight_decay);
+    signature.add("frozen", o.rules[i].frozen);
+    signature.add("adamw", o.rules[i].adamw);
   }
-  return facts;
+  return signature;
 }
 
 // A parameter that is not materialised has neither a full name nor rows. A rank past the last row has the
@@ -74,7 +74,7 @@ Optimizer::Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> para
       options_(options),
       configured_lr_(options.lr),
       values_(complete(kind, options.hyperparameters)),
-      fixed_(facts_of(kind, options, values_)),
+      fixed_(signature_of(kind, options, values_)),
       loss_scale_(kind.name, options.loss_scale, computes_in_f16(parameters_)) {
   check_not_negative(kind.name, "lr", options.lr);
   check_not_negative(kind.name, "weight_decay", options.weight_decay);
@@ -158,18 +158,18 @@ void Optimizer::set_lr(double lr) {
   options_.lr = lr;
 }
 
-void Optimizer::add_facts(Facts& facts) const {
-  facts.add(fixed_);
-  facts.add("steps", steps_);
-  facts.add("lr", lr());
-  facts.add("ema_swapped", ema_swapped_);
-  loss_scale_.add_facts(facts);
+void Optimizer::add_to_signature(CallSignature& signature) const {
+  signature.add(fixed_);
+  signature.add("steps", steps_);
+  signature.add("lr", lr());
+  signature.add("ema_swapped", ema_swapped_);
+  loss_scale_.add_to_signature(signature);
 }
 
 size_t Optimizer::state_bytes(bool on_host) const {
   size_t bytes = 0;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].parameter->rests_on_host == on_host)
+    if (parameters_[i].parameter->is_offloaded == on_host)
       for (const Slot& slot : states_[i]) bytes += slot.tensor.bytes();
   return bytes;
 }
@@ -188,7 +188,7 @@ void Optimizer::add_state(size_t i, size_t state, DType dtype) {
 
 void Optimizer::add_state(size_t i, size_t state, DType dtype, const Shape& local, Slot slot) {
   Device& device = ops_.device();
-  const bool on_host = parameter(i).rests_on_host;
+  const bool on_host = parameter(i).is_offloaded;
   if (slot.name.empty()) slot.name = kind_.states[state].name;
   slot.tensor = Tensor::allocate(on_host ? device.pinned_allocator() : device.allocator(), dtype, local);
   if (is_floating(dtype))

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/facts.h"
+#include "base/call_signature.h"
 #include "nn/module.h"
 #include "optim/kind.h"
 #include "optim/loss_scale.h"
@@ -42,7 +42,7 @@ struct OptimizerOptions {
   LrSchedule schedule;
   std::vector<OptimizerRule> rules;
   LossScaleOptions loss_scale;
-  double ema_decay = 0;  // of an average of the parameters, the state "ema"; 0: none
+  double ema_decay = 0;         // of an average of the parameters, the state "ema"; 0: none
   HyperValues hyperparameters;  // of the kind's table; an absent one has its default
 };
 
@@ -98,10 +98,10 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes(bool on_host = false) const;  // on the device, or of parameters that rest on the host
   // The facts that no call changes: kind, hyperparameters, schedule, rules.
-  const Facts& fixed_facts() const { return fixed_; }
-  // Adds the facts that must be equal on all ranks: kind, hyperparameters, rules, and the learning rate, loss
-  // scale and number of the next step.
-  void add_facts(Facts& facts) const;
+  const CallSignature& fixed_facts() const { return fixed_; }
+  // Adds the values that must be equal on all ranks: kind, hyperparameters, rules, and the learning rate,
+  // loss scale and number of the next step.
+  void add_to_signature(CallSignature& signature) const;
 
  protected:
   Optimizer(const OptimizerKind& kind, std::vector<NamedParameter> parameters,
@@ -114,7 +114,9 @@ class Optimizer {
 
   const Parameter& parameter(size_t i) const { return *parameters_[i].parameter; }
   bool has_rows(size_t i) const { return parameter(i).shard && parameter(i).shard.count() != 0; }
-  int adamw_rule(size_t i) const { return resolved_[i].adamw; }  // OptimizerRule::adamw of the rule that applies
+  int adamw_rule(size_t i) const {
+    return resolved_[i].adamw;
+  }  // OptimizerRule::adamw of the rule that applies
   const OptimizerControl& control() const { return control_; }
   OptimizerControl control_of(size_t i) const;  // with the number of steps of parameters()[i]
 
@@ -166,7 +168,7 @@ class Optimizer {
   OptimizerOptions options_;
   const double configured_lr_;
   HyperValues values_;
-  Facts fixed_;  // the part of add_facts that no call changes
+  CallSignature fixed_;                      // the part of add_to_signature that no call changes
   std::function<double(int64_t)> schedule_;  // empty: that of the options
   OptimizerControl control_;
   int64_t steps_ = 0;

@@ -51,7 +51,7 @@ ActivationOffload::PiecePtr ActivationOffload::begin(const PiecePtr& before, Str
   std::erase_if(holders_, [](const auto& holder) { return holder.second.expired(); });
   side_.before(stream);  // the slot may be overwritten once its contents are on the host
   const PiecePtr last = last_.lock();
-  if (last != nullptr) send(*last, stream);
+  if (last != nullptr) copy_to_host(*last, stream);
   const size_t slot = last == nullptr ? 0 : 1 - last->slot_;
   auto piece = std::make_shared<Piece>(shared_from_this(), slot, before);
   slots_[slot].reset();
@@ -75,10 +75,10 @@ void ActivationOffload::end(Piece& piece, std::span<const Tensor> outputs, const
 void ActivationOffload::enter(Piece& piece, bool modifies, Stream& stream) {
   const PiecePtr self = piece.shared_from_this(), last = last_.lock(), before = piece.before_.lock();
   wait_for(piece, stream);
-  if (last != nullptr && last != self) send(*last, stream);
-  bring(self, stream);
+  if (last != nullptr && last != self) copy_to_host(*last, stream);
+  copy_back(self, stream);
   wait_for(piece, stream);
-  if (before != nullptr && !share_memory(piece, *before)) bring(before, stream);
+  if (before != nullptr && !share_memory(piece, *before)) copy_back(before, stream);
   if (modifies) piece.is_changed_ = true;
   last_ = self;
 }
@@ -90,7 +90,7 @@ void ActivationOffload::wait_for(Piece& piece, Stream& stream) {
   side_.before(stream);
 }
 
-void ActivationOffload::send(Piece& piece, Stream& stream) {
+void ActivationOffload::copy_to_host(Piece& piece, Stream& stream) {
   if (!piece.is_changed_) return;
   if (piece.host_ == nullptr) {
     piece.host_ = Buffer::allocate(device_->pinned_allocator(), piece.bytes());
@@ -109,10 +109,10 @@ void ActivationOffload::send(Piece& piece, Stream& stream) {
   piece.is_moving_ = true;
 }
 
-void ActivationOffload::bring(const PiecePtr& piece, Stream& stream) {
+void ActivationOffload::copy_back(const PiecePtr& piece, Stream& stream) {
   if (is_in_place(*piece)) return;
   for (const Stack::Range& range : piece->ranges_)
-    if (const PiecePtr holder = holder_of(*range.buffer); holder != nullptr) send(*holder, stream);
+    if (const PiecePtr holder = holder_of(*range.buffer); holder != nullptr) copy_to_host(*holder, stream);
   GW_CHECK(piece->host_ != nullptr, ==, true);
   Stream& side = side_.after(stream);
   size_t at = 0;
@@ -232,14 +232,14 @@ ModulePtr make_offloaded(ModulePtr inner, std::shared_ptr<ActivationOffload> off
 }
 
 void wrap_offloaded(ModulePtr& root, const std::shared_ptr<ActivationOffload>& offload) {
-  const std::vector<Place> blocks = block_places(root);
-  const auto is_next = [](const Place& place, const Place& other) {
+  const std::vector<ModulePlace> blocks = block_places(root);
+  const auto is_next = [](const ModulePlace& place, const ModulePlace& other) {
     return other.parent == place.parent && other.index == place.index + 1;
   };
-  for (const Place& place : blocks) {
-    const bool passes_on =
-        dynamic_cast<const Chain*>(place.parent) != nullptr &&
-        std::any_of(blocks.begin(), blocks.end(), [&](const Place& other) { return is_next(place, other); });
+  for (const ModulePlace& place : blocks) {
+    const bool passes_on = dynamic_cast<const Chain*>(place.parent) != nullptr &&
+                           std::any_of(blocks.begin(), blocks.end(),
+                                       [&](const ModulePlace& other) { return is_next(place, other); });
     replace(root, place, make_offloaded(place.module, offload, passes_on));
   }
 }

@@ -59,8 +59,8 @@ class ActivationOffload : public std::enable_shared_from_this<ActivationOffload>
  private:
   bool is_in_place(const Piece& piece) const;
   bool share_memory(const Piece& a, const Piece& b) const;
-  void send(Piece& piece, Stream& stream);
-  void bring(const PiecePtr& piece, Stream& stream);
+  void copy_to_host(Piece& piece, Stream& stream);
+  void copy_back(const PiecePtr& piece, Stream& stream);
   PiecePtr holder_of(const Buffer& buffer) const;  // the piece that lies there, or null
   void wait_for(Piece& piece, Stream& stream);
 

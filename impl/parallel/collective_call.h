@@ -49,12 +49,12 @@ class CollectiveCall {
   auto check(Check&& check, const std::string& arguments = {}) const {
     using Value = std::invoke_result_t<Check&>;
     if constexpr (std::is_void_v<Value>) {
-      agree(unless_thread_ends([&] { return refusal_of(check); }), arguments, {});
+      agree(unless_thread_ends([&] { return error_thrown_by(check); }), arguments, {});
     } else {
       static_assert(std::is_trivially_copyable_v<Value> && sizeof(Value) <= sizeof(Payload));
       Payload mine{};
       const std::optional<Error> refusal = unless_thread_ends([&] {
-        return refusal_of([&] {
+        return error_thrown_by([&] {
           const Value value = check();
           std::memcpy(mine.data(), &value, sizeof value);
         });
@@ -68,7 +68,7 @@ class CollectiveCall {
   // part in that phase, which the peers run, and is then thrown. Without a refusal nothing is sent.
   template <typename Read>
   void read(Read&& read) const {
-    if (const std::optional<Error> refusal = refusal_of(read)) refuse(*refusal);
+    if (const std::optional<Error> refusal = error_thrown_by(read)) refuse(*refusal);
   }
 
   template <typename Body>

@@ -97,31 +97,31 @@ void check_master(DType dtype) {
     fail(Code::invalid_argument, "master_dtype is ", name(dtype), "; it must be f32 or f64");
 }
 
-void add_facts(const ShardOptions& o, Facts& facts) {
+void add_to_signature(const ShardOptions& o, CallSignature& signature) {
   const auto add_dtype = [&](const char* field, DType dtype) {
-    facts.add(field, dtype == kNone ? "none" : name(dtype));
+    signature.add(field, dtype == kNone ? "none" : name(dtype));
   };
-  facts.add("strategy", o.strategy);
-  facts.add("reshard_after_forward", o.reshard_after_forward);
+  signature.add("strategy", o.strategy);
+  signature.add("reshard_after_forward", o.reshard_after_forward);
   add_dtype("param_dtype", o.param_dtype);
   add_dtype("reduce_dtype", o.reduce_dtype);
   add_dtype("output_dtype", o.output_dtype);
-  facts.add("cast_forward_inputs", o.cast_forward_inputs);
+  signature.add("cast_forward_inputs", o.cast_forward_inputs);
   for (const DtypeRule& rule : o.dtype_rules)
     add_dtype(("rule \"" + rule.pattern + "\"").c_str(), rule.dtype);
-  facts.add("prefetch_forward", o.prefetch_forward);
-  facts.add("prefetch_backward", o.prefetch_backward);
-  facts.add("accumulate_unsharded", o.accumulate_unsharded);
-  facts.add("bucket_cap_mb", o.bucket_cap_mb);
+  signature.add("prefetch_forward", o.prefetch_forward);
+  signature.add("prefetch_backward", o.prefetch_backward);
+  signature.add("accumulate_unsharded", o.accumulate_unsharded);
+  signature.add("bucket_cap_mb", o.bucket_cap_mb);
 }
 
-void add_facts(const PipelineOptions& o, Facts& facts) {
-  facts.add("schedule", o.own_schedule == nullptr ? o.schedule : to_csv(*o.own_schedule));
-  facts.add("stages_per_rank", o.stages_per_rank);
-  facts.add("pipeline microbatches", o.microbatches);
-  facts.add("stage split", o.split);
-  for (const int64_t layer : o.first_layers) facts.add("first layer of a stage", layer);
-  facts.add("most_unsharded", o.most_unsharded);
+void add_to_signature(const PipelineOptions& o, CallSignature& signature) {
+  signature.add("schedule", o.own_schedule == nullptr ? o.schedule : to_csv(*o.own_schedule));
+  signature.add("stages_per_rank", o.stages_per_rank);
+  signature.add("pipeline microbatches", o.microbatches);
+  signature.add("stage split", o.split);
+  for (const int64_t layer : o.first_layers) signature.add("first layer of a stage", layer);
+  signature.add("most_unsharded", o.most_unsharded);
 }
 
 }  // namespace gangway

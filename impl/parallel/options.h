@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/facts.h"
+#include "base/call_signature.h"
 #include "families/family.h"
 #include "parallel/plan.h"
 
@@ -119,7 +119,7 @@ void check_master(DType dtype);
 
 // Adds the options that must be equal on all ranks, because they decide which collectives run and which
 // numbers result.
-void add_facts(const ShardOptions& options, Facts& facts);
-void add_facts(const PipelineOptions& options, Facts& facts);
+void add_to_signature(const ShardOptions& options, CallSignature& signature);
+void add_to_signature(const PipelineOptions& options, CallSignature& signature);
 
 }  // namespace gangway

@@ -50,16 +50,16 @@ void check_parameters(const std::string& group, const std::vector<GroupParameter
   }
 }
 
-std::string facts_of(const std::string& group, const std::vector<GroupParameter>& parameters,
-                     const ShardOptions& options, uint64_t seed) {
-  Facts facts("make_shard_group");
-  facts.add("name", group);
-  facts.add("seed", seed);
-  add_facts(options, facts);
+std::string signature_of(const std::string& group, const std::vector<GroupParameter>& parameters,
+                         const ShardOptions& options, uint64_t seed) {
+  CallSignature signature("make_shard_group");
+  signature.add("name", group);
+  signature.add("seed", seed);
+  add_to_signature(options, signature);
   const auto module = std::make_shared<ParameterModule>(parameters);
   assign_full_names(*module);
-  add_facts(module, facts);
-  return facts.text();
+  add_to_signature(module, signature);
+  return signature.text();
 }
 
 class Group final : public ShardGroup {
@@ -254,7 +254,7 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
       fail(Code::not_supported, "reshard_after_forward is ", options.reshard_after_forward,
            ", but a shard group is resharded by its caller; give -1, 0 or 1");
     check_parameters(name, parameters, options);
-    arguments = facts_of(name, parameters, options, seed);
+    arguments = signature_of(name, parameters, options, seed);
   };
   CollectiveCall(*held, "make_shard_group").check(check_all, arguments);
   auto group = std::make_shared<Group>(held, name, parameters, options);

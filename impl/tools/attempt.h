@@ -29,7 +29,7 @@ struct Stream {
 
   // Reads the bytes that are available, at most about the capacity of a pipe. Returns false at the end of the
   // stream.
-  bool pump();
+  bool read_available();
   void end();
 };
 
@@ -45,7 +45,7 @@ struct RankProcess {
 
 struct Failure {
   int status = 0;
-  std::string words;
+  std::string message;
   bool may_restart = true;
   bool grace = true;  // whether the other ranks have LaunchOptions::grace_s to end by themselves
 };
@@ -71,7 +71,7 @@ std::string make_job();
 // Returns a free port for programs that want one. gangway itself uses no port on one host.
 int free_port();
 // Returns whether the kernel is ending the process.
-bool exiting(pid_t pid);
+bool is_exiting(pid_t pid);
 
 // One attempt to run the job.
 class Attempt {
@@ -101,7 +101,7 @@ class Attempt {
   void take_signals();
   void reap();
   void decide();
-  void say(const std::string& words) { queues_[1].add(text("gangrun: ", words, "\n")); }
+  void say(const std::string& message) { queues_[1].add(text("gangrun: ", message, "\n")); }
   void flush();
   void fail_job(Failure failure);
   void end_all();
@@ -128,7 +128,7 @@ class Attempt {
   std::optional<Failure> failure_;
   Deadline end_at_ = Deadline::never(), kill_at_ = Deadline::never();
   bool warned_ = false;   // SIGUSR1 was forwarded
-  int asked_to_end_ = 0;  // the number of SIGINT, SIGTERM and SIGHUP that were forwarded
+  int end_requests_ = 0;  // the number of SIGINT, SIGTERM and SIGHUP that were forwarded
   bool drawing_ = false;  // an unfinished progress line is on the terminal
 };
 

@@ -22,7 +22,7 @@ std::optional<Failure> Attempt::run() {
   while (running() > 0) step();
   drain();
   flush();
-  if (failure_ && (asked_to_end_ > 0 || warned_)) failure_->may_restart = false;
+  if (failure_ && (end_requests_ > 0 || warned_)) failure_->may_restart = false;
   return failure_;
 }
 
@@ -42,12 +42,13 @@ void Attempt::step() {
   for (size_t i = 0; i < 2; ++i)
     if (fds[i + 1].revents != 0) queues_[i].write_some();
   for (size_t i = 0; i < streams.size(); ++i)
-    if (fds[i + 3].revents != 0) streams[i]->pump();
+    if (fds[i + 3].revents != 0) streams[i]->read_available();
   if (fds[0].revents != 0) take_signals();
   reap();
   decide();
   if (!failure_ && deadline_.passed())
-    fail_job({124, text("the job ran longer than ", options_.timeout_s, " s; ending all ranks"), false, false});
+    fail_job(
+        {124, text("the job ran longer than ", options_.timeout_s, " s; ending all ranks"), false, false});
   if (end_at_.passed()) end_all();
   if (kill_at_.passed()) {
     signal_all(SIGKILL);
@@ -63,7 +64,7 @@ void Attempt::take_signals() {
     // Slurm's warning before its time limit. The program saves and leaves; the scheduler starts it again.
     if (signal == SIGUSR1) warned_ = true;
     const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
-    if (ends && ++asked_to_end_ == 3) {
+    if (ends && ++end_requests_ == 3) {
       say("third request to end: killing all ranks");
       signal_all(SIGKILL);
     } else {
@@ -80,7 +81,7 @@ void Attempt::decide() {
   if (!killed && running() > 0 && !decide_last_.passed()) {
     if (!decide_at_.passed()) return;
     for (const RankProcess& rank : ranks_)
-      if (rank.running && exiting(rank.pid)) {
+      if (rank.running && is_exiting(rank.pid)) {
         decide_at_ = Deadline::after_ms(10);
         return;
       }
@@ -93,11 +94,11 @@ void Attempt::fail_job(Failure failure) {
   const int others = running();
   if (drawing_) queues_[1].add("\n");
   drawing_ = false;
-  const bool grace = failure.grace && options_.grace_s > 0 && asked_to_end_ == 0;
+  const bool grace = failure.grace && options_.grace_s > 0 && end_requests_ == 0;
   const std::string when = grace ? text(" in ", options_.grace_s, " s") : "";
   say(others == 0 || !failure.grace
-          ? failure.words
-          : text(failure.words, "; ending the other ", others, others == 1 ? " rank" : " ranks", when));
+          ? failure.message
+          : text(failure.message, "; ending the other ", others, others == 1 ? " rank" : " ranks", when));
   failure_ = std::move(failure);
   if (!grace) return end_all();
   end_at_ = Deadline::after_ms(static_cast<int64_t>(options_.grace_s * 1000));

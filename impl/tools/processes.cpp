@@ -66,7 +66,7 @@ int free_port() {
   return found ? ntohs(address.sin_port) : 29500;
 }
 
-bool exiting(pid_t pid) {
+bool is_exiting(pid_t pid) {
   constexpr int kFlags = 9, kExiting = 4;  // PF_EXITING
   return (process_stat(pid, kFlags).value_or(0) & kExiting) != 0;
 }
@@ -180,8 +180,8 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
   rank.running = false;
   rank.ended = true;
   // The rank's last output comes before the launcher's own text.
-  rank.out.pump();
-  rank.err.pump();
+  rank.out.read_available();
+  rank.err.read_available();
   if (!failed || failure_) return;
   // A rank that was killed by a signal is a likelier cause than one that exited, which may have exited
   // because of it.

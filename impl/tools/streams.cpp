@@ -14,7 +14,7 @@ constexpr int64_t kDrainMs = 1000;  // for output of processes that outlive thei
 
 }  // namespace
 
-bool Stream::pump() {
+bool Stream::read_available() {
   std::array<char, 16384> bytes;
   for (int reads = 0; fd >= 0; ++reads) {
     if (reads == 4) return true;
@@ -63,7 +63,7 @@ void Attempt::drain() {
   const Deadline deadline = Deadline::after_ms(kDrainMs);
   for (RankProcess& rank : ranks_)
     for (Stream* const stream : {&rank.out, &rank.err}) {
-      while (stream->pump() && !deadline.passed()) {
+      while (stream->read_available() && !deadline.passed()) {
         pollfd one{stream->fd, POLLIN, 0};
         poll(&one, 1, static_cast<int>(deadline.left_ms(kDrainMs)));
       }
@@ -75,7 +75,7 @@ void Attempt::drain() {
 void Attempt::flush() {
   Deadline deadline = Deadline::never();
   while ((!queues_[0].empty() || !queues_[1].empty()) && !deadline.passed()) {
-    if (asked_to_end_ > 0 && deadline.is_never()) deadline = Deadline::after_ms(kDrainMs);
+    if (end_requests_ > 0 && deadline.is_never()) deadline = Deadline::after_ms(kDrainMs);
     pollfd fds[3] = {{signals_.fd, POLLIN, 0}, {}, {}};
     for (size_t i = 0; i < 2; ++i) fds[i + 1] = {queues_[i].empty() ? -1 : queues_[i].fd(), POLLOUT, 0};
     poll(fds, 3, static_cast<int>(deadline.left_ms(60'000)));

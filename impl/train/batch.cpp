@@ -29,7 +29,7 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
   labels_at_ = batch.inputs.size();
   if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
   shifts_ = labels_ && !batch.shifted && labels_.rank() > 1;
-  sum_up(model.gangs());
+  compute_checksum(model.gangs());
   if (model.gangs().mesh().degree(Axis::cp) > 1) make_parts(model);
 
   const int64_t rows = values_[0].dim(0);
@@ -45,22 +45,22 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
     fail(Code::invalid_argument, "targets[0] is ", name(batch.targets[0].dtype()), ", but labels are i64");
 }
 
-void PreparedBatch::look(Model& model, Stream& stream) {
+void PreparedBatch::check_values(Model& model, Stream& stream) {
   Context ctx = model.run().context(stream);
   if (shifts_) shift_labels(ctx);
   if (!whole_.empty()) split_sequences(model.gangs(), ctx);
   std::vector<IdRule> rules = model.root().id_rules();
   rules.resize(values_.size());
   if (counts_ && rules[labels_at_].what == nullptr) rules[labels_at_] = {"label", -1, kIgnoredLabel};
-  ids_ = look_at_ids(ctx, rules, values_);
+  ids_ = start_id_check(ctx, rules, values_);
   const bool on_host = is_on_host(model.device().memory_kind());
   // Not every stage of a pipeline reads its sums, so that a pipeline waits here.
   pending_ = ids_.found && !on_host && weight_ > 0 && model.pipeline() == nullptr;
-  if (!pending_) judge(ids_.found ? read_on_host(ids_.found, stream) : Tensor());
+  if (!pending_) finish_check(ids_.found ? read_on_host(ids_.found, stream) : Tensor());
 }
 
-void PreparedBatch::judge(const Tensor& found) {
-  const std::vector<FoundIds> all = gangway::judge(ids_, found);
+void PreparedBatch::finish_check(const Tensor& found) {
+  const std::vector<IdRange> all = finish_id_check(ids_, found);
   if (!counts_) return;
   const int64_t counted = !ids_.found ? labels_.count() : all[labels_at_].count;  // on meta: not found
   if (weight_ != -1 && weight_ != counted)
@@ -94,7 +94,7 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
 
 // The checksum is needed only if several ranks take the same batch. It covers the dtype and dims of tensors
 // that are not in host memory, but not their values: reading them would make the host wait for the device.
-void PreparedBatch::sum_up(const Gangs& gangs) {
+void PreparedBatch::compute_checksum(const Gangs& gangs) {
   const Mesh& mesh = gangs.mesh();
   if (mesh.degree(Axis::tp) * mesh.degree(Axis::cp) * mesh.degree(Axis::pp) == 1) return;
   uint64_t sum = 1;

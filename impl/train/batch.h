@@ -19,21 +19,21 @@ class PreparedBatch {
   PreparedBatch(Model& model, const Batch& batch, int microbatches);
 
   // Shifts the labels, checks the range of ids and labels, and counts the labels. A step checks values here
-  // only. If the device is not the host and the caller gave the weight, look() does not wait for the
-  // device: the caller reads found() together with the sums of the step and passes it to judge(). Call
-  // check_microbatches before look(): it reports wrong shapes. The shifted labels, and with context
-  // parallelism this rank's part of the sequences, lie in the model's temporaries, inside the caller's
-  // StackScope.
-  void look(Model& model, Stream& stream);
+  // only. If the device is not the host and the caller gave the weight, check_values() does not wait for the
+  // device: the caller reads pending_check() together with the sums of the step and passes it to
+  // finish_check(). Call check_microbatches before check_values(): it reports wrong shapes. The shifted
+  // labels, and with context parallelism this rank's part of the sequences, lie in the model's temporaries,
+  // inside the caller's StackScope.
+  void check_values(Model& model, Stream& stream);
 
-  // The result on the device of a look() that did not wait for it; absent if look() waited and has called
-  // judge().
-  const Tensor& found() const { return pending_ ? ids_.found : none_; }
-  // Throws the errors that look() postponed. `found`: the contents of found() in host memory.
-  void judge(const Tensor& found);
+  // The result on the device of a check_values() that did not wait for it; absent if check_values() waited
+  // and has called finish_check().
+  const Tensor& pending_check() const { return pending_ ? ids_.found : none_; }
+  // Throws the errors that check_values() postponed. `found`: the contents of pending_check() in host memory.
+  void finish_check(const Tensor& found);
 
   // The weight of all rows; with context parallelism, of this rank's part of their sequences. Valid after
-  // look().
+  // check_values().
   int64_t weight() const { return weight_; }
   // A hash of the given tensors: dtypes, dims and, of tensors in host memory, values. 0: ranks do not share
   // batches.
@@ -46,7 +46,7 @@ class PreparedBatch {
 
  private:
   void check_tensors(Model& model, const Batch& batch);
-  void sum_up(const Gangs& gangs);
+  void compute_checksum(const Gangs& gangs);
   void shift_labels(Context& ctx);
   // With context parallelism, each tensor that has a sequence (dim 1) is replaced by this rank's part of it:
   // make_parts allocates the parts, split_sequences writes their values.
@@ -59,10 +59,10 @@ class PreparedBatch {
   size_t labels_at_ = 0;
   bool shifts_ = false, counts_ = false;
   std::vector<int64_t> bounds_;  // microbatch i has rows [bounds_[i], bounds_[i + 1])
-  int64_t weight_ = -1;          // before judge(): the caller's, or -1
+  int64_t weight_ = -1;          // before finish_check(): the caller's, or -1
   int64_t tokens_ = 0;
   uint64_t checksum_ = 0;
-  IdLook ids_;
+  PendingIdCheck ids_;
   bool pending_ = false;
   Tensor none_;
 };

@@ -8,8 +8,8 @@ void swap_ema(Model& model, Optimizer& optimizer, Stream& stream) {
   std::string arguments;
   call.check(
       [&] {
-        Facts facts("swap_ema");
-        optimizer.add_facts(facts);
+        CallSignature facts("swap_ema");
+        optimizer.add_to_signature(facts);
         arguments = facts.text();
         if (!optimizer.has_ema())
           fail(Code::invalid_state, optimizer.kind(),

@@ -7,8 +7,8 @@
 #include "base/interrupt.h"
 #include "base/philox.h"
 #include "parallel/collective_call.h"
+#include "tensor/host_staging.h"
 #include "tensor/host_view.h"
-#include "tensor/host_write.h"
 #include "train/step.h"
 
 namespace gangway {
@@ -44,14 +44,14 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
 
 std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions& options) {
   const std::string_view bytes(reinterpret_cast<const char*>(prompt.data()), prompt.size_bytes());
-  Facts facts("generate");
-  facts.add("new_tokens", options.new_tokens);
-  facts.add("prompt length", prompt.size());
-  facts.add("prompt hash", philox_key(0, bytes));
-  facts.add("temperature", options.temperature);
-  facts.add("top_k", options.top_k);
-  facts.add("seed", options.seed);
-  return facts.text();
+  CallSignature signature("generate");
+  signature.add("new_tokens", options.new_tokens);
+  signature.add("prompt length", prompt.size());
+  signature.add("prompt hash", philox_key(0, bytes));
+  signature.add("temperature", options.temperature);
+  signature.add("top_k", options.top_k);
+  signature.add("seed", options.seed);
+  return signature.text();
 }
 
 // Returns the logits of the last position.
@@ -66,7 +66,7 @@ std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens
   StackScope scope(model.temporaries());
   Context ctx = model.run().context(stream);
   const Tensor window = model.temporaries().allocate(DType::i64, Shape{1, length});
-  const HostWrite ids(window);
+  const HostStaging ids(window);
   std::fill(std::copy(tokens.end() - used, tokens.end(), ids.data<int64_t>()), ids.data<int64_t>() + length,
             0);
   ids.send(stream);
@@ -132,7 +132,7 @@ std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, con
     std::vector<int64_t> tokens(prompt.begin(), prompt.end());
     const uint64_t key = philox_key(options.seed, "generate");
     for (int64_t i = 0; i < options.new_tokens; ++i) {
-      poll_interrupt_at_times();
+      poll_interrupt_throttled();
       const std::vector<double> logits = last_logits(model, tokens, stream);
       // Rank 0 draws for all: floating-point results may differ between machines, and the ranks must not
       // diverge.

@@ -63,8 +63,8 @@ bool check_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
   return true;
 }
 
-void learn_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
-  model.pipeline()->learn(ctx, all_specs(batch), check_loss);
+void exchange_stage_shapes(Model& model, const PreparedBatch& batch, Context ctx) {
+  model.pipeline()->exchange_specs(ctx, all_specs(batch), check_loss);
 }
 
 void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, StepSums& sums) {
@@ -74,7 +74,7 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
     return model.pipeline()->run(ctx, all_microbatches(batch), model.recompute(), losses);
   }
   for (int i = 0; i < batch.count(); ++i) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     ctx.microbatch = i;
     const StackScope scope(ctx.temporaries);  // frees the outputs of a forward without a frame
     Frame* const frame = frame_of(model, ctx);

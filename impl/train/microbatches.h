@@ -18,9 +18,9 @@ int microbatches_of(Model& model, int asked);
 
 // Throws the errors that forward of any microbatch would throw; the outputs must be a loss and its weight.
 // Returns false if the stages of a pipeline have not exchanged the shapes of such microbatches yet: all ranks
-// then call learn_microbatches in the next check phase, which exchanges them.
+// then call exchange_stage_shapes in the next check phase, which exchanges them.
 bool check_microbatches(Model& model, const PreparedBatch& batch, Context ctx);
-void learn_microbatches(Model& model, const PreparedBatch& batch, Context ctx);
+void exchange_stage_shapes(Model& model, const PreparedBatch& batch, Context ctx);
 
 // Runs forward of each microbatch, and backward if ctx.training, and adds losses and weights to `sums`. A
 // microbatch without rows runs, too, because all ranks take part in unsharding its parameter groups and

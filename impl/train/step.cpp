@@ -59,16 +59,16 @@ class Step {
   // Runs the check phase and returns the sums over all ranks. `optimizer`: the one that will step, or null.
   // `own`: makes the further checks of this call and returns this rank's numbers.
   template <typename Own>
-  Totals check(const Optimizer* optimizer, Own&& own) {
+  BatchTotals check(const Optimizer* optimizer, Own&& own) {
     std::string arguments;
     totals_ = sum_over(model_.gangs(), call_.check(
-                                           [&]() -> Totals {
+                                           [&]() -> BatchTotals {
                                              arguments = arguments_of(name_, options_, optimizer);
                                              model_.run().check_trainable(name_);
                                              check_options(options_);
                                              if (optimizer != nullptr)
                                                check_loss_scale(options_, optimizer->loss_scale());
-                                             Totals numbers = own();
+                                             BatchTotals numbers = own();
                                              numbers.stop = options_.stop;
                                              return numbers;
                                            },
@@ -81,8 +81,8 @@ class Step {
 
   // If a pipeline has not seen such microbatches yet, its stages exchange their shapes in a check phase of
   // their own.
-  void learn(const PreparedBatch& batch, const Context& ctx) {
-    if (totals_.unknown) call_.check([&] { learn_microbatches(model_, batch, ctx); });
+  void exchange_shapes(const PreparedBatch& batch, const Context& ctx) {
+    if (totals_.unknown) call_.check([&] { exchange_stage_shapes(model_, batch, ctx); });
   }
 
   // Runs the collective part. If it fails on a model of one rank, the model stays usable.
@@ -98,7 +98,7 @@ class Step {
 
   // Ends a run: returns the sums of all ranks' numbers. If a rank has a `refusal`, all ranks throw it; no
   // optimizer has stepped yet.
-  Outcome exchange(const std::optional<Error>& refusal, const Outcome& own) {
+  LossTotals exchange(const std::optional<Error>& refusal, const LossTotals& own) {
     return sum_over(model_.gangs(), call_.check([&] {
       if (refusal) throw *refusal;
       return own;
@@ -128,7 +128,7 @@ class Step {
   const StepOptions& options_;
   Stream& stream_;
   CollectiveCall call_;
-  Totals totals_;
+  BatchTotals totals_;
   const Clock::time_point start_ = Clock::now();
   Tracer& tracer_;
   const int64_t waited_ns_;
@@ -149,7 +149,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   // 1. Check phase: everything that a caller can get wrong is checked before anything changes.
   // 2. One small collective ends it: ranks exchange the results of their checks, and sum the weights to N.
   std::optional<PreparedBatch> prepared;
-  const Totals totals = step.check(given, [&] {
+  const BatchTotals totals = step.check(given, [&] {
     model.run().check_computes("train_step");
     if (options.scale != 1)
       fail(Code::invalid_argument, "train_step: scale = ", options.scale,
@@ -160,10 +160,10 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
     const bool known =
         check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
-    prepared->look(model, stream);
-    return Totals{prepared->weight(), prepared->tokens(), prepared->checksum(), !known};
+    prepared->check_values(model, stream);
+    return BatchTotals{prepared->weight(), prepared->tokens(), prepared->checksum(), !known};
   });
-  step.learn(*prepared, microbatch_context(model, given->steps() + 1, true, stream));
+  step.exchange_shapes(*prepared, microbatch_context(model, given->steps() + 1, true, stream));
   Optimizer& optimizer = *given;
   step.result.lr = optimizer.lr();
   step.result.loss_scale = optimizer.loss_scale().value();
@@ -177,7 +177,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   //    ids that the check phase did not wait for, and the error of a loss whose weight is not the one that
   //    was summed to N. In that case 1/N was wrong on every rank, and no rank steps.
   std::optional<StepSums> sums;
-  Outcome all;
+  LossTotals all;
   try {
     step.run([&] {
       sums.emplace(model, &options, stream);
@@ -187,7 +187,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
       model.run().reshard();
       model.run().finish_gradients(stream);
       sums->add_gradients();
-      sums->read(prepared->found());
+      sums->read(prepared->pending_check());
     });
     all = step.exchange(wrong_batch(model, *sums, *prepared), {sums->loss(), sums->finite()});
   } catch (...) {
@@ -206,22 +206,22 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   Step step("eval_step", model, options, stream);
   StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
-  const Totals totals = step.check(nullptr, [&] {
+  const BatchTotals totals = step.check(nullptr, [&] {
     model.run().check_computes("eval_step");
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
     const bool known = check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
-    prepared->look(model, stream);
-    return Totals{prepared->weight(), prepared->tokens(), prepared->checksum(), !known};
+    prepared->check_values(model, stream);
+    return BatchTotals{prepared->weight(), prepared->tokens(), prepared->checksum(), !known};
   });
-  step.learn(*prepared, microbatch_context(model, 0, false, stream));
+  step.exchange_shapes(*prepared, microbatch_context(model, 0, false, stream));
   if (totals.weight == 0) return step.end_without_weight();
   std::optional<StepSums> sums;
   step.run([&] {
     sums.emplace(model, nullptr, stream);
     run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), *sums);
-    sums->read(prepared->found());
+    sums->read(prepared->pending_check());
   });
-  const Outcome all = step.exchange(wrong_batch(model, *sums, *prepared), {sums->loss(), sums->finite()});
+  const LossTotals all = step.exchange(wrong_batch(model, *sums, *prepared), {sums->loss(), sums->finite()});
   step.result.loss = all.loss / static_cast<double>(totals.weight);
   return step.end();
 }
@@ -232,7 +232,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   step.check(&optimizer, [&] {
     check_optimizer(model, optimizer);
     model.run().check_update();
-    return Totals{};
+    return BatchTotals{};
   });
   step.result.lr = optimizer.lr();
   step.result.loss_scale = optimizer.loss_scale().value();
@@ -242,7 +242,7 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
     sums.emplace(model, &options, stream);
     model.run().finish_gradients(stream);
     sums->add_gradients();
-    if (sums->looks_at_gradients()) sums->read();
+    if (sums->has_gradient_sums()) sums->read();
   });
   const bool finite = !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite()}).finite;
   step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });
@@ -272,7 +272,8 @@ void check_optimizer(Model& model, const Optimizer& optimizer) {
                   optimizer.parameters().begin(), optimizer.parameters().end(), same))
     fail(Code::invalid_argument, "train: the optimizer was made for the parameters of another model");
   if (optimizer.ema_swapped())
-    fail(Code::invalid_state, "train: the parameters hold their averages; swap_ema swaps them back for a step");
+    fail(Code::invalid_state,
+         "train: the parameters hold their averages; swap_ema swaps them back for a step");
 }
 
 // A dynamic loss scale changes when steps are not finite, so that it needs check_finite. With any loss scale
@@ -293,14 +294,14 @@ void check_loss_scale(const StepOptions& options, const LossScale& scale) {
 // The text that must be equal on all ranks. Ranks that differ in it would run different collectives, or step
 // to different values.
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer) {
-  Facts facts(call);
-  facts.add("microbatches", options.microbatches);
-  facts.add("max_grad_norm", options.max_grad_norm);
-  facts.add("norm_type", options.norm_type);
-  facts.add("check_finite", options.check_finite);
-  facts.add("scale", options.scale);
-  if (optimizer != nullptr) optimizer->add_facts(facts);
-  return facts.text();
+  CallSignature signature(call);
+  signature.add("microbatches", options.microbatches);
+  signature.add("max_grad_norm", options.max_grad_norm);
+  signature.add("norm_type", options.norm_type);
+  signature.add("check_finite", options.check_finite);
+  signature.add("scale", options.scale);
+  if (optimizer != nullptr) optimizer->add_to_signature(signature);
+  return signature.text();
 }
 
 // --- 3. after the microbatches
@@ -309,7 +310,7 @@ std::string arguments_of(const char* call, const StepOptions& options, const Opt
 // the batch.
 std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBatch& batch) {
   try {
-    if (batch.found()) batch.judge(sums.also());
+    if (batch.pending_check()) batch.finish_check(sums.also());
   } catch (const Error& refusal) {
     return refusal;
   }

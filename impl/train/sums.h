@@ -26,7 +26,7 @@ class StepSums {
 
   void add_loss(const Values& outputs);  // adds the outputs {loss sum, weight} of a microbatch
   void add_gradients();  // adds the terms of the norm and of the finite flag; after finish_gradients
-  bool looks_at_gradients() const { return norm_ || magnitudes_; }
+  bool has_gradient_sums() const { return norm_ || magnitudes_; }
   void read(const Tensor& also = {});  // waits for the device; reads the sums and `also`
 
   // Valid after read(). On a meta device the sums are not known: they are 0, and finite() is true.

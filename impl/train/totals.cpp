@@ -14,7 +14,7 @@ size_t first_of(const Gangs& gangs, size_t rank) {
   return static_cast<size_t>(gangs.mesh().rank(at));
 }
 
-void check_same_batches(const Gangs& gangs, const std::vector<Totals>& all) {
+void check_same_batches(const Gangs& gangs, const std::vector<BatchTotals>& all) {
   for (size_t r = 0; r < all.size(); ++r) {
     const size_t first = first_of(gangs, r);
     if (all[r].batch == all[first].batch || all[r].batch == 0 || all[first].batch == 0) continue;
@@ -27,9 +27,9 @@ void check_same_batches(const Gangs& gangs, const std::vector<Totals>& all) {
 
 }  // namespace
 
-Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all) {
+BatchTotals sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all) {
   check_same_batches(gangs, all);
-  Totals sum;
+  BatchTotals sum;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.unknown = sum.unknown || all[r].unknown;
     sum.stop = sum.stop || all[r].stop;
@@ -42,8 +42,8 @@ Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all) {
   return sum;
 }
 
-Outcome sum_over(const Gangs& gangs, const std::vector<Outcome>& all) {
-  Outcome sum;
+LossTotals sum_over(const Gangs& gangs, const std::vector<LossTotals>& all) {
+  LossTotals sum;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.finite = sum.finite && all[r].finite;
     // The loss is equal on all tp ranks. Each cp rank has a part of it, and pipeline stages without a head

@@ -12,7 +12,7 @@
 namespace gangway {
 
 // The numbers before the microbatches run.
-struct Totals {
+struct BatchTotals {
   int64_t weight = 0, tokens = 0;
   uint64_t batch = 0;    // PreparedBatch::checksum
   bool unknown = false;  // some rank does not know the shapes that stages of its pipeline exchange
@@ -20,15 +20,15 @@ struct Totals {
 };
 
 // The numbers after the microbatches have run.
-struct Outcome {
+struct LossTotals {
   double loss = 0;
   bool finite = true;
 };
 
 // Sums the numbers of all ranks; `all` is in rank order. Numbers that are equal on several ranks (tp, pp)
 // count once. MISMATCH: ranks of one data coordinate have different batches.
-Totals sum_over(const Gangs& gangs, const std::vector<Totals>& all);
+BatchTotals sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all);
 // Sums the losses in rank order; `finite` is true if it is on all ranks.
-Outcome sum_over(const Gangs& gangs, const std::vector<Outcome>& all);
+LossTotals sum_over(const Gangs& gangs, const std::vector<LossTotals>& all);
 
 }  // namespace gangway

@@ -29,7 +29,7 @@ TEST(Config, AnUnknownInstructionSetIsRefused) {
   unsetenv("GANGWAY_CPU_ISA");
 }
 
-TEST(Config, ANamedInterfaceIsToldFromNone) {
+TEST(Config, ANamedInterfaceDiffersFromNone) {
   unsetenv("GANGWAY_INTERFACE");
   EXPECT_EQ(read_config().interface, "");
   setenv("GANGWAY_INTERFACE", "127.0.0.1", 1);

@@ -11,7 +11,7 @@ namespace gangway {
 namespace {
 
 std::string line(std::string text) {
-  make_line(text);
+  sanitize_line(text);
   return text;
 }
 
@@ -42,13 +42,13 @@ TEST(Line, IsCutBetweenCharacters) {
   for (size_t capacity = 1; capacity <= std::size(whole); ++capacity) {
     char to[16];
     std::memset(to, 'x', sizeof to);
-    put_line(to, capacity, text);
+    copy_line(to, capacity, text);
     EXPECT_EQ(std::string(to), text.substr(0, whole[capacity - 1])) << capacity;
     EXPECT_EQ(to[capacity], 'x');
   }
 }
 
-TEST(Line, AnErrorsTextIsOne) {
+TEST(Line, AnErrorsTextIsOneLine) {
   const Error error(Code::io, "two\nlines \xff");
   EXPECT_EQ(error.message(), "two lines ?");
 }

@@ -175,7 +175,7 @@ static void interrupt_hook_is_freed_once(void** state) {
   assert_int_equal(none[0], 1);
 }
 
-static void texts_ask_their_size(void** state) {
+static void a_text_call_returns_the_size_it_needs(void** state) {
   (void)state;
   size_t length = 0;
   assert_ok(gw_config_text(NULL, 0, &length));
@@ -197,7 +197,7 @@ static void texts_ask_their_size(void** state) {
   free(text);
 }
 
-static void bytes_of_a_broadcast(void** state) {
+static void a_broadcast_gives_the_roots_bytes(void** state) {
   (void)state;
   gw_gang* gang = NULL;
   assert_ok(gw_gang_create(NULL, &gang));
@@ -260,8 +260,8 @@ int main(void) {
                                      cmocka_unit_test(errors_belong_to_their_thread),
                                      cmocka_unit_test(interrupt_hook_ends_a_wait),
                                      cmocka_unit_test(interrupt_hook_is_freed_once),
-                                     cmocka_unit_test(texts_ask_their_size),
-                                     cmocka_unit_test(bytes_of_a_broadcast),
+                                     cmocka_unit_test(a_text_call_returns_the_size_it_needs),
+                                     cmocka_unit_test(a_broadcast_gives_the_roots_bytes),
                                      cmocka_unit_test(forked_child_is_refused)};
   return cmocka_run_group_tests_name("capi_base", tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ TEST(Exceptions, NoEntryLetsAFaultEscape) {
 void count(void* user) { ++*static_cast<int*>(user); }
 gw_status ok_call(void*, gw_call*) { return GW_OK; }
 
-TEST(Exceptions, FreeFunctionsRunOnceAfterAFault) {
+TEST(Exceptions, FreeFunctionsRunOnceAfterAnInjectedFault) {
   for (const Fault& fault : kFaults) {
     int freed = 0;
     gw_store_callbacks s;

@@ -167,7 +167,7 @@ static void in_mid_forward(rank* me) {
   gw_gangs_release(gangs);
 }
 
-static void a_release_in_mid_forward_leaves_its_values_alone(void** state) {
+static void a_frame_released_during_forward_leaves_the_values_alone(void** state) {
   (void)state;
   run_ranks(2, in_mid_forward, NULL);
 }
@@ -176,7 +176,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       test_on_device(a_given_up_forward_leaves_gradients_alone),
       test_on_device(ranks_release_a_frame_each_at_its_own_time),
-      test_on_device(a_release_in_mid_forward_leaves_its_values_alone),
+      test_on_device(a_frame_released_during_forward_leaves_the_values_alone),
   };
   return cmocka_run_group_tests_name("capi_frame_release", tests, NULL, NULL);
 }

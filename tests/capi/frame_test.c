@@ -109,7 +109,7 @@ static void non_finite_gradients_are_the_reason_of_a_skipped_step(void** state) 
   gw_module_release(model);
 }
 
-static void a_module_stands_in_one_place(void** state) {
+static void a_module_has_one_parent(void** state) {
   (void)state;
   gw_module *part = NULL, *other = NULL, *whole = NULL, *second = NULL;
   assert_ok(gw_linear_create(2, 2, 0, &part));
@@ -169,7 +169,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       test_on_device(a_forward_without_backward_leaves_nothing_behind),
       test_on_device(non_finite_gradients_are_the_reason_of_a_skipped_step),
-      test_on_device(a_module_stands_in_one_place),
+      test_on_device(a_module_has_one_parent),
       test_on_device(manual_layers_refuse_what_is_missing),
       test_on_device(no_sync_keeps_reductions_for_the_last_backward),
   };

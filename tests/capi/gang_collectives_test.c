@@ -307,7 +307,7 @@ static void works_in_flight(void** state) {
 }
 
 /* The last handle of a rank is released with its gang, in either order. What is attached is freed in both. */
-static void what_is_attached_goes_with_the_last_handle(void** state) {
+static void an_attached_object_is_freed_with_the_last_handle(void** state) {
   (void)state;
   SKIP_ON_GPUS("a receive in flight on a GPU ends with its message, or with the loss of its peer");
   for (int gang_first = 0; gang_first < 2; ++gang_first) {
@@ -338,6 +338,6 @@ int main(void) {
                                      test_on_device(probing_sees_a_message_that_no_receive_has_asked_for),
                                      test_on_device(records_in_batches_and_with_counts),
                                      test_on_device(works_in_flight),
-                                     test_on_device(what_is_attached_goes_with_the_last_handle)};
+                                     test_on_device(an_attached_object_is_freed_with_the_last_handle)};
   return cmocka_run_group_tests_name("capi_gang_collectives", tests, NULL, NULL);
 }

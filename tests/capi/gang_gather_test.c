@@ -5,37 +5,37 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kRanks = 3, kWords = 1024 };
+enum { kRanks = 3, kMostBytes = 1024 };
 
 /* An all-gather among threads. */
-typedef struct table {
+typedef struct exchange {
   pthread_barrier_t filled, read;
-  char words[kRanks][kWords];
-} table;
+  char records[kRanks][kMostBytes];
+} exchange;
 
 /* One rank: how it takes part, and the result. */
-typedef struct seat {
-  table* table; /* null: pipes */
+typedef struct rank_state {
+  exchange* exchange; /* null: pipes */
   int32_t rank, calls, frees, swaps;
   gw_status returns;
   int to[kRanks], from[kRanks]; /* pipes with rank 0 */
   gw_status status;
   double sum;
   char text[600];
-} seat;
+} rank_state;
 
 static gw_status gather_of_threads(void* user, const void* input, size_t size, void* output) {
-  seat* const s = user;
+  rank_state* const s = user;
   ++s->calls;
   if (s->returns != GW_OK) return gw_error_set("the switchboard is closed"), s->returns;
-  if (size > kWords) return GW_E_INTERNAL;
-  memcpy(s->table->words[s->rank], input, size);
-  pthread_barrier_wait(&s->table->filled);
+  if (size > kMostBytes) return GW_E_INTERNAL;
+  memcpy(s->exchange->records[s->rank], input, size);
+  pthread_barrier_wait(&s->exchange->filled);
   for (int r = 0; r < kRanks; ++r) {
     const int from = s->swaps && r > 0 ? kRanks - r : r; /* 0, 2, 1 */
-    memcpy((char*)output + (size_t)r * size, s->table->words[from], size);
+    memcpy((char*)output + (size_t)r * size, s->exchange->records[from], size);
   }
-  pthread_barrier_wait(&s->table->read);
+  pthread_barrier_wait(&s->exchange->read);
   return GW_OK;
 }
 
@@ -51,7 +51,7 @@ static int all_bytes(int file, void* bytes, size_t size, int writes) {
 
 /* An all-gather by way of rank 0. */
 static gw_status gather_of_processes(void* user, const void* input, size_t size, void* output) {
-  seat* const s = user;
+  rank_state* const s = user;
   const size_t all = (size_t)kRanks * size;
   ++s->calls;
   memcpy((char*)output + (size_t)s->rank * size, input, size);
@@ -67,9 +67,9 @@ static gw_status gather_of_processes(void* user, const void* input, size_t size,
   return GW_OK;
 }
 
-static void count_seat(void* user) { ++((seat*)user)->frees; }
+static void count_free(void* user) { ++((rank_state*)user)->frees; }
 
-static gw_gang_options options_of(seat* s) {
+static gw_gang_options options_of(rank_state* s) {
   gw_gang_options o;
   gw_gang_options_init(&o, sizeof o);
   o.device = device_of(s->rank);
@@ -78,13 +78,13 @@ static gw_gang_options options_of(seat* s) {
   o.timeout_ms = 30000;
   o.threads = 1;
   o.arena_bytes = (uint64_t)1 << 30;
-  o.all_gather = s->table != NULL ? gather_of_threads : gather_of_processes;
+  o.all_gather = s->exchange != NULL ? gather_of_threads : gather_of_processes;
   o.user = s;
-  o.free_user = count_seat;
+  o.free_user = count_free;
   return o;
 }
 
-static void create_with(seat* s, const gw_gang_options* o) {
+static void create_with(rank_state* s, const gw_gang_options* o) {
   gw_gang* gang = NULL;
   s->status = gw_gang_create(o, &gang);
   snprintf(s->text, sizeof s->text, "%s", last_error().message);
@@ -94,22 +94,22 @@ static void create_with(seat* s, const gw_gang_options* o) {
   gw_gang_release(gang);
 }
 
-static void* come(void* user) {
-  seat* const s = user;
+static void* join(void* user) {
+  rank_state* const s = user;
   const gw_gang_options o = options_of(s);
   create_with(s, &o);
   return NULL;
 }
-static void* come_with_a_bad_option(void* user) {
-  seat* const s = user;
+static void* join_with_a_bad_option(void* user) {
+  rank_state* const s = user;
   gw_gang_options o = options_of(s);
   if (s->rank != 1) o.timeout_ms = -s->rank - 7;
   create_with(s, &o);
   return NULL;
 }
 /* Options that are refused only when the rank is made. */
-static void* come_without_a_device(void* user) {
-  seat* const s = user;
+static void* join_without_a_device(void* user) {
+  rank_state* const s = user;
   gw_gang_options o = options_of(s);
   if (s->rank == 1) o.device = missing_device();
   if (s->rank == 2) o.engine = "nccl";
@@ -117,16 +117,16 @@ static void* come_without_a_device(void* user) {
   return NULL;
 }
 /* An extension that this library does not know. */
-static void* come_with_an_unknown_extension(void* user) {
-  seat* const s = user;
+static void* join_with_an_unknown_extension(void* user) {
+  rank_state* const s = user;
   const gw_ext extension = {7, 0, NULL};
   gw_gang_options o = options_of(s);
   if (s->rank == 1) o.next = &extension;
   create_with(s, &o);
   return NULL;
 }
-static void* come_with_an_unknown_field(void* user) {
-  seat* const s = user;
+static void* join_with_an_unknown_field(void* user) {
+  rank_state* const s = user;
   struct {
     gw_gang_options known;
     uint64_t unknown;
@@ -135,8 +135,8 @@ static void* come_with_an_unknown_field(void* user) {
   create_with(s, &later.known);
   return NULL;
 }
-static void* come_without_a_place_for_the_gang(void* user) {
-  seat* const s = user;
+static void* join_without_a_place_for_the_gang(void* user) {
+  rank_state* const s = user;
   const gw_gang_options o = options_of(s);
   if (s->rank == 2) {
     s->status = gw_gang_create(&o, NULL);
@@ -147,71 +147,71 @@ static void* come_without_a_place_for_the_gang(void* user) {
   return NULL;
 }
 
-/* Runs each seat on a thread. Each callback has then been called, and its user freed, once. */
-static void seat_all(seat* seats, void* (*run)(void*)) {
-  table t;
+/* Runs each rank on a thread. Each callback has then been called, and its user freed, once. */
+static void run_all(rank_state* ranks, void* (*run)(void*)) {
+  exchange t;
   pthread_t threads[kRanks];
   assert_int_equal(pthread_barrier_init(&t.filled, NULL, kRanks), 0);
   assert_int_equal(pthread_barrier_init(&t.read, NULL, kRanks), 0);
   for (int32_t r = 0; r < kRanks; ++r) {
-    seats[r].table = &t;
-    seats[r].rank = r;
-    assert_int_equal(pthread_create(&threads[r], NULL, run, &seats[r]), 0);
+    ranks[r].exchange = &t;
+    ranks[r].rank = r;
+    assert_int_equal(pthread_create(&threads[r], NULL, run, &ranks[r]), 0);
   }
   for (int32_t r = 0; r < kRanks; ++r) pthread_join(threads[r], NULL);
   for (int32_t r = 0; r < kRanks; ++r) {
-    assert_int_equal(seats[r].calls, 1);
-    assert_int_equal(seats[r].frees, 1);
+    assert_int_equal(ranks[r].calls, 1);
+    assert_int_equal(ranks[r].frees, 1);
   }
   pthread_barrier_destroy(&t.filled);
   pthread_barrier_destroy(&t.read);
 }
 
-static void all_are_refused(const seat* seats, gw_status status, const char* part) {
+static void all_are_refused(const rank_state* ranks, gw_status status, const char* part) {
   for (int32_t r = 0; r < kRanks; ++r) {
-    if (seats[r].status != status || strstr(seats[r].text, part) == NULL)
-      fail_msg("rank %d: %s: %s", r, gw_status_name(seats[r].status), seats[r].text);
+    if (ranks[r].status != status || strstr(ranks[r].text, part) == NULL)
+      fail_msg("rank %d: %s: %s", r, gw_status_name(ranks[r].status), ranks[r].text);
   }
 }
 
 static void threads_meet_by_their_own_all_gather(void** state) {
   (void)state;
-  seat seats[kRanks] = {{0}};
-  seat_all(seats, come);
+  rank_state ranks[kRanks] = {{0}};
+  run_all(ranks, join);
   for (int32_t r = 0; r < kRanks; ++r) {
-    if (seats[r].status != GW_OK) fail_msg("rank %d: %s", r, seats[r].text);
-    assert_true(seats[r].sum == 6);
+    if (ranks[r].status != GW_OK) fail_msg("rank %d: %s", r, ranks[r].text);
+    assert_true(ranks[r].sum == 6);
   }
 }
 
-static void refusals_are_agreed_through_it(void** state) {
+static void refusals_are_agreed_through_the_callers_all_gather(void** state) {
   (void)state;
-  seat seats[kRanks] = {{0}}, again[kRanks] = {{0}}, swapped[kRanks] = {{0}}, closed[kRanks] = {{0}},
-       poor[kRanks] = {{0}}, extended[kRanks] = {{0}}, later[kRanks] = {{0}};
-  seat_all(seats, come_with_a_bad_option); /* of two refusals the lowest rank's counts */
-  all_are_refused(seats, GW_E_INVALID_ARGUMENT, "options.timeout_ms is -7");
-  seat_all(again, come_without_a_place_for_the_gang);
+  rank_state ranks[kRanks] = {{0}}, again[kRanks] = {{0}}, swapped[kRanks] = {{0}}, closed[kRanks] = {{0}},
+             poor[kRanks] = {{0}}, extended[kRanks] = {{0}}, later[kRanks] = {{0}};
+  run_all(ranks, join_with_a_bad_option); /* of two refusals the lowest rank's counts */
+  all_are_refused(ranks, GW_E_INVALID_ARGUMENT, "options.timeout_ms is -7");
+  run_all(again, join_without_a_place_for_the_gang);
   all_are_refused(again, GW_E_INVALID_ARGUMENT, "out_gang is null");
-  seat_all(poor, come_without_a_device);
+  run_all(poor, join_without_a_device);
   all_are_refused(poor, missing_code(), missing_device());
-  seat_all(extended, come_with_an_unknown_extension);
+  run_all(extended, join_with_an_unknown_extension);
   all_are_refused(extended, GW_E_NOT_SUPPORTED, "options.next holds an extension of kind 7");
-  seat_all(later, come_with_an_unknown_field);
+  run_all(later, join_with_an_unknown_field);
   all_are_refused(later, GW_E_NOT_SUPPORTED, "options sets a field at byte ");
   for (int32_t r = 0; r < kRanks; ++r) swapped[r].swaps = 1;
-  seat_all(swapped, come);
+  run_all(swapped, join);
   all_are_refused(swapped, GW_E_INVALID_ARGUMENT,
-                  "gang: its all_gather callback gave rank 1 of 3 the word of rank 2 of 3");
+                  "gang: its all_gather callback gave rank 1 of 3 the record of rank 2 of 3");
   for (int32_t r = 0; r < kRanks; ++r) closed[r].returns = GW_E_NOT_READY;
-  seat_all(closed, come);
+  run_all(closed, join);
   all_are_refused(closed, GW_E_NOT_READY,
                   "gang: its all_gather callback returned 9 (NOT_READY): the switchboard is closed");
 }
 
-static void no_other_call_takes_it(void** state) {
+static void only_gw_gang_create_takes_an_all_gather(void** state) {
   (void)state;
-  table t;
-  seat s = {.table = &t, .returns = GW_E_INTERNAL};
+  exchange t;
+  rank_state s = {.exchange = &t, .returns = GW_E_INTERNAL};
   gw_gang* gangs[2] = {NULL, NULL};
   gw_gang_options o = options_of(&s);
   assert_refused(gw_gang_create_threads(2, &o, gangs), "all_gather is for gw_gang_create");
@@ -238,27 +238,27 @@ static void no_other_call_takes_it(void** state) {
 
 static void processes_meet_by_their_own_all_gather(void** state) {
   (void)state;
-  seat seats[kRanks] = {{0}};
+  rank_state ranks[kRanks] = {{0}};
   pid_t pids[kRanks];
   for (int32_t r = 1; r < kRanks; ++r) {
     int up[2], down[2];
     assert_int_equal(pipe(up), 0);
     assert_int_equal(pipe(down), 0);
-    seats[r].to[0] = up[1];
-    seats[0].from[r] = up[0];
-    seats[0].to[r] = down[1];
-    seats[r].from[0] = down[0];
+    ranks[r].to[0] = up[1];
+    ranks[0].from[r] = up[0];
+    ranks[0].to[r] = down[1];
+    ranks[r].from[0] = down[0];
   }
   for (int32_t r = 0; r < kRanks; ++r) {
-    seats[r].rank = r;
+    ranks[r].rank = r;
     pids[r] = fork();
     assert_true(pids[r] >= 0);
     if (pids[r] != 0) continue;
     alarm(100);
-    come(&seats[r]);
+    join(&ranks[r]);
     const int well =
-        seats[r].status == GW_OK && seats[r].sum == 6 && seats[r].calls == 1 && seats[r].frees == 1;
-    if (!well) fprintf(stderr, "rank %d: %s: %s\n", (int)r, gw_status_name(seats[r].status), seats[r].text);
+        ranks[r].status == GW_OK && ranks[r].sum == 6 && ranks[r].calls == 1 && ranks[r].frees == 1;
+    if (!well) fprintf(stderr, "rank %d: %s: %s\n", (int)r, gw_status_name(ranks[r].status), ranks[r].text);
     _exit(well ? 0 : 1);
   }
   for (int32_t r = 0; r < kRanks; ++r) {
@@ -267,10 +267,10 @@ static void processes_meet_by_their_own_all_gather(void** state) {
     assert_int_equal(status, 0);
   }
   for (int32_t r = 1; r < kRanks; ++r) {
-    close(seats[r].to[0]);
-    close(seats[r].from[0]);
-    close(seats[0].to[r]);
-    close(seats[0].from[r]);
+    close(ranks[r].to[0]);
+    close(ranks[r].from[0]);
+    close(ranks[0].to[r]);
+    close(ranks[0].from[r]);
   }
 }
 
@@ -278,7 +278,7 @@ int main(void) {
   /* The processes come first, because a forked child of a process that has made a gang can make none. */
   const struct CMUnitTest tests[] = {cmocka_unit_test(processes_meet_by_their_own_all_gather),
                                      cmocka_unit_test(threads_meet_by_their_own_all_gather),
-                                     cmocka_unit_test(refusals_are_agreed_through_it),
-                                     cmocka_unit_test(no_other_call_takes_it)};
+                                     cmocka_unit_test(refusals_are_agreed_through_the_callers_all_gather),
+                                     cmocka_unit_test(only_gw_gang_create_takes_an_all_gather)};
   return cmocka_run_group_tests_name("capi_gang_gather", tests, NULL, NULL);
 }

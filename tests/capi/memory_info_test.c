@@ -3,7 +3,7 @@
 
 #include "models.h"
 
-static void what_a_host_has(void** state) {
+static void a_hosts_memory_is_total_available_and_used(void** state) {
   (void)state;
   gw_memory_info info;
   gw_memory_info_init(&info, sizeof info);
@@ -77,7 +77,7 @@ static void blocks_come_from_the_callers_allocator_and_go_back_to_it(void** stat
   assert_int_equal(h.releases, 1);
 }
 
-static void want_of_the_callers_memory_is_a_status(void** state) {
+static void out_of_memory_in_the_callers_allocator_is_a_status(void** state) {
   (void)state;
   heap h;
   const gw_allocator a = allocator_of(&h, 4096);
@@ -106,9 +106,9 @@ static void an_allocator_without_a_function_is_refused_and_released(void** state
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_a_host_has),
+      cmocka_unit_test(a_hosts_memory_is_total_available_and_used),
       cmocka_unit_test(blocks_come_from_the_callers_allocator_and_go_back_to_it),
-      cmocka_unit_test(want_of_the_callers_memory_is_a_status),
+      cmocka_unit_test(out_of_memory_in_the_callers_allocator_is_a_status),
       cmocka_unit_test(an_allocator_without_a_function_is_refused_and_released)};
   return cmocka_run_group_tests_name("capi_memory_info", tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ using gangway::test::one_fails;
 std::string message() { return last_error().message; }
 
 // Runs `call` until all its allocations succeed. Returns how many allocations failed before that.
-long starve(const char* name, const std::function<gw_status()>& call) {
+long fail_each_allocation(const char* name, const std::function<gw_status()>& call) {
   for (long n = 0; n < 20000; ++n) {
     one_fails = true;
     allocations_left = n;
@@ -49,22 +49,22 @@ long starve(const char* name, const std::function<gw_status()>& call) {
   return 0;
 }
 
-TEST(Memory, MakingAGangMayFailAnywhere) {
-  EXPECT_GT(starve("gw_gang_create",
-                   [] {
-                     gw_gang* gang = nullptr;
-                     const gw_status status = gw_gang_create(nullptr, &gang);
-                     EXPECT_EQ(gang == nullptr, status != GW_OK);
-                     gw_gang_release(gang);
-                     return status;
-                   }),
+TEST(Memory, CreatingAGangSurvivesEveryFailedAllocation) {
+  EXPECT_GT(fail_each_allocation("gw_gang_create",
+                                 [] {
+                                   gw_gang* gang = nullptr;
+                                   const gw_status status = gw_gang_create(nullptr, &gang);
+                                   EXPECT_EQ(gang == nullptr, status != GW_OK);
+                                   gw_gang_release(gang);
+                                   return status;
+                                 }),
             0);
 }
 
 // One of two ranks that meet by their own all-gather.
-struct Seat {
+struct RankState {
   std::barrier<>& both;
-  std::array<std::vector<char>, 2>& words;
+  std::array<std::vector<char>, 2>& records;
   int32_t rank;
   int calls = 0;
   bool wanted = false;  // whether memory ran out before the all-gather
@@ -72,19 +72,19 @@ struct Seat {
   std::string text = "";
 
   static gw_status gather(void* user, const void* input, size_t size, void* output) {
-    Seat& seat = *static_cast<Seat*>(user);
-    ++seat.calls;
-    seat.wanted = std::exchange(allocations_left, -1) <= 0;
+    RankState& state = *static_cast<RankState*>(user);
+    ++state.calls;
+    state.wanted = std::exchange(allocations_left, -1) <= 0;
     const char* const bytes = static_cast<const char*>(input);
-    seat.words[static_cast<size_t>(seat.rank)].assign(bytes, bytes + size);
-    seat.both.arrive_and_wait();
+    state.records[static_cast<size_t>(state.rank)].assign(bytes, bytes + size);
+    state.both.arrive_and_wait();
     for (size_t r = 0; r < 2; ++r)
-      std::copy(seat.words[r].begin(), seat.words[r].end(), static_cast<char*>(output) + r * size);
-    seat.both.arrive_and_wait();
+      std::copy(state.records[r].begin(), state.records[r].end(), static_cast<char*>(output) + r * size);
+    state.both.arrive_and_wait();
     return GW_OK;
   }
 
-  void come(long allocations, bool no_more) {
+  void create_gang(long allocations, bool no_more) {
     gw_gang_options o;
     gw_gang_options_init(&o, sizeof o);
     o.rank = rank;
@@ -109,21 +109,21 @@ struct Seat {
 // Returns whether that was enough.
 bool gang_is_made(int32_t poor, long allocations, bool no_more) {
   std::barrier<> both(2);
-  std::array<std::vector<char>, 2> words;
-  Seat seats[2] = {{both, words, 0}, {both, words, 1}};
-  std::thread other([&] { seats[1 - poor].come(-1, false); });
-  seats[poor].come(allocations, no_more);
+  std::array<std::vector<char>, 2> records;
+  RankState states[2] = {{both, records, 0}, {both, records, 1}};
+  std::thread other([&] { states[1 - poor].create_gang(-1, false); });
+  states[poor].create_gang(allocations, no_more);
   other.join();
-  EXPECT_EQ(seats[0].calls, 1) << "rank " << poor << ", allocation " << allocations;
-  EXPECT_EQ(seats[1].calls, 1) << "rank " << poor << ", allocation " << allocations;
-  EXPECT_EQ(seats[0].status, seats[1].status)
-      << "rank " << poor << ", allocation " << allocations << ": " << seats[0].text << "; " << seats[1].text;
-  EXPECT_EQ(seats[0].text, seats[1].text);
-  EXPECT_TRUE(seats[0].status == GW_OK || seats[0].status == GW_E_OUT_OF_MEMORY) << seats[0].text;
-  return !seats[poor].wanted;
+  EXPECT_EQ(states[0].calls, 1) << "rank " << poor << ", allocation " << allocations;
+  EXPECT_EQ(states[1].calls, 1) << "rank " << poor << ", allocation " << allocations;
+  EXPECT_EQ(states[0].status, states[1].status) << "rank " << poor << ", allocation " << allocations << ": "
+                                                << states[0].text << "; " << states[1].text;
+  EXPECT_EQ(states[0].text, states[1].text);
+  EXPECT_TRUE(states[0].status == GW_OK || states[0].status == GW_E_OUT_OF_MEMORY) << states[0].text;
+  return !states[poor].wanted;
 }
 
-TEST(Memory, ARankThatWantsMemoryIsInItsCallersAllGatherAllTheSame) {
+TEST(Memory, ARankWithoutMemoryStillTakesPartInTheCallersAllGather) {
   for (const int32_t poor : {0, 1})
     for (const bool no_more : {false, true}) {
       long n = 0;
@@ -133,16 +133,16 @@ TEST(Memory, ARankThatWantsMemoryIsInItsCallersAllGatherAllTheSame) {
     }
 }
 
-TEST(Memory, DescribingAModelMayFailAnywhere) {
+TEST(Memory, DescribingAModelSurvivesEveryFailedAllocation) {
   const gw_decoder_options o = small_llama();
-  EXPECT_GT(starve("gw_decoder_create",
-                   [&] {
-                     gw_module* model = nullptr;
-                     const gw_status status = gw_decoder_create(&o, &model);
-                     EXPECT_EQ(model == nullptr, status != GW_OK);
-                     gw_module_release(model);
-                     return status;
-                   }),
+  EXPECT_GT(fail_each_allocation("gw_decoder_create",
+                                 [&] {
+                                   gw_module* model = nullptr;
+                                   const gw_status status = gw_decoder_create(&o, &model);
+                                   EXPECT_EQ(model == nullptr, status != GW_OK);
+                                   gw_module_release(model);
+                                   return status;
+                                 }),
             0);
 }
 
@@ -160,19 +160,23 @@ TEST(Memory, ADatasetMayFailAnywhere) {
     o.packing = packing;
     o.document_end = packing == GW_PACKING_STREAM ? -1 : '.';
     for (o.read_ahead = 0; o.read_ahead < 2; ++o.read_ahead) {
-      EXPECT_GT(starve("gw_dataset_create",
-                       [&] {
-                         gw_dataset_release(std::exchange(dataset, nullptr));
-                         return gw_dataset_create(&o, &dataset);
-                       }),
+      EXPECT_GT(fail_each_allocation("gw_dataset_create",
+                                     [&] {
+                                       gw_dataset_release(std::exchange(dataset, nullptr));
+                                       return gw_dataset_create(&o, &dataset);
+                                     }),
                 0);
       gw_data_batch batch = with(gw_data_batch_init);
-      EXPECT_GT(starve("gw_dataset_next", [&] { return gw_dataset_next(dataset, nullptr, 3, &batch); }), 0);
+      EXPECT_GT(fail_each_allocation("gw_dataset_next",
+                                     [&] { return gw_dataset_next(dataset, nullptr, 3, &batch); }),
+                0);
       char text[1000];
       size_t size = 0;
       const auto position = [&] { return gw_dataset_position(dataset, text, sizeof text, &size); };
-      EXPECT_GT(starve("gw_dataset_position", position), 0);
-      EXPECT_GT(starve("gw_dataset_restore", [&] { return gw_dataset_restore(dataset, text, 0); }), 0);
+      EXPECT_GT(fail_each_allocation("gw_dataset_position", position), 0);
+      EXPECT_GT(
+          fail_each_allocation("gw_dataset_restore", [&] { return gw_dataset_restore(dataset, text, 0); }),
+          0);
       int64_t rows = 0;
       EXPECT_EQ(gw_dataset_rows_taken(dataset, &rows), GW_OK);
       EXPECT_EQ(rows, 3);
@@ -182,7 +186,7 @@ TEST(Memory, ADatasetMayFailAnywhere) {
   for (const char* ending : {"", ".rows4-end46"}) std::filesystem::remove(path + ending);
 }
 
-TEST(Memory, CallsOnAGangMayFailAnywhere) {
+TEST(Memory, CallsOnAGangSurviveEveryFailedAllocation) {
   gw_gang* gang = nullptr;
   gw_bytes* bytes = nullptr;
   gw_gang* other = nullptr;
@@ -192,7 +196,7 @@ TEST(Memory, CallsOnAGangMayFailAnywhere) {
   float x[4] = {1, 2, 3, 4}, y[4] = {};
   // A failure in the middle of a call breaks the gang, so each try has a new gang.
   const auto call = [&](const char* name, const std::function<gw_status()>& body) {
-    return starve(name, [&] {
+    return fail_each_allocation(name, [&] {
       const long left = allocations_left;
       allocations_left = -1;
       EXPECT_EQ(gw_gang_create(nullptr, &gang), GW_OK);
@@ -250,9 +254,10 @@ struct Training {
   }
 };
 
-// Starves a call that may break its gang: each try has new objects.
-long starve_anew(const char* name, bool whole, const std::function<gw_status(Training&)>& call) {
-  return starve(name, [&] {
+// Likewise for a call that may break its gang: each try has new objects.
+long fail_each_allocation_anew(const char* name, bool whole,
+                               const std::function<gw_status(Training&)>& call) {
+  return fail_each_allocation(name, [&] {
     const long left = allocations_left;
     allocations_left = -1;
     Training training(whole);
@@ -265,19 +270,19 @@ long starve_anew(const char* name, bool whole, const std::function<gw_status(Tra
   });
 }
 
-TEST(Memory, TheStepsOfATrainingMayFailAnywhere) {
-  EXPECT_GT(starve_anew("gw_parallelize", false,
-                        [](Training& t) { return gw_parallelize(t.model, t.gangs, nullptr); }),
+TEST(Memory, TrainingStepsSurviveEveryFailedAllocation) {
+  EXPECT_GT(fail_each_allocation_anew("gw_parallelize", false,
+                                      [](Training& t) { return gw_parallelize(t.model, t.gangs, nullptr); }),
+            0);
+  EXPECT_GT(fail_each_allocation_anew(
+                "gw_eval_step", true,
+                [](Training& t) { return gw_eval_step(t.model, &t.batch, nullptr, nullptr, &t.result); }),
             0);
   EXPECT_GT(
-      starve_anew("gw_eval_step", true,
-                  [](Training& t) { return gw_eval_step(t.model, &t.batch, nullptr, nullptr, &t.result); }),
+      fail_each_allocation_anew(
+          "gw_train_step", true,
+          [](Training& t) { return gw_train_step(t.model, t.opt, &t.batch, nullptr, nullptr, &t.result); }),
       0);
-  EXPECT_GT(starve_anew("gw_train_step", true,
-                        [](Training& t) {
-                          return gw_train_step(t.model, t.opt, &t.batch, nullptr, nullptr, &t.result);
-                        }),
-            0);
 }
 
 gw_status forward_and_backward(Training& t) {
@@ -321,21 +326,24 @@ gw_status use_shard_group(Training& t) {
   return status;
 }
 
-TEST(Memory, ManualComputeMayFailAnywhere) {
-  EXPECT_GT(starve_anew("forward and backward", true, forward_and_backward), 0);
-  EXPECT_GT(starve_anew("shard group", false, use_shard_group), 0);
+TEST(Memory, ManualComputeSurvivesEveryFailedAllocation) {
+  EXPECT_GT(fail_each_allocation_anew("forward and backward", true, forward_and_backward), 0);
+  EXPECT_GT(fail_each_allocation_anew("shard group", false, use_shard_group), 0);
 }
 
-TEST(Memory, FilesMayFailAnywhere) {
+TEST(Memory, SavingAndLoadingSurviveEveryFailedAllocation) {
   const std::string folder =
       std::filesystem::temp_directory_path() / ("gangway-memory-" + std::to_string(getpid()));
   // A failure in the middle of a save breaks the gang, because peers wait for this rank.
-  EXPECT_GT(starve_anew("gw_module_save", true,
-                        [&](Training& t) { return gw_module_save(t.model, folder.c_str(), nullptr); }),
+  EXPECT_GT(fail_each_allocation_anew(
+                "gw_module_save", true,
+                [&](Training& t) { return gw_module_save(t.model, folder.c_str(), nullptr); }),
             0);
   Training t(true);
   ASSERT_EQ(gw_module_save(t.model, folder.c_str(), nullptr), GW_OK) << message();
-  EXPECT_GT(starve("gw_module_load", [&] { return gw_module_load(t.model, folder.c_str(), nullptr); }), 0);
+  EXPECT_GT(fail_each_allocation("gw_module_load",
+                                 [&] { return gw_module_load(t.model, folder.c_str(), nullptr); }),
+            0);
   std::filesystem::remove_all(folder);
   EXPECT_EQ(gw_train_step(t.model, t.opt, &t.batch, nullptr, nullptr, &t.result), GW_OK) << message();
 }

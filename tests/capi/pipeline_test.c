@@ -100,7 +100,7 @@ static void halves_and_ids(rank* me) {
   gw_pipeline_release(pipe);
 }
 
-static void stages_are_pulled(void** state) {
+static void stages_are_computed_action_by_action(void** state) {
   (void)state;
   char* const names[] = {"gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zbv", "dualpipev"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) run_ranks(2, halves_and_ids, names[i]);
@@ -128,7 +128,7 @@ static void refused(rank* me) {
   EXPECT_STATUS(gw_pipeline_create(me->gang, &options, &pipe), GW_E_MISMATCH, NULL);
   EXPECT(pipe == NULL);
 }
-static void what_is_wrong_is_told_to_all(void** state) {
+static void every_rank_gets_the_reason_of_a_refusal(void** state) {
   (void)state;
   run_ranks(2, refused, NULL);
 }
@@ -346,8 +346,8 @@ static void inputs_that_are_held_stay_as_they_are(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      test_on_device(stages_are_pulled),
-      test_on_device(what_is_wrong_is_told_to_all),
+      test_on_device(stages_are_computed_action_by_action),
+      test_on_device(every_rank_gets_the_reason_of_a_refusal),
       test_on_device(shard_actions_frame_the_stages),
       test_on_device(a_rank_that_leaves_ends_the_pass_on_all_ranks),
       test_on_device(a_rank_that_leaves_after_a_message_ends_the_pass_that_a_peer_comes_to),

@@ -12,7 +12,7 @@ static gw_module* llama(void) {
 
 #define LLAMA(field, value) (l = small_llama(), l.field = (value), gw_decoder_create(&l, &out))
 
-static void configurations_of_a_llama(void** state) {
+static void bad_configurations_of_a_llama_are_refused(void** state) {
   (void)state;
   gw_decoder_options l;
   ROW(LLAMA(vocab, 0), INVALID_ARGUMENT, "vocab");
@@ -40,7 +40,7 @@ static void configurations_of_a_llama(void** state) {
   (gw_parallel_options_init(&p, sizeof p), gw_shard_options_init(&s, sizeof s), p.shard = &s, \
    s.field = (value), gw_parallelize(m, NULL, &p))
 
-static void options_of_parallelism(void** state) {
+static void bad_options_of_parallelism_are_refused(void** state) {
   (void)state;
   gw_module* m = llama();
   gw_parallel_options p;
@@ -91,7 +91,7 @@ static int32_t never_bf16(void* user, gw_dtype dtype) {
   return dtype != GW_BF16;
 }
 
-static void a_dtype_that_a_custom_module_does_not_take(void** state) {
+static void a_dtype_that_a_custom_module_does_not_take_is_refused(void** state) {
   (void)state;
   line l = {0};
   int freed = 0;
@@ -112,7 +112,7 @@ static void a_dtype_that_a_custom_module_does_not_take(void** state) {
   end_of_table();
 }
 
-static void degrees_that_a_model_is_not_made_for(void** state) {
+static void degrees_that_a_model_is_not_made_for_are_refused(void** state) {
   (void)state;
   gw_gang* root = NULL;
   gw_gangs *tp = NULL, *cp = NULL, *pp = NULL;
@@ -148,7 +148,7 @@ static void degrees_that_a_model_is_not_made_for(void** state) {
   end_of_table();
 }
 
-static void training_over_a_fake_gang(void** state) {
+static void training_over_a_fake_gang_is_refused(void** state) {
   (void)state;
   gw_gang* root = NULL;
   gw_gangs* gangs = NULL;
@@ -176,7 +176,7 @@ static void training_over_a_fake_gang(void** state) {
 }
 
 /* Each refusal names the missing call. */
-static void calls_out_of_order(void** state) {
+static void calls_out_of_order_are_refused(void** state) {
   (void)state;
   gw_decoder_options tied_options = small_llama();
   tied_options.tied = 1;
@@ -335,12 +335,12 @@ static void optimizers(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {test_on_device(configurations_of_a_llama),
-                                     test_on_device(options_of_parallelism),
-                                     test_on_device(a_dtype_that_a_custom_module_does_not_take),
-                                     test_on_device(degrees_that_a_model_is_not_made_for),
-                                     test_on_device(training_over_a_fake_gang),
-                                     test_on_device(calls_out_of_order),
+  const struct CMUnitTest tests[] = {test_on_device(bad_configurations_of_a_llama_are_refused),
+                                     test_on_device(bad_options_of_parallelism_are_refused),
+                                     test_on_device(a_dtype_that_a_custom_module_does_not_take_is_refused),
+                                     test_on_device(degrees_that_a_model_is_not_made_for_are_refused),
+                                     test_on_device(training_over_a_fake_gang_is_refused),
+                                     test_on_device(calls_out_of_order_are_refused),
                                      test_on_device(steps),
                                      test_on_device(optimizers)};
   return cmocka_run_group_tests_name("capi_refusals_model", tests, NULL, NULL);

@@ -22,7 +22,7 @@ static gw_gang* fake(int32_t rank, int32_t size) {
 
 #define WITH(field, value) (o = defaults(), o.field = (value), gw_gang_create(&o, &gang))
 
-static void options_of_a_gang(void** state) {
+static void bad_options_of_a_gang_are_refused(void** state) {
   (void)state;
   gw_gang_options o;
   gw_ext extension = {7, 0, NULL};
@@ -149,7 +149,7 @@ static void collectives(void** state) {
   end_of_table();
 }
 
-static void sub_gangs_and_ends(void** state) {
+static void bad_sub_gangs_and_shutdowns_are_refused(void** state) {
   (void)state;
   gw_gang *g = fake(0, 4), *broken = fake(0, 2), *closed = fake(0, 2);
   const int32_t twice[3] = {1, 0, 1}, both[3] = {0, 7, 0}, size[2] = {0, 4}, negative[2] = {3, -1},
@@ -234,8 +234,11 @@ static void meshes(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(options_of_a_gang),  cmocka_unit_test(environments),
-                                     cmocka_unit_test(fake_gangs),         cmocka_unit_test(collectives),
-                                     cmocka_unit_test(sub_gangs_and_ends), cmocka_unit_test(meshes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bad_options_of_a_gang_are_refused),
+                                     cmocka_unit_test(environments),
+                                     cmocka_unit_test(fake_gangs),
+                                     cmocka_unit_test(collectives),
+                                     cmocka_unit_test(bad_sub_gangs_and_shutdowns_are_refused),
+                                     cmocka_unit_test(meshes)};
   return cmocka_run_group_tests_name("capi_refusals", tests, NULL, NULL);
 }

@@ -191,14 +191,14 @@ void expect_to_reach_every_rank(int ranks, const Thrown& thrown, At at, bool man
   }
 }
 
-TEST(Throwing, ACustomModuleReachesEveryRank) {
+TEST(Throwing, ACustomModulesExceptionReachesEveryRank) {
   for (const Thrown& thrown : kThrown)
     for (const At at : kAt)
       for (const int ranks : {1, 2, 3}) expect_to_reach_every_rank(ranks, thrown, at, ranks == 2);
 }
 
 // gw_parallelize asks the callback in its check phase.
-TEST(Throwing, AQuestionForADtypeIsRefusedOnEveryRank) {
+TEST(Throwing, AnExceptionOfAcceptsDtypeIsARefusalOnEveryRank) {
   const std::vector<gw_gang*> gangs = thread_gangs(2);
   Outcome outcomes[2];
   const auto run = [&](size_t rank) {
@@ -240,7 +240,7 @@ TEST(Throwing, AQuestionForADtypeIsRefusedOnEveryRank) {
 }
 
 // All ranks agree on the refusal if a fill function throws on one rank.
-TEST(Throwing, AnInitialiserIsRefusedOnEveryRank) {
+TEST(Throwing, AnInitialisersExceptionIsARefusalOnEveryRank) {
   const std::vector<gw_gang*> gangs = thread_gangs(2);
   Outcome outcomes[2];
   int freed[2] = {0, 0};
@@ -320,7 +320,7 @@ gw_store* store_of(ThrowingStore& own) {
 }
 
 // Rank 1's first put throws, and rank 1 reports that to rank 0 with its second put.
-TEST(Throwing, AStoreIsToldToTheOtherRank) {
+TEST(Throwing, AStoresExceptionIsReportedToTheOtherRank) {
   for (const Thrown& thrown : kThrown) {
     std::mutex lock;
     std::map<std::string, std::string> values;
@@ -356,7 +356,7 @@ TEST(Throwing, AStoreIsToldToTheOtherRank) {
 
 std::atomic<int> throws_now{0};
 
-TEST(Throwing, AnAllocatorIsAnErrorAndTheNextCallWorks) {
+TEST(Throwing, AnAllocatorsExceptionIsAnErrorAndTheNextCallWorks) {
   auto a = with(gw_allocator_init);
   a.allocate = [](void*, size_t bytes, size_t alignment) -> void* {
     throw_one(throws_now.load());

@@ -10,7 +10,7 @@
 #include "checkpoint/file_calls.h"
 #include "checkpoint/model_io.h"
 #include "checkpoint/safetensors.h"
-#include "data/place.h"
+#include "data/data_path.h"
 #include "parallel/fsdp/fsdp_state.h"
 
 namespace gangway::test {
@@ -305,7 +305,7 @@ TEST(LoadModel, AParameterGroupUnshardedOnOneRankIsRefusedOnAll) {
 }
 
 // What is behind a header is read when every rank has opened and checked the file.
-TEST(LoadModel, AFileThatChangesWhileItIsReadIsToldToAllAndTheGangsWorkOn) {
+TEST(LoadModel, AFileThatChangesWhileItIsReadIsReportedToAllAndTheGangsWorkOn) {
   struct Row {
     void (*change)(const std::string& path);
     const char* words;
@@ -350,7 +350,7 @@ TEST(LoadModel, AFileThatChangesWhileItIsReadIsToldToAllAndTheGangsWorkOn) {
 }
 
 // What was read is compared between replicas. Rank 3 spoils a value that it has read while it reads the others.
-TEST(LoadModel, ReplicasThatDifferAfterwardsAreTold) {
+TEST(LoadModel, ReplicasThatDifferAfterwardsAreReported) {
   const TemporaryFolder folder;
   run_ranks(4, [&](Gang& root) {
     const auto model = llama(root, seeded(24), small_llama(), 2);
@@ -377,7 +377,7 @@ TEST(LoadModel, ReplicasThatDifferAfterwardsAreTold) {
   });
 }
 
-TEST(LoadModel, RanksThatOpenDifferentFilesAreToldWithBoth) {
+TEST(LoadModel, RanksThatOpenDifferentFilesGetBothNames) {
   const TemporaryFolder folders[2];
   run_ranks(2, [&](Gang& root) {
     for (const TemporaryFolder& folder : folders) save_model(*llama(root, seeded(22)), folder.path(), {});

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "data/place.h"
+#include "data/data_path.h"
 
 namespace gangway {
 namespace {

@@ -133,7 +133,7 @@ TEST_F(KilledSave, AtEachStepLeavesTheOldFilesOrTheNew) {
 }
 TEST_F(KilledSave, IntoAnEmptyFolderLeavesNothingOrTheNewFiles) { at_each_step(1, nothing, be_killed); }
 TEST_F(KilledSave, OverAnIndexLeavesItOrTheNewFiles) { at_each_step(1, sharded, be_killed); }
-TEST_F(KilledSave, AStepThatFailsIsToldToAllRanksAndLeavesTheOldFilesOrTheNew) {
+TEST_F(KilledSave, AStepThatFailsIsReportedToAllRanksAndLeavesTheOldFilesOrTheNew) {
   at_each_step(3, sharded, fail_io);
 }
 

@@ -43,7 +43,7 @@ TEST(Device, CpuBlocksAreAlignedAndCopiesAndZeroesAreExact) {
   }
 }
 
-TEST(Device, WantOfMemoryIsAStatusWithTheNumber) {
+TEST(Device, OutOfMemoryIsAStatusWithTheNumberOfBytes) {
   const auto allocator = make_device("cpu")->allocator();
   try {
     allocator->allocate(size_t{1} << 62);

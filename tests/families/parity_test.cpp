@@ -11,7 +11,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
-#include "data/place.h"
+#include "data/data_path.h"
 #include "families/family.h"
 #include "train/train_testing.h"
 

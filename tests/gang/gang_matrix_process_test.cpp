@@ -28,7 +28,7 @@ TEST_P(GangMatrixOfProcesses, EveryOperationEqualsTheSerialFold) { run_processes
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GangMatrixOfProcesses, testing::Values(2, 3, 4, 7));
 
-TEST(GangLargeOfProcesses, SeveralChunksOfEveryPath) { run_processes(3, several_chunks); }
+TEST(GangLargeOfProcesses, EveryPathIsRightOverSeveralChunks) { run_processes(3, several_chunks); }
 
 }  // namespace
 }  // namespace gangway::test

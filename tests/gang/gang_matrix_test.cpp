@@ -16,7 +16,7 @@ TEST_P(GangMatrix, EveryOperationEqualsTheSerialFold) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GangMatrix, testing::Values(1, 2, 3, 4, 7, 8));
 
-TEST(GangLarge, SeveralChunksOfEveryPath) { run_ranks(3, several_chunks); }
+TEST(GangLarge, EveryPathIsRightOverSeveralChunks) { run_ranks(3, several_chunks); }
 
 }  // namespace
 }  // namespace gangway::test

@@ -62,7 +62,7 @@ TEST_F(Modules, OneThatIsPutInThePlaceOfARefusedOneIsSeen) {
   EXPECT_NE(refusal().message().find("build-two"), std::string::npos) << refusal().message();
 }
 
-TEST_F(Modules, ALibraryThatIsNoneIsNotSupported) {
+TEST_F(Modules, ALibraryThatIsNoModuleIsNotSupported) {
   put(GANGWAY_NO_MODULE);
   const Error error = refusal();
   EXPECT_EQ(error.code(), Code::not_supported);

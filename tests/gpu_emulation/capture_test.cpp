@@ -82,7 +82,7 @@ TEST_F(Capture, CapturedWorkRunsWithEachLaunchAndNotBefore) {
   EXPECT_EQ(cudaGraphLaunch(both, stream_), cudaErrorInvalidValue);
 }
 
-TEST_F(Capture, WhatCannotBeCapturedIsRefusedAndEndsTheCapture) {
+TEST_F(Capture, ACallThatCannotBeCapturedIsRefusedAndEndsTheCapture) {
   float here[8];
   void* block = nullptr;
   ASSERT_EQ(cudaEventRecord(event_, stream_), cudaSuccess);
@@ -111,7 +111,7 @@ TEST_F(Capture, WhatCannotBeCapturedIsRefusedAndEndsTheCapture) {
   }
 }
 
-TEST_F(Capture, AnEventOfTheCaptureIsNoPointThatCanBeAskedFor) {
+TEST_F(Capture, AnEventOfACaptureCannotBeQueried) {
   ASSERT_EQ(begin(), cudaSuccess);
   ASSERT_EQ(cudaEventRecord(event_, stream_), cudaSuccess);
   EXPECT_EQ(cudaStreamWaitEvent(stream_, event_, 0), cudaSuccess);
@@ -125,7 +125,7 @@ TEST_F(Capture, AnEventOfTheCaptureIsNoPointThatCanBeAskedFor) {
   EXPECT_EQ(cudaEventSynchronize(event_), cudaSuccess);
 }
 
-TEST_F(Capture, TheModeSaysWhoseCallsEndIt) {
+TEST_F(Capture, TheCaptureModeDecidesWhichThreadsCallsInvalidateIt) {
   const auto ask_elsewhere = [&] {
     cudaError_t error = cudaSuccess;
     std::thread([&] { error = cudaEventSynchronize(event_); }).join();

@@ -139,7 +139,7 @@ TEST_F(CudnnPath, APlanWithTooMuchWorkspaceIsNotUsed) {
       << paths(bench);
 }
 
-TEST_F(CudnnPath, WithoutALibraryTheOwnKernelsComputeAndTheReasonIsTold) {
+TEST_F(CudnnPath, WithoutALibraryTheOwnKernelsComputeAndTheReasonIsReported) {
   Bench bench;
   gpu_emulation::fail_call("cudnnCreate", 1, cudaErrorUnknown);
   const Call call(bench, DType::bf16, 16);

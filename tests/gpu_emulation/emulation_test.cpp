@@ -162,7 +162,7 @@ TEST_F(Emulation, HostCodeThatReadsDeviceMemoryEndsTheProgram) {
       "host code touches device memory: 4 bytes into a block of 32 bytes");
 }
 
-TEST_F(Emulation, ABlockThatWasWrittenJustBeyondIsFoundWhenItIsFreed) {
+TEST_F(Emulation, AWriteJustBeyondABlockIsFoundWhenTheBlockIsFreed) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_DEATH(
       {
@@ -264,7 +264,7 @@ TEST_F(Emulation, ACallFailsWhenItIsAskedTo) {
   device({2});
 }
 
-TEST_F(Emulation, MemoryHasAnEnd) {
+TEST_F(Emulation, AnAllocationBeyondTheMemoryFails) {
   gpu_emulation::Settings settings = gpu_emulation::settings();
   settings.memory = 1000;
   gpu_emulation::set(settings);

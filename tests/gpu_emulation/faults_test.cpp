@@ -85,7 +85,7 @@ class CudaFaults : public testing::Test {
   }
 };
 
-TEST_F(CudaFaults, ACallThatFailsInAStepOfTwoRanksIsToldToBothAndLeavesNothing) {
+TEST_F(CudaFaults, ACallThatFailsInAStepOfTwoRanksIsReportedToBothAndLeavesNothing) {
   const int all = calls_of("*");
   ASSERT_EQ(gpu_emulation::living(), 0);
   std::vector<int> chosen;

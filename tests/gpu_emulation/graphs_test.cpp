@@ -118,7 +118,7 @@ TEST_F(CudaGraphs, ASegmentIsCapturedTheSecondTimeAndOneLaunchFromThenOn) {
   EXPECT_EQ(test::copy_out<float>(layer.sum), layer.expected(4));
 }
 
-TEST_F(CudaGraphs, TheSwitchTurnsThemOff) {
+TEST_F(CudaGraphs, TheSwitchTurnsGraphsOff) {
   make("0");
   const Layer layer(device_, 6, 4);
   const Count kernels("cudaLaunchKernel"), begins("cudaStreamBeginCapture"), graphs("cudaGraphLaunch");
@@ -129,7 +129,7 @@ TEST_F(CudaGraphs, TheSwitchTurnsThemOff) {
   EXPECT_EQ(test::copy_out<float>(layer.sum), layer.expected(4));
 }
 
-TEST_F(CudaGraphs, ASwitchThatIsNoNumberIsRefused) {
+TEST_F(CudaGraphs, AGraphSwitchThatIsNoNumberIsRefused) {
   setenv("GANGWAY_CUDA_GRAPHS", "yes", 1);
   const Error error = test::error_of([] { make_device("cuda"); });
   EXPECT_EQ(error.code(), Code::invalid_argument);
@@ -150,7 +150,7 @@ TEST_F(CudaGraphs, AnotherShapeIsAnotherSegment) {
   EXPECT_EQ(test::copy_out<float>(large.sum), want);
 }
 
-TEST_F(CudaGraphs, AnotherNumberIsAnotherSegment) {
+TEST_F(CudaGraphs, AnotherScalarArgumentIsAnotherSegment) {
   const Tensor x = tensor({8}), y = tensor({8});
   float want = 0;
   for (const double factor : {1.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0, 2.0}) {
@@ -174,7 +174,7 @@ TEST_F(CudaGraphs, OneOperationIsNoGraph) {
 }
 
 // Any other use of the stream comes after the operations before it.
-TEST_F(CudaGraphs, EveryOtherUseOfTheStreamStartsWhatIsKeptBack) {
+TEST_F(CudaGraphs, EveryOtherUseOfTheStreamLaunchesThePendingOperations) {
   const Tensor x = tensor({8}), y = tensor({8}), of_other = tensor({8});
   const auto other = device_->make_stream(StreamPriority::high);
   const auto event = device_->make_event();
@@ -308,7 +308,7 @@ TEST_F(CudaGraphs, BlocksMayBeFreedElsewhereWhileASegmentIsCaptured) {
 }
 
 // When memory runs out, the operations that own the last references to memory are started first.
-TEST_F(CudaGraphs, WantOfMemoryStartsWhatHoldsSome) {
+TEST_F(CudaGraphs, AnAllocationWithoutMemoryLaunchesThePendingOperations) {
   gpu_emulation::Settings settings;
   settings.memory = 3 << 20;
   gpu_emulation::set(settings);
@@ -316,7 +316,7 @@ TEST_F(CudaGraphs, WantOfMemoryStartsWhatHoldsSome) {
   gpu_emulation::set(gpu_emulation::Settings());
 }
 
-TEST_F(CudaGraphs, WhatIsKeptBackWhenAllIsDroppedIsGivenBack) {
+TEST_F(CudaGraphs, PendingOperationsOfADestroyedDeviceFreeTheirMemory) {
   ops_->fill(tensor({8}), 1, stream());
   ops_->fill(tensor({8}), 1, stream());
   ops_.reset();
@@ -379,7 +379,7 @@ TEST_F(CudaGraphs, ACallersOwnCaptureHasTheOperations) {
 }
 
 // Whichever call fails, the error says what to do, no stream is left capturing, and the next run is right.
-TEST_F(CudaGraphs, ACallThatFailsInACaptureIsToldAndTheStreamGoesOn) {
+TEST_F(CudaGraphs, ACallThatFailsInACaptureIsReportedAndTheStreamGoesOn) {
   for (const char* const name :
        {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphLaunch",
         "cudaLaunchKernel", "cublasLtMatmul", "cudaStreamIsCapturing"}) {

@@ -195,7 +195,7 @@ TEST_F(CudaGraphsTraining, ABlockIsFewLaunches) {
 }
 
 // A call fails while graphs are captured and launched.
-TEST_F(CudaGraphsTraining, ACallThatFailsAmongGraphsIsToldToBothRanksAndLeavesNothing) {
+TEST_F(CudaGraphsTraining, ACallThatFailsAmongGraphsIsReportedToBothRanksAndLeavesNothing) {
   turn(true);
   std::atomic<int64_t> first = 0, last = 0;
   const auto body = [&](Gang& root, int64_t nth) {

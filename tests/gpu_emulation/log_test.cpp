@@ -81,7 +81,7 @@ TEST_F(Log, HoldsWhatWasPutOnStreamsInTheOrderOfTheCalls) {
   cudaFreeAsync(total, stream_);
 }
 
-TEST_F(Log, HasTheCostsThatWereToldForTheFirstLaunchOfANameOrForEachBlock) {
+TEST_F(Log, HasTheCostsThatWereAnnouncedForALaunchOrForEachBlock) {
   int* const total = allocate<int>(1);
   start_log();
   expect_costs({{"count", 3, 5}});

@@ -70,7 +70,7 @@ class MemoryInUse : public testing::Test {
   cudaStream_t stream_ = nullptr;
 };
 
-TEST_F(MemoryInUse, IsTakenWhenItsStreamHasEnded) {
+TEST_F(MemoryInUse, AnAllocationTakesFreedMemoryWhenItsStreamHasEnded) {
   void* const first = memory_->allocate(kMost);
   start_work();
   memory_->free(first);
@@ -84,7 +84,7 @@ TEST_F(MemoryInUse, IsTakenWhenItsStreamHasEnded) {
   opener.join();
 }
 
-TEST_F(MemoryInUse, OfAStreamThatWaitsForALostPeerEndsTheRequest) {
+TEST_F(MemoryInUse, AnAllocationFailsWhereTheStreamWaitsForALostPeer) {
   Peer peer;
   watches_.add(peer);
   void* const first = memory_->allocate(kMost);
@@ -101,7 +101,7 @@ TEST_F(MemoryInUse, OfAStreamThatWaitsForALostPeerEndsTheRequest) {
   watches_.remove(peer);
 }
 
-TEST_F(MemoryInUse, IsNotWaitedForWhereNoneWasFreed) {
+TEST_F(MemoryInUse, AnAllocationDoesNotWaitWhereNoMemoryWasFreed) {
   void* const first = memory_->allocate(kMost);
   start_work();
   try {

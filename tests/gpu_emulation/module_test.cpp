@@ -80,7 +80,7 @@ TEST_F(CudaModule, WhatIsMissingIsNamedWithItsNumbers) {
   expect("cuda", Code::not_supported, "its architecture sm_70 is not among sm_80 and newer");
 }
 
-TEST_F(CudaModule, WantOfMemoryHasItsNumbers) {
+TEST_F(CudaModule, OutOfMemoryNamesTheBytes) {
   change([](gpu_emulation::Settings& s) { s.memory = 1 << 20; });
   const auto device = make_device("cuda");
   const Tensor some = Tensor::allocate(device->allocator(), DType::u8, {1 << 19});

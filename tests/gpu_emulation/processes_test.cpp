@@ -127,7 +127,7 @@ void train(const Death& death, int r, const std::shared_ptr<Store>& store, Repor
 }
 
 // The host waits for its GPU, and the GPU waits for a peer that has died.
-TEST_F(CudaProcesses, AHostThatWaitsForItsGpuHearsOfALostPeer) {
+TEST_F(CudaProcesses, AHostThatWaitsForItsGpuGetsTheLossOfAPeer) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     const GangPtr root = cuda_root(r, 2, store);
     Stream& stream = root->device().stream();

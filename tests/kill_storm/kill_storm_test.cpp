@@ -220,7 +220,7 @@ void print(Kind kind, Storm& storm) {
   }
 }
 
-TEST(KillStorm, SurvivorsHearOfTheRightRankAndNoFileIsTorn) {
+TEST(KillStorm, SurvivorsGetTheRightRankAndNoFileIsTorn) {
   const char* const wanted = std::getenv("GANGWAY_TEST_KILLS");
   const uint64_t kills = wanted == nullptr ? 40 : std::stoull(wanted);
   const std::array<Files, 2> saved = saved_files();

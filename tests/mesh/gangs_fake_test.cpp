@@ -117,7 +117,7 @@ TEST(Gangs, AnAbortBreaksEveryGang) {
 
 TEST(Gangs, TheCallersGangsMustFitTheMesh) {
   const GangPtr root = fake(0, 4);
-  GangPlaces places;
+  GangsByAxis places;
   places.root = root;
   places.tp = root->create_gang(Members{0, 1});
   places.dp = places.sdp = root->create_gang(Members{0, 2});

@@ -47,7 +47,7 @@ TEST(Mesh, ProductsOfAxesKeepTheMeshsOrder) {
   EXPECT_EQ(axes_text(parse_axes("cp+tp+pp")), "pp+cp+tp");
   EXPECT_EQ(parse_axes("dp"), parse_axes("dp_replicate+dp_shard"));
   EXPECT_EQ(parse_axes("sdp+rdp"), kDataAxes);
-  EXPECT_EQ(mesh.without_ones(kAllAxes), parse_axes("dp+cp"));
+  EXPECT_EQ(mesh.without_trivial_axes(kAllAxes), parse_axes("dp+cp"));
 }
 
 TEST(Mesh, OneDegreeIsAuto) {

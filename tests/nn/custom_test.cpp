@@ -188,12 +188,12 @@ TEST_P(CustomTest, MetaCallsShapesOnly) {
 struct Residual : CustomBehaviour {
   std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }
   void forward(Call& call) override {
-    const Tensor y = call.module.child(0).forward1(call.ctx, call.inputs[0], call.frame);
+    const Tensor y = call.module.child(0).forward_one(call.ctx, call.inputs[0], call.frame);
     put(call.outputs[0], get(call.inputs[0]));
     call.ctx.ops.add(y, 1, call.outputs[0], call.ctx.stream);
   }
   void backward_input(Call& call) override {
-    const Tensor dx = call.module.child(0).backward1(call.ctx, call.output_grads[0], *call.frame);
+    const Tensor dx = call.module.child(0).backward_one(call.ctx, call.output_grads[0], *call.frame);
     put(call.input_grads[0], get(call.output_grads[0]));
     call.ctx.ops.add(dx, 1, call.input_grads[0], call.ctx.stream);
   }
@@ -227,7 +227,7 @@ class Checkpoint final : public Module {
     if (frame == nullptr) return child(0).forward(ctx, inputs, nullptr);
     frame->slots().save(*this, 0, inputs[0]);
     StackScope scope(ctx.temporaries);
-    const Tensor inner = child(0).forward1(ctx, inputs[0], nullptr);
+    const Tensor inner = child(0).forward_one(ctx, inputs[0], nullptr);
     const Tensor y = frame->allocate(inner.dtype(), inner.shape());
     put(y, get(inner));
     return {y};
@@ -237,9 +237,9 @@ class Checkpoint final : public Module {
     const Tensor dx = frame.allocate_gradient(x.dtype(), x.shape());
     Frame& nested = frame.nest();
     ctx.recomputing = true;
-    child(0).forward1(ctx, x, &nested);
+    child(0).forward_one(ctx, x, &nested);
     ctx.recomputing = false;
-    put(dx, get(child(0).backward1(ctx, dy[0], nested)));
+    put(dx, get(child(0).backward_one(ctx, dy[0], nested)));
     return {dx};
   }
 };
@@ -265,8 +265,8 @@ TEST(Custom, RecomputedInANestedFrameGivesTheSameBits) {
       ctx.training = true;
       ctx.defer_weight = defer;
       Frame frame(rig.device->allocator());
-      chain->forward1(ctx, rig.normal({2, 3, 4}, 1, DType::f32), &frame);
-      std::vector<Vector> all = {get(chain->backward1(ctx, rig.normal({2, 3, 4}, 2, DType::f32), frame))};
+      chain->forward_one(ctx, rig.normal({2, 3, 4}, 1, DType::f32), &frame);
+      std::vector<Vector> all = {get(chain->backward_one(ctx, rig.normal({2, 3, 4}, 2, DType::f32), frame))};
       EXPECT_EQ(frame.pending_weight() > 0, defer);
       frame.run_weight_gradients(ctx);
       for (const NamedParameter& p : named_parameters(*chain)) all.push_back(get(p.parameter->grad->tensor));

@@ -57,7 +57,7 @@ TEST_F(FrameTest, RefusesTakenAndEmptySlots) {
   slots.save(probe, 3, rig.normal({3}, 1));
 }
 
-TEST_F(FrameTest, AnnouncedTensorIsMadeAgainOnce) {
+TEST_F(FrameTest, ARecomputableTensorIsRecomputedOnce) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {2, 3});
   slots.recomputable(y, probe, 5, RecomputeWhen::when_loaded);
   slots.save(other, 0, y);
@@ -71,7 +71,7 @@ TEST_F(FrameTest, AnnouncedTensorIsMadeAgainOnce) {
   EXPECT_EQ(probe.recomputed, 1);
 }
 
-TEST_F(FrameTest, ProducersBackwardMakesWhatWasSaved) {
+TEST_F(FrameTest, ProducersBackwardRecomputesWhatWasSaved) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6}), z = rig.temporaries.allocate(DType::f64, {6});
   slots.recomputable(y, probe, 0, RecomputeWhen::in_backward);
   slots.recomputable(z, probe, 1, RecomputeWhen::in_backward);
@@ -97,7 +97,7 @@ TEST_F(FrameTest, LoadBeforeTheProducersBackwardMakesItOnce) {
   EXPECT_EQ(probe.recomputed, 1);
 }
 
-TEST_F(FrameTest, PreparationMakesWhatNoBackwardMakes) {
+TEST_F(FrameTest, PrepareRecomputesWhatNoBackwardRecomputes) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6});
   slots.recomputable(y, probe, 2, RecomputeWhen::when_loaded);
   slots.save(other, 0, y);
@@ -110,7 +110,7 @@ TEST_F(FrameTest, PreparationMakesWhatNoBackwardMakes) {
   expect_text(expect_error(Code::invalid_state, [&] { slots.prepare(ctx, other, 2); }), {"Probe", "slot 2"});
 }
 
-TEST_F(FrameTest, AnAnnouncedTensorCanBeKept) {
+TEST_F(FrameTest, ARecomputableTensorCanBeKept) {
   const Tensor y = rig.temporaries.allocate(DType::f64, {6}), plain = frame.allocate(DType::f64, {6});
   put(y, Vector(6, 2));
   slots.recomputable(y, probe, 0, RecomputeWhen::in_backward);
@@ -133,7 +133,7 @@ TEST_F(FrameTest, LaterAnnouncementAtTheSameAddressWins) {
   EXPECT_EQ(get(slots.load(ctx, other, 2)), Vector(6, 2));
 }
 
-TEST_F(FrameTest, AnnouncementsAreToldApartOnMeta) {
+TEST_F(FrameTest, RecomputableTensorsAreDistinguishedOnMeta) {
   Rig meta("meta");
   Context shape_only = meta.context();
   Frame own(meta.device->allocator());

@@ -32,8 +32,8 @@ TEST(Linear, SecondBackwardAddsToTheGradient) {
   Context ctx = rig.context();
   const auto once = [&] {
     Frame frame(rig.device->allocator());
-    linear->forward1(ctx, x, &frame);
-    linear->backward1(ctx, dy, frame);
+    linear->forward_one(ctx, x, &frame);
+    linear->backward_one(ctx, dy, frame);
     frame.run_weight_gradients(ctx);
   };
   once();
@@ -55,8 +55,8 @@ TEST(Linear, FrozenWeightHasNoTask) {
   EXPECT_FALSE(linear->parameters()[0]->grad);
   Context ctx = rig.context();
   Frame frame(rig.device->allocator());
-  linear->forward1(ctx, rig.normal({4, 3}, 1), &frame);
-  EXPECT_EQ(linear->backward1(ctx, rig.normal({4, 2}, 2), frame).shape(), (Shape{4, 3}));
+  linear->forward_one(ctx, rig.normal({4, 3}, 1), &frame);
+  EXPECT_EQ(linear->backward_one(ctx, rig.normal({4, 2}, 2), frame).shape(), (Shape{4, 3}));
   EXPECT_EQ(frame.pending_weight(), 0u);
 }
 
@@ -66,17 +66,17 @@ TEST(Linear, RefusesAnotherWidthAndMissingStorage) {
   Context ctx = rig.context();
   expect_text(expect_error(Code::invalid_state,
                            [&] {
-                             linear->forward1(ctx, rig.normal({4, 3}, 1), nullptr);
+                             linear->forward_one(ctx, rig.normal({4, 3}, 1), nullptr);
                            }),
               {"weight", "[2, 3]"});
   rig.materialize(*linear, DType::f64);
   expect_text(expect_error(Code::invalid_argument,
                            [&] {
-                             linear->forward1(ctx, rig.normal({4, 5}, 1), nullptr);
+                             linear->forward_one(ctx, rig.normal({4, 5}, 1), nullptr);
                            }),
               {"[4, 5]", "3"});
   expect_error(Code::invalid_argument, [&] {
-    linear->forward1(ctx, rig.normal({4, 3}, 1, DType::f32), nullptr);
+    linear->forward_one(ctx, rig.normal({4, 3}, 1, DType::f32), nullptr);
   });
   expect_error(Code::invalid_argument, [] { make_linear(0, 2, false); });
 }
@@ -100,7 +100,7 @@ TEST(Embedding, IdsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {
   };
   expect_text(error_of({0, 7, 1}), {"7", "vocabulary of 7"});
   expect_text(error_of({0, -1, 1}), {"-1", "vocabulary of 7"});
-  expect_error(Code::invalid_argument, [&] { embedding->forward1(ctx, rig.normal({3}, 1), nullptr); });
+  expect_error(Code::invalid_argument, [&] { embedding->forward_one(ctx, rig.normal({3}, 1), nullptr); });
 }
 
 TEST(RmsNorm, GradientsAgreeWithDifferences) {
@@ -117,7 +117,7 @@ TEST(RmsNorm, GradientsAgreeWithDifferences) {
   expect_gradients(rig, *narrow, {rig.normal({3, 1}, 1)});
 }
 
-TEST(RmsNorm, SumStandsInTheFirstInputOnlyWhereAParentOwnsIt) {
+TEST(RmsNorm, TheSumOverwritesTheFirstInputOnlyWhereAParentOwnsIt) {
   for (const bool owned : {false, true}) {
     Rig rig;
     const ModulePtr norm = make_rmsnorm(4, 1e-5, owned);
@@ -142,9 +142,9 @@ TEST(RmsNorm, TakesAWeightOfAnotherDtype) {
   rig.materialize(*norm, DType::f32);
   Context ctx = rig.context();
   Frame frame(rig.device->allocator());
-  const Tensor y = norm->forward1(ctx, rig.normal({3, 8}, 1, DType::bf16), &frame);
+  const Tensor y = norm->forward_one(ctx, rig.normal({3, 8}, 1, DType::bf16), &frame);
   EXPECT_EQ(y.dtype(), DType::bf16);
-  EXPECT_EQ(norm->backward1(ctx, rig.normal({3, 8}, 2, DType::bf16), frame).dtype(), DType::bf16);
+  EXPECT_EQ(norm->backward_one(ctx, rig.normal({3, 8}, 2, DType::bf16), frame).dtype(), DType::bf16);
   EXPECT_EQ(rig.temporaries.used_bytes(), 0u);
 }
 
@@ -168,7 +168,7 @@ TEST(Attention, GradientsAgreeWithDifferences) {
   const ModulePtr single = make_attention(attention_options(2, 1, false));
   rig.materialize(*single, DType::f64);
   Context ctx = rig.context();
-  EXPECT_EQ(single->forward1(ctx, rig.normal({1, 1, 6}, 1), nullptr).shape(), (Shape{1, 1, 6}));
+  EXPECT_EQ(single->forward_one(ctx, rig.normal({1, 1, 6}, 1), nullptr).shape(), (Shape{1, 1, 6}));
 }
 
 TEST(Attention, OneTokenHasNoGradientOfItsScores) {
@@ -177,8 +177,8 @@ TEST(Attention, OneTokenHasNoGradientOfItsScores) {
   rig.materialize(*attention, DType::f64);
   Context ctx = rig.context();
   Frame frame(rig.device->allocator());
-  attention->forward1(ctx, rig.normal({3, 1, 6}, 1), &frame);
-  attention->backward1(ctx, rig.normal({3, 1, 6}, 2), frame);
+  attention->forward_one(ctx, rig.normal({3, 1, 6}, 1), &frame);
+  attention->backward_one(ctx, rig.normal({3, 1, 6}, 2), frame);
   frame.run_weight_gradients(ctx);
   for (double x : get(attention->child(0).parameters()[0]->grad->tensor)) EXPECT_NEAR(x, 0, 1e-14);
 }
@@ -192,7 +192,7 @@ TEST(Attention, ShiftingAllPositionsChangesNothing) {
   const Vector token = get(rig.normal({6}, 4));
   Vector repeated;
   for (int i = 0; i < 9; ++i) repeated.insert(repeated.end(), token.begin(), token.end());
-  const Vector y = get(attention->forward1(ctx, rig.tensor(DType::f64, {1, 9, 6}, repeated), nullptr));
+  const Vector y = get(attention->forward_one(ctx, rig.tensor(DType::f64, {1, 9, 6}, repeated), nullptr));
   for (size_t i = 6; i < y.size(); ++i) EXPECT_NEAR(y[i], y[i % 6], 1e-13);
 }
 
@@ -289,7 +289,7 @@ TEST(Sequential, KeepsTemporariesFlat) {
     Rig own;
     own.materialize(*chain, DType::f64);
     Context ctx = own.context();
-    chain->forward1(ctx, own.normal({8, 16}, 1), nullptr);
+    chain->forward_one(ctx, own.normal({8, 16}, 1), nullptr);
     return own.temporaries.high_water_bytes();
   };
   EXPECT_EQ(high_water(9), high_water(3));

@@ -217,7 +217,7 @@ TEST(Llama, SavedBytesOfABlockFollowTheFormula) {
         Frame frame(rig.device->allocator());
         frame.recompute = recompute;
         Context ctx = rig.context();
-        block->forward1(ctx, rig.empty(dtype, {2, 16, kD}), &frame);
+        block->forward_one(ctx, rig.empty(dtype, {2, 16, kD}), &frame);
         const size_t statistics = s * kT * (2 + kH);
         EXPECT_EQ(frame.saved_bytes(), e * kT * (2 * kD + 2 * kH * kK + 2 * kG * kK + 2 * kF) + statistics);
       }
@@ -320,7 +320,7 @@ TEST(Llama, IdsAndLabelsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {
               {"label 12", "vocabulary of 11"});
   expect_text(refused({step.tokens, rig.tensor(DType::i64, {2, 5}, Vector(10, -1))}),
               {"label -1", "vocabulary of 11"});
-  const std::vector<FoundIds> found = check_ids(ctx, step.model->id_rules(), step.inputs());
+  const std::vector<IdRange> found = check_ids(ctx, step.model->id_rules(), step.inputs());
   EXPECT_EQ(found.at(0).count, 10);
   EXPECT_EQ(found.at(1).count, 9) << "without the one that is ignored";
   EXPECT_TRUE(check_ids(ctx, step.model->id_rules(), {}).empty());

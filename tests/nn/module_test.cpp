@@ -174,8 +174,8 @@ TEST(Initialisation, ABoxHasTheValuesOfTheWholeTensor) {
   });
 }
 
-TEST(Initialisation, FillerWritesItsBoxInTheParametersDtype) {
-  struct Counting final : Init::Filler {
+TEST(Initialisation, AnInitializerWritesItsBoxInTheParametersDtype) {
+  struct Counting final : Init::Initializer {
     void fill(int64_t first, int64_t last, void* out, size_t, DType) override {
       auto* at = static_cast<double*>(out);
       for (int64_t i = first * 2; i < last * 2; ++i) *at++ = static_cast<double>(i);

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/place.h"
+#include "data/data_path.h"
 
 namespace gangway::test {
 

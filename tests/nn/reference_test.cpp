@@ -81,11 +81,11 @@ TEST_P(ReferenceTest, NamesAreThoseOfTheFile) {
 TEST_P(ReferenceTest, Logits) {
   Context ctx = rig.context();
   const Tensor tokens = batch("tokens", 0);
-  const Tensor logits = model->forward1(ctx, tokens, nullptr);
+  const Tensor logits = model->forward_one(ctx, tokens, nullptr);
   EXPECT_LE(normwise(get(logits), file.at("logits").values), tolerance.forward);
 }
 
-TEST_P(ReferenceTest, LossAndGradients) {
+TEST_P(ReferenceTest, LossAndGradientsEqualTheReference) {
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     EXPECT_LE(normwise({run(0, recompute)}, file.at("loss").values), tolerance.forward);
     for (const NamedParameter& p : named_parameters(*model))
@@ -127,7 +127,7 @@ TEST_P(ReferenceTest, SelectiveRecomputationGivesTheSameBits) {
     EXPECT_EQ(get(p.parameter->grad->tensor), kept[i++]) << p.name;
 }
 
-TEST_P(ReferenceTest, FiveAdamWSteps) {
+TEST_P(ReferenceTest, FiveAdamWStepsEqualTheReference) {
   std::map<Parameter*, std::pair<Tensor, Tensor>> moments;
   for (const NamedParameter& p : named_parameters(*model)) {
     auto& [m, v] = moments[p.parameter.get()];

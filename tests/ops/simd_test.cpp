@@ -158,7 +158,7 @@ TEST_P(Simd, TailsTouchNothingElse) {
   }
 }
 
-TEST_P(Simd, ReductionsAndHalves) {
+TEST_P(Simd, SumMaximumAndTheRoundTripToF64AreRight) {
   const int lanes = probe().bytes / 4;
   std::vector<float> x(static_cast<size_t>(lanes)), y(x.size());
   for (int i = 0; i < lanes; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i == 1 ? 100 : i);

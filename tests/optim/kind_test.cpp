@@ -83,13 +83,14 @@ TEST(OptimizerKind, AnUnknownKindIsRefusedWithTheListOfAll) {
 }
 
 // What ranks compare has each hyperparameter once, under its name.
-TEST(OptimizerKind, FactsHaveEveryHyperparameter) {
+TEST(OptimizerKind, SignatureHasEveryHyperparameter) {
   Cpu cpu;
   for (const OptimizerKind* const kind : optimizer_kinds()) {
-    Facts facts;
-    make_optimizer(kind->name, {make_parameter(cpu, "w", Shape{2, 2})}, {}, *cpu.ops)->add_facts(facts);
+    CallSignature signature;
+    make_optimizer(kind->name, {make_parameter(cpu, "w", Shape{2, 2})}, {}, *cpu.ops)
+        ->add_to_signature(signature);
     for (const Hyperparameter& row : kind->hyperparameters)
-      EXPECT_NE(facts.text().find(text("\n", row.name, " ")), std::string::npos) << row.name;
+      EXPECT_NE(signature.text().find(text("\n", row.name, " ")), std::string::npos) << row.name;
   }
 }
 
@@ -107,7 +108,8 @@ std::map<std::string, std::string> states_of(const OptimizerKind& kind, const Sh
     EXPECT_EQ(slot.tensor.shape(), slot.shape) << kind.name << " " << slot.name;
     EXPECT_EQ(slot.box().shape, slot.shape) << kind.name << " " << slot.name;
     const auto* const bytes = static_cast<const unsigned char*>(slot.tensor.raw());
-    EXPECT_TRUE(std::all_of(bytes, bytes + slot.tensor.bytes(), [](unsigned char byte) { return byte == 0; }));
+    EXPECT_TRUE(
+        std::all_of(bytes, bytes + slot.tensor.bytes(), [](unsigned char byte) { return byte == 0; }));
     states[slot.name] = slot.tensor.text();
   }
   return states;
@@ -130,9 +132,8 @@ TEST(OptimizerKind, StatesHaveTheNamesOfTheTableAndSayTheirShapes) {
       {"sgd", {{"momentum", "f32 [5, 130]"}}},
   };
   const std::map<std::string, States> vectors = {
-      {"adafactor", {{"variance", "f32 [7]"}}}, {"adamw", of_vector},
-      {"adamw8bit", of_vector},                 {"lion", {{"exp_avg", "f32 [7]"}}},
-      {"muon", of_vector},                      {"sgd", {{"momentum", "f32 [7]"}}},
+      {"adafactor", {{"variance", "f32 [7]"}}}, {"adamw", of_vector}, {"adamw8bit", of_vector},
+      {"lion", {{"exp_avg", "f32 [7]"}}},       {"muon", of_vector},  {"sgd", {{"momentum", "f32 [7]"}}},
   };
   for (const OptimizerKind* const kind : optimizer_kinds()) {
     EXPECT_EQ(states_of(*kind, Shape{5, 130}), matrices.at(kind->name)) << kind->name;

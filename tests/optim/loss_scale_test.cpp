@@ -26,7 +26,7 @@ TEST(LossScale, IsDynamicFrom65536WhereF16IsComputedAndNoneElsewhere) {
   EXPECT_EQ(other.value(), 1);
 }
 
-TEST(LossScale, ThatIsGivenStaysWhateverStepsDo) {
+TEST(LossScale, AGivenLossScaleStaysWhateverStepsDo) {
   for (const bool f16 : {false, true}) {
     LossScale scale("sgd", {.fixed = 1000, .interval = 1}, f16);
     EXPECT_FALSE(scale.dynamic());
@@ -65,7 +65,7 @@ TEST(LossScale, StaysBetween1And2ToThe24) {
   EXPECT_EQ(odd.value(), 1);
 }
 
-TEST(LossScale, ThatIsSetCountsFiniteStepsAnew) {
+TEST(LossScale, SettingTheLossScaleRestartsTheCountOfFiniteSteps) {
   LossScale scale = dynamic(8, 2);
   scale.follow(true);
   scale.set(64);

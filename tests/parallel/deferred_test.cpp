@@ -7,8 +7,8 @@
 
 #include "base/sanitized.h"
 #include "nn/custom.h"
+#include "parallel/reference_run.h"
 #include "parallel/shard_group.h"
-#include "parallel/trial.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define GANGWAY_TEST_THREADS_WATCHED
@@ -31,7 +31,7 @@ ModulePtr chain() {
   return make_sequential({make_linear(3, 5, true, 0.5), make_rmsnorm(5, 1e-5), make_linear(5, 7, false, 0.5),
                           make_linear(7, 2, true, 0.5)});
 }
-const Trial kChain{chain, Shape{4, 3}};
+const ReferenceRun kChain{chain, Shape{4, 3}};
 
 struct Case {
   int ranks = 2;
@@ -62,18 +62,18 @@ std::unique_ptr<Model> model_on(Gang& root, const Case& c) {
   return model;
 }
 
-Trial f32_trial() {
-  Trial trial = kChain;
-  trial.dtype = DType::f32;
-  return trial;
+ReferenceRun f32_reference() {
+  ReferenceRun reference = kChain;
+  reference.dtype = DType::f32;
+  return reference;
 }
 
 // Runs two microbatches, computes the norm, and updates with clipping.
-void step(Model& model, Optimizer& optimizer, const Trial& trial, int number) {
+void step(Model& model, Optimizer& optimizer, const ReferenceRun& reference, int number) {
   Stream& stream = model.device().stream();
   for (int m = 0; m < 2; ++m) {
     model.run().set_is_last_backward(m == 1);
-    trial.run(model, 2 * number + m);
+    reference.run(model, 2 * number + m);
   }
   const double norm = model.run().gradient_norm(2, stream);
   model.run().begin_update(stream);
@@ -91,10 +91,10 @@ std::map<std::string, Vector> trained(const std::string& device, const Case& c, 
       [&](Gang& root) {
         if (hook != nullptr) hook(root.device(), root.rank());
         const auto model = model_on(root, c);
-        const Trial trial = f32_trial();
+        const ReferenceRun reference = f32_reference();
         const auto optimizer =
-            make_optimizer("adamw", model->inspect().parameters(), trial.adamw(), model->ops());
-        for (int number = 0; number < 3; ++number) step(*model, *optimizer, trial, number);
+            make_optimizer("adamw", model->inspect().parameters(), reference.adamw(), model->ops());
+        for (int number = 0; number < 3; ++number) step(*model, *optimizer, reference, number);
         for (const NamedParameter& p : model->inspect().parameters()) {
           const Vector whole = get(model->inspect().gather(*p.parameter, model->device().stream()));
           if (root.rank() == 0) out[p.name] = whole;
@@ -129,7 +129,7 @@ std::map<std::string, Vector> trained_without(int wait) {
   });
 }
 
-TEST(DeferredTraining, AnEventThatIsTakenAwayIsMissed) {
+TEST(DeferredTraining, LeavingOutAnEventChangesTheResult) {
   constexpr int kLooked = 8;  // the waits of the first step
 #ifdef GANGWAY_TEST_THREADS_WATCHED
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -201,10 +201,10 @@ class Turns {
 
 // The inputs and gradients of this rank, copied to the device before anything runs.
 struct Batches {
-  Batches(const Trial& trial, Gang& root, int count) {
+  Batches(const ReferenceRun& reference, Gang& root, int count) {
     for (int m = 0; m < count; ++m) {
-      inputs.push_back(trial.input_of(root.device(), root.rank(), m));
-      gradients.push_back(trial.make_tensor(root.device(), Shape{4, 2}, 2000 + 10 * m + root.rank()));
+      inputs.push_back(reference.input_of(root.device(), root.rank(), m));
+      gradients.push_back(reference.make_tensor(root.device(), Shape{4, 2}, 2000 + 10 * m + root.rank()));
     }
   }
   Tensor gradient(size_t m, Frame& frame, Context& ctx) const {
@@ -222,10 +222,10 @@ std::map<std::string, Vector> trained_on_streams_in_turn(const std::string& devi
       [&](Gang& root) {
         Turns turns(root.device());
         const auto model = model_on(root, c);
-        const Trial trial = f32_trial();
+        const ReferenceRun reference = f32_reference();
         const auto optimizer =
-            make_optimizer("adamw", model->inspect().parameters(), trial.adamw(), model->ops());
-        const Batches batches(trial, root, 2);
+            make_optimizer("adamw", model->inspect().parameters(), reference.adamw(), model->ops());
+        const Batches batches(reference, root, 2);
         for (size_t number = 0; number < 2; ++number) {
           Frame& frame = model->frame(0);
           Context forward = model->run().context(turns.next());
@@ -321,7 +321,7 @@ class ScaledOnStream final : public CustomBehaviour {
 
  private:
   static std::span<float> data(const Tensor& t) {
-    return {static_cast<float*>(deferred::reachable(t.raw())), static_cast<size_t>(t.count())};
+    return {static_cast<float*>(deferred::host_address(t.raw())), static_cast<size_t>(t.count())};
   }
   template <typename Task>
   void run(Call& call, Task task) const {
@@ -350,8 +350,8 @@ std::map<std::string, Vector> trained_with_custom(const std::string& device, int
                                      make_linear(5, 2, true, 0.5)}),
                     mesh_of(root));
         model.build().parallelize({});
-        const Trial trial = f32_trial();
-        const Batches batches(trial, root, 2);
+        const ReferenceRun reference = f32_reference();
+        const Batches batches(reference, root, 2);
         const int64_t before = deferred_waits_of_host(root.device());
         for (size_t m = 0; m < 2; ++m) {
           hold(*stream);
@@ -390,13 +390,13 @@ TEST(DeferredTraining, AStepWaitsForNothingButTheNorm) {
           ranks,
           [&](Gang& root) {
             const auto model = model_on(root, {.ranks = ranks, .strategy = strategy});
-            const Trial trial = f32_trial();
+            const ReferenceRun reference = f32_reference();
             const auto optimizer =
-                make_optimizer("adamw", model->inspect().parameters(), trial.adamw(), model->ops());
-            step(*model, *optimizer, trial, 0);
+                make_optimizer("adamw", model->inspect().parameters(), reference.adamw(), model->ops());
+            step(*model, *optimizer, reference, 0);
             const int64_t given = 2 * 4;  // the test itself copies these inputs and gradients to the device
             const int64_t before = deferred::synchronizations(root.device());
-            step(*model, *optimizer, trial, 1);
+            step(*model, *optimizer, reference, 1);
             EXPECT_LE(deferred::synchronizations(root.device()) - before - given, 1) << ranks;
           },
           on_device("deferred:7"));

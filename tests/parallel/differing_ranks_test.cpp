@@ -2,8 +2,8 @@
 // both values before the first step. The gangs go on working.
 #include "base/expect_error.h"
 #include "nn/small_llama.h"
+#include "parallel/reference_run.h"
 #include "parallel/shard_group.h"
-#include "parallel/trial.h"
 
 namespace gangway::test {
 namespace {
@@ -132,7 +132,7 @@ TEST(DifferingRanks, ShardGroupsAreCompared) {
 }
 
 // Initial values that no option tells.
-struct Counting final : Init::Filler {
+struct Counting final : Init::Initializer {
   explicit Counting(double first) : first(first) {}
   void fill(int64_t first_row, int64_t, void* out, size_t count, DType) override {
     for (size_t i = 0; i < count; ++i)
@@ -144,7 +144,7 @@ struct Counting final : Init::Filler {
 std::shared_ptr<ShardGroup> counted(const std::shared_ptr<Gangs>& gangs, double first, Strategy strategy) {
   GroupParameter p = weight();
   p.init.kind = Init::Kind::fill;
-  p.init.filler = std::make_shared<Counting>(first);
+  p.init.initializer = std::make_shared<Counting>(first);
   GroupParameter same = weight();
   same.name = "same";
   ShardOptions options;
@@ -152,7 +152,7 @@ std::shared_ptr<ShardGroup> counted(const std::shared_ptr<Gangs>& gangs, double 
   return make_shard_group(gangs, "g", {same, p}, options, 1);
 }
 
-TEST(Replicas, FirstValuesThatDifferAreTold) {
+TEST(Replicas, DifferentFirstValuesAreReported) {
   run_ranks(3, [](Gang& root) {
     const std::shared_ptr<Gangs> gangs = mesh_of(root);
     expect_error(
@@ -175,7 +175,7 @@ TEST(Replicas, OverDpReplicateRowsAreCompared) {
   });
 }
 
-TEST(Replicas, OnDemandTheFirstElementThatDiffersIsTold) {
+TEST(Replicas, OnDemandTheFirstElementThatDiffersIsReported) {
   for (const DType dtype : {DType::f32, DType::f64})
     run_ranks(4, [&](Gang& root) {
       const std::shared_ptr<Gangs> gangs = mesh_of(root, 2);
@@ -201,7 +201,7 @@ TEST(Replicas, OnDemandTheFirstElementThatDiffersIsTold) {
     });
 }
 
-TEST(Replicas, ANegativeZeroAndNotANumberAreSeen) {
+TEST(Replicas, ANegativeZeroAndANanAreDifferences) {
   run_ranks(2, [](Gang& root) {
     const auto model = model_from_groups({counted(mesh_of(root), 1, Strategy::no_shard)});
     Stream& stream = root.device().stream();

@@ -3,8 +3,8 @@
 #include "nn/custom.h"
 #include "nn/layers.h"
 #include "optim/optimizer.h"
+#include "parallel/reference_run.h"
 #include "parallel/shard_group.h"
-#include "parallel/trial.h"
 
 namespace gangway::test {
 namespace {
@@ -16,7 +16,7 @@ class Scaled final : public CustomBehaviour {
  public:
   std::vector<Spec> shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }
   void forward(Call& call) override {
-    const Tensor y = child(call).forward1(call.ctx, call.inputs[0], call.frame);
+    const Tensor y = child(call).forward_one(call.ctx, call.inputs[0], call.frame);
     const Vector made = get(y), s = get(call.parameters[0]->value);
     Vector out = made;
     for (size_t i = 0; i < out.size(); ++i) out[i] *= s[i % s.size()];
@@ -30,7 +30,7 @@ class Scaled final : public CustomBehaviour {
     Vector scaled = dy;
     for (size_t i = 0; i < dy.size(); ++i) scaled[i] *= s[i % s.size()];
     put(inner, scaled);
-    put(call.input_grads[0], get(child(call).backward1(call.ctx, inner, *call.frame)));
+    put(call.input_grads[0], get(child(call).backward_one(call.ctx, inner, *call.frame)));
   }
   bool has_backward_weight() const override { return true; }
   void backward_weight(Call& call) override {
@@ -59,7 +59,7 @@ ModulePtr with_custom() {
   options.children = {{"block", small_block()}};
   return make_sequential({small_block(), make_custom(options, std::make_shared<Scaled>()), small_block()});
 }
-const Trial kCustom{with_custom, Shape{2, 5, 6}};
+const ReferenceRun kCustom{with_custom, Shape{2, 5, 6}};
 
 // The caller chooses the name of a custom module, so the name must not tell what the module is.
 TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
@@ -107,12 +107,12 @@ std::vector<Case> cases() {
   return all;
 }
 
-ParallelOptions options_of(const Case& c, const Trial& trial) {
+ParallelOptions options_of(const Case& c, const ReferenceRun& reference) {
   ParallelOptions options;
   options.shard.strategy = c.strategy;
   options.recompute.kind = c.recompute;
   options.master_dtype = c.dtype;
-  options.seed = trial.seed;
+  options.seed = reference.seed;
   return options;
 }
 
@@ -127,10 +127,11 @@ struct OneDevice {
 };
 class References {
  public:
-  const OneDevice& of(const Trial& trial, const Case& c) {
+  const OneDevice& of(const ReferenceRun& reference, const Case& c) {
     OneDevice& made = made_[{c.ranks, c.dtype}];
     if (made.values.empty())
-      made = {trial.alone(c.ranks, kMicrobatches), trial.trained_alone(c.ranks, kMicrobatches, kSteps)};
+      made = {reference.on_one_device(c.ranks, kMicrobatches),
+              reference.trained_on_one_device(c.ranks, kMicrobatches, kSteps)};
     return made;
   }
 
@@ -141,22 +142,22 @@ class References {
 // Expects the gradients of the first step and the final values to equal those of one device. `reduce` runs
 // after the microbatches of a step. `parts` are all models; the first one is trained.
 template <typename Reduce>
-void expect_training(const OneDevice& want, const Trial& trial, const Case& c,
+void expect_training(const OneDevice& want, const ReferenceRun& reference, const Case& c,
                      const std::vector<Model*>& parts, const Reduce& reduce) {
   Stream& stream = parts[0]->device().stream();
   std::vector<std::unique_ptr<Optimizer>> optimizers;
   for (Model* m : parts)
-    optimizers.push_back(make_optimizer("adamw", m->inspect().parameters(), trial.adamw(), m->ops()));
+    optimizers.push_back(make_optimizer("adamw", m->inspect().parameters(), reference.adamw(), m->ops()));
   std::map<std::string, Vector> values;
   for (int step = 0; step < kSteps; ++step) {
     for (int m = 0; m < kMicrobatches; ++m) {
       parts[0]->run().set_is_last_backward(m + 1 == kMicrobatches);
-      trial.run(*parts[0], kMicrobatches * step + m);
+      reference.run(*parts[0], kMicrobatches * step + m);
     }
     reduce();
     if (step == 0) {
       std::map<std::string, Vector> gradients;
-      for (Model* m : parts) gradients.merge(trial.gradients(*m));
+      for (Model* m : parts) gradients.merge(reference.gradients(*m));
       EXPECT_EQ(gradients.size(), want.gradients.size());
       expect_near(gradients, want.gradients, c.gradients());
     }
@@ -176,13 +177,13 @@ void expect_training(const OneDevice& want, const Trial& trial, const Case& c,
 TEST(Parallelize, CustomModuleInPlaceOfABlockTrainsAsOnOneDevice) {
   References references;
   for (const Case& c : cases()) {
-    Trial trial = kCustom;
-    trial.dtype = c.dtype;
-    const OneDevice& want = references.of(trial, c);
+    ReferenceRun reference = kCustom;
+    reference.dtype = c.dtype;
+    const OneDevice& want = references.of(reference, c);
     run_ranks(c.ranks, [&](Gang& root) {
       Model model(with_custom(), mesh_of(root));
-      model.build().parallelize(options_of(c, trial));
-      expect_training(want, trial, c, {&model}, [] {});
+      model.build().parallelize(options_of(c, reference));
+      expect_training(want, reference, c, {&model}, [] {});
     });
   }
 }
@@ -242,19 +243,20 @@ std::vector<GroupParameter> block_parameters(DType dtype) {
 TEST(ShardGroup, InPlaceOfABlockTrainsAsOnOneDevice) {
   References references;
   for (const Case& c : cases()) {
-    const Trial trial{[] {
-                        return make_sequential({small_block(), small_block(), small_block()});
-                      },
-                      Shape{2, 5, 6}, c.dtype};
-    const OneDevice& want = references.of(trial, c);
+    const ReferenceRun reference{[] {
+                                   return make_sequential({small_block(), small_block(), small_block()});
+                                 },
+                                 Shape{2, 5, 6}, c.dtype};
+    const OneDevice& want = references.of(reference, c);
     run_ranks(c.ranks, [&](Gang& root) {
       const auto gangs = mesh_of(root);
-      const ParallelOptions options = options_of(c, trial);
-      const auto group = make_shard_group(gangs, "1", block_parameters(c.dtype), options.shard, trial.seed);
+      const ParallelOptions options = options_of(c, reference);
+      const auto group =
+          make_shard_group(gangs, "1", block_parameters(c.dtype), options.shard, reference.seed);
       Model model(make_sequential({small_block(), std::make_shared<Foreign>(group), small_block()}), gangs);
       model.build().parallelize(options);
       const auto of_group = model_from_groups({group});
-      expect_training(want, trial, c, {&model, of_group.get()},
+      expect_training(want, reference, c, {&model, of_group.get()},
                       [&] { group->reduce(root.device().stream()); });
     });
   }

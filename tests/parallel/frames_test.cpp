@@ -1,6 +1,6 @@
 // Several frames in flight: each backward uses what its own forward saved.
 #include "parallel/recompute.h"
-#include "parallel/trial.h"
+#include "parallel/reference_run.h"
 
 namespace gangway::test {
 namespace {
@@ -9,34 +9,35 @@ constexpr Strategy kStrategies[] = {Strategy::full_shard, Strategy::shard_grad_o
 
 // Runs two forwards before the first backward, as a pipeline schedule does.
 TEST(Frames, InFlightGiveTheSameGradients) {
-  const Trial trial{[] {
-                      return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 2, true, 0.5)});
-                    },
-                    Shape{4, 3}};
-  const auto want = trial.alone(2, 2);
+  const ReferenceRun reference{
+      [] {
+        return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 2, true, 0.5)});
+      },
+      Shape{4, 3}};
+  const auto want = reference.on_one_device(2, 2);
   for (const Strategy strategy : kStrategies)
     for (const bool regions : {true, false})
       run_ranks(2, [&](Gang& root) {
-        Model model(trial.make(), mesh_of(root));
+        Model model(reference.make(), mesh_of(root));
         model.fsdp().use_regions(regions);
         ParallelOptions options;
         options.shard.strategy = strategy;
         options.master_dtype = DType::f64;
-        options.seed = trial.seed;
+        options.seed = reference.seed;
         model.build().parallelize(options);
         Context ctx = model.run().context(model.device().stream());
         Values outputs;
         for (int m = 0; m < 2; ++m) {
-          const Tensor x = trial.input_of(model.device(), root.rank(), m);
+          const Tensor x = reference.input_of(model.device(), root.rank(), m);
           outputs.push_back(model.run().forward(ctx, {&x, 1}, &model.frame(static_cast<size_t>(m)))[0]);
         }
         for (int m = 1; m >= 0; --m) {
           Frame& frame = model.frame(static_cast<size_t>(m));
           model.run().set_is_last_backward(m == 0);
-          const Tensor dy = trial.gradient_of(frame, outputs[static_cast<size_t>(m)], root.rank(), m);
+          const Tensor dy = reference.gradient_of(frame, outputs[static_cast<size_t>(m)], root.rank(), m);
           model.run().backward(ctx, {&dy, 1}, frame);
         }
-        expect_near(trial.gradients(model), want, 1e-12);
+        expect_near(reference.gradients(model), want, 1e-12);
       });
 }
 

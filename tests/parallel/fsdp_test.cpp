@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/config.h"
-#include "parallel/trial.h"
+#include "parallel/reference_run.h"
 
 namespace gangway::test {
 namespace {
@@ -14,7 +14,7 @@ ModulePtr uneven() {
   return make_sequential({make_linear(3, 5, true, 0.5), make_linear(5, 7, false, 0.5),
                           make_linear(7, 2, true, 0.5), make_linear(2, 1, true, 0.5)});
 }
-const Trial kUneven{uneven, Shape{4, 3}};
+const ReferenceRun kUneven{uneven, Shape{4, 3}};
 
 ParallelOptions f64_options(Strategy strategy = Strategy::full_shard) {
   ParallelOptions options;
@@ -24,9 +24,9 @@ ParallelOptions f64_options(Strategy strategy = Strategy::full_shard) {
   return options;
 }
 
-std::unique_ptr<Model> sharded(const Trial& trial, Gang& root, const ParallelOptions& options,
+std::unique_ptr<Model> sharded(const ReferenceRun& reference, Gang& root, const ParallelOptions& options,
                                int replicas = 1, bool regions = true) {
-  auto model = std::make_unique<Model>(trial.make(), mesh_of(root, replicas));
+  auto model = std::make_unique<Model>(reference.make(), mesh_of(root, replicas));
   model->fsdp().use_regions(regions);
   model->build().parallelize(options);
   return model;
@@ -47,7 +47,7 @@ TEST(FullyShard, UnevenRowsAreOwnedInCeilPieces) {
 
 TEST(FullyShard, UnevenRowsGiveTheGradientsOfOneDevice) {
   for (const int ranks : {1, 2, 3, 4}) {
-    const auto want = kUneven.alone(ranks);
+    const auto want = kUneven.on_one_device(ranks);
     for (const Strategy strategy : kStrategies)
       // The strategy's own time to reshard, after backward, or after forward.
       for (const int reshard : {-1, 0, 1})
@@ -69,17 +69,18 @@ std::map<std::string, Vector> two_steps(Gang& root, int reshard, DType param, bo
   options.shard.reshard_after_forward = reshard;
   options.shard.param_dtype = param;
   options.shard.accumulate_unsharded = unsharded;
-  const Trial trial{uneven, Shape{4, 3}, param == DType{} ? DType::f64 : param};
-  const auto model = sharded(trial, root, options, 1, /*regions=*/false);
+  const ReferenceRun reference{uneven, Shape{4, 3}, param == DType{} ? DType::f64 : param};
+  const auto model = sharded(reference, root, options, 1, /*regions=*/false);
   Stream& stream = model->device().stream();
-  const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), trial.adamw(), model->ops());
+  const auto optimizer =
+      make_optimizer("adamw", model->inspect().parameters(), reference.adamw(), model->ops());
   std::map<std::string, Vector> out;
   for (int step = 0; step < 2; ++step) {
     for (int m = 0; m < 2; ++m) {
       model->run().set_is_last_backward(m == 1);
-      trial.run(*model, m);
+      reference.run(*model, m);
     }
-    out = trial.gradients(*model);
+    out = reference.gradients(*model);
     model->run().begin_update(stream);
     optimizer->step(1, 1, stream);
     model->run().end_update(stream);
@@ -109,7 +110,7 @@ TEST(FullyShard, BackwardGathersFromTheRanksThatKeptTheValues) {
     uint64_t piece = 0;  // of all parameters, with their padding
     for (const auto& group : model->fsdp().groups())
       for (const PackedParameter& p : group->packing().parameters) piece += p.piece_bytes(p.compute);
-    Gang &all = *model->gangs().fsdp_gang(), &two = *model->gangs().fsdp_part(2);
+    Gang &all = *model->gangs().fsdp_gang(), &two = *model->gangs().fsdp_subgang(2);
     EXPECT_EQ(two.size(), 2);
     EXPECT_EQ(two.rank(), all.rank() % 2);
     for (int step = 1; step <= 2; ++step) {
@@ -144,14 +145,14 @@ TEST(FullyShard, BackwardGathersNoTableOfAnEmbedding) {
       model.build().parallelize(options);
       const std::vector<int64_t> ids = {0, 5, 3};
       Stream& stream = model.device().stream();
-      uint64_t expected = 0, from_keepers = 0;
+      uint64_t expected = 0, from_post_forward_gang = 0;
       for (const auto& group : model.fsdp().groups()) {
         uint64_t piece = 0;
         for (const PackedParameter& p : group->packing().parameters) piece += p.piece_bytes(p.compute);
         const bool table = !group->parameters().empty() && group->parameters()[0].name == "0.weight",
                    last = group == model.fsdp().groups().back();
         expected += 3 * piece * (table || last || reshard == 2 ? 2 : 3);  // this includes the reduction
-        if (reshard == 2 && !table) from_keepers += 2 * piece;
+        if (reshard == 2 && !table) from_post_forward_gang += 2 * piece;
       }
       Gang& all = *model.gangs().fsdp_gang();
       for (int step = 0; step < 2; ++step) {
@@ -169,8 +170,8 @@ TEST(FullyShard, BackwardGathersNoTableOfAnEmbedding) {
         stream.synchronize();
         EXPECT_EQ(all.traffic().bytes_moved - before, expected);
         if (reshard == 2) {
-          EXPECT_EQ(model.gangs().fsdp_part(2)->traffic().bytes_moved,
-                    from_keepers * static_cast<uint64_t>(step + 1));
+          EXPECT_EQ(model.gangs().fsdp_subgang(2)->traffic().bytes_moved,
+                    from_post_forward_gang * static_cast<uint64_t>(step + 1));
         }
       }
     });
@@ -199,8 +200,8 @@ ModulePtr block() {
 // Backward needs the output of a norm after the norm's parameter group, which could compute it again, has
 // been resharded.
 TEST(FullyShard, NormsCanBeParameterGroupsOfTheirOwn) {
-  const Trial trial{block, Shape{2, 5, 12}};
-  const auto want = trial.alone(2);
+  const ReferenceRun reference{block, Shape{2, 5, 12}};
+  const auto want = reference.on_one_device(2);
   for (const RecomputeKind recompute : {RecomputeKind::none, RecomputeKind::selective})
     for (const Strategy strategy : kStrategies)
       run_ranks(2, [&](Gang& root) {
@@ -211,8 +212,8 @@ TEST(FullyShard, NormsCanBeParameterGroupsOfTheirOwn) {
              {"*.input_layernorm", "*.post_attention_layernorm", "*.self_attn.*", "*.mlp.*", "1", "2", ""})
           model.build().fully_shard(group, options.shard);
         model.build().materialize(options.seed, options.master_dtype);
-        trial.run(model);
-        expect_near(trial.gradients(model), want, 1e-12);
+        reference.run(model);
+        expect_near(reference.gradients(model), want, 1e-12);
       });
 }
 
@@ -234,7 +235,7 @@ TEST(FullyShard, FirstValuesAreTheSameBitsOnEveryMesh) {
 }
 
 TEST(FullyShard, MicrobatchesAddUp) {
-  const auto want = kUneven.alone(3, 3);
+  const auto want = kUneven.on_one_device(3, 3);
   std::map<std::string, std::map<std::string, Vector>> results;
   for (const Strategy strategy : kStrategies)
     for (const int unsharded : {0, 1}) {
@@ -258,7 +259,7 @@ TEST(FullyShard, MicrobatchesAddUp) {
 
 // A second backward adds to the gradients, even after they have been reduced.
 TEST(FullyShard, GradientsAddUntilTheyAreEmptied) {
-  const auto once = kUneven.alone(2, 1), twice = kUneven.alone(2, 2);
+  const auto once = kUneven.on_one_device(2, 1), twice = kUneven.on_one_device(2, 2);
   for (const Strategy strategy : kStrategies)
     run_ranks(2, [&](Gang& root) {
       const auto model = sharded(kUneven, root, f64_options(strategy));
@@ -291,7 +292,7 @@ TEST(FullyShard, LocalGradientsThatTheCallerWritesCountOnce) {
             EXPECT_EQ(get(local), Vector(static_cast<size_t>(local.count()))) << p.name << " starts at zero";
             put(local, Vector(static_cast<size_t>(local.count()), 2));
           }
-          auto want = kUneven.alone(ranks);
+          auto want = kUneven.on_one_device(ranks);
           for (auto& [name, gradient] : want)
             for (double& g : gradient) g = step == 0 ? 2 : g + 2;
           if (step == 1) kUneven.run(*model);
@@ -342,7 +343,7 @@ TEST(FullyShard, FrozenParametersHaveNoGradientStorage) {
       const auto got = kUneven.gradients(model);
       EXPECT_FALSE(got.contains("1.weight"));
       EXPECT_FALSE(model.inspect().parameter("1.weight").parameter->shard_grad);
-      expect_near(got, kUneven.alone(2), 1e-12);
+      expect_near(got, kUneven.on_one_device(2), 1e-12);
       EXPECT_EQ(got.size(), 5u);
     });
 }
@@ -367,15 +368,15 @@ ModulePtr skips() {
 }
 
 TEST(FullyShard, UnusedParametersHaveZeroGradients) {
-  const Trial trial{skips, Shape{2, 3}};
+  const ReferenceRun reference{skips, Shape{2, 3}};
   for (const Strategy strategy : kStrategies)
     for (const bool regions : {true, false})
       run_ranks(3, [&](Gang& root) {
-        const auto model = sharded(trial, root, f64_options(strategy), 1, regions);
+        const auto model = sharded(reference, root, f64_options(strategy), 1, regions);
         for (int step = 0; step < 2; ++step) {
-          trial.run(*model);
-          const auto got = trial.gradients(*model);
-          expect_near(got, trial.alone(3), 1e-12);
+          reference.run(*model);
+          const auto got = reference.gradients(*model);
+          expect_near(got, reference.on_one_device(3), 1e-12);
           EXPECT_EQ(got.at("1.weight"), Vector(15, 0.0));
           EXPECT_TRUE(model->inspect().parameter("1.weight").parameter->shard_grad->written)
               << "zeros, not undefined";
@@ -395,22 +396,23 @@ TEST(FullyShard, HybridGradientsAreThoseOfOneDevice) {
           options.shard.reduce_dtype = reduce;
           const auto model = sharded(kUneven, root, options, 2, regions);
           for (int m = 0; m < 2; ++m) kUneven.run(*model, m);
-          expect_near(kUneven.gradients(*model), kUneven.alone(4, 2), reduce == DType{} ? 1e-12 : 1e-6);
+          expect_near(kUneven.gradients(*model), kUneven.on_one_device(4, 2),
+                      reduce == DType{} ? 1e-12 : 1e-6);
         });
 }
 
 TEST(FullyShard, ReduceDtypeIsTakenOnTheWayOnly) {
-  const Trial trial{uneven, Shape{4, 3}, DType::f32};
-  const auto want = trial.alone(3);
+  const ReferenceRun reference{uneven, Shape{4, 3}, DType::f32};
+  const auto want = reference.on_one_device(3);
   for (const Strategy strategy : kStrategies)
     run_ranks(3, [&](Gang& root) {
       ParallelOptions options;
       options.seed = 5;
       options.shard.strategy = strategy;
       options.shard.reduce_dtype = DType::bf16;
-      const auto model = sharded(trial, root, options);
-      trial.run(*model);
-      const auto got = trial.gradients(*model);
+      const auto model = sharded(reference, root, options);
+      reference.run(*model);
+      const auto got = reference.gradients(*model);
       EXPECT_EQ(model->inspect().parameter("0.weight").parameter->shard_grad->tensor.dtype(), DType::f32);
       for (const auto& [name, gradient] : want) {
         EXPECT_LE(normwise(got.at(name), gradient), 2e-2) << name;
@@ -422,7 +424,7 @@ TEST(FullyShard, ReduceDtypeIsTakenOnTheWayOnly) {
 TEST(FullyShard, GradientNormIsTheSameBitsOnEveryRank) {
   for (const double p : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
     double want = 0;
-    for (const auto& [name, gradient] : kUneven.alone(4))
+    for (const auto& [name, gradient] : kUneven.on_one_device(4))
       for (const double g : gradient)
         want = std::isinf(p) ? std::max(want, std::abs(g)) : want + std::pow(std::abs(g), p);
     if (!std::isinf(p)) want = std::pow(want, 1 / p);

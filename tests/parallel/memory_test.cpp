@@ -61,7 +61,7 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
   struct Case {
     int ranks, replicas;
     bool regions, frozen;
-    int keepers = 0;  // reshard_after_forward with FULL_SHARD; 0: see below
+    int post_forward_ranks = 0;  // reshard_after_forward with FULL_SHARD; 0: see below
   };
   for (const Case& c : {Case{1, 1, true, false}, Case{2, 1, true, false}, Case{3, 1, false, true},
                         Case{4, 2, true, false}, Case{4, 1, false, false, 2}})
@@ -74,8 +74,8 @@ TEST(Memory, PlanOnMetaEqualsTheRunExactly) {
           // The cases with bf16 reshard at another time than the strategy does by itself.
           if (param == DType::bf16)
             options.shard.reshard_after_forward = strategy == Strategy::full_shard ? 0 : 1;
-          if (strategy == Strategy::full_shard && c.keepers > 0)
-            options.shard.reshard_after_forward = c.keepers;
+          if (strategy == Strategy::full_shard && c.post_forward_ranks > 0)
+            options.shard.reshard_after_forward = c.post_forward_ranks;
           options.shard.param_dtype = param;
           if (param == DType::bf16) options.shard.reduce_dtype = DType::bf16;
           options.shard.bucket_cap_mb = 0.01;

@@ -1,5 +1,5 @@
 // Whole models: microbatches, precision, and evaluation during training.
-#include "parallel/trial.h"
+#include "parallel/reference_run.h"
 
 namespace gangway::test {
 namespace {

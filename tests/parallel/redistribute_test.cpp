@@ -33,7 +33,7 @@ std::shared_ptr<Redistribute> over(Gang& gang, const Placement& from, const Plac
 Vector values_of(ModuleRig& rig, const Placement& from, const Placement& to, const Shape& shape,
                  const Vector& values) {
   const Tensor x = make(rig.gang.device(), DType::f64, shape, values);
-  return get(over(rig.gang, from, to)->forward1(rig.ctx, x, nullptr));
+  return get(over(rig.gang, from, to)->forward_one(rig.ctx, x, nullptr));
 }
 
 // The inner product over all ranks. A replicated value is one value that all ranks hold, so it counts once.
@@ -56,9 +56,9 @@ void expect_adjoint(Gang& gang, ModuleRig& rig, const Placement& from, const Pla
   rig.frame.recompute = recompute;
   const auto module = over(gang, from, to);
   const Tensor x = random_of(gang, from, local, 10);
-  const Tensor fx = module->forward1(rig.ctx, x, &rig.frame);
+  const Tensor fx = module->forward_one(rig.ctx, x, &rig.frame);
   const Tensor y = random_of(gang, to, fx.shape(), 50);
-  const Tensor back = module->backward1(rig.ctx, y, rig.frame);
+  const Tensor back = module->backward_one(rig.ctx, y, rig.frame);
   EXPECT_EQ(back.shape(), x.shape());
   const Spec in = spec_of(x);
   EXPECT_EQ(module->check_forward(rig.ctx, {&in, 1}).at(0).shape, fx.shape());
@@ -173,11 +173,11 @@ TEST(Redistribute, StridedInputsAndIntegersTravel) {
     const double r = gang.rank();
     // shape [3, 2]
     const Tensor x = make(gang.device(), DType::f64, {2, 3}, {r, 1, 2, 3, 4, 5}).transpose(0, 1);
-    EXPECT_EQ(get(over(gang, place(Kind::partial), place(Kind::replicate))->forward1(rig.ctx, x, nullptr)),
+    EXPECT_EQ(get(over(gang, place(Kind::partial), place(Kind::replicate))->forward_one(rig.ctx, x, nullptr)),
               (Vector{1, 6, 2, 8, 4, 10}));
     const Tensor ids = make_ids(gang.device(), {1, 2}, {gang.rank(), 5});
     const Tensor all =
-        over(gang, place(Kind::shard, 1), place(Kind::varying))->forward1(rig.ctx, ids, nullptr);
+        over(gang, place(Kind::shard, 1), place(Kind::varying))->forward_one(rig.ctx, ids, nullptr);
     const HostMemory host(all);
     EXPECT_EQ(std::vector<int64_t>(host.data<int64_t>(), host.data<int64_t>() + 4),
               (std::vector<int64_t>{0, 5, 1, 5}));
@@ -221,10 +221,10 @@ TEST(Redistribute, SeveralAxesGiveWhatTheirLayoutsSay) {
         Redistribute module(from, to, gangs, Channel::tp);
         const Tensor x = box_of(gang, from, global, values);
         try {
-          const Tensor y = module.forward1(rig.ctx, x, &rig.frame);
+          const Tensor y = module.forward_one(rig.ctx, x, &rig.frame);
           EXPECT_EQ(get(y), get(box_of(gang, to, global, values)))
               << describe(from) << " -> " << describe(to);
-          EXPECT_EQ(get(module.backward1(rig.ctx, y, rig.frame)), get(x))
+          EXPECT_EQ(get(module.backward_one(rig.ctx, y, rig.frame)), get(x))
               << describe(from) << " -> " << describe(to);
           ++moved;
         } catch (const Error& error) {
@@ -264,7 +264,7 @@ TEST(Redistribute, CheckForwardRefusesWithTheNumbersAndGivesTheOutput) {
     EXPECT_EQ(expect_refusal(
                   Code::invalid_argument,
                   [&] {
-                    scatter->forward1(rig.ctx, random_of(gang, place(Kind::partial), {2, 5}, 1), nullptr);
+                    scatter->forward_one(rig.ctx, random_of(gang, place(Kind::partial), {2, 5}, 1), nullptr);
                   })
                   .message(),
               refused.message());
@@ -301,8 +301,8 @@ TEST(Redistribute, BytesMovedAreThoseOfTheFormula) {
       const size_t before = recorded(gang->engine()).size();
       const Tensor x = random_of(*gang, from, local, 1);
       const auto module = over(*gang, from, to);
-      const Tensor y = module->forward1(rig.ctx, x, &rig.frame);
-      module->backward1(rig.ctx, y, rig.frame);
+      const Tensor y = module->forward_one(rig.ctx, x, &rig.frame);
+      module->backward_one(rig.ctx, y, rig.frame);
       uint64_t forward = 0, backward = 0, calls = 0;
       const auto records = recorded(gang->engine());
       for (size_t i = before; i < records.size(); ++i, ++calls) {
@@ -367,12 +367,12 @@ TEST(Redistribute, AnInterruptBreaksTheGang) {
     if (root.rank() == 0) {
       set_interrupt([](void*) { return 1; }, nullptr, nullptr);
       const CollectiveCall call({&gang, 1}, "forward");
-      expect_refusal(Code::caller, [&] { call.run([&] { module->forward1(rig.ctx, x, nullptr); }); });
+      expect_refusal(Code::caller, [&] { call.run([&] { module->forward_one(rig.ctx, x, nullptr); }); });
       set_interrupt(nullptr, nullptr, nullptr);
       interrupted = true;
     } else {
       while (!interrupted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      expect_refusal(Code::aborted, [&] { module->forward1(rig.ctx, x, nullptr); });
+      expect_refusal(Code::aborted, [&] { module->forward_one(rig.ctx, x, nullptr); });
     }
   });
 }
@@ -390,7 +390,7 @@ TEST(Redistribute, PendingWeightTasksRunWhileBackwardTravels) {
       const Tensor dy = random_of(gang, place(Kind::varying), Shape{2, 5}, 1);
       if (gang.rank() == late)
         while (!ran && !gang.error()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      over(gang, place(Kind::replicate), place(Kind::varying))->backward1(rig.ctx, dy, rig.frame);
+      over(gang, place(Kind::replicate), place(Kind::varying))->backward_one(rig.ctx, dy, rig.frame);
       EXPECT_EQ(tasks.drained, CountsDrains::kTasks);
       EXPECT_EQ(tasks.after_start, CountsDrains::kTasks);
     });
@@ -404,7 +404,7 @@ TEST(Redistribute, DeferredWeightTasksStayPending) {
     CountsDrains tasks(gang);
     rig.frame.push_weight(tasks, 0, Tensor());
     const Tensor dy = random_of(gang, place(Kind::varying), Shape{2, 5}, 1);
-    over(gang, place(Kind::replicate), place(Kind::varying))->backward1(rig.ctx, dy, rig.frame);
+    over(gang, place(Kind::replicate), place(Kind::varying))->backward_one(rig.ctx, dy, rig.frame);
     EXPECT_EQ(tasks.drained, 0);
     EXPECT_EQ(rig.frame.pending_weight(), 1u);
   });
@@ -447,7 +447,7 @@ TEST(Redistribute, AStartedOneThatIsDroppedBreaksItsGang) {
     const auto module = over(*gang, place(Kind::partial), place(Kind::replicate));
     if (root.rank() == 0) const auto dropped = module->start_forward(rig.ctx, x, nullptr);
     root.barrier();
-    expect_refusal(Code::aborted, [&] { module->forward1(rig.ctx, x, nullptr); },
+    expect_refusal(Code::aborted, [&] { module->forward_one(rig.ctx, x, nullptr); },
                    {"started and never finished"});
     root.barrier();
   });

@@ -1,13 +1,13 @@
 // Refusals of wrapping and of materialize: calls out of order, options, degrees. All ranks agree on them, and
 // nothing has changed.
 #include "nn/small_llama.h"
+#include "parallel/reference_run.h"
 #include "parallel/shard_group.h"
-#include "parallel/trial.h"
 
 namespace gangway::test {
 namespace {
 
-TEST(FullyShard, CallsOutOfOrderNameWhatLacks) {
+TEST(FullyShard, CallsOutOfOrderNameTheMissingCall) {
   run_ranks(2, [](Gang& root) {
     const ShardOptions options;
     Model model(make_decoder(small_llama()), mesh_of(root));

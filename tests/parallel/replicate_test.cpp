@@ -1,5 +1,5 @@
 // Replicas: buckets of every size are reduced when they are full, and only once.
-#include "parallel/trial.h"
+#include "parallel/reference_run.h"
 
 namespace gangway::test {
 namespace {
@@ -8,7 +8,7 @@ ModulePtr chain() {
   return make_sequential(
       {make_linear(3, 40, true, 0.5), make_linear(40, 30, true, 0.5), make_linear(30, 2, true, 0.5)});
 }
-const Trial kChain{chain, Shape{4, 3}};
+const ReferenceRun kChain{chain, Shape{4, 3}};
 
 std::unique_ptr<Model> replicated(Gang& root, double cap_mb) {
   auto model = std::make_unique<Model>(chain(), mesh_of(root));
@@ -20,7 +20,7 @@ std::unique_ptr<Model> replicated(Gang& root, double cap_mb) {
 }
 
 TEST(Replicate, BucketsOfEverySizeGiveTheGradientsOfOneDevice) {
-  const auto want = kChain.alone(3, 2);
+  const auto want = kChain.on_one_device(3, 2);
   std::map<std::string, Vector> first;
   for (const double cap : {25.0, 0.005, 0.0001})
     run_ranks(3, [&](Gang& root) {
@@ -61,8 +61,8 @@ TEST(Replicate, ReducesOnceAfterTheLastMicrobatchAsBucketsFill) {
   EXPECT_EQ(calls(25, true), 3u);
 }
 
-// A filler that fails at its first call.
-struct Reluctant final : Init::Filler {
+// An initializer that fails at its first call.
+struct FailsOnce final : Init::Initializer {
   void fill(int64_t first, int64_t last, void* out, size_t, DType) override {
     if (!asked) {
       asked = true;
@@ -77,14 +77,14 @@ ModulePtr reluctant_chain() {
   const ModulePtr module = chain();
   Init init;
   init.kind = Init::Kind::fill;
-  init.filler = std::make_shared<Reluctant>();
+  init.initializer = std::make_shared<FailsOnce>();
   // The last bias, which is zero in chain().
   named_parameters(*module).back().parameter->init = init;
   return module;
 }
 
 TEST(Replicate, MaterializeThatWasRefusedMayBeCalledAgain) {
-  const auto want = kChain.alone(2);
+  const auto want = kChain.on_one_device(2);
   run_ranks(2, [&](Gang& root) {
     Model model(reluctant_chain(), mesh_of(root));
     model.build().replicate({});
@@ -95,8 +95,8 @@ TEST(Replicate, MaterializeThatWasRefusedMayBeCalledAgain) {
   });
 }
 
-TEST(Parallelize, WhatWasRefusedWhileFillingMayBeCalledAgain) {
-  const auto want = kChain.alone(2);
+TEST(Parallelize, ARefusalWhileFillingMayBeFollowedByAnotherCall) {
+  const auto want = kChain.on_one_device(2);
   for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
     run_ranks(2, [&](Gang& root) {
       Model model(reluctant_chain(), mesh_of(root));

@@ -21,7 +21,7 @@ Tensor gradient_of(Device& device, int rank, int microbatch, DType dtype = DType
 
 // On a CPU two replicas open a region each, and there is memory for only one. On a device one rank lacks
 // memory for itself.
-TEST(ShardGroup, WantOfMemoryOfOneReplicaIsToldToAll) {
+TEST(ShardGroup, OutOfMemoryOnOneReplicaIsReportedToAllRanks) {
   if (on_cpu() && !config().shared_regions)
     GTEST_SKIP() << "there are no regions: every rank's rows are its own";
   GangOptions few = thread_rank_options();

@@ -67,7 +67,7 @@ class SplitModule final : public Module {
   std::map<std::string, Vector> seen;  // the values that the last forward saw
 
  private:
-  struct Counting final : Init::Filler {
+  struct Counting final : Init::Initializer {
     explicit Counting(int64_t columns) : columns(columns) {}
     void fill(int64_t first, int64_t last, void* out, size_t count, DType dtype) override {
       EXPECT_EQ(static_cast<int64_t>(count), (last - first) * columns);

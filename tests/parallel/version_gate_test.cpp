@@ -5,8 +5,8 @@
 
 #include "base/interrupt.h"
 #include "parallel/collective_call.h"
+#include "parallel/reference_run.h"
 #include "parallel/shard_group.h"
-#include "parallel/trial.h"
 
 namespace gangway::test {
 namespace {
@@ -261,7 +261,7 @@ TEST(VersionGate, AModelThatGoesLeavesItsReductionsTheirMemory) {
   });
 }
 
-TEST(VersionGate, UnitsStillUnshardedRefuseAnUpdateAndAreNamed) {
+TEST(VersionGate, ParameterGroupsStillUnshardedRefuseAnUpdateAndAreNamed) {
   for (const int ranks : {1, 2})
     run_ranks(ranks, [](Gang& root) {
       const auto model = make_held(root, Strategy::shard_grad_op, true, true);

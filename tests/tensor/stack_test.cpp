@@ -84,7 +84,7 @@ TEST(Stack, AScopeGivesBackWhatWasTakenInsideIt) {
   EXPECT_EQ(stack.allocate(DType::f32, {1000}).raw(), first);
 }
 
-TEST(Stack, KnowsATensorThatIsAllSinceAMark) {
+TEST(Stack, KnowsATensorThatIsTheOnlyAllocationSinceAMark) {
   for (const char* device : {"cpu", "meta"}) {
     Stack stack(make_device(device)->allocator()), other(make_device(device)->allocator());
     const Tensor first = stack.allocate(DType::f32, {10});

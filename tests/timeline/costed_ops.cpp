@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gpu_emulation/log.h"
-#include "support/ops_around.h"
+#include "support/ops_interceptor.h"
 
 namespace gangway::timeline {
 namespace {
@@ -26,35 +26,35 @@ double score_flops(const Tensor& q, const Tensor& k, bool causal) {
   return causal ? all / 2 : all;
 }
 
-class CostedOps final : public test::OpsAround {
+class CostedOps final : public test::OpsInterceptor {
  public:
-  explicit CostedOps(std::unique_ptr<Ops> inner) : OpsAround(*inner), owned_(std::move(inner)) {}
+  explicit CostedOps(std::unique_ptr<Ops> inner) : OpsInterceptor(*inner), owned_(std::move(inner)) {}
 
   void rmsnorm(const RmsNormArgs& a, Stream& s) override {
     costs_ = {{"rmsnorm", 0, bytes({&a.x, &a.residual, &a.weight, &a.y, &a.sum, &a.rstd})}};
-    OpsAround::rmsnorm(a, s);
+    OpsInterceptor::rmsnorm(a, s);
   }
   void rmsnorm_backward(const RmsNormBackwardArgs& a, Stream& s) override {
     costs_ = {{"rmsnorm_backward", 0, bytes({&a.dy, &a.x, &a.weight, &a.rstd, &a.dsum, &a.dx, &a.y})},
               {"add_partials", 0, 256 * bytes(a.dweight)}};
-    OpsAround::rmsnorm_backward(a, s);
+    OpsInterceptor::rmsnorm_backward(a, s);
   }
   void rope(const RopeArgs& a, Stream& s) override {
     const double rows = static_cast<double>(a.sequence) / static_cast<double>(a.cos.dim(0));
     costs_ = {{"rope", 0, bytes({&a.x, &a.y}) + rows * bytes({&a.cos, &a.sin})}};
-    OpsAround::rope(a, s);
+    OpsInterceptor::rope(a, s);
   }
   void swiglu(const SwigluArgs& a, Stream& s) override {
     costs_ = {{"swiglu", 0, bytes({&a.gate, &a.up, &a.y})}};
-    OpsAround::swiglu(a, s);
+    OpsInterceptor::swiglu(a, s);
   }
   void swiglu_backward(const SwigluBackwardArgs& a, Stream& s) override {
     costs_ = {{"swiglu_backward", 0, bytes({&a.gate, &a.up, &a.dy, &a.dgate, &a.dup, &a.y})}};
-    OpsAround::swiglu_backward(a, s);
+    OpsInterceptor::swiglu_backward(a, s);
   }
   void attention(const AttentionArgs& a, Stream& s) override {
     costs_ = {{"attention", 2 * score_flops(a.q, a.k, a.causal), bytes({&a.q, &a.k, &a.v, &a.out, &a.lse})}};
-    OpsAround::attention(a, s);
+    OpsInterceptor::attention(a, s);
   }
   // Scores, gradients of the weights and dq; for dk and dv scores and gradients of the weights are made again.
   void attention_backward(const AttentionBackwardArgs& a, Stream& s) override {
@@ -62,56 +62,56 @@ class CostedOps final : public test::OpsAround {
     costs_ = {{"attention_along", 0, bytes({&a.out, &a.dout, &a.lse})},
               {"attention_dq", 3 * product, read + bytes(a.dq)},
               {"attention_dkv", 4 * product, read + bytes({&a.dk, &a.dv})}};
-    OpsAround::attention_backward(a, s);
+    OpsInterceptor::attention_backward(a, s);
   }
   void embedding(const EmbeddingArgs& a, Stream& s) override {
     costs_ = {{"embedding", 0, bytes(a.ids) + 2 * bytes(a.y)}};
-    OpsAround::embedding(a, s);
+    OpsInterceptor::embedding(a, s);
   }
   void embedding_backward(const EmbeddingBackwardArgs& a, Stream& s) override {
     const double rows =
         static_cast<double>(a.dy.count() * static_cast<int64_t>(item_bytes(a.dtable.dtype())));
     costs_ = {{"embedding_backward", 0, bytes({&a.ids, &a.dy}) + 2 * rows}};
-    OpsAround::embedding_backward(a, s);
+    OpsInterceptor::embedding_backward(a, s);
   }
   // Twice read, gradients written. Its products have their own.
   void head_loss(const HeadLossArgs& a, Stack& temporaries, Stream& s) override {
     const double vocabulary = static_cast<double>(a.w.dim(0)), of_logit = a.x.dtype() == DType::f64 ? 8 : 4;
     const double written = a.dx || a.dw ? static_cast<double>(item_bytes(a.x.dtype())) : 0;
     costs_ = {{"head_loss", 0, vocabulary * (2 * of_logit + written), true}};
-    OpsAround::head_loss(a, temporaries, s);
+    OpsInterceptor::head_loss(a, temporaries, s);
   }
   void adamw(const AdamWArgs& a, Stream& s) override {
     costs_ = {{"adamw", 0, bytes({&a.g, &a.copy}) + 2 * bytes({&a.p, &a.m, &a.v})}};
-    OpsAround::adamw(a, s);
+    OpsInterceptor::adamw(a, s);
   }
   void cast(const Tensor& x, const Tensor& y, Stream& s) override {
     costs_ = {{"cast", 0, bytes({&x, &y})}};
-    OpsAround::cast(x, y, s);
+    OpsInterceptor::cast(x, y, s);
   }
   void fill(const Tensor& y, double value, Stream& s) override {
     costs_ = {{"fill", 0, bytes(y)}};
-    OpsAround::fill(y, value, s);
+    OpsInterceptor::fill(y, value, s);
   }
   void add(const Tensor& x, double factor, const Tensor& y, Stream& s) override {
     costs_ = {{"add", 0, bytes(x) + 2 * bytes(y)}};
-    OpsAround::add(x, factor, y, s);
+    OpsInterceptor::add(x, factor, y, s);
   }
   void scale(const Tensor& y, double factor, Stream& s) override {
     costs_ = {{"scale", 0, 2 * bytes(y)}};
-    OpsAround::scale(y, factor, s);
+    OpsInterceptor::scale(y, factor, s);
   }
   void norm_power(const Tensor& x, double p, const Tensor& out, Stream& s) override {
     costs_ = {{"norm_power", 0, bytes(x)}};
-    OpsAround::norm_power(x, p, out, s);
+    OpsInterceptor::norm_power(x, p, out, s);
   }
   void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& s) override {
     costs_ = {{"id_range", 0, bytes(ids)}};
-    OpsAround::id_range(ids, ignore, out, s);
+    OpsInterceptor::id_range(ids, ignore, out, s);
   }
 
  private:
-  void around(const char*, const std::function<void()>& call) override {
+  void intercept(const char*, const std::function<void()>& call) override {
     gpu_emulation::expect_costs(std::exchange(costs_, {}));
     call();
     gpu_emulation::expect_costs({});

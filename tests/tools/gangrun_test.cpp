@@ -173,7 +173,7 @@ class Notes {
   std::string folder_;
 };
 
-TEST(Gangrun, GivesEachRankItsPlace) {
+TEST(Gangrun, SetsRankAndWorldSizeForEachRank) {
   const Outcome o =
       shell(3,
             "echo $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE restart $GANGWAY_RESTART_COUNT"
@@ -269,7 +269,7 @@ TEST(Gangrun, ASignalIsNamedAndIsTheStatus) {
   EXPECT_TRUE(o.has("was killed by signal 11 (SIGSEGV, Segmentation fault)")) << o.err;
 }
 
-TEST(Gangrun, AKilledRankIsTheCauseThoughAnotherThatHeardOfItEndedFirst) {
+TEST(Gangrun, AKilledRankIsTheCauseThoughAnotherRankEndedFirst) {
   const std::string file = testing::TempDir() + "gangrun_cause_" + std::to_string(getpid());
   const Outcome o = shell(2, "if [ $RANK = 1 ]; then while [ ! -e " + file +
                                  " ]; do :; done; kill -KILL $$; fi; touch " + file + "; exit 1");
@@ -295,7 +295,7 @@ TEST(Gangrun, RanksGoOnWhenNobodyReads) {
   EXPECT_EQ(words.str(), "done\ndone\n");
 }
 
-TEST(Gangrun, ARequestToEndIsHeardWhileTheReaderStandsStill) {
+TEST(Gangrun, ARequestToEndIsFollowedWhileNobodyReadsTheOutput) {
   Running job({"-n", "2", "--", "sh", "-c", "while :; do echo words; done"});
   ASSERT_TRUE(job.says("[0] words"));
   ASSERT_TRUE(job.says("[1] words"));
@@ -320,7 +320,7 @@ TEST(Gangrun, AStartThatFailsHalfwayLeavesNothingBehind) {
   std::remove(file.c_str());
 }
 
-TEST(Gangrun, WhoIgnoresTheRequestIsKilledAfterFiveSeconds) {
+TEST(Gangrun, ARankThatIgnoresTheRequestToEndIsKilledAfterFiveSeconds) {
   const Notes notes;
   const Outcome o =
       shell(2, "if [ $RANK = 0 ]; then " + notes.wait_for("trapped") + "; exit 3; fi; trap '" +
@@ -333,7 +333,7 @@ TEST(Gangrun, WhoIgnoresTheRequestIsKilledAfterFiveSeconds) {
   EXPECT_FALSE(alive(std::stoi(o.out.substr(4)))) << "it does not end by itself";
 }
 
-TEST(Gangrun, WhatARankStartedEndsWithIt) {
+TEST(Gangrun, ProcessesThatARankStartedEndWithTheRank) {
   const Outcome o = shell(2, "sleep 61 & echo $!; [ $RANK = 0 ] || { sleep 0.2; exit 1; }; wait");
   EXPECT_EQ(o.status, 1);
   for (const std::string& line : sorted_lines(o.out)) EXPECT_FALSE(alive(std::stoi(line.substr(4)))) << line;
@@ -419,7 +419,7 @@ TEST(Gangrun, RanksDieWithTheLauncher) {
   for (const std::string& line : sorted_lines(o.out)) EXPECT_FALSE(alive(std::stoi(line.substr(8)))) << line;
 }
 
-TEST(Gangrun, WhatARankStartedDiesWithTheLauncher) {
+TEST(Gangrun, ProcessesThatARankStartedDieWithTheLauncher) {
   Running job({"-n", "2", "--", "sh", "-c", "sleep 61 & echo pid $!; wait"});
   for (const char* const words : {"[0] pid ", "[1] pid "}) ASSERT_TRUE(job.says(words));
   kill(job.pid(), SIGKILL);
@@ -428,7 +428,7 @@ TEST(Gangrun, WhatARankStartedDiesWithTheLauncher) {
   for (const std::string& line : sorted_lines(o.out)) EXPECT_FALSE(alive(std::stoi(line.substr(8)))) << line;
 }
 
-TEST(Gangrun, TheOthersHaveAGraceToSayWhy) {
+TEST(Gangrun, TheOtherRanksHaveAGracePeriodToReportTheirErrors) {
   const std::string script = "[ $RANK != 0 ] || exit 3; sleep 0.7; echo why; sleep 60";
   Outcome o = shell(2, script);
   EXPECT_EQ(o.status, 3);

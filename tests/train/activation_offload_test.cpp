@@ -305,7 +305,7 @@ std::vector<double> held_up(Gang& gang, bool offload) {
   return all;
 }
 
-TEST(ActivationOffload, CopiesComeAfterWhatTheyCopyAndTheHostWaitsForNothing) {
+TEST(ActivationOffload, CopiesAreOrderedAfterTheirSourcesAndTheHostNeverWaits) {
   if (test::test_device() != "deferred") return;
   test::run_ranks(1, [](Gang& gang) { EXPECT_EQ(held_up(gang, true), held_up(gang, false)); });
 }
@@ -338,7 +338,7 @@ std::vector<double> trained_without(int64_t wait, int slow_us, Waits* second = n
   return numbers;
 }
 
-TEST(ActivationOffload, AnEventThatIsTakenAwayIsMissed) {
+TEST(ActivationOffload, LeavingOutAnEventChangesTheResult) {
   if (test::test_device() != "deferred") return;
   Waits second{};
   const std::vector<double> want = trained_without(-1, 0, &second);
@@ -409,7 +409,7 @@ class Skip final : public Module {
   const char* kind() const override { return "Skip"; }
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     Values made{inputs[0]};
-    for (size_t i = 0; i < 4; ++i) made.push_back(child(i).forward1(ctx, made.back(), frame));
+    for (size_t i = 0; i < 4; ++i) made.push_back(child(i).forward_one(ctx, made.back(), frame));
     const Tensor sum = make_output(ctx, frame, made[4].dtype(), made[4].shape());
     ctx.ops.cast(made[4], sum, ctx.stream);
     ctx.ops.add(made[1], 1, sum, ctx.stream);
@@ -417,7 +417,7 @@ class Skip final : public Module {
   }
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
     Tensor dx = dy[0];
-    for (size_t i = 4; i-- > 1;) dx = child(i).backward1(ctx, dx, frame);
+    for (size_t i = 4; i-- > 1;) dx = child(i).backward_one(ctx, dx, frame);
     ctx.ops.add(dy[0], 1, dx, ctx.stream);
     return child(0).backward(ctx, {&dx, 1}, frame);
   }

@@ -81,19 +81,18 @@ MemoryUse plan(int rank, const Case& c) {
 class Counted {
  public:
   Counted() {
-    set_host_source(std::make_shared<HostSource>(HostSource{[](void* live, size_t bytes, size_t alignment) {
-                                                              *static_cast<std::atomic<uint64_t>*>(live) +=
-                                                                  bytes;
-                                                              return std::aligned_alloc(alignment, bytes);
-                                                            },
-                                                            [](void* live, void* data, size_t bytes) {
-                                                              *static_cast<std::atomic<uint64_t>*>(live) -=
-                                                                  bytes;
-                                                              std::free(data);
-                                                            },
-                                                            live_.get(), live_}));
+    set_host_memory_hooks(std::make_shared<HostMemoryHooks>(
+        HostMemoryHooks{[](void* live, size_t bytes, size_t alignment) {
+                          *static_cast<std::atomic<uint64_t>*>(live) += bytes;
+                          return std::aligned_alloc(alignment, bytes);
+                        },
+                        [](void* live, void* data, size_t bytes) {
+                          *static_cast<std::atomic<uint64_t>*>(live) -= bytes;
+                          std::free(data);
+                        },
+                        live_.get(), live_}));
   }
-  ~Counted() { set_host_source(nullptr); }
+  ~Counted() { set_host_memory_hooks(nullptr); }
   Counted(const Counted&) = delete;
   Counted& operator=(const Counted&) = delete;
   uint64_t live() const { return *live_; }

@@ -199,8 +199,8 @@ class Distance final : public CustomBehaviour {
     return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
   }
   void forward(Call& call) override {
-    const Tensor pupil = call.module.child(0).forward1(call.ctx, call.inputs[0], call.frame);
-    const Tensor teacher = call.module.child(1).forward1(call.ctx, call.inputs[0], call.frame);
+    const Tensor pupil = call.module.child(0).forward_one(call.ctx, call.inputs[0], call.frame);
+    const Tensor teacher = call.module.child(1).forward_one(call.ctx, call.inputs[0], call.frame);
     apart_ = test::copy_out<double>(pupil);
     const std::vector<double> from = test::copy_out<double>(teacher);
     double sum = 0;
@@ -216,7 +216,7 @@ class Distance final : public CustomBehaviour {
     std::vector<double> scaled = apart_;
     for (double& x : scaled) x *= call.ctx.loss_scale;
     test::copy_in(dy, scaled);
-    call.module.child(0).backward1(call.ctx, dy, *call.frame);
+    call.module.child(0).backward_one(call.ctx, dy, *call.frame);
   }
   bool has_backward_weight() const override { return false; }
   void backward_weight(Call&) override {}

@@ -55,7 +55,7 @@ TEST(Interrupt, EndsAStepOfOneRankAmongItsMicrobatches) {
   });
 }
 
-TEST(Interrupt, EndsEvaluationAndText) {
+TEST(Interrupt, EndsEvaluationAndGeneration) {
   test::run_ranks(1, [](Gang& root) {
     const Rig rig = test::llama_rig(root);
     expect_ended("eval_step", 1, [&] {
@@ -69,7 +69,7 @@ TEST(Interrupt, EndsEvaluationAndText) {
   });
 }
 
-TEST(Interrupt, OfOneRankIsToldItsPeers) {
+TEST(Interrupt, AnInterruptOfOneRankReachesItsPeers) {
   // Not a barrier of the gang: the slower rank could still be in it when the gang breaks.
   std::barrier both(2);
   test::run_ranks(2, [&](Gang& root) {
@@ -85,7 +85,7 @@ TEST(Interrupt, OfOneRankIsToldItsPeers) {
   });
 }
 
-TEST(Interrupt, EndsFirstValuesAndFilesAndTheModelWorksOn) {
+TEST(Interrupt, EndsInitialisationSavingAndLoadingAndTheModelWorksOn) {
   Scratch folder;
   test::run_ranks(1, [&](Gang& root) {
     const Rig rig = test::llama_rig(root);

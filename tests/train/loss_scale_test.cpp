@@ -222,7 +222,7 @@ TEST(LossScale, OptionsBesideItAreRefusedOnAllRanks) {
   });
 }
 
-TEST(DifferingRanks, ALossScaleThatOneRankSetsIsTold) {
+TEST(DifferingRanks, ALossScaleThatOneRankSetsIsReported) {
   test::run_ranks(3, [](Gang& root) {
     const auto loss = std::make_shared<SquareLoss>();
     const Rig rig = dynamic_rig(root, loss, 8, 5);

@@ -71,7 +71,7 @@ std::vector<long> allocations_of(Call&& call) {
 }
 
 template <typename Call>
-void starve(const char* what, bool once, Call&& call, size_t over = 5) {
+void fail_each_allocation(const char* what, bool once, Call&& call, size_t over = 5) {
   const std::vector<long> allocations = allocations_of(call);
   EXPECT_GE(allocations.size(), over) << what << " wants memory";
   for (const long before : allocations) {
@@ -82,39 +82,40 @@ void starve(const char* what, bool once, Call&& call, size_t over = 5) {
 }
 
 template <typename Call>
-void starve(const char* what, Call&& call) {
-  for (const bool once : {false, true}) starve(what, once, call);
+void fail_each_allocation(const char* what, Call&& call) {
+  for (const bool once : {false, true}) fail_each_allocation(what, once, call);
 }
 
-TEST(StepWant, EveryAllocationOfOneRankMayFail) {
-  starve("a step", [](Scene& s) { s.rig.step(s.batch); });
+TEST(StepOutOfMemory, EveryAllocationOfOneRankMayFail) {
+  fail_each_allocation("a step", [](Scene& s) { s.rig.step(s.batch); });
 }
 
-TEST(StepWant, EveryAllocationOfOneRankMayFailInTheOptimizersHalf) {
-  starve("the optimizer's half",
-         [](Scene& s) { optimizer_step(s.model(), *s.rig.optimizer, {}, s.rig.stream()); });
+TEST(StepOutOfMemory, EveryAllocationOfOneRankMayFailInTheOptimizersHalf) {
+  fail_each_allocation("the optimizer's half",
+                       [](Scene& s) { optimizer_step(s.model(), *s.rig.optimizer, {}, s.rig.stream()); });
 }
 
-TEST(ModelWant, EveryAllocationOfOneRankMayFailInParallelize) {
+TEST(ModelOutOfMemory, EveryAllocationOfOneRankMayFailInParallelize) {
   for (const Strategy strategy : {Strategy::full_shard, Strategy::no_shard})
     // A rank without any memory could not even give back what it has taken of the arena.
-    starve("parallelize", /*once=*/true,
-           [&](Scene& s) { s.described.build().parallelize(parallel(strategy)); });
+    fail_each_allocation("parallelize", /*once=*/true,
+                         [&](Scene& s) { s.described.build().parallelize(parallel(strategy)); });
 }
 
-TEST(ModelWant, EveryAllocationOfOneRankMayFailWhereValuesAreGathered) {
-  starve("gather", [](Scene& s) { s.model().inspect().gather(s.parameter, s.rig.stream()); });
-  starve("gather_gradient",
-         [](Scene& s) { s.model().inspect().gather_gradient(s.parameter, s.rig.stream()); });
+TEST(ModelOutOfMemory, EveryAllocationOfOneRankMayFailWhereValuesAreGathered) {
+  fail_each_allocation("gather", [](Scene& s) { s.model().inspect().gather(s.parameter, s.rig.stream()); });
+  fail_each_allocation("gather_gradient",
+                       [](Scene& s) { s.model().inspect().gather_gradient(s.parameter, s.rig.stream()); });
 }
 
-TEST(ModelWant, EveryAllocationOfOneRankMayFailInAClip) {
-  starve("clip_gradients", [](Scene& s) { s.model().run().clip_gradients(1, 2, s.rig.stream()); });
+TEST(ModelOutOfMemory, EveryAllocationOfOneRankMayFailInAClip) {
+  fail_each_allocation("clip_gradients",
+                       [](Scene& s) { s.model().run().clip_gradients(1, 2, s.rig.stream()); });
 }
 
-TEST(ModelWant, EveryAllocationOfOneRankMayFailInAWriteOfValues) {
+TEST(ModelOutOfMemory, EveryAllocationOfOneRankMayFailInAWriteOfValues) {
   for (const bool once : {false, true})
-    starve(
+    fail_each_allocation(
         "assign", once, [](Scene& s) { s.model().inspect().assign(s.parameter, s.whole, s.rig.stream()); },
         0);
 }

@@ -80,7 +80,7 @@ inline double run_once(Model& model, const Reference& reference, int microbatche
   ctx.training = ctx.fused_loss = true;
   ctx.loss_scale = 1 / static_cast<double>(reference.weight());
   model.pipeline()->check(ctx, specs);
-  model.pipeline()->learn(ctx, specs, [](const Specs&) {});
+  model.pipeline()->exchange_specs(ctx, specs, [](const Specs&) {});
   SumOfLosses losses(stream);
   model.pipeline()->run(ctx, inputs, model.recompute(), losses);
   model.run().finish_gradients(stream);

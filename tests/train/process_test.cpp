@@ -1,7 +1,7 @@
 // Training steps over shared regions, with ranks that are processes. A process must not fork after it has had
 // gangs, so all cases of a test run in one set of children.
 #include "gang/processes.h"
-#include "train/held.h"
+#include "train/paused.h"
 #include "train/unshard_traffic.h"
 
 namespace gangway {
@@ -21,9 +21,9 @@ void run_processes(int size, Body&& body) {
   ranks.expect_all_well();
 }
 
-TEST(ProcessVersionGate, PeersHeldInsideBackwardOfATrainingStepReadOldBits) {
+TEST(ProcessVersionGate, PeersPausedInsideBackwardOfATrainingStepReadOldBits) {
   run_processes(3, [](Gang& root) {
-    for (const test::HeldCase& c : test::held_cases()) test::expect_held_ranks_read_old_bits(root, c);
+    for (const test::PausedCase& c : test::paused_cases()) test::expect_paused_ranks_read_old_bits(root, c);
   });
 }
 

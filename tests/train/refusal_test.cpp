@@ -237,7 +237,7 @@ TEST(DifferingRanks, OptimizersAndOptionsOfAStepAreMismatchesWithBothValues) {
     });
 }
 
-TEST(DifferingRanks, AnLrThatOneRankSetsOrAStepThatOneRankTookIsTold) {
+TEST(DifferingRanks, AnLrThatOneRankSetsOrAStepThatOneRankTookIsReported) {
   test::run_ranks(3, [](Gang& root) {
     const Rig rig = llama_rig(root, Strategy::no_shard);
     const Batch batch = pattern_batch(*rig.model, 2, 6, 0);
@@ -254,7 +254,7 @@ TEST(DifferingRanks, AnLrThatOneRankSetsOrAStepThatOneRankTookIsTold) {
   });
 }
 
-TEST(DifferingRanks, AdamwBesideSgdIsTold) {
+TEST(DifferingRanks, AdamwOnOneRankAndSgdOnAnotherIsReported) {
   test::run_ranks(2, [](Gang& root) {
     Rig rig = llama_rig(root, Strategy::no_shard);
     if (root.rank() == 1)
@@ -266,7 +266,7 @@ TEST(DifferingRanks, AdamwBesideSgdIsTold) {
   });
 }
 
-TEST(DifferingRanks, AnotherMaximumOfTheNormIsTold) {
+TEST(DifferingRanks, ADifferentMaximumNormIsReported) {
   test::run_ranks(2, [](Gang& root) {
     const Rig rig = llama_rig(root, Strategy::no_shard);
     test::expect_error(

@@ -1,13 +1,13 @@
 // Training steps over shared regions: what ranks read and write of each other's rows.
-#include "train/held.h"
+#include "train/paused.h"
 #include "train/unshard_traffic.h"
 
 namespace gangway {
 namespace {
 
-TEST(VersionGate, PeersHeldInsideBackwardOfATrainingStepReadOldBits) {
-  for (const test::HeldCase& c : test::held_cases())
-    test::run_ranks(3, [&](Gang& root) { test::expect_held_ranks_read_old_bits(root, c); });
+TEST(VersionGate, PeersPausedInsideBackwardOfATrainingStepReadOldBits) {
+  for (const test::PausedCase& c : test::paused_cases())
+    test::run_ranks(3, [&](Gang& root) { test::expect_paused_ranks_read_old_bits(root, c); });
 }
 
 TEST(FullyShard, OnOneHostUnshardMovesNoBytesAndNothingIsStaged) {

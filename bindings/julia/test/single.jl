@@ -4,7 +4,7 @@ using Gangway: LibGangway, refuse
 
 include("facts.jl")
 include("arrays_facts.jl")
-include("life_facts.jl")
+include("lifetime_facts.jl")
 include("model_facts.jl")
 
 fact("every struct has the layout of the C compiler") do

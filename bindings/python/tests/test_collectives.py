@@ -57,7 +57,7 @@ def test_every_reduction_has_its_formula(gangs):
 
 
 @together(1, 2, 4)
-def test_moving_collectives(gangs):
+def test_moving_collectives_give_every_ranks_values(gangs):
     gang = gangs.root
     rank, size = gang.rank, gang.size
     for dtype in (*TYPES, np.complex64, np.bool_):
@@ -187,7 +187,7 @@ def test_a_trace_lasts_as_long_as_its_block(gangs):
 
 
 @together(1, 2, 4)
-def test_objects(gangs):
+def test_objects_reach_every_rank(gangs):
     gang = gangs.root
     for thing in (b"\0raw", {"a": [1, 2.5, None, "ü"]}, b"", [], "text", 7):
         assert gang.broadcast_object(thing if gang.rank == 0 else None) == thing
@@ -226,7 +226,7 @@ def test_memory_of_the_gang_is_seen_by_every_framework_without_a_copy(gangs):
 
 
 @together(1, 2, 4)
-def test_mesh_facts(gangs):
+def test_a_mesh_knows_its_gangs_coordinates_and_data_shards(gangs):
     assert gangs["dp"].size == gangs.size and gangs["tp"].size == 1
     assert gangs.data_shard == (gangs.rank, gangs.size) and gangs.coordinate("dp_shard") == (gangs.rank, gangs.size)
     assert gw.current_gangs() is None
@@ -254,7 +254,7 @@ def test_a_mesh_of_fake_gangs_records_what_a_rank_calls():
 
 
 @over(2, needs="torch")
-def test_torch_tensors(gangs):
+def test_torch_tensors_are_used_in_place(gangs):
     import torch
 
     gang = gangs.root

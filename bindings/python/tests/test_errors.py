@@ -94,7 +94,7 @@ def test_an_unknown_status_is_an_error_too():
     assert errors.make(99, "text", "", -1, -1, "", 0).code == 99
 
 
-def test_refusals_of_one_rank(tmp_path):
+def test_a_wrong_argument_raises_its_exception(tmp_path):
     with pytest.raises(gw.NotSupported, match="nccl"):
         gw.Gang.create(engine="nccl")
     with pytest.raises(gw.InvalidArgument, match="rank 5"):

@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from test_life import Doubling
+from test_lifetime import Doubling
 
 import gangway as gw
 from gangway import _low, low

@@ -86,7 +86,7 @@ def test_structs_have_their_defaults_and_keep_what_they_point_at():
             block("i", [number])
 
 
-def test_texts_and_log():
+def test_configuration_log_and_memory_are_readable():
     assert "GANGWAY_TIMEOUT_MS" in gw.config() and gw.version() >= (0, 1, 0) and gw.abi_version() >= (0, 0)
     lines, following = gw.log()
     assert gw.log(following)[0] == "" and isinstance(lines, str)
@@ -203,7 +203,7 @@ def test_a_callers_all_gather_is_checked_and_freed():
         raise ZeroDivisionError("no peers")
 
     for answer, kind, text in ((lambda mine: [mine], gw.InvalidArgument, r"2 of \d+ are needed"),
-                               (lambda mine: [mine, mine], gw.InvalidArgument, "gave rank 1 of 2 the word of rank 0"),
+                               (lambda mine: [mine, mine], gw.InvalidArgument, "gave rank 1 of 2 the record of rank 0"),
                                (refuse, ZeroDivisionError, "no peers"), (lambda mine: 3, TypeError, "iterable")):
         gather = Gather(answer)
         gone = weakref.ref(gather)
@@ -229,7 +229,7 @@ def test_the_launcher_starts_ranks():
     assert "rank 0 of 2" in output and "rank 1 of 2" in output
 
 
-def test_types(tmp_path):
+def test_mypy_knows_the_types_of_the_package(tmp_path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
     user = """
@@ -283,7 +283,7 @@ PROGRAMS = [("all_reduce", 4, None), ("custom_module", 2, None), ("shard_group",
 
 
 @pytest.mark.parametrize("name, ranks, needs", PROGRAMS, ids=[p[0] for p in PROGRAMS])
-def test_examples(name, ranks, needs):
+def test_every_example_runs(name, ranks, needs):
     output = launch(ranks, str(EXAMPLES / f"{name}.py"))
     if needs is not None and importlib.util.find_spec(needs) is None:
         assert f"skipped: {needs} is not installed" in output

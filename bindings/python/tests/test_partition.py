@@ -28,7 +28,7 @@ def adjoint(gang, movement, x, y):
 
 
 @together(6)
-def test_geometry(gangs):
+def test_a_grid_knows_indices_neighbors_and_subtopologies(gangs):
     gang = gangs.root
     workers = gw.Partition(gang)
     assert (workers.size, workers.rank, workers.shape, workers.index) == (6, gang.rank, (6,), (gang.rank,))

@@ -86,7 +86,7 @@ def test_a_llama_by_pieces_over_tp_and_cp(root_gangs):
     np.testing.assert_allclose(losses(in_chunks), wanted, rtol=1e-5)
 
 
-def test_what_does_not_fit_is_told():
+def test_a_plan_that_does_not_fit_is_refused_with_its_row():
     gangs = gw.Gangs.create_parallel(gw.Gang.create_fake(0, 2), tp=2)
     model = gw.Sequential(*linears())
     for plan, error, says in (

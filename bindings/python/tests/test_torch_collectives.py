@@ -92,7 +92,7 @@ def test_bitwise_reductions_are_folded_in_the_order_of_ranks(world):
 
 
 @group_of(1, 2)
-def test_means_and_scaled_sums(world):
+def test_means_and_scaled_sums_equal_the_folds(world):
     all_values = every(world, (5,), torch.float32)
     whole = fold(torch.add, all_values)
     mean = all_values[world.rank].clone()
@@ -213,7 +213,7 @@ def test_sparse_sums_are_gloos(world):
 
 
 @group_of(2)
-def test_several_at_once(world):
+def test_coalesced_collectives_give_each_result(world):
     tensors = [values(world.rank, (n,), torch.float32, salt=n) for n in (1, 5, 70000)]
     wanted = [fold(torch.add, every(world, (n,), torch.float32, salt=n)) for n in (1, 5, 70000)]
     with dist._coalescing_manager(async_ops=True) as several:

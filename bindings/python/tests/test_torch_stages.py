@@ -79,7 +79,7 @@ def test_gradients_equal_those_of_one_piece(schedule, ranks, per_rank):
 
 
 @pytest.mark.parametrize("schedule, most", [("1f1b", 0), ("1f1b", 1), ("zbv", 0), ("zbv", 1)])
-def test_sharded_stages(schedule, most):
+def test_stages_that_are_shard_groups_train_as_one_rank(schedule, most):
     """pp 2 x dp_shard 2: each stage is a shard group over its data ranks."""
     per_rank = 2 if schedule == "zbv" else 1
     batches = [batch(0), batch(1)]

@@ -50,7 +50,7 @@ def same(world, build):
 
 
 @group_of(2, 4)
-def test_ddp(world):
+def test_ddp_trains_as_on_gloo(world):
     same(world, lambda mesh: torch.nn.parallel.DistributedDataParallel(net(), process_group=mesh.get_group(),
                                                                        bucket_cap_mb=0.001))
 
@@ -68,7 +68,7 @@ def test_ddp_with_communication_hooks_and_views(world):
 
 
 @group_of(2, 4)
-def test_fsdp2(world):
+def test_fsdp2_trains_as_on_gloo(world):
     from torch.distributed.fsdp import fully_shard
 
     def build(mesh):
@@ -126,7 +126,7 @@ def test_tensor_parallel_and_dtensor(world):
 
 
 @group_of(2)
-def test_pipeline(world):
+def test_a_pipeline_trains_as_on_gloo(world):
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     whole = net()
@@ -153,7 +153,7 @@ def test_pipeline(world):
 
 
 @group_of(2)
-def test_checkpoints_of_dcp(world):
+def test_dcp_saves_and_loads_a_sharded_model(world):
     import shutil
 
     import torch.distributed.checkpoint as dcp

@@ -31,7 +31,7 @@ void check(const CheckpointsOptions& options, const Gang& root) {
 }
 
 std::string facts_of(const CheckpointsOptions& options) {
-  Facts facts("checkpoints");
+  CallSignature facts("checkpoints");
   facts.add("keep", options.keep);
   facts.add("every", options.every);
   facts.add("synchronous", options.synchronous);

@@ -68,14 +68,14 @@ void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, Check
 }
 
 std::string facts_of_save(const std::vector<CheckpointPart>& parts, const CheckpointState& state) {
-  Facts facts("checkpoint");
+  CallSignature facts("checkpoint");
   facts.add("step", state.step);
   facts.add("tokens", state.tokens);
   for (const auto& [name, value] : state.texts) facts.add("text " + name, value);
   for (const CheckpointPart& part : parts) {
     facts.add("part", part.name);
     facts.add("has an optimizer", part.optimizer != nullptr);
-    if (part.optimizer != nullptr) part.optimizer->add_facts(facts);
+    if (part.optimizer != nullptr) part.optimizer->add_to_signature(facts);
   }
   return facts.text();
 }

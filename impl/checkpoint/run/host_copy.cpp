@@ -60,7 +60,7 @@ void DirectWrite::write(const SavedRows& saved, TensorSetWriter& writer) {
   }
   if (block_ == nullptr) block_ = Buffer::allocate(model.device().pinned_allocator(), kBlockBytes);
   for_each_block(saved.box.shape, item_bytes(saved.dtype), [&](const Box& part, int64_t at) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     copy_elements(saved, at, part.shape.count(), static_cast<char*>(block_->data()), stream);
     stream.synchronize();
     Box box = part;

@@ -63,7 +63,7 @@ void load_optimizer(Model& model, Optimizer& optimizer, const std::string& path)
       },
       arguments);
   std::optional<Error> unread;
-  call.run([&] { unread = refusal_of([&] { states->read(model.device().stream()); }); });
+  call.run([&] { unread = error_thrown_by([&] { states->read(model.device().stream()); }); });
   call.check([&] {
     if (unread) throw *unread;
     if (steps) optimizer.set_steps(*steps);

@@ -57,7 +57,7 @@ std::vector<std::string> Meeting::exchange(const std::optional<Error>& refusal, 
       if (all[r][0] == 'r') agreed = unpacked(all[r].substr(1), *gang_, static_cast<int>(r));
     for (std::string& bytes : all) bytes.erase(0, 1);
   } catch (const std::exception&) {
-    const Error error = caught_refusal();
+    const Error error = current_error();
     gang_->abort(error);  // peers may wait for this rank
     throw error;
   }

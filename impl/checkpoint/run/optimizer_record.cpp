@@ -25,7 +25,7 @@ std::string as_json(const std::string& value) {
 // The JSON object of all that the options decide. A line of facts is "name value".
 std::string hyperparameters_json(const Optimizer& optimizer) {
   JsonObject object(0);
-  Facts facts;
+  CallSignature facts;
   facts.add(optimizer.fixed_facts());
   facts.add(kDynamic, optimizer.loss_scale().dynamic());
   facts.add(kFixed, optimizer.options().loss_scale.fixed);

@@ -53,7 +53,7 @@ uint64_t whole_hash(const InputFile& file, const std::function<void(const char* 
   const uint64_t size = file.opened().bytes;
   std::vector<char> piece(static_cast<size_t>(std::min<uint64_t>(size, kBlockBytes)));
   for (uint64_t at = 0; at < size;) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     const auto count = static_cast<size_t>(std::min<uint64_t>(size - at, kBlockBytes));
     file.read(at, count, piece.data());
     XXH3_64bits_update(state.get(), piece.data(), count);

@@ -25,7 +25,7 @@ struct FoundPart {
 };
 
 std::string facts_of(const std::vector<CheckpointPart>& parts, const RestoreOptions& options) {
-  Facts facts("restore");
+  CallSignature facts("restore");
   facts.add("verify", options.verify);
   facts.add("strict", options.strict);
   facts.add("step", options.step);
@@ -89,7 +89,7 @@ void read(const CollectiveCall& call, const std::vector<FoundPart>& parts) {
     call.run([&] { model.run().begin_update(stream); });
     call.run([&] {
       if (!unread)
-        unread = refusal_of([&] {
+        unread = error_thrown_by([&] {
           if (found.values) found.values->read(stream);
           if (found.states) found.states->read(stream);
         });
@@ -154,7 +154,7 @@ std::optional<RestoreReport> restore_checkpoint(Gangs& gangs, HeldFolder& folder
   if (options.verify)
     call.check([&] {
       verify_checkpoint(path, report.state, static_cast<size_t>(root.rank()),
-                        static_cast<size_t>(root.size()), [](uint64_t) { poll_interrupt_at_times(); });
+                        static_cast<size_t>(root.size()), [](uint64_t) { poll_interrupt_throttled(); });
     });
   std::vector<FoundPart> found;
   call.check([&] {

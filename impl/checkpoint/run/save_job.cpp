@@ -86,16 +86,16 @@ void write_checkpoint(SaveJob& job, HeldFolder& folder, Meeting& meeting) {
   Files files;
   std::string path, own;  // own: of the folder that this rank made
   try {
-    std::optional<Error> refusal = refusal_of([&] {
+    std::optional<Error> refusal = error_thrown_by([&] {
       if (first) files = make_files(job, folder, own);
     });
     path = meeting.exchange(refusal, own)[0];
 
     std::string records;
-    refusal = refusal_of([&] { records = write_rows(job, path); });
+    refusal = error_thrown_by([&] { records = write_rows(job, path); });
     const std::vector<std::string> all = meeting.exchange(refusal, records);
 
-    refusal = refusal_of([&] {
+    refusal = error_thrown_by([&] {
       if (first) commit(job, std::move(files), all, folder, path);
     });
     meeting.exchange(refusal, {});

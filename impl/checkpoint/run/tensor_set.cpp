@@ -110,7 +110,7 @@ void TensorSetWriter::write(const std::string& tensor, const Box& box, const voi
   if (file.descriptor() < 0) file.open(folder_ + "/" + name, O_WRONLY);
   const size_t item = item_bytes(place.spec.dtype);
   for_each_block(box.shape, item, [&](const Box& part, int64_t at) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     StoredBlock block{tensor, part, 0};
     for (int d = 0; d < box.shape.rank(); ++d)
       block.box.first[static_cast<size_t>(d)] += box.first[static_cast<size_t>(d)];

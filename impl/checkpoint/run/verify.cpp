@@ -113,7 +113,7 @@ void verify_file(const std::string& path, const StoredFile& file, size_t first, 
   if (first == 0) check_blocks_cover(path, file, opened);
   std::vector<char> buffer;
   for (size_t item = std::max<size_t>(first, 1); item < last; ++item) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     check_block(path, opened, file.blocks[item - 1], buffer);
     tell(progress, buffer.size());
   }

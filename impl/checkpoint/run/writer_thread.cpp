@@ -107,7 +107,7 @@ void WriterThread::run(State& state) {
   if (!state.busy) return;
   std::function<void()> job = std::exchange(state.job, nullptr);
   lock.unlock();
-  std::optional<Error> error = refusal_of(job);
+  std::optional<Error> error = error_thrown_by(job);
   job = nullptr;  // what it holds is freed before the job counts as ended
   lock.lock();
   state.error = std::move(error);

@@ -73,7 +73,7 @@ constexpr size_t kUncheckedBytes = size_t{1} << 30;
 
 // The source that a block came from, and must go back to. The block's token is the address of its Origin.
 struct Origin {
-  std::shared_ptr<const HostSource> source;
+  std::shared_ptr<const HostMemoryHooks> source;
   size_t bytes = 0;
 };
 
@@ -86,9 +86,9 @@ class HostAllocator final : public Allocator {
   Block allocate(size_t bytes) override {
     if (bytes == 0) return {};
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (auto source = host_source()) {
+    if (auto source = host_memory_hooks()) {
       auto origin = std::make_unique<Origin>(Origin{std::move(source), rounded});
-      const HostSource& from = *origin->source;
+      const HostMemoryHooks& from = *origin->source;
       void* const data = rounded < bytes ? nullptr : from.allocate(from.user, rounded, kAlignment);
       if (data == nullptr) fail(Code::out_of_memory, "the caller's allocator has no ", bytes, " bytes left");
       return {data, bytes, reinterpret_cast<uint64_t>(origin.release())};

@@ -118,7 +118,7 @@ SharedRegion HostEngine::allocate(size_t bytes) {
   std::shared_ptr<RegionHold> hold;  // an exception below releases it
   const auto take = [&](uint64_t made) { hold = std::make_shared<RegionHold>(member(), board(), made); };
   if (rank() == 0) {
-    refusal = refusal_of([&] { mine.offset = RegionHold::make(member(), board(), bytes); });
+    refusal = error_thrown_by([&] { mine.offset = RegionHold::make(member(), board(), bytes); });
     if (mine.offset != 0) take(mine.offset);
   }
   const uint64_t made = exchange(mine)[0].offset;

@@ -225,7 +225,7 @@ class LongWait {
 };
 
 void block(Core& core, Waitable& what, Deadline deadline) {
-  poll_interrupt_at_times();  // a call with many short waits may last long
+  poll_interrupt_throttled();  // a call with many short waits may last long
   const bool crowded = core.team().member().crowded();
   const int rounds = crowded ? 1 : kSpins / kTurns;
   const int turns = crowded ? kCrowdedTurns : kTurns;

@@ -18,12 +18,12 @@ namespace {
 
 constexpr int kAbortTag = 2 * kChannels, kChildTag = kAbortTag + 1;
 
-class Exchange;
+class ControlState;
 
 // The work of one launch.
 class Call final : public OneEndWork {
  public:
-  explicit Call(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+  explicit Call(std::shared_ptr<ControlState> state) : state_(std::move(state)) {}
   bool poll() override;
   void wait(Deadline deadline) override;
   std::optional<Error> error() const override;
@@ -31,7 +31,7 @@ class Call final : public OneEndWork {
   std::atomic<int> open = 0;  // records that have not ended
 
  private:
-  const std::shared_ptr<Exchange> exchange_;
+  const std::shared_ptr<ControlState> state_;
 };
 
 // A record that waits for messages.
@@ -39,23 +39,23 @@ struct Record {
   Collective c;
   std::vector<size_t> counts;
   Head head;
-  std::vector<std::string> came;
-  std::vector<bool> here;
+  std::vector<std::string> received;
+  std::vector<bool> has_received;
   int missing = 0;
   std::shared_ptr<Call> call;
   uint64_t number = 0;  // its entry in the log
 };
 
 // The state of an engine. It is a separate object because its calls may outlive the engine.
-class Exchange final : public Progressive, public std::enable_shared_from_this<Exchange> {
+class ControlState final : public Progressive, public std::enable_shared_from_this<ControlState> {
  public:
-  Exchange(MPI_Comm comm, std::shared_ptr<Works> works, const EngineOptions& options)
+  ControlState(MPI_Comm comm, std::shared_ptr<Works> works, const EngineOptions& options)
       : comm(comm), works(std::move(works)), options(options) {
     check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
     check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   }
   // Never frees the messages that MPI is still sending: MPI reads them until they have arrived.
-  ~Exchange() override {
+  ~ControlState() override {
     if (!sent_.empty()) new auto(std::move(sent_));
   }
 
@@ -107,7 +107,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
 
   std::optional<Error> error() {
     const std::unique_lock lock(mutex_);
-    hear_of_abort();
+    receive_abort();
     return error_;
   }
   // Breaks this engine and tells the peers.
@@ -144,16 +144,16 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
     }
     record->head = head_of(c, sequence++);
     record->call = call;
-    record->came.resize(static_cast<size_t>(size));
-    record->here.resize(static_cast<size_t>(size));
+    record->received.resize(static_cast<size_t>(size));
+    record->has_received.resize(static_cast<size_t>(size));
     record->number = log.begin(channel, c, std::max(in_count(c, rank, size), out_count(c, rank, size)), 0);
     for (int r = 0; r < size; ++r) {
       const bool own = r == rank;
       if (sends_to(c, rank, r) && !(own && !pair)) send(key.tag, r, *record);
-      if (!hears_from(c, rank, r)) continue;
+      if (!receives_from(c, rank, r)) continue;
       if (own && !pair) {
-        record->came[static_cast<size_t>(r)] = own_part(record->c);
-        record->here[static_cast<size_t>(r)] = true;
+        record->received[static_cast<size_t>(r)] = own_part(record->c);
+        record->has_received[static_cast<size_t>(r)] = true;
       } else {
         ++record->missing;
       }
@@ -185,7 +185,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
   // Completes the records whose messages have arrived. The caller holds the mutex.
   void move() {
     try {
-      hear_of_abort();
+      receive_abort();
       std::erase_if(sent_, [](auto& one) {
         int done = 0;
         check(MPI_Test(&one.first, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -208,23 +208,23 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
   // Receives messages for `record`. Returns whether it now has all of them.
   bool take(int tag, Record& record) {
     for (int r = 0; r < size && record.missing != 0; ++r) {
-      if (record.here[static_cast<size_t>(r)] || !hears_from(record.c, rank, r)) continue;
+      if (record.has_received[static_cast<size_t>(r)] || !receives_from(record.c, rank, r)) continue;
       std::optional<std::string> message = receive(r, tag);
       if (!message) continue;
       check_message(record, r, *message);
-      record.came[static_cast<size_t>(r)] = message->substr(sizeof(Head));
-      record.here[static_cast<size_t>(r)] = true;
+      record.received[static_cast<size_t>(r)] = message->substr(sizeof(Head));
+      record.has_received[static_cast<size_t>(r)] = true;
       --record.missing;
     }
     return record.missing == 0;
   }
 
   std::optional<std::string> receive(int from, int tag) {
-    int here = 0, bytes = 0;
+    int is_there = 0, bytes = 0;
     MPI_Message handle;
     MPI_Status status;
-    check(MPI_Improbe(from, tag, comm, &here, &handle, &status), "MPI_Improbe");
-    if (here == 0) return std::nullopt;
+    check(MPI_Improbe(from, tag, comm, &is_there, &handle, &status), "MPI_Improbe");
+    if (is_there == 0) return std::nullopt;
     check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
     std::string message(static_cast<size_t>(bytes), '\0');
     check(MPI_Mrecv(message.data(), bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
@@ -249,7 +249,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
   }
 
   void complete(Record& record) {
-    finish(record.c, rank, size, record.came);
+    finish(record.c, rank, size, record.received);
     log.end(record.number, "done");
     --record.call->open;
   }
@@ -271,7 +271,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
     }
   }
 
-  void hear_of_abort() {
+  void receive_abort() {
     if (error_) return;
     for (int r = 0; r < size; ++r) {
       if (r == rank) continue;
@@ -298,7 +298,7 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
         const Record& first = *queue.front();
         std::string ranks;
         for (int r = 0; r < size; ++r)
-          if (!first.here[static_cast<size_t>(r)] && hears_from(first.c, rank, r))
+          if (!first.has_received[static_cast<size_t>(r)] && receives_from(first.c, rank, r))
             ranks += text(ranks.empty() ? "rank " : ", rank ", r);
         return text(name(first.c.op), " #", first.head.sequence, ": ", ranks, " did not come");
       }
@@ -314,58 +314,58 @@ class Exchange final : public Progressive, public std::enable_shared_from_this<E
 };
 
 bool Call::poll() {
-  exchange_->advance();
-  return open == 0 || exchange_->error().has_value();
+  state_->advance();
+  return open == 0 || state_->error().has_value();
 }
-void Call::wait(Deadline deadline) { exchange_->wait(*this, deadline); }
-std::optional<Error> Call::error() const { return open == 0 ? std::nullopt : exchange_->error(); }
+void Call::wait(Deadline deadline) { state_->wait(*this, deadline); }
+std::optional<Error> Call::error() const { return open == 0 ? std::nullopt : state_->error(); }
 
 class ControlEngine final : public Engine {
  public:
   ControlEngine(MPI_Comm comm, std::shared_ptr<Rank> owner, const EngineOptions& options)
-      : owner_(std::move(owner)), exchange_(std::make_shared<Exchange>(comm, owner_->works(), options)) {}
-  ~ControlEngine() override { exchange_->leave(); }
+      : owner_(std::move(owner)), state_(std::make_shared<ControlState>(comm, owner_->works(), options)) {}
+  ~ControlEngine() override { state_->leave(); }
 
   const char* name() const override { return "mpi"; }
-  int rank() const override { return exchange_->rank; }
-  int size() const override { return exchange_->size; }
+  int rank() const override { return state_->rank; }
+  int size() const override { return state_->size; }
   EngineFacts facts() const override {
     EngineFacts facts;
     facts.takes_accumulate = facts.takes_mean = facts.takes_narrow_reductions = false;
     return facts;
   }
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream&) override {
-    return exchange_->run(channel, span);
+    return state_->run(channel, span);
   }
   std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    meet();
+    synchronize();
     if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
-    return over(subset(exchange_->comm, ranks, kChildTag));
+    return engine_over(subset(state_->comm, ranks, kChildTag));
   }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
-    return over(subset(exchange_->comm, survivors, kChildTag));
+    return engine_over(subset(state_->comm, survivors, kChildTag));
   }
-  void abort(const Error& error) noexcept override { exchange_->fail_with(error); }
-  std::optional<Error> error() const override { return exchange_->error(); }
+  void abort(const Error& error) noexcept override { state_->fail_with(error); }
+  std::optional<Error> error() const override { return state_->error(); }
   void shutdown(Deadline deadline) override {
     const Collective barrier;
-    exchange_->run(Channel::control, {&barrier, 1})->wait(deadline);
+    state_->run(Channel::control, {&barrier, 1})->wait(deadline);
   }
-  Traffic traffic() const override { return exchange_->log.traffic(); }
-  std::vector<FlightEntry> flight_record() const override { return exchange_->log.flight_record(); }
+  Traffic traffic() const override { return state_->log.traffic(); }
+  std::vector<FlightEntry> flight_record() const override { return state_->log.flight_record(); }
 
  private:
   // MPI waits without a deadline when it makes a communicator, so all ranks synchronize here first.
-  void meet() {
+  void synchronize() {
     const Collective barrier;
-    exchange_->run(Channel::control, {&barrier, 1})->wait(Deadline::never());
+    state_->run(Channel::control, {&barrier, 1})->wait(Deadline::never());
   }
-  std::shared_ptr<Engine> over(MPI_Comm comm) const {
-    return std::make_shared<ControlEngine>(comm, owner_, exchange_->options);
+  std::shared_ptr<Engine> engine_over(MPI_Comm comm) const {
+    return std::make_shared<ControlEngine>(comm, owner_, state_->options);
   }
 
   const std::shared_ptr<Rank> owner_;
-  const std::shared_ptr<Exchange> exchange_;
+  const std::shared_ptr<ControlState> state_;
 };
 
 }  // namespace

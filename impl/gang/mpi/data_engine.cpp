@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "gang/local/local_data.h"
-#include "gang/mpi/requests.h"
+#include "gang/mpi/mpi_work.h"
 #include "gang/mpi/runtime.h"
 
 namespace gangway::mpi {
@@ -84,7 +84,7 @@ int number(const Collective& c, size_t elements) {
 struct Parts {
   const int *counts, *offsets;
 };
-Parts parts(Requests& to, const Collective& c, const size_t* counts, int size) {
+Parts parts(MpiWork& to, const Collective& c, const size_t* counts, int size) {
   std::vector<int> numbers, offsets;
   size_t sum = 0;
   for (int r = 0; r < size; ++r) {
@@ -98,8 +98,8 @@ Parts parts(Requests& to, const Collective& c, const size_t* counts, int size) {
 }
 
 // Starts one record on its communicator.
-struct Post {
-  Requests& to;
+struct StartRecord {
+  MpiWork& to;
   const Collective& c;
   MPI_Comm comm;
   int rank, size, tag;
@@ -147,8 +147,8 @@ struct Post {
     // MPI's in-place form writes the result to another address than ours, so the result is copied when the
     // collective has ended.
     const bool in_place = c.out == at(c.in, own_offset());
-    Landing landing{std::vector<char>(in_place ? own_count() * item() + 1 : 0), own_count() * item(), c.out};
-    void* const out = in_place ? landing.from.data() : c.out;
+    CopyBack copy{std::vector<char>(in_place ? own_count() * item() + 1 : 0), own_count() * item(), c.out};
+    void* const out = in_place ? copy.from.data() : c.out;
     if (c.counts == nullptr) {
       check(MPI_Ireduce_scatter_block(c.in, out, count(), type(), op_of(c), comm, to.next()),
             "MPI_Ireduce_scatter_block");
@@ -157,7 +157,7 @@ struct Post {
                                 to.next()),
             "MPI_Ireduce_scatter");
     }
-    if (in_place) to.land(std::move(landing));
+    if (in_place) to.copy_when_done(std::move(copy));
   }
 
   void all_gather() const {
@@ -238,11 +238,11 @@ class DataEngine final : public Engine {
   }
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream&) override {
-    auto work = std::make_shared<Requests>(broken_);
+    auto work = std::make_shared<MpiWork>(broken_);
     for (const Collective& c : span) {
       const bool pair = is_pair(c);
       const MPI_Comm comm = pair ? comm_ : channels_[static_cast<size_t>(channel)];
-      Post{*work, c, comm, rank_, size_, static_cast<int>(channel)}();
+      StartRecord{*work, c, comm, rank_, size_, static_cast<int>(channel)}();
       count(c);
     }
     return work;

@@ -59,26 +59,26 @@ T folded(T a, T b, Reduce reduce) {
 }
 
 template <typename T>
-void fold(const Collective& c, std::span<const std::string> came) {
-  std::string all = came[0];
+void fold(const Collective& c, std::span<const std::string> received) {
+  std::string all = received[0];
   const size_t count = all.size() / sizeof(T);
-  for (size_t r = 1; r < came.size(); ++r)
+  for (size_t r = 1; r < received.size(); ++r)
     for (size_t i = 0; i < count; ++i) {
       T a, b;
       std::memcpy(&a, all.data() + i * sizeof(T), sizeof(T));
-      std::memcpy(&b, came[r].data() + i * sizeof(T), sizeof(T));
+      std::memcpy(&b, received[r].data() + i * sizeof(T), sizeof(T));
       a = folded(a, b, c.reduce);
       std::memcpy(all.data() + i * sizeof(T), &a, sizeof(T));
     }
   if (!all.empty()) std::memcpy(c.out, all.data(), all.size());
 }
 
-void fold_any(const Collective& c, std::span<const std::string> came) {
-  if (c.dtype == DType::f64) return fold<double>(c, came);
-  if (c.dtype == DType::f32) return fold<float>(c, came);
-  if (c.dtype == DType::i64) return fold<int64_t>(c, came);
-  if (c.dtype == DType::i32) return fold<int32_t>(c, came);
-  return fold<uint8_t>(c, came);
+void fold_any(const Collective& c, std::span<const std::string> received) {
+  if (c.dtype == DType::f64) return fold<double>(c, received);
+  if (c.dtype == DType::f32) return fold<float>(c, received);
+  if (c.dtype == DType::i64) return fold<int64_t>(c, received);
+  if (c.dtype == DType::i32) return fold<int32_t>(c, received);
+  return fold<uint8_t>(c, received);
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ bool sends_to(const Collective& c, int rank, int to) {
   return c.op != CollectiveOp::recv && travels(c, rank, to);
 }
 
-bool hears_from(const Collective& c, int rank, int from) {
+bool receives_from(const Collective& c, int rank, int from) {
   return c.op != CollectiveOp::send && travels(c, from, rank);
 }
 
@@ -137,20 +137,20 @@ size_t incoming_bytes(const Collective& c, int rank, int size, int from) {
   return 0;
 }
 
-void finish(const Collective& c, int rank, int size, std::span<const std::string> came) {
+void finish(const Collective& c, int rank, int size, std::span<const std::string> received) {
   char* const out = static_cast<char*>(c.out);
   const auto put = [&](size_t at, int from) {
-    const std::string& bytes = came[static_cast<size_t>(from)];
+    const std::string& bytes = received[static_cast<size_t>(from)];
     if (!bytes.empty()) std::memcpy(out + at, bytes.data(), bytes.size());
   };
   switch (c.op) {
     case CollectiveOp::barrier:
     case CollectiveOp::send: return;
     case CollectiveOp::reduce:
-      if (rank == c.peer) fold_any(c, came);
+      if (rank == c.peer) fold_any(c, received);
       return;
     case CollectiveOp::all_reduce:
-    case CollectiveOp::reduce_scatter: return fold_any(c, came);
+    case CollectiveOp::reduce_scatter: return fold_any(c, received);
     case CollectiveOp::broadcast:
     case CollectiveOp::scatter:
     case CollectiveOp::recv: return put(0, c.peer);

@@ -26,10 +26,11 @@ Head head_of(const Collective& c, uint64_t sequence);
 std::string text_of(const Head& head, int rank);  // such as "all_reduce #3 of rank 1 (1 f64, sum)"
 
 bool sends_to(const Collective& c, int rank, int to);
-bool hears_from(const Collective& c, int rank, int from);
+bool receives_from(const Collective& c, int rank, int from);
 std::string outgoing(const Collective& c, int rank, int to);  // `rank` is this rank
 size_t incoming_bytes(const Collective& c, int rank, int size, int from);
-// `came[r]` is what rank r has sent; came[rank] is this rank's own part. Sums are left folds in rank order.
-void finish(const Collective& c, int rank, int size, std::span<const std::string> came);
+// `received[r]` is what rank r has sent; received[rank] is this rank's own part. Sums are left folds in rank
+// order.
+void finish(const Collective& c, int rank, int size, std::span<const std::string> received);
 
 }  // namespace gangway::mpi

@@ -93,9 +93,9 @@ std::string describe_cpu_paths(Ops& ops) {
   std::string out;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     out += std::string("gemm ") + name(dtype) + ": " +
-           (gemm_by_vendor(context, dtype) ? "oneDNN, one slice a thread; tiny and unpacked shapes own\n"
-            : item_bytes(dtype) == 2       ? "f32 panels, " + own
-                                           : own);
+           (gemm_uses_onednn(context, dtype) ? "oneDNN, one slice a thread; tiny and unpacked shapes own\n"
+            : item_bytes(dtype) == 2         ? "f32 panels, " + own
+                                             : own);
 #define GANGWAY_NAME(name, Args) #name,
   for (const char* op :
        {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding", "head_loss", "loss_part",

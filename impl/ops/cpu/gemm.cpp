@@ -145,7 +145,7 @@ void own_slice(Context& context, const GemmArgs& args, const Slice& s, int64_t k
 
 }  // namespace
 
-bool gemm_by_vendor(Context& context, DType dtype) {
+bool gemm_uses_onednn(Context& context, DType dtype) {
   if (!asks_vendor(context, dtype)) return false;
   constexpr int64_t kSize = 64;
   GemmSlice slice{.m = kSize, .n = kSize, .k = kSize, .a_row = kSize, .b_row = kSize, .c_row = kSize};

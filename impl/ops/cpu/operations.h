@@ -13,6 +13,6 @@ GANGWAY_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
 
 // Returns whether oneDNN computes products of this dtype here, except tiny ones.
-bool gemm_by_vendor(Context& context, DType dtype);
+bool gemm_uses_onednn(Context& context, DType dtype);
 
 }  // namespace gangway::cpu

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "nn/gradient.h"
-#include "tensor/host_write.h"
+#include "tensor/host_staging.h"
 
 namespace gangway {
 namespace {
@@ -41,7 +41,7 @@ Tensor LocalPositions::get(Context& ctx, int64_t tokens) {
   if (rows_ && rows_.dim(0) == tokens && &rows_.device() == &ctx.ops.device()) return rows_;
   rows_ = Tensor::allocate(ctx.ops.device().allocator(), DType::i32, Shape{tokens});
   if (on_meta(ctx)) return rows_;
-  const HostWrite host(rows_);
+  const HostStaging host(rows_);
   auto* row = host.data<int32_t>();
   for (const Chunk& c : chunks_of(tokens, rank_, ranks_))
     for (int64_t i = 0; i < c.count; ++i) *row++ = static_cast<int32_t>(c.position + i);
@@ -99,8 +99,8 @@ std::shared_ptr<ContextAttention> make_context_attention(ContextMethod method,
 namespace {
 
 // Returns one replacement for each core, in the order of cores_of.
-std::vector<std::shared_ptr<ContextAttention>> spread_cores(const ModulePtr& root, const GangPtr& gang,
-                                                            ContextMethod method, int tp) {
+std::vector<std::shared_ptr<ContextAttention>> context_cores(const ModulePtr& root, const GangPtr& gang,
+                                                             ContextMethod method, int tp) {
   if (root == nullptr || gang == nullptr)
     fail(Code::invalid_argument, "apply_context: the ", root == nullptr ? "module" : "gang", " is null");
   const std::vector<NamedModule> cores = cores_of(root);
@@ -124,11 +124,11 @@ std::vector<std::shared_ptr<ContextAttention>> spread_cores(const ModulePtr& roo
 }  // namespace
 
 void check_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp) {
-  spread_cores(root, gang, method, tp);
+  context_cores(root, gang, method, tp);
 }
 
 void apply_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp) {
-  const auto made = spread_cores(root, gang, method, tp);
+  const auto made = context_cores(root, gang, method, tp);
   if (gang->size() == 1) return;
   const std::vector<NamedModule> cores = cores_of(root);
   for (size_t i = 0; i < cores.size(); ++i) cores[i].parent->set_child(cores[i].index, made[i]);

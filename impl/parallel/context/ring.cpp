@@ -26,7 +26,7 @@ Pair allocate(Context& ctx, DType dtype, const Shape& shape) {
 }
 
 // A tensor to send to the next rank of the ring, and the tensor that receives the previous rank's.
-struct Hop {
+struct RingTransfer {
   Tensor from, to;
 };
 
@@ -67,10 +67,10 @@ class RingAttention final : public ContextAttention {
     const Pair part = allocate(ctx, wide, args.k.shape());
     for (int i = 0; i < ranks(); ++i) {
       const Pair &next = rooms[i % 2], &sum = sums[i % 2], &before = sums[(i + 1) % 2];
-      std::vector<Hop> hops;
-      if (i + 1 < ranks()) hops = {{here.k, next.k}, {here.v, next.v}};
-      if (i > 0) hops.insert(hops.end(), {{before.k, sum.k}, {before.v, sum.v}});
-      const WorkPtr travel = pass_on(ctx, hops);
+      std::vector<RingTransfer> transfers;
+      if (i + 1 < ranks()) transfers = {{here.k, next.k}, {here.v, next.v}};
+      if (i > 0) transfers.insert(transfers.end(), {{before.k, sum.k}, {before.v, sum.v}});
+      const WorkPtr travel = pass_on(ctx, transfers);
       const RingStep now = ring_step(i, args.q.dim(1), args.causal, rank(), ranks());
       backward_of(ctx, step, now, here, i == 0 ? sum : part, i > 0);
       order(ctx, travel);
@@ -87,19 +87,19 @@ class RingAttention final : public ContextAttention {
   }
 
  private:
-  WorkPtr pass_on(Context& ctx, const std::vector<Hop>& hops) const {
+  WorkPtr pass_on(Context& ctx, const std::vector<RingTransfer>& transfers) const {
     std::vector<Collective> records;
-    for (const Hop& hop : hops) {
+    for (const RingTransfer& transfer : transfers) {
       Collective c;
-      c.count = static_cast<size_t>(hop.from.count());
-      c.dtype = hop.from.dtype();
+      c.count = static_cast<size_t>(transfer.from.count());
+      c.dtype = transfer.from.dtype();
       c.op = CollectiveOp::send;
-      c.in = hop.from.raw();
+      c.in = transfer.from.raw();
       c.peer = (rank() + 1) % ranks();
       records.push_back(c);
       c.op = CollectiveOp::recv;
       c.in = nullptr;
-      c.out = hop.to.raw();
+      c.out = transfer.to.raw();
       c.peer = (rank() + ranks() - 1) % ranks();
       records.push_back(c);
     }

@@ -89,7 +89,7 @@ GroupContext FsdpState::place_of(const ParameterGroup& group) {
     place.replica_axes = "dp_replicate+dp_shard+cp";
     return place;
   }
-  if (rests_on_host(group)) {
+  if (is_offloaded(group)) {
     if (side_ == nullptr) side_ = std::make_unique<SideStream>(ops_.device());
     place.offload = side_.get();
   }
@@ -97,28 +97,29 @@ GroupContext FsdpState::place_of(const ParameterGroup& group) {
   place.replicas = gangs_->rdp();
   place.replica_axes = "dp_replicate";
   place.axis = gangs_->mesh().degree(Axis::cp) == 1 ? "dp_shard" : "dp_shard+cp";
-  if (has_keepers(group)) place.keepers = gangs_->fsdp_part(group.options().reshard_after_forward);
+  if (has_post_forward_gang(group))
+    place.post_forward_gang = gangs_->fsdp_subgang(group.options().reshard_after_forward);
   return place;
 }
 
 // On a device whose memory is the host's there is nothing to offload.
-bool FsdpState::rests_on_host(const ParameterGroup& group) const {
+bool FsdpState::is_offloaded(const ParameterGroup& group) const {
   return group.options().cpu_offload && !is_on_host(ops_.device().memory_kind());
 }
 
-bool FsdpState::has_keepers(const ParameterGroup& group) const {
+bool FsdpState::has_post_forward_gang(const ParameterGroup& group) const {
   const int k = group.options().reshard_after_forward;
   Gang& shards = *gangs_->fsdp_gang();
   // With shared regions an unshard moves no bytes, so no part of the values needs to be kept.
-  const bool in_region = regions_ && shards.shared_memory() != nullptr && !rests_on_host(group);
+  const bool in_region = regions_ && shards.shared_memory() != nullptr && !is_offloaded(group);
   return group.options().strategy != Strategy::no_shard && k > 1 && k < shards.size() && !in_region &&
          group.read_in_backward();
 }
 
-void FsdpState::set_stages(std::vector<ParameterPtr> elsewhere, std::vector<TiedParameter> tied,
+void FsdpState::set_stages(std::vector<ParameterPtr> remote_parameters, std::vector<TiedParameter> tied,
                            int most_unsharded, const ShardOptions& options) {
   options_ = options;
-  elsewhere_ = std::move(elsewhere);
+  remote_parameters_ = std::move(remote_parameters);
   to_tie_ = std::move(tied);
   most_unsharded_ = most_unsharded;
 }
@@ -128,11 +129,11 @@ void FsdpState::materialize(uint64_t seed, DType master) {
   const CollectiveCall call(*gangs_, "materialize");
   std::vector<SharedRegion> regions;  // that of the version gates, then one for each parameter group
   for (const auto& group : groups_)   // to create a gang is collective, so all ranks do it in the same order
-    if (has_keepers(*group)) gangs_->fsdp_part(group->options().reshard_after_forward);
+    if (has_post_forward_gang(*group)) gangs_->fsdp_subgang(group->options().reshard_after_forward);
   call.check([&] {
     plan(master);
     allocate();
-    place_elsewhere(master);
+    place_remote_parameters(master);
     if (!to_tie_.empty()) tied_ = std::make_unique<TiedParameters>(ops_, gangs_->pp(), to_tie_);
     const auto in_region = [](const auto& group) { return group->values().region_bytes() != 0; };
     if (const auto count = std::count_if(groups_.begin(), groups_.end(), in_region))
@@ -184,9 +185,9 @@ void FsdpState::allocate() {
 }
 
 // Parameters of other pipeline ranks look like those of which a trailing rank has no rows.
-void FsdpState::place_elsewhere(DType master) {
+void FsdpState::place_remote_parameters(DType master) {
   const std::shared_ptr<Allocator> memory = ops_.device().allocator();
-  for (const ParameterPtr& parameter : elsewhere_) {
+  for (const ParameterPtr& parameter : remote_parameters_) {
     Parameter& p = *parameter;
     place_on_mesh(p, *gangs_);
     if (master != DType{}) p.dtype = master;

@@ -48,11 +48,12 @@ class FsdpState {
   std::shared_ptr<Buckets> make_buckets();
   // Adds the parameter groups that another FsdpState has materialised.
   void adopt(const FsdpState& other);
-  // Before materialize, for a model that is cut into stages. `elsewhere` are the parameters of other pipeline
-  // ranks, which get no rows here; `tied` are those that several pipeline ranks use; `most_unsharded` is the
-  // number of parameter groups that are unsharded at a time; `options` are those of all parameter groups.
-  void set_stages(std::vector<ParameterPtr> elsewhere, std::vector<TiedParameter> tied, int most_unsharded,
-                  const ShardOptions& options);
+  // Before materialize, for a model that is cut into stages. `remote_parameters` are the parameters of other
+  // pipeline ranks, which get no rows here; `tied` are those that several pipeline ranks use;
+  // `most_unsharded` is the number of parameter groups that are unsharded at a time; `options` are those of
+  // all parameter groups.
+  void set_stages(std::vector<ParameterPtr> remote_parameters, std::vector<TiedParameter> tied,
+                  int most_unsharded, const ShardOptions& options);
   TiedParameters* tied() { return tied_.get(); }  // null: no parameter is tied between pipeline ranks
   // Plans the layout, allocates memory (refusals are agreed), opens shared regions, initialises own rows and
   // publishes the first version. `master` none: every parameter keeps its own dtype.
@@ -74,14 +75,14 @@ class FsdpState {
   void count(MemoryUse& use) const;
 
  private:
-  bool rests_on_host(const ParameterGroup& group) const;
+  bool is_offloaded(const ParameterGroup& group) const;
   // Returns whether values stay sharded over fewer ranks after forward (reshard_after_forward > 1).
-  bool has_keepers(const ParameterGroup& group) const;
+  bool has_post_forward_gang(const ParameterGroup& group) const;
   GroupContext place_of(const ParameterGroup& group);
   void plan(DType master);
   void forget_plans();
   void allocate();
-  void place_elsewhere(DType master);
+  void place_remote_parameters(DType master);
   void open_regions(std::span<SharedRegion> regions);
 
   std::shared_ptr<Gangs> gangs_;
@@ -92,7 +93,7 @@ class FsdpState {
   GradientBuffers gradients_;
   PendingReductions reductions_;
   std::vector<std::shared_ptr<ParameterGroup>> groups_;
-  std::vector<ParameterPtr> elsewhere_;
+  std::vector<ParameterPtr> remote_parameters_;
   std::vector<TiedParameter> to_tie_;
   std::unique_ptr<TiedParameters> tied_;
   int most_unsharded_ = 0;                            // 0: the model is not cut into stages

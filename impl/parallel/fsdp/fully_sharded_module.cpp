@@ -89,7 +89,7 @@ Values FullyShardedModule::cast_outputs(Context& ctx, Values outputs, Frame* fra
 }
 
 Values FullyShardedModule::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  poll_interrupt_at_times();
+  poll_interrupt_throttled();
   const bool was_unsharded = group_->unsharded();
   const bool scheduled = group_->scheduled();
   const bool keep =
@@ -115,7 +115,7 @@ Values FullyShardedModule::backward(Context& ctx, std::span<const Tensor> dy, Fr
     fail(Code::invalid_state, "parameter group ", group_->name(),
          ": deferred weight halves need accumulate_unsharded, since its full gradients are shared with other "
          "parameter groups");
-  poll_interrupt_at_times();
+  poll_interrupt_throttled();
   const bool scheduled = group_->scheduled();
   if (!scheduled) state_->unshard(*group_, false, ctx.stream);
   try {

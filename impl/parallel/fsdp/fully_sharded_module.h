@@ -29,7 +29,9 @@ class FullyShardedModule final : public Module {
 
   const char* kind() const override { return "FullyShard"; }
   bool is_wrapper() const override { return true; }
-  void add_options(Facts& facts) const override { add_facts(group_->options(), facts); }
+  void add_options(CallSignature& signature) const override {
+    add_to_signature(group_->options(), signature);
+  }
   size_t output_count(size_t inputs) const override { return child(0).output_count(inputs); }
   size_t gradient_count() const override { return child(0).gradient_count(); }
   const ParameterGroup& group() const { return *group_; }

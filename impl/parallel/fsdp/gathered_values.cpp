@@ -8,7 +8,7 @@ GatheredValues::GatheredValues(const std::string& group, const GroupContext& pla
                                bool shares_slots)
     : GroupValues(group, place, packing), shares_slots_(shares_slots) {
   if (shares_slots_) place_.values->need(packing_.bytes.full);
-  if (place_.keepers == nullptr) return;
+  if (place_.post_forward_gang == nullptr) return;
   for (const PackedParameter& p : packing_.parameters) kept_.bytes += kept_bytes(p);
 }
 
@@ -34,10 +34,10 @@ Tensor GatheredValues::own_rows(const PackedParameter& p) const {
   return own_box(own_, p.own_at, p.compute, p);
 }
 
-// The division has no remainder, because the number of keepers divides the number of ranks. The result is
-// rounded up, so that each parameter's part starts at a multiple of 64 bytes.
+// The division has no remainder, because the size of the post-forward gang divides the number of ranks. The
+// result is rounded up, so that each parameter's part starts at a multiple of 64 bytes.
 size_t GatheredValues::kept_bytes(const PackedParameter& p) const {
-  const size_t part = p.full_bytes(p.compute) / static_cast<size_t>(place_.keepers->size());
+  const size_t part = p.full_bytes(p.compute) / static_cast<size_t>(place_.post_forward_gang->size());
   return (part + 63) / 64 * 64;
 }
 
@@ -46,7 +46,7 @@ void GatheredValues::gather(AllGatherBuffer& slot, Stream& stream) {
   slot_ = &slot;
   from_keepers_ = kept_.valid;
   if (place_.offload != nullptr && !kept_.valid) return gather_from_host(slot, stream);
-  const GangPtr& from = kept_.valid ? place_.keepers : place_.shards;
+  const GangPtr& from = kept_.valid ? place_.post_forward_gang : place_.shards;
   std::byte* kept = kept_.valid ? static_cast<std::byte*>(kept_.buffer->data()) : nullptr;
   std::vector<Collective> span;
   for (const PackedParameter& p : packing_.parameters) {
@@ -99,11 +99,11 @@ void GatheredValues::keep_part(Stream& stream) {
   auto* kept = static_cast<std::byte*>(kept_.buffer->data());
   if (kept == nullptr) return;  // a meta device
   for (const PackedParameter& p : packing_.parameters) {
-    const size_t bytes = p.full_bytes(p.compute) / static_cast<size_t>(place_.keepers->size());
+    const size_t bytes = p.full_bytes(p.compute) / static_cast<size_t>(place_.post_forward_gang->size());
     const auto* whole =
         static_cast<const std::byte*>(all_pieces(slot_->buffer, p.full_at, p.compute, p).raw());
-    place_.ops->device().copy(kept, whole + static_cast<size_t>(place_.keepers->rank()) * bytes, bytes,
-                              stream);
+    place_.ops->device().copy(kept, whole + static_cast<size_t>(place_.post_forward_gang->rank()) * bytes,
+                              bytes, stream);
     kept += kept_bytes(p);
   }
 }

@@ -2,8 +2,8 @@
 // Channel::fsdp_gather into a slot (buffers.h). Peers may read the input of a gather until the gather ends,
 // so an update first waits for the last gather. This replaces the version gate.
 //
-// With keepers (k ranks of the gang, k > 1) each rank copies one k-th of the whole values after forward, and
-// backward gathers from those k ranks instead of all W.
+// With a post-forward gang (k ranks of the gang, k > 1) each rank copies one k-th of the whole values after
+// forward, and backward gathers from those k ranks instead of all W.
 //
 // With cpu_offload the shards rest on the host. A stream beside the compute stream copies this rank's rows to
 // their place in the slot, where they are gathered in place. This also holds for W = 1, where the copy is
@@ -33,10 +33,10 @@ class GatheredValues final : public GroupValues {
   void count(MemoryUse& use) const override;
 
  private:
-  // This rank's part of the whole values, which are spread over the keepers.
+  // This rank's part of the whole values, which are spread over the post-forward gang.
   struct Kept {
     std::shared_ptr<Buffer> buffer;  // the parts of all parameters, one after the other
-    size_t bytes = 0;                // 0: there are no keepers
+    size_t bytes = 0;                // 0: there is no post-forward gang
     bool valid = false;              // from forward to the end of backward, or to an update
     WorkPtr last;                    // the last gather, in which peers may still read the buffer
   };
@@ -58,7 +58,7 @@ class GatheredValues final : public GroupValues {
   AllGatherBuffer* slot_ = nullptr;
   uint64_t lease_ = 0;
   WorkPtr last_;               // the last gather, in which peers may still read this rank's rows
-  bool from_keepers_ = false;  // whether the values in the slot were gathered from the keepers
+  bool from_keepers_ = false;  // where the values in the slot were gathered
   Kept kept_;
 };
 

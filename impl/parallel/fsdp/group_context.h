@@ -20,7 +20,7 @@ struct GroupContext {
   GangPtr shards;  // over dp_shard x cp; null: not sharded
   // The ranks of `shards` over which the values stay sharded after forward (reshard_after_forward > 1), or
   // null.
-  GangPtr keepers;
+  GangPtr post_forward_gang;
   GangPtr replicas;          // the ranks that hold equal shards
   std::string axis;          // name of `shards` in layouts
   std::string replica_axes;  // name of `replicas`

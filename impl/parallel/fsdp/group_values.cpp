@@ -10,7 +10,7 @@ void GroupValues::allocate() { masters_ = zeroed(place_.rest(), packing_.bytes.m
 
 void GroupValues::fill(uint64_t seed, Stream& stream) {
   for (const PackedParameter& packed : packing_.parameters) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     Parameter& p = *packed.parameter;
     const Tensor own = own_rows(packed);
     p.shard = packed.has_copy() ? own_box(masters_, packed.master_at, packed.master, packed) : own;

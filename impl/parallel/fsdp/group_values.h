@@ -42,8 +42,9 @@ class GroupValues {
   virtual void prefetch(Stream&) {}  // starts the all-gather of the next unshard, if a slot is free
   void unshard(Stream& stream);
   virtual void reshard();
-  // The two halves of a reshard after forward: copy the part that the keepers keep, and drop the whole
-  // values. `wanted_next`: they count as prefetched values, until another parameter group needs the slot.
+  // The two halves of a reshard after forward: copy the part that the post-forward gang keeps, and drop the
+  // whole values. `wanted_next`: they count as prefetched values, until another parameter group needs the
+  // slot.
   virtual void keep_part(Stream&) {}
   void drop_whole(bool wanted_next = false);
   bool unsharded() const { return unsharded_; }

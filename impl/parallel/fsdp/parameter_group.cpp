@@ -42,7 +42,7 @@ bool ParameterGroup::accumulates_unsharded() const {
 void ParameterGroup::plan(const GroupContext& place, DType master) {
   place_ = place;
   packing_ = pack(named_, options_, master, place_.axis, place_.shard_ranks(), place_.shard_rank());
-  for (const NamedParameter& named : named_) named.parameter->rests_on_host = place_.offload != nullptr;
+  for (const NamedParameter& named : named_) named.parameter->is_offloaded = place_.offload != nullptr;
   const bool child = role_ == GroupRole::child;
   const bool shares_slots =
       scheduled() ? options_.strategy == Strategy::full_shard : child && reshards_after_forward();

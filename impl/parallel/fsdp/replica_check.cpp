@@ -38,7 +38,7 @@ std::string block_of(const Parameter& p, size_t block, Stream& stream) {
 std::vector<uint64_t> checksums_of(const Parameter& p, Stream& stream) {
   std::vector<uint64_t> checksums;
   for (int64_t at = 0; p.shard && at < p.shard.count(); at += kBlockElements) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     const std::string bytes = block_of(p, checksums.size(), stream);
     checksums.push_back(XXH3_64bits(bytes.data(), bytes.size()));
   }

@@ -23,7 +23,7 @@ std::string label_of(const Module& parent, const Module::Child& child, const std
 }
 
 // Appends every place below `module`, which is itself in `out` already.
-void collect_places(const ModulePtr& module, const std::string& path, std::vector<Place>& out) {
+void collect_places(const ModulePtr& module, const std::string& path, std::vector<ModulePlace>& out) {
   Module& inner = unwrapped(*module);
   for (size_t i = 0; i < inner.children().size(); ++i) {
     const Module::Child& child = inner.children()[i];
@@ -34,7 +34,7 @@ void collect_places(const ModulePtr& module, const std::string& path, std::vecto
   }
 }
 
-Place root_place(const ModulePtr& root) { return {"(root)", nullptr, 0, root, "", true}; }
+ModulePlace root_place(const ModulePtr& root) { return {"(root)", nullptr, 0, root, "", true}; }
 
 // Counts how often each parameter occurs in a tree.
 void count_uses(const Module& module, std::map<const Parameter*, int>& uses) {
@@ -117,8 +117,8 @@ void check_dtypes_below(const Module& module, const ShardOptions& options, DType
   }
 }
 
-std::vector<Place> children_with_parameters(const ModulePtr& root) {
-  std::vector<Place> out;
+std::vector<ModulePlace> children_with_parameters(const ModulePtr& root) {
+  std::vector<ModulePlace> out;
   Module& inner = unwrapped(*root);
   for (size_t i = 0; i < inner.children().size(); ++i) {
     const Module::Child& child = inner.children()[i];
@@ -138,14 +138,14 @@ const Parameter* shared_with_rest(const ModulePtr& root, const Module& module) {
   return nullptr;
 }
 
-void check_group(const ModulePtr& root, const Place& place, const ShardOptions& options, DType master) {
+void check_group(const ModulePtr& root, const ModulePlace& place, const ShardOptions& options, DType master) {
   if (const FullyShardedModule* wrapper = wrapper_around(*root, *place.module, nullptr); wrapper != nullptr)
     fail(Code::invalid_state, "fully_shard: ", place.label,
          wrapper == place.module.get()
              ? " is a parameter group already"
              : " lies in parameter group " + wrapper->group().name() +
                    "; parameter groups are made from the inside out, the root last");
-  if (place.parent != nullptr && place.parent->computes_children())
+  if (place.parent != nullptr && place.parent->reads_child_parameters())
     fail(Code::invalid_argument, "fully_shard: ", place.label, " is computed by the module around it (",
          place.parent->kind(), ") and cannot be a parameter group of its own");
   if (const Parameter* tied = shared_with_rest(root, *place.module))
@@ -158,7 +158,7 @@ void check_group(const ModulePtr& root, const Place& place, const ShardOptions& 
 }
 
 // `buckets` hold the gradients of NO_SHARD, else null.
-void wrap_group(ModulePtr& root, const Place& place, const ShardOptions& options,
+void wrap_group(ModulePtr& root, const ModulePlace& place, const ShardOptions& options,
                 const std::shared_ptr<FsdpState>& state, const std::shared_ptr<Buckets>& buckets,
                 bool scheduled) {
   std::set<const Parameter*> owned;
@@ -176,39 +176,39 @@ void wrap_group(ModulePtr& root, const Place& place, const ShardOptions& options
 
 }  // namespace
 
-std::vector<Place> all_places(const ModulePtr& root) {
-  std::vector<Place> places{root_place(root)};
+std::vector<ModulePlace> all_places(const ModulePtr& root) {
+  std::vector<ModulePlace> places{root_place(root)};
   collect_places(root, "", places);
   return places;
 }
 
-std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern) {
-  std::vector<Place> matches = all_places(root);
+std::vector<ModulePlace> match_places(const ModulePtr& root, const std::string& pattern) {
+  std::vector<ModulePlace> matches = all_places(root);
   // A pattern for many modules skips those that have nothing to shard.
   const bool many = pattern.find('*') != std::string::npos;
-  std::erase_if(matches, [&](const Place& p) {
+  std::erase_if(matches, [&](const ModulePlace& p) {
     return !p.named || !path_matches(pattern, p.path) || (many && named_parameters(*p.module).empty());
   });
   if (matches.empty()) fail(Code::not_found, "no module matches \"", pattern, "\"");
   return matches;
 }
 
-std::vector<Place> default_places(const ModulePtr& root) {
-  std::vector<Place> places = children_with_parameters(root);
-  std::erase_if(places, [&](const Place& p) { return shared_with_rest(root, *p.module) != nullptr; });
+std::vector<ModulePlace> default_places(const ModulePtr& root) {
+  std::vector<ModulePlace> places = children_with_parameters(root);
+  std::erase_if(places, [&](const ModulePlace& p) { return shared_with_rest(root, *p.module) != nullptr; });
   places.push_back(root_place(root));
   return places;
 }
 
-std::vector<Place> block_places(const ModulePtr& root) {
-  std::vector<Place> places = all_places(root);
-  std::erase_if(places, [](const Place& p) { return !unwrapped(*p.module).is_block(); });
+std::vector<ModulePlace> block_places(const ModulePtr& root) {
+  std::vector<ModulePlace> places = all_places(root);
+  std::erase_if(places, [](const ModulePlace& p) { return !unwrapped(*p.module).is_block(); });
   return places.empty() ? children_with_parameters(root) : places;
 }
 
-void check_groups(const ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+void check_groups(const ModulePtr& root, const std::vector<ModulePlace>& places, const ShardOptions& options,
                   DType master) {
-  for (const Place& place : places) check_group(root, place, options, master);
+  for (const ModulePlace& place : places) check_group(root, place, options, master);
 }
 
 void check_dtypes(const Module& root, DType master) {
@@ -218,25 +218,25 @@ void check_dtypes(const Module& root, DType master) {
                      wrapper != nullptr ? wrapper->group().options() : ShardOptions{}, master, first);
 }
 
-void check_apart(const std::vector<Place>& places) {
-  for (const Place& outer : places)
-    for (const Place& inner : places)
+void check_apart(const std::vector<ModulePlace>& places) {
+  for (const ModulePlace& outer : places)
+    for (const ModulePlace& inner : places)
       if (&outer != &inner && holds(*outer.module, *inner.module))
         fail(Code::invalid_argument, "fully_shard: the pattern matches ", outer.label, " and ", inner.label,
              " inside of it; a call for each, from the inside out, says which parameters belong together");
 }
 
-void wrap_groups(ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+void wrap_groups(ModulePtr& root, const std::vector<ModulePlace>& places, const ShardOptions& options,
                  const std::shared_ptr<FsdpState>& state, bool scheduled) {
   const std::shared_ptr<Buckets> buckets =
       options.strategy == Strategy::no_shard ? state->make_buckets() : nullptr;
-  for (Place place : places) {
+  for (ModulePlace place : places) {
     if (place.parent == nullptr) place.module = root;  // wrapping an earlier place may have replaced the root
     wrap_group(root, place, options, state, buckets, scheduled);
   }
 }
 
-void replace(ModulePtr& root, const Place& place, ModulePtr wrapper) {
+void replace(ModulePtr& root, const ModulePlace& place, ModulePtr wrapper) {
   wrapper->set_full_name(place.module->full_name());
   if (place.parent == nullptr)
     root = std::move(wrapper);

@@ -14,7 +14,7 @@
 namespace gangway {
 
 // One place in a module tree: a module with all its wrappers.
-struct Place {
+struct ModulePlace {
   std::string label;         // for errors: the path, or a description of the root or an unnamed child
   Module* parent = nullptr;  // null: the root
   size_t index = 0;
@@ -24,22 +24,22 @@ struct Place {
 };
 
 // Returns every place in the order of the tree, the root first.
-std::vector<Place> all_places(const ModulePtr& root);
+std::vector<ModulePlace> all_places(const ModulePtr& root);
 // Returns the places whose path matches; "" matches the root. A pattern with a `*` matches only modules that
 // have parameters. NOT_FOUND: nothing matches.
-std::vector<Place> match_places(const ModulePtr& root, const std::string& pattern);
+std::vector<ModulePlace> match_places(const ModulePtr& root, const std::string& pattern);
 // Returns the default parameter groups: every child of the root that has parameters and shares none of them
 // with the rest of the tree, and then the root.
-std::vector<Place> default_places(const ModulePtr& root);
+std::vector<ModulePlace> default_places(const ModulePtr& root);
 // Returns the modules that recomputation applies to: every block, or in a tree without blocks every child of
 // the root that has parameters.
-std::vector<Place> block_places(const ModulePtr& root);
+std::vector<ModulePlace> block_places(const ModulePtr& root);
 
 // Checks that every place can become a parameter group. INVALID_STATE: a place already is a parameter group
 // or lies in one; inner modules must be wrapped first. INVALID_ARGUMENT: a parameter is tied to a module
 // outside of the place, or the module is computed by its parent. NOT_SUPPORTED: a custom module does not
 // accept the compute dtype, which is param_dtype or else `master` (none: not checked).
-void check_groups(const ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+void check_groups(const ModulePtr& root, const std::vector<ModulePlace>& places, const ShardOptions& options,
                   DType master);
 
 // Checks the final compute dtype of every parameter. NOT_SUPPORTED: a custom module does not accept the dtype
@@ -49,13 +49,13 @@ void check_dtypes(const Module& root, DType master);
 
 // INVALID_ARGUMENT: one place lies in another, so it is ambiguous which parameter group gets the inner
 // parameters.
-void check_apart(const std::vector<Place>& places);
+void check_apart(const std::vector<ModulePlace>& places);
 
 // Makes a parameter group of each place, of all parameters below it that are in no parameter group yet, and
 // wraps the module. `scheduled` says that the places are in a stage of a pipeline.
-void wrap_groups(ModulePtr& root, const std::vector<Place>& places, const ShardOptions& options,
+void wrap_groups(ModulePtr& root, const std::vector<ModulePlace>& places, const ShardOptions& options,
                  const std::shared_ptr<FsdpState>& state, bool scheduled = false);
-void replace(ModulePtr& root, const Place& place, ModulePtr wrapper);
+void replace(ModulePtr& root, const ModulePlace& place, ModulePtr wrapper);
 
 // Returns all parameter groups in the order of the tree, the outer one first.
 std::vector<const ParameterGroup*> groups_in(const Module& root);

@@ -84,7 +84,7 @@ bool ModelBuilder::spreads_context() const {
 }
 
 void ModelBuilder::fully_shard(const std::string& pattern, const ShardOptions& options) {
-  std::vector<Place> places;
+  std::vector<ModulePlace> places;
   const CollectiveCall call(*parts_.gangs, "fully_shard");
   call.check([&] {
     check_no_stages(*parts_.gangs, "fully_shard");
@@ -102,7 +102,7 @@ void ModelBuilder::fully_shard(const std::string& pattern, const ShardOptions& o
 void ModelBuilder::replicate(const ShardOptions& options) {
   ShardOptions whole = options;
   whole.strategy = Strategy::no_shard;
-  std::vector<Place> places;
+  std::vector<ModulePlace> places;
   const CollectiveCall call(*parts_.gangs, "replicate");
   call.check([&] {
     check_no_stages(*parts_.gangs, "replicate");
@@ -130,7 +130,7 @@ void ModelBuilder::recompute(const RecomputeOptions& options) {
 }
 
 void ModelBuilder::wrap_recomputed(const RecomputeOptions& options) {
-  const std::vector<Place> blocks = block_places(parts_.root);
+  const std::vector<ModulePlace> blocks = block_places(parts_.root);
   const std::vector<bool> chosen = recomputed_blocks(options, blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i)
     if (chosen[i]) replace(parts_.root, blocks[i], make_recompute(blocks[i].module));
@@ -158,7 +158,7 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
       wrap_groups(parts_.root, match_places(parts_.root, ""), ShardOptions{}, parts_.fsdp);
     }
     parts_.fsdp->set_order(groups_in(*parts_.root));
-    arguments = facts(seed, master);
+    arguments = signature(seed, master);
   };
   call.check(check_all, arguments);
   pristine_ = false;
@@ -169,14 +169,15 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
   parts_.materialized = true;
 }
 
-std::string ModelBuilder::facts(uint64_t seed, DType master) const {
-  Facts facts("materialize");
-  facts.add("seed", seed);
-  facts.add("master_dtype", master);
-  facts.add("selective recomputation", parts_.recompute == Recompute::selective);
+std::string ModelBuilder::signature(uint64_t seed, DType master) const {
+  CallSignature signature("materialize");
+  signature.add("seed", seed);
+  signature.add("master_dtype", master);
+  signature.add("selective recomputation", parts_.recompute == Recompute::selective);
   if (parts_.pipeline == nullptr)
-    add_facts(parts_.root, facts);  // with a pipeline, parallelize compared the model before it cut it
-  return facts.text();
+    // with a pipeline, parallelize compared the model before it cut it
+    add_to_signature(parts_.root, signature);
+  return signature.text();
 }
 
 void ModelBuilder::adopt(const std::vector<const FsdpState*>& groups) {

@@ -50,8 +50,8 @@ class ModelBuilder {
   void cut(Chain& chain, std::vector<Stage> stages, const ParallelOptions& options);
   void set_stages(const ShardOptions& options);
   void list_parameters();
-  std::string facts_of_whole(const ParallelOptions& options) const;
-  std::string facts(uint64_t seed, DType master) const;  // what ranks compare in materialize
+  std::string signature_of_whole(const ParallelOptions& options) const;
+  std::string signature(uint64_t seed, DType master) const;  // what ranks compare in materialize
   // INVALID_STATE: materialize has been called.
   void check_describing(const char* call) const;
   // INVALID_STATE: the mesh has an axis for which the tree was not prepared. With tp > 1 every parameter

@@ -7,8 +7,8 @@
 #include "parallel/activation_offload.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
+#include "parallel/full_tensor_gather.h"
 #include "parallel/pipeline/runtime.h"
-#include "parallel/whole_gather.h"
 
 namespace gangway {
 namespace {
@@ -35,7 +35,7 @@ const NamedParameter& ModelInspector::parameter(const std::string& name) const {
 }
 
 Tensor ModelInspector::gather(const Parameter& parameter, Stream& stream) {
-  std::optional<WholeGather> gather;
+  std::optional<FullTensorGather> gather;
   const CollectiveCall call(*parts_.gangs, "gather");
   call.check([&] {
     parts_.check_materialized("gather");
@@ -61,7 +61,7 @@ Tensor ModelInspector::full_gradient(Parameter& parameter, Stream& stream) {
 }
 
 Tensor ModelInspector::gather_gradient(const Parameter& parameter, Stream& stream) {
-  std::optional<WholeGather> gather;
+  std::optional<FullTensorGather> gather;
   const CollectiveCall call(*parts_.gangs, "gather_gradient");
   call.check([&] {
     parts_.check_materialized("gather_gradient");

@@ -68,7 +68,7 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
     chain = chain_of(*parts_.gangs, *parts_.root);
     if (chain != nullptr) {
       stages = stages_of(*chain, *parts_.gangs, options);
-      arguments = facts_of_whole(options);
+      arguments = signature_of_whole(options);
     } else {
       check_groups(parts_.root, default_places(parts_.root), options.shard, options.master_dtype);
     }
@@ -94,7 +94,7 @@ void ModelBuilder::parallelize(const ParallelOptions& options) {
       wrap_recomputed(options.recompute);  // before the cut: it counts the whole model's blocks
       if (options.activation_offload) offload_activations();
       if (chain != nullptr) cut(*chain, std::move(stages), options);
-      const std::vector<Place> places = default_places(parts_.root);
+      const std::vector<ModulePlace> places = default_places(parts_.root);
       if (chain != nullptr) check_groups(parts_.root, places, options.shard, options.master_dtype);
       wrap_groups(parts_.root, places, options.shard, parts_.fsdp, chain != nullptr);
       if (chain != nullptr) set_stages(options.shard);
@@ -130,24 +130,24 @@ void ModelBuilder::cut(Chain& chain, std::vector<Stage> stages, const ParallelOp
 
 void ModelBuilder::set_stages(const ShardOptions& options) {
   const StageCut& stages = parts_.pipeline->cut();
-  parts_.fsdp->set_stages(stages.elsewhere(), stages.tied(), parts_.pipeline->most_groups(*parts_.fsdp),
-                          options);
+  parts_.fsdp->set_stages(stages.remote_parameters(), stages.tied(),
+                          parts_.pipeline->most_groups(*parts_.fsdp), options);
 }
 
-std::string ModelBuilder::facts_of_whole(const ParallelOptions& options) const {
-  Facts facts("parallelize");
-  facts.add("recompute", options.recompute.kind);
-  facts.add("recompute every", options.recompute.every);
-  facts.add("recompute ratio", options.recompute.ratio);
-  add_facts(options.shard, facts);
-  facts.add("plan", plan_to_text(options.tensor.rows));
-  facts.add("sequence parallel", options.tensor.family.sequence_parallel);
-  facts.add("loss parallel", options.tensor.family.loss_parallel);
-  facts.add("overlap chunks", options.tensor.overlap_chunks);
-  facts.add("context method", options.context);
-  add_facts(options.pipeline, facts);
-  add_facts(parts_.root, facts);
-  return facts.text();
+std::string ModelBuilder::signature_of_whole(const ParallelOptions& options) const {
+  CallSignature signature("parallelize");
+  signature.add("recompute", options.recompute.kind);
+  signature.add("recompute every", options.recompute.every);
+  signature.add("recompute ratio", options.recompute.ratio);
+  add_to_signature(options.shard, signature);
+  signature.add("plan", plan_to_text(options.tensor.rows));
+  signature.add("sequence parallel", options.tensor.family.sequence_parallel);
+  signature.add("loss parallel", options.tensor.family.loss_parallel);
+  signature.add("overlap chunks", options.tensor.overlap_chunks);
+  signature.add("context method", options.context);
+  add_to_signature(options.pipeline, signature);
+  add_to_signature(parts_.root, signature);
+  return signature.text();
 }
 
 }  // namespace gangway

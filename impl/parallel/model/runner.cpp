@@ -120,10 +120,10 @@ double ModelRunner::clip_gradients(double most, double p, Stream& stream) {
   const CollectiveCall call(*parts_.gangs, "clip_grad_norm");
   std::string arguments;
   const auto check_all = [&] {
-    Facts facts("clip_grad_norm");
-    facts.add("max_norm", most);
-    facts.add("p", p);
-    arguments = facts.text();
+    CallSignature signature("clip_grad_norm");
+    signature.add("max_norm", most);
+    signature.add("p", p);
+    arguments = signature.text();
     if (!(std::isfinite(most) && most > 0))
       fail(Code::invalid_argument, "max_norm is ", most, ", not a finite number over 0");
     check_norm_type("p", p);

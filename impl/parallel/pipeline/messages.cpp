@@ -5,7 +5,9 @@
 namespace gangway {
 namespace {
 
-Channel channel_of(Way way) { return way == Way::forward ? Channel::pp_next : Channel::pp_previous; }
+Channel channel_of(Direction direction) {
+  return direction == Direction::forward ? Channel::pp_next : Channel::pp_previous;
+}
 
 // In the gang of a pair the sender is rank 0 and the receiver rank 1.
 Collective record(CollectiveOp op, void* data, size_t count, DType dtype) {
@@ -26,14 +28,14 @@ Collective record(CollectiveOp op, void* data, size_t count, DType dtype) {
 
 // --- the pool: it gives the smallest free memory that is large enough, or new memory
 
-Tensor MessagePool::take(DType dtype, const Shape& shape) {
+Tensor MessagePool::allocate(DType dtype, const Shape& shape) {
   const size_t bytes = static_cast<size_t>(shape.count()) * item_bytes(dtype);
-  Room* best = nullptr;
-  for (Room& room : rooms_)
-    if (!room.taken && room.buffer->bytes() >= bytes &&
-        (best == nullptr || room.buffer->bytes() < best->buffer->bytes()))
-      best = &room;
-  if (best == nullptr) best = &rooms_.emplace_back(Room{Buffer::allocate(from_, bytes)});
+  Block* best = nullptr;
+  for (Block& block : blocks_)
+    if (!block.taken && block.buffer->bytes() >= bytes &&
+        (best == nullptr || block.buffer->bytes() < best->buffer->bytes()))
+      best = &block;
+  if (best == nullptr) best = &blocks_.emplace_back(Block{Buffer::allocate(from_, bytes)});
   if (best->lent && is_shared(best->buffer)) best->buffer = Buffer::allocate(from_, best->buffer->bytes());
   best->taken = true;
   best->lent = false;
@@ -41,7 +43,7 @@ Tensor MessagePool::take(DType dtype, const Shape& shape) {
 }
 
 Tensor MessagePool::copy_of(const Tensor& tensor, Ops& ops, Stream& stream) {
-  const Tensor copy = take(tensor.dtype(), tensor.shape());
+  const Tensor copy = allocate(tensor.dtype(), tensor.shape());
   if (tensor.count() == 0 || tensor.raw() == nullptr) return copy;
   if (tensor.contiguous())
     ops.device().copy(copy.raw(), tensor.raw(), tensor.bytes(), stream);
@@ -50,23 +52,23 @@ Tensor MessagePool::copy_of(const Tensor& tensor, Ops& ops, Stream& stream) {
   return copy;
 }
 
-MessagePool::Room* MessagePool::room_of(const Tensor& tensor) {
-  for (Room& room : rooms_)
-    if (tensor && room.buffer == tensor.buffer()) return &room;
+MessagePool::Block* MessagePool::block_of(const Tensor& tensor) {
+  for (Block& block : blocks_)
+    if (tensor && block.buffer == tensor.buffer()) return &block;
   return nullptr;
 }
 
-void MessagePool::give(const Tensor& tensor) {
-  if (Room* room = room_of(tensor)) room->taken = false;
+void MessagePool::release(const Tensor& tensor) {
+  if (Block* block = block_of(tensor)) block->taken = false;
 }
 
 void MessagePool::lend(const Tensor& tensor) {
-  if (Room* room = room_of(tensor)) room->lent = true;
+  if (Block* block = block_of(tensor)) block->lent = true;
 }
 
 size_t MessagePool::bytes() const {
   size_t bytes = 0;
-  for (const Room& room : rooms_) bytes += room.buffer->bytes();
+  for (const Block& block : blocks_) bytes += block.buffer->bytes();
   return bytes;
 }
 
@@ -103,8 +105,8 @@ Specs MessageHeader::specs() const {
 
 // --- messages
 
-struct Messages::Arrival {
-  Way way;
+struct Messages::Receive {
+  Direction direction;
   int peer;
   std::unique_ptr<MessageHeader> header;  // null: the shapes were known
   WorkPtr header_work, work;
@@ -122,7 +124,8 @@ Messages::Messages(GangPtr gang, Ops& ops, const std::vector<int>& stage_rank)
       made.push_back(ends);
       const int ranks[] = {ends.first, ends.second};
       if (GangPtr pair = gang_->create_gang(ranks, text(gang_->name(), ".", ends.first, "to", ends.second))) {
-        for (const Way way : {Way::forward, Way::backward}) pair->open(channel_of(way));
+        for (const Direction direction : {Direction::forward, Direction::backward})
+          pair->open(channel_of(direction));
         pairs_[ends] = pair;
         all_.push_back(std::move(pair));
       }
@@ -143,10 +146,10 @@ Messages::~Messages() {
     keep(sent.work, sent.tensors);
     if (sent.header != nullptr) keep(sent.header_work, sent.header);
   }
-  for (const ArrivalPtr& arrival : unasked_) keep(arrival->header_work, arrival);
-  for (const std::weak_ptr<Arrival>& weak : asked_)
-    if (const ArrivalPtr arrival = weak.lock(); arrival != nullptr && !arrival->arrived)
-      keep(arrival->work, arrival->tensors);
+  for (const ReceivePtr& incoming : awaiting_header_) keep(incoming->header_work, incoming);
+  for (const std::weak_ptr<Receive>& weak : started_)
+    if (const ReceivePtr incoming = weak.lock(); incoming != nullptr && !incoming->arrived)
+      keep(incoming->work, incoming->tensors);
 }
 
 void Messages::keep(const WorkPtr& work, const Values& tensors) noexcept {
@@ -156,87 +159,89 @@ void Messages::keep(const WorkPtr& work, std::shared_ptr<void> object) noexcept 
   gang_->owner()->works()->keep(work, std::move(object));
 }
 
-WorkPtr Messages::start(Way way, CollectiveOp op, int peer, const Values& tensors, Stream& stream) {
+WorkPtr Messages::start(Direction direction, CollectiveOp op, int peer, const Values& tensors,
+                        Stream& stream) {
   std::vector<Collective> records;
   for (const Tensor& t : tensors)
     records.push_back(record(op, t.raw(), static_cast<size_t>(t.count()), t.dtype()));
-  return pair(op, peer).run(channel_of(way), records, &stream);
+  return pair(op, peer).run(channel_of(direction), records, &stream);
 }
 
 WorkPtr Messages::start(CollectiveOp op, int peer, MessageHeader& header) {
   return pair(op, peer).run(Channel::control, record(op, &header, sizeof header, DType::u8));
 }
 
-void Messages::send(Way way, int peer, Values tensors, bool with_dims, Stream& stream) {
+void Messages::send(Direction direction, int peer, Values tensors, bool with_header, Stream& stream) {
   reclaim();
   Sent sent;
-  if (with_dims) {
+  if (with_header) {
     sent.header = std::make_shared<MessageHeader>(MessageHeader::of(specs_of(tensors)));
     sent.header_work = start(CollectiveOp::send, peer, *sent.header);
   }
-  sent.work = start(way, CollectiveOp::send, peer, tensors, stream);
+  sent.work = start(direction, CollectiveOp::send, peer, tensors, stream);
   sent.tensors = std::move(tensors);
   sent_.push_back(std::move(sent));
 }
 
-Messages::ArrivalPtr Messages::receive(Way way, int peer, const Specs* known, Stream& stream) {
-  auto arrival = std::make_shared<Arrival>(Arrival{way, peer, nullptr, nullptr, nullptr, {}});
+Messages::ReceivePtr Messages::receive(Direction direction, int peer, const Specs* known, Stream& stream) {
+  auto incoming = std::make_shared<Receive>(Receive{direction, peer, nullptr, nullptr, nullptr, {}});
   if (known == nullptr) {
-    arrival->header = std::make_unique<MessageHeader>();
-    arrival->header_work = start(CollectiveOp::recv, peer, *arrival->header);
-    unasked_.push_back(arrival);
-    return arrival;
+    incoming->header = std::make_unique<MessageHeader>();
+    incoming->header_work = start(CollectiveOp::recv, peer, *incoming->header);
+    awaiting_header_.push_back(incoming);
+    return incoming;
   }
   // Earlier messages may still wait for their headers; their tensors come first.
-  ask_up_to(nullptr, way, peer, stream);
-  for (const Spec& spec : *known) arrival->tensors.push_back(pool_.take(spec.dtype, spec.shape));
-  arrival->work = start(way, CollectiveOp::recv, peer, arrival->tensors, stream);
-  std::erase_if(asked_, [](const auto& weak) { return weak.expired(); });
-  asked_.push_back(arrival);
-  return arrival;
+  start_receives_up_to(nullptr, direction, peer, stream);
+  for (const Spec& spec : *known) incoming->tensors.push_back(pool_.allocate(spec.dtype, spec.shape));
+  incoming->work = start(direction, CollectiveOp::recv, peer, incoming->tensors, stream);
+  std::erase_if(started_, [](const auto& weak) { return weak.expired(); });
+  started_.push_back(incoming);
+  return incoming;
 }
 
 // Starts the receives of the tensors of this peer and direction whose headers are still awaited, in the order
 // of receive(), up to `last` (null: all). It waits for each header. It leaves out other peers, because they
 // may not have sent theirs.
-void Messages::ask_up_to(const Arrival* last, Way way, int peer, Stream& stream) {
-  for (auto at = unasked_.begin(); at != unasked_.end();) {
-    const ArrivalPtr arrival = *at;
-    if (arrival->way != way || arrival->peer != peer) {
+void Messages::start_receives_up_to(const Receive* last, Direction direction, int peer, Stream& stream) {
+  for (auto at = awaiting_header_.begin(); at != awaiting_header_.end();) {
+    const ReceivePtr incoming = *at;
+    if (incoming->direction != direction || incoming->peer != peer) {
       ++at;
       continue;
     }
-    arrival->header_work->wait(Deadline::never());
-    for (const Spec& spec : arrival->header->specs())
-      arrival->tensors.push_back(pool_.take(spec.dtype, spec.shape));
-    arrival->work = start(way, CollectiveOp::recv, peer, arrival->tensors, stream);
-    std::erase_if(asked_, [](const auto& weak) { return weak.expired(); });
-    asked_.push_back(arrival);
-    at = unasked_.erase(at);
-    if (arrival.get() == last) return;
+    incoming->header_work->wait(Deadline::never());
+    for (const Spec& spec : incoming->header->specs())
+      incoming->tensors.push_back(pool_.allocate(spec.dtype, spec.shape));
+    incoming->work = start(direction, CollectiveOp::recv, peer, incoming->tensors, stream);
+    std::erase_if(started_, [](const auto& weak) { return weak.expired(); });
+    started_.push_back(incoming);
+    at = awaiting_header_.erase(at);
+    if (incoming.get() == last) return;
   }
 }
 
-const Values& Messages::arrive(const ArrivalPtr& arrival, Stream& stream) {
-  if (arrival->arrived) return arrival->tensors;
-  if (arrival->work == nullptr) ask_up_to(arrival.get(), arrival->way, arrival->peer, stream);
+const Values& Messages::wait(const ReceivePtr& incoming, Stream& stream) {
+  if (incoming->arrived) return incoming->tensors;
+  if (incoming->work == nullptr)
+    start_receives_up_to(incoming.get(), incoming->direction, incoming->peer, stream);
   // The caller may next wait for the device, and then nothing would drive the headers that this rank still
   // sends and that peers wait for. So the host waits here, where it drives them.
-  if (gang_->engine().facts().moves_device_memory) arrival->work->wait(Deadline::never());
-  arrival->work->order(stream);
-  arrival->arrived = true;
-  return arrival->tensors;
+  if (gang_->engine().facts().moves_device_memory) incoming->work->wait(Deadline::never());
+  incoming->work->order(stream);
+  incoming->arrived = true;
+  return incoming->tensors;
 }
 
-void Messages::release(const ArrivalPtr& arrival) {
-  for (const Tensor& tensor : arrival->tensors) pool_.give(tensor);
-  arrival->tensors.clear();
+void Messages::release(const ReceivePtr& incoming) {
+  for (const Tensor& tensor : incoming->tensors) pool_.release(tensor);
+  incoming->tensors.clear();
 }
 
 void Messages::reclaim() {
   while (!sent_.empty() && sent_.front().work->poll_input() &&
          (sent_.front().header_work == nullptr || sent_.front().header_work->poll_input())) {
-    for (const Tensor& tensor : sent_.front().tensors) pool_.give(tensor);
+    for (const Tensor& tensor : sent_.front().tensors) pool_.release(tensor);
     sent_.pop_front();
   }
 }
@@ -246,7 +251,7 @@ void Messages::finish(Stream& stream) {
     sent.work->order(stream);
     sent.work->order_input(stream);
     if (sent.header_work != nullptr) sent.header_work->wait_input(Deadline::never());
-    for (const Tensor& tensor : sent.tensors) pool_.give(tensor);
+    for (const Tensor& tensor : sent.tensors) pool_.release(tensor);
   }
   sent_.clear();
 }

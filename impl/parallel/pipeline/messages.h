@@ -22,27 +22,27 @@
 
 namespace gangway {
 
-enum class Way : uint8_t { forward, backward };
+enum class Direction : uint8_t { forward, backward };
 
 // A pool of tensors: memory is taken, given back and used again. Memory that was lent, and that its holder
 // still has when it would be used again, is left to the holder and replaced by new memory.
 class MessagePool {
  public:
   explicit MessagePool(std::shared_ptr<Allocator> from) : from_(std::move(from)) {}
-  Tensor take(DType dtype, const Shape& shape);
+  Tensor allocate(DType dtype, const Shape& shape);
   Tensor copy_of(const Tensor& tensor, Ops& ops, Stream& stream);  // row-major
-  void give(const Tensor& tensor);  // ignores a tensor that is not of this pool
-  void lend(const Tensor& tensor);  // the holder may keep it after give()
-  size_t bytes() const;             // of all memory, taken or free
+  void release(const Tensor& tensor);  // ignores a tensor that is not of this pool
+  void lend(const Tensor& tensor);     // the holder may keep it after release()
+  size_t bytes() const;                // of all memory, taken or free
 
  private:
-  struct Room {
+  struct Block {
     std::shared_ptr<Buffer> buffer;
     bool taken = false, lent = false;
   };
-  Room* room_of(const Tensor& tensor);  // null: the tensor is not of this pool
+  Block* block_of(const Tensor& tensor);  // null: the tensor is not of this pool
   const std::shared_ptr<Allocator> from_;
-  std::vector<Room> rooms_;
+  std::vector<Block> blocks_;
 };
 
 // The dtypes and shapes of a message.
@@ -67,20 +67,20 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  // A message to be received. The stream may use its tensors after arrive() and until release().
-  struct Arrival;
-  using ArrivalPtr = std::shared_ptr<Arrival>;
+  // A message to be received. The stream may use its tensors after wait() and until release().
+  struct Receive;
+  using ReceivePtr = std::shared_ptr<Receive>;
 
   // Starts a send. `tensors` are of this object's pool, which gets them back when they have been received.
-  // `with_dims`: the header travels ahead.
-  void send(Way way, int peer, Values tensors, bool with_dims, Stream& stream);
-  // Starts a receive. If `known` is null, the header travels ahead, and arrive() starts the receive of the
+  // `with_header`: the header travels ahead.
+  void send(Direction direction, int peer, Values tensors, bool with_header, Stream& stream);
+  // Starts a receive. If `known` is null, the header travels ahead, and wait() starts the receive of the
   // tensors.
-  ArrivalPtr receive(Way way, int peer, const Specs* known, Stream& stream);
-  // Orders the stream after the arrival. On a device the host waits for it, and meanwhile drives earlier
+  ReceivePtr receive(Direction direction, int peer, const Specs* known, Stream& stream);
+  // Orders the stream after the receive. On a device the host waits for it, and meanwhile drives earlier
   // sends of this rank.
-  const Values& arrive(const ArrivalPtr& arrival, Stream& stream);
-  void release(const ArrivalPtr& arrival);
+  const Values& wait(const ReceivePtr& incoming, Stream& stream);
+  void release(const ReceivePtr& incoming);
   // Orders later work of the stream after the receipt of all that was sent.
   void finish(Stream& stream);
   // Breaks the gangs, so that peers that wait for this rank get the error. Local.
@@ -101,9 +101,9 @@ class Messages {
   };
   // The gang in which this rank sends to `peer`, or receives from it.
   Gang& pair(CollectiveOp op, int peer) const;
-  WorkPtr start(Way way, CollectiveOp op, int peer, const Values& tensors, Stream& stream);
+  WorkPtr start(Direction direction, CollectiveOp op, int peer, const Values& tensors, Stream& stream);
   WorkPtr start(CollectiveOp op, int peer, MessageHeader& header);
-  void ask_up_to(const Arrival* last, Way way, int peer, Stream& stream);
+  void start_receives_up_to(const Receive* last, Direction direction, int peer, Stream& stream);
   void reclaim();
   void keep(const WorkPtr& work, const Values& tensors) noexcept;
   void keep(const WorkPtr& work, std::shared_ptr<void> object) noexcept;
@@ -114,9 +114,9 @@ class Messages {
   std::map<std::pair<int, int>, GangPtr> pairs_;
   std::vector<GangPtr> all_;
   MessagePool pool_;
-  std::deque<Sent> sent_;           // oldest first
-  std::deque<ArrivalPtr> unasked_;  // wait for their headers, in the order of receive()
-  std::vector<std::weak_ptr<Arrival>> asked_;
+  std::deque<Sent> sent_;                   // oldest first
+  std::deque<ReceivePtr> awaiting_header_;  // wait for their headers, in the order of receive()
+  std::vector<std::weak_ptr<Receive>> started_;
 };
 
 }  // namespace gangway

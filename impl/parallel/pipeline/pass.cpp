@@ -50,7 +50,7 @@ SchedulePass::SchedulePass(Messages& messages, const Schedule& schedule, int ran
       known_(known),
       events_(events),
       tracer_(messages.gang().owner()->tracer()),
-      places_(static_cast<size_t>(schedule.stages() * schedule.microbatches)) {}
+      states_(static_cast<size_t>(schedule.stages() * schedule.microbatches)) {}
 
 template <typename Body>
 void SchedulePass::traced(TraceEvent::Kind kind, const Action& action, Body&& body) {
@@ -105,53 +105,54 @@ bool SchedulePass::next(PassAction& action, Stream& stream) {
 }
 
 void SchedulePass::move(const Action& action, Stream& stream) {
-  Place& place = at(action.stage, action.microbatch);
+  MicrobatchState& state = at(action.stage, action.microbatch);
   switch (action.kind) {
     case ActionKind::send_forward: {
       const int next = action.stage + 1;
-      const bool with_dims = known_ == nullptr || known_->inputs_of(next, action.microbatch) == nullptr;
-      messages_.send(Way::forward, rank_of(next), std::move(place.to_next), with_dims, stream);
-      place.to_next.clear();
+      const bool with_header = known_ == nullptr || known_->inputs_of(next, action.microbatch) == nullptr;
+      messages_.send(Direction::forward, rank_of(next), std::move(state.to_next), with_header, stream);
+      state.to_next.clear();
       return;
     }
     case ActionKind::send_backward:
-      messages_.send(Way::backward, rank_of(action.stage - 1), std::move(place.to_previous), false, stream);
-      place.to_previous.clear();
+      messages_.send(Direction::backward, rank_of(action.stage - 1), std::move(state.to_previous), false,
+                     stream);
+      state.to_previous.clear();
       return;
     case ActionKind::recv_forward: {
       const Specs* specs = known_ == nullptr ? nullptr : known_->inputs_of(action.stage, action.microbatch);
-      place.input = messages_.receive(Way::forward, rank_of(action.stage - 1), specs, stream);
+      state.input = messages_.receive(Direction::forward, rank_of(action.stage - 1), specs, stream);
       return;
     }
     default: {
       // The gradients of this stage's outputs have the shapes of the outputs.
-      const Specs specs = floating(place.outputs);
-      if (place.outputs.empty()) refuse(action, "the forward of this microbatch comes later");
-      place.gradient = messages_.receive(Way::backward, rank_of(action.stage + 1), &specs, stream);
+      const Specs specs = floating(state.outputs);
+      if (state.outputs.empty()) refuse(action, "the forward of this microbatch comes later");
+      state.gradient = messages_.receive(Direction::backward, rank_of(action.stage + 1), &specs, stream);
     }
   }
 }
 
-const Values& SchedulePass::awaited(const Action& action, const Messages::ArrivalPtr& arrival,
+const Values& SchedulePass::awaited(const Action& action, const Messages::ReceivePtr& incoming,
                                     Stream& stream) {
   const Values* arrived = nullptr;
-  traced(TraceEvent::Kind::wait, action, [&] { arrived = &messages_.arrive(arrival, stream); });
+  traced(TraceEvent::Kind::wait, action, [&] { arrived = &messages_.wait(incoming, stream); });
   return *arrived;
 }
 
 Values SchedulePass::inputs_of(const Action& action, Stream& stream) {
   if (!is_compute(action.kind) || action.kind == ActionKind::weight_gradient) return {};
-  Place& place = at(action.stage, action.microbatch);
+  MicrobatchState& state = at(action.stage, action.microbatch);
   if (action.kind == ActionKind::forward) {
-    const Values& x = place.input != nullptr ? awaited(action, place.input, stream) : place.x;
-    place.inputs = specs_of(x);
+    const Values& x = state.input != nullptr ? awaited(action, state.input, stream) : state.x;
+    state.inputs = specs_of(x);
     return x;
   }
-  const Values& dy = place.gradient != nullptr ? awaited(action, place.gradient, stream) : place.dy;
+  const Values& dy = state.gradient != nullptr ? awaited(action, state.gradient, stream) : state.dy;
   if (dy.empty()) return {};
   Values all;
   size_t taken = 0;
-  for (const Spec& output : place.outputs) all.push_back(is_floating(output.dtype) ? dy[taken++] : Tensor());
+  for (const Spec& output : state.outputs) all.push_back(is_floating(output.dtype) ? dy[taken++] : Tensor());
   return all;
 }
 
@@ -176,27 +177,27 @@ void SchedulePass::done(std::span<const Tensor> outputs, Stream& stream) {
 // Copies the outputs even for a stage of this rank: the next stage's weight half, which reads them, may come
 // after that of the stage that made them.
 void SchedulePass::end_forward(const Action& action, std::span<const Tensor> outputs, Stream& stream) {
-  Place& place = at(action.stage, action.microbatch);
+  MicrobatchState& state = at(action.stage, action.microbatch);
   if (action.stage + 1 < schedule_.stages()) {
     check_outputs(action, outputs);
-    place.outputs = specs_of(outputs);
+    state.outputs = specs_of(outputs);
     Values made;
     for (const Tensor& y : outputs) made.push_back(messages_.pool().copy_of(y, messages_.ops(), stream));
     if (rank_of(action.stage + 1) == rank_)
       at(action.stage + 1, action.microbatch).x = std::move(made);
     else
-      place.to_next = std::move(made);
+      state.to_next = std::move(made);
   }
-  if (forward_only_) release(place);
+  if (forward_only_) release(state);
 }
 
 void SchedulePass::end_backward(const Action& action, std::span<const Tensor> gradients, Stream& stream) {
   if (action.stage == 0) return;
-  const Place& place = at(action.stage, action.microbatch);
-  check_gradients(action, place.inputs, gradients);
+  const MicrobatchState& state = at(action.stage, action.microbatch);
+  check_gradients(action, state.inputs, gradients);
   Values made;
   for (size_t i = 0; i < gradients.size(); ++i)
-    if (is_floating(place.inputs[i].dtype))
+    if (is_floating(state.inputs[i].dtype))
       made.push_back(messages_.pool().copy_of(gradients[i], messages_.ops(), stream));
   if (rank_of(action.stage - 1) == rank_)
     at(action.stage - 1, action.microbatch).dy = std::move(made);
@@ -204,14 +205,14 @@ void SchedulePass::end_backward(const Action& action, std::span<const Tensor> gr
     at(action.stage, action.microbatch).to_previous = std::move(made);
 }
 
-void SchedulePass::release(Place& place) {
-  for (const Messages::ArrivalPtr& arrival : {place.input, place.gradient})
-    if (arrival != nullptr) messages_.release(arrival);
-  for (const Values* values : {&place.x, &place.dy})
-    for (const Tensor& tensor : *values) messages_.pool().give(tensor);
-  place.input = place.gradient = nullptr;
-  place.x.clear();
-  place.dy.clear();
+void SchedulePass::release(MicrobatchState& state) {
+  for (const Messages::ReceivePtr& incoming : {state.input, state.gradient})
+    if (incoming != nullptr) messages_.release(incoming);
+  for (const Values* values : {&state.x, &state.dy})
+    for (const Tensor& tensor : *values) messages_.pool().release(tensor);
+  state.input = state.gradient = nullptr;
+  state.x.clear();
+  state.dy.clear();
 }
 
 }  // namespace gangway

@@ -62,23 +62,23 @@ class SchedulePass {
 
  private:
   // The state of one microbatch on one stage of this rank.
-  struct Place {
-    Messages::ArrivalPtr input, gradient;  // received from another rank
+  struct MicrobatchState {
+    Messages::ReceivePtr input, gradient;  // received from another rank
     Values x, dy;                          // made by another stage of this rank
     Specs inputs, outputs;
     Values to_next, to_previous;  // made and not sent yet
   };
-  Place& at(int stage, int microbatch) {
-    return places_[static_cast<size_t>(stage * schedule_.microbatches + microbatch)];
+  MicrobatchState& at(int stage, int microbatch) {
+    return states_[static_cast<size_t>(stage * schedule_.microbatches + microbatch)];
   }
   int rank_of(int stage) const { return schedule_.stage_rank[static_cast<size_t>(stage)]; }
   bool skipped(const Action& action) const;
   void move(const Action& action, Stream& stream);
   Values inputs_of(const Action& action, Stream& stream);
-  const Values& awaited(const Action& action, const Messages::ArrivalPtr& arrival, Stream& stream);
+  const Values& awaited(const Action& action, const Messages::ReceivePtr& incoming, Stream& stream);
   void end_forward(const Action& action, std::span<const Tensor> outputs, Stream& stream);
   void end_backward(const Action& action, std::span<const Tensor> gradients, Stream& stream);
-  void release(Place& place);
+  void release(MicrobatchState& state);
   // Runs `body` and traces its times.
   template <typename Body>
   void traced(TraceEvent::Kind kind, const Action& action, Body&& body);
@@ -92,7 +92,7 @@ class SchedulePass {
   const KnownSpecs* const known_;
   std::vector<TraceEvent>* const events_;
   Tracer& tracer_;  // of this rank
-  std::vector<Place> places_;
+  std::vector<MicrobatchState> states_;
   size_t next_ = 0;
   const Action* current_ = nullptr;
   int64_t started_ns_ = 0;  // when next() returned the action; 0: not traced

@@ -76,12 +76,12 @@ class Pipeline::Pass final : public KnownSpecs {
         loss(loss),
         microbatches_(static_cast<int>(inputs.size())) {
     for (const Values& microbatch : inputs)
-      travelling_.push_back(&pipeline.travelling_.at(key_of(ctx, specs_of(microbatch))));
+      stage_inputs_.push_back(&pipeline.stage_inputs_.at(key_of(ctx, specs_of(microbatch))));
     frame_at_.assign(static_cast<size_t>(pipeline.cut_->last_stage() + 1) * inputs.size(), -1);
   }
 
   const Specs* inputs_of(int stage, int microbatch) const override {
-    const Specs& specs = (*travelling_[static_cast<size_t>(microbatch)])[static_cast<size_t>(stage)];
+    const Specs& specs = (*stage_inputs_[static_cast<size_t>(microbatch)])[static_cast<size_t>(stage)];
     return specs.empty() ? nullptr : &specs;
   }
 
@@ -121,7 +121,7 @@ class Pipeline::Pass final : public KnownSpecs {
     return static_cast<size_t>(stage * microbatches_ + microbatch);
   }
   const int microbatches_;
-  std::vector<const Travelling*> travelling_;
+  std::vector<const StageInputs*> stage_inputs_;
   std::vector<int> frame_at_;
   std::vector<bool> in_use_;
 };
@@ -143,7 +143,7 @@ namespace {
 std::vector<std::vector<ParameterGroup*>> groups_by_stage(const StageCut& cut, const FsdpState& fsdp) {
   std::vector<std::vector<ParameterGroup*>> all(cut.stages().size());
   for (size_t s = 0; s < cut.stages().size(); ++s) {
-    if (!cut.is_here(static_cast<int>(s))) continue;
+    if (!cut.is_local(static_cast<int>(s))) continue;
     std::set<const Parameter*> used;
     for (size_t i = cut.stages()[s].first; i < cut.stages()[s].end; ++i)
       for (const NamedParameter& p : named_parameters(cut.chain().child(i))) used.insert(p.parameter.get());
@@ -220,30 +220,32 @@ const Schedule& Pipeline::schedule(int microbatches) {
 bool Pipeline::check(const Context& ctx, const std::vector<Specs>& microbatches) {
   schedule(static_cast<int>(microbatches.size()));
   for (const Specs& microbatch : microbatches) cut_->chain().check_inputs(microbatch);
-  return std::all_of(microbatches.begin(), microbatches.end(),
-                     [&](const Specs& microbatch) { return travelling_.contains(key_of(ctx, microbatch)); });
+  return std::all_of(microbatches.begin(), microbatches.end(), [&](const Specs& microbatch) {
+    return stage_inputs_.contains(key_of(ctx, microbatch));
+  });
 }
 
 // Each stage's answer goes to all ranks of the pipeline. The answer is its outputs; nothing if it does not
 // know them (then later stages are not asked); or -1 if it refuses.
-void Pipeline::learn(Context ctx, const std::vector<Specs>& microbatches,
-                     void (*check_outputs)(const Specs&)) {
+void Pipeline::exchange_specs(Context ctx, const std::vector<Specs>& microbatches,
+                              void (*check_outputs)(const Specs&)) {
   // A fake gang has no peers. A plan (which counts the bytes of one rank) runs over one.
   const bool is_alone = !gangs_.pp()->has_peers();
   for (ctx.microbatch = 0; ctx.microbatch < static_cast<int>(microbatches.size()); ++ctx.microbatch) {
     const Specs& inputs = microbatches[static_cast<size_t>(ctx.microbatch)];
-    if (travelling_.contains(key_of(ctx, inputs))) continue;
-    Travelling travelling(cut_->stages().size());
+    if (stage_inputs_.contains(key_of(ctx, inputs))) continue;
+    StageInputs stage_inputs(cut_->stages().size());
     Specs x{inputs[0]};
     for (int s = 0; s <= cut_->last_stage() && !x.empty(); ++s) {
-      travelling[static_cast<size_t>(s)] = x;
+      stage_inputs[static_cast<size_t>(s)] = x;
       MessageHeader answer;
       std::optional<Error> refusal;
-      if (cut_->is_here(s)) {
-        refusal = refusal_of([&] { answer = MessageHeader::of(made_of(ctx, s, x, inputs, check_outputs)); });
+      if (cut_->is_local(s)) {
+        refusal = error_thrown_by(
+            [&] { answer = MessageHeader::of(outputs_of(ctx, s, x, inputs, check_outputs)); });
         if (refusal) answer.count = -1;
       } else if (is_alone) {
-        answer = MessageHeader::of(cut_->described(ctx, s, x));
+        answer = MessageHeader::of(cut_->output_specs(ctx, s, x));
       }
       if (!is_alone) {
         const int owner = cut_->stage_rank()[static_cast<size_t>(s)];
@@ -255,13 +257,13 @@ void Pipeline::learn(Context ctx, const std::vector<Specs>& microbatches,
       if (answer.count < 0) return;  // the rank whose stage refuses throws
       x = answer.specs();
     }
-    travelling_[key_of(ctx, inputs)] = std::move(travelling);
+    stage_inputs_[key_of(ctx, inputs)] = std::move(stage_inputs);
   }
 }
 
 // The outputs of a stage of this rank for inputs `x`, as its modules compute them.
-Specs Pipeline::made_of(Context& ctx, int stage, Specs x, const Specs& inputs,
-                        void (*check_outputs)(const Specs&)) {
+Specs Pipeline::outputs_of(Context& ctx, int stage, Specs x, const Specs& inputs,
+                           void (*check_outputs)(const Specs&)) {
   const Stage& range = cut_->stages()[static_cast<size_t>(stage)];
   const bool last = stage == cut_->last_stage();
   if (last) x.insert(x.end(), inputs.begin() + 1, inputs.end());
@@ -304,7 +306,7 @@ void Pipeline::run_pass(const Context& ctx, const std::vector<Values>& inputs, R
   own.losses.resize(inputs.size());
   SchedulePass pass(*messages_, schedule(static_cast<int>(inputs.size())), cut_->rank(), !ctx.training, &own);
   for (PassAction action; pass.next(action, ctx.stream);) {
-    poll_interrupt_at_times();
+    poll_interrupt_throttled();
     const StackScope scope(ctx.temporaries);  // holds the outputs of a forward without a frame
     const Values made = compute(own, action);
     pass.done(made, ctx.stream);

@@ -8,7 +8,7 @@
 // stages of one rank use (a tied embedding with V-shaped stages) is resharded and reduced with the last of
 // these stages.
 //
-// Thread rule: one thread at a time; run and learn are collective over the pp gang.
+// Thread rule: one thread at a time; run and exchange_specs are collective over the pp gang.
 #pragma once
 
 #include <map>
@@ -47,7 +47,7 @@ class Pipeline {
 
   StageCut& cut() { return *cut_; }
   const StageCut& cut() const { return *cut_; }
-  bool has_loss() const { return cut_->is_here(cut_->last_stage()); }
+  bool has_loss() const { return cut_->is_local(cut_->last_stage()); }
   // The largest number of parameter groups whose values are unsharded at the same time on this rank. The
   // slots of memory must hold that many.
   int most_groups(const FsdpState& fsdp) const;
@@ -60,12 +60,13 @@ class Pipeline {
   int microbatches(int asked) const;
   // Checks the microbatches, each of which has its inputs, then its targets. Local; runs in a check phase.
   // Throws if the schedule cannot run them. Returns false if the shapes between the stages are not known yet;
-  // then learn() must be called first.
+  // then exchange_specs() must be called first.
   bool check(const Context& ctx, const std::vector<Specs>& microbatches);
   // Collective; runs in the next check phase. Each stage computes the shapes of its outputs from those of its
   // inputs. Throws on the rank whose stage refuses its inputs. `check_outputs` checks the outputs of the last
   // stage, if they are known.
-  void learn(Context ctx, const std::vector<Specs>& microbatches, void (*check_outputs)(const Specs&));
+  void exchange_specs(Context ctx, const std::vector<Specs>& microbatches,
+                      void (*check_outputs)(const Specs&));
   // Runs one pass: all forwards, and with ctx.training all backwards. Each entry of `inputs` has the inputs
   // of a microbatch, then its targets.
   void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
@@ -78,10 +79,11 @@ class Pipeline {
   };
   class Pass;
   // The inputs of each stage; empty from the first stage on whose inputs are not known.
-  using Travelling = std::vector<Specs>;
+  using StageInputs = std::vector<Specs>;
 
   const Schedule& schedule(int microbatches);
-  Specs made_of(Context& ctx, int stage, Specs x, const Specs& inputs, void (*check_outputs)(const Specs&));
+  Specs outputs_of(Context& ctx, int stage, Specs x, const Specs& inputs,
+                   void (*check_outputs)(const Specs&));
   void run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
   Values compute(Pass& pass, const PassAction& action);
   std::vector<Group*> groups_of(int stage);
@@ -95,8 +97,8 @@ class Pipeline {
   std::unique_ptr<Messages> messages_;
   std::vector<Group> groups_;
   TiedParameters* tied_ = nullptr;
-  std::map<int, Schedule> schedules_;             // by number of microbatches
-  std::map<std::string, Travelling> travelling_;  // by the specs of a microbatch
+  std::map<int, Schedule> schedules_;                // by number of microbatches
+  std::map<std::string, StageInputs> stage_inputs_;  // by the specs of a microbatch
 };
 
 }  // namespace gangway

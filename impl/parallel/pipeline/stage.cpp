@@ -9,13 +9,13 @@ namespace gangway {
 namespace {
 
 // A placeholder for a child that another rank runs.
-class ElsewhereModule final : public Module {
+class RemoteModule final : public Module {
  public:
-  explicit ElsewhereModule(const Module& module)
+  explicit RemoteModule(const Module& module)
       : rules_(module.id_rules()), gradients_(module.gradient_count()) {
     set_full_name(module.full_name());
   }
-  const char* kind() const override { return "Elsewhere"; }
+  const char* kind() const override { return "Remote"; }
   std::vector<IdRule> id_rules() const override { return rules_; }
   size_t gradient_count() const override { return gradients_; }
   Values forward(Context&, std::span<const Tensor>, Frame*) override { refuse(); }
@@ -138,20 +138,20 @@ void replace_parameter(Module& module, const ParameterPtr& from, const Parameter
 
 // While an object of this class lives, all rows of a module's parameters count as this rank's, whatever their
 // split over "pp" says.
-class WithRows {
+class AllRowsLocal {
  public:
-  explicit WithRows(Module& module) {
+  explicit AllRowsLocal(Module& module) {
     for (const NamedParameter& p : named_parameters(module)) {
       layouts_.emplace_back(p.parameter, p.parameter->layout);
       for (Placement& at : p.parameter->layout)
         if (at.axis == "pp") at = Placement::replicate(at.axis);
     }
   }
-  ~WithRows() {
+  ~AllRowsLocal() {
     for (auto& [parameter, layout] : layouts_) parameter->layout = std::move(layout);
   }
-  WithRows(const WithRows&) = delete;
-  WithRows& operator=(const WithRows&) = delete;
+  AllRowsLocal(const AllRowsLocal&) = delete;
+  AllRowsLocal& operator=(const AllRowsLocal&) = delete;
 
  private:
   std::vector<std::pair<ParameterPtr, Layout>> layouts_;
@@ -235,8 +235,8 @@ void StageCut::copy_tied() {
 
 void StageCut::remove_others() {
   for (size_t s = 0; s < stages_.size(); ++s)
-    for (size_t i = stages_[s].first; i < stages_[s].end && !is_here(static_cast<int>(s)); ++i)
-      chain_.set_child(i, std::make_shared<ElsewhereModule>(*children_[i]));
+    for (size_t i = stages_[s].first; i < stages_[s].end && !is_local(static_cast<int>(s)); ++i)
+      chain_.set_child(i, std::make_shared<RemoteModule>(*children_[i]));
 }
 
 void StageCut::undo() {
@@ -247,12 +247,12 @@ void StageCut::undo() {
     std::erase_if(p.parameter->layout, [](const Placement& placement) { return placement.axis == "pp"; });
 }
 
-Specs StageCut::described(Context& ctx, int stage, Specs x) const {
+Specs StageCut::output_specs(Context& ctx, int stage, Specs x) const {
   if (stage == last_stage()) return {};
   const StackScope scope(ctx.temporaries);
   const Stage& range = stages_[static_cast<size_t>(stage)];
   for (size_t i = range.first; i < range.end && !x.empty(); ++i) {
-    const WithRows whole(*children_[i]);
+    const AllRowsLocal whole(*children_[i]);
     x = children_[i]->check_forward(ctx, x);
   }
   const DType computed = computed_dtype();
@@ -268,7 +268,7 @@ DType StageCut::computed_dtype() const {
   return DType{};
 }
 
-std::vector<ParameterPtr> StageCut::elsewhere() const {
+std::vector<ParameterPtr> StageCut::remote_parameters() const {
   std::vector<ParameterPtr> out;
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (holders_[i][0] != rank_) out.push_back(parameters_[i].parameter);

@@ -48,8 +48,8 @@ class StageCut {
   // The outputs of a stage of any rank for inputs `x`: its modules are asked as if their rows were on this
   // rank. Floating outputs get the dtype in which this rank's own stages compute. Empty for the last stage,
   // and if a module does not know.
-  Specs described(Context& ctx, int stage, Specs x) const;
-  bool is_here(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
+  Specs output_specs(Context& ctx, int stage, Specs x) const;
+  bool is_local(int stage) const { return stage_rank_[static_cast<size_t>(stage)] == rank_; }
   const std::vector<int>& stage_rank() const { return stage_rank_; }
   int last_stage() const { return static_cast<int>(stages_.size()) - 1; }
 
@@ -57,7 +57,7 @@ class StageCut {
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   const std::vector<NamedParameter>& aliases() const { return aliases_; }
   // The parameters whose rows are all on other ranks.
-  std::vector<ParameterPtr> elsewhere() const;
+  std::vector<ParameterPtr> remote_parameters() const;
   const std::vector<TiedParameter>& tied() const { return tied_; }
 
  private:

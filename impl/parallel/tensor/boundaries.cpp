@@ -26,10 +26,10 @@ Boundaries::Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr 
   add_child("", std::move(inner));
 }
 
-void Boundaries::add_options(Facts& facts) const {
-  facts.add("input", before_ == nullptr ? "as it comes" : before_->text());
-  facts.add("output", after_ == nullptr ? "as it is" : after_->text());
-  facts.add("input chunks", chunks_.chunks);
+void Boundaries::add_options(CallSignature& signature) const {
+  signature.add("input", before_ == nullptr ? "as it comes" : before_->text());
+  signature.add("output", after_ == nullptr ? "as it is" : after_->text());
+  signature.add("input chunks", chunks_.chunks);
 }
 
 Specs Boundaries::check_forward(Context& ctx, std::span<const Spec> inputs) {
@@ -44,7 +44,7 @@ Specs Boundaries::check_forward(Context& ctx, std::span<const Spec> inputs) {
 
 Values Boundaries::prepared(Context& ctx, std::span<const Tensor> inputs, Frame* frame) const {
   Values x(inputs.begin(), inputs.end());
-  if (before_ != nullptr) x.at(0) = before_->forward1(ctx, x[0], frame);
+  if (before_ != nullptr) x.at(0) = before_->forward_one(ctx, x[0], frame);
   return x;
 }
 
@@ -52,7 +52,7 @@ Values Boundaries::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
   Values y = in_chunks(chunks_, ctx, frame) && multiplies_first(child(0))
                  ? forward_as_it_arrives(ctx, inputs, frame)
                  : child(0).forward(ctx, prepared(ctx, inputs, frame), frame);
-  if (after_ != nullptr) y.at(0) = after_->forward1(ctx, y[0], frame);
+  if (after_ != nullptr) y.at(0) = after_->forward_one(ctx, y[0], frame);
   return y;
 }
 
@@ -67,9 +67,9 @@ Values Boundaries::forward_as_it_arrives(Context& ctx, std::span<const Tensor> i
 
 Values Boundaries::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
   Values outer(dy.begin(), dy.end());
-  if (after_ != nullptr) outer.at(0) = after_->backward1(ctx, outer[0], frame);
+  if (after_ != nullptr) outer.at(0) = after_->backward_one(ctx, outer[0], frame);
   Values dx = child(0).backward(ctx, outer, frame);
-  if (before_ != nullptr) dx.at(0) = before_->backward1(ctx, dx[0], frame);
+  if (before_ != nullptr) dx.at(0) = before_->backward_one(ctx, dx[0], frame);
   return dx;
 }
 
@@ -82,9 +82,9 @@ PartialSum::PartialSum(std::shared_ptr<Linear> linear, RedistributePtr before, R
 PartialSum::PartialSum(std::shared_ptr<Embedding> embedding, RedistributePtr before, RedistributePtr sum)
     : Boundaries(embedding, std::move(before), std::move(sum)), embedding_(embedding.get()) {}
 
-void PartialSum::add_options(Facts& facts) const {
-  Boundaries::add_options(facts);
-  facts.add("output chunks", sum_chunks_.chunks);
+void PartialSum::add_options(CallSignature& signature) const {
+  Boundaries::add_options(signature);
+  signature.add("output chunks", sum_chunks_.chunks);
 }
 
 Specs PartialSum::check_forward(Context& ctx, std::span<const Spec> inputs) {

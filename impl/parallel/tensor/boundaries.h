@@ -28,7 +28,7 @@ class Boundaries : public Module {
 
   const char* kind() const override { return "Boundaries"; }
   bool is_wrapper() const override { return true; }
-  void add_options(Facts& facts) const override;
+  void add_options(CallSignature& signature) const override;
   size_t output_count(size_t inputs) const override { return child(0).output_count(inputs); }
   size_t gradient_count() const override { return child(0).gradient_count(); }
 
@@ -56,7 +56,7 @@ class PartialSum final : public Boundaries {
   PartialSum(std::shared_ptr<Embedding> embedding, RedistributePtr before, RedistributePtr sum);
 
   const char* kind() const override { return "PartialSum"; }
-  void add_options(Facts& facts) const override;
+  void add_options(CallSignature& signature) const override;
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
 

@@ -21,7 +21,7 @@ void SplitLoss::check(const Spec& y, const Spec& labels) {
 
 void SplitLoss::run(Context& ctx, const HeadLossArgs& args) {
   const StackScope scope(ctx.temporaries);
-  const Tensor x = input_->forward1(ctx, args.x, nullptr);
+  const Tensor x = input_->forward_one(ctx, args.x, nullptr);
   HeadLossArgs whole = args;
   whole.x = x.flatten2();
   if (!args.dx) return run_chunks(ctx, whole);

@@ -13,7 +13,7 @@
 #include "gang/scratch.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/generators.h"
-#include "parallel/pipeline/pulled.h"
+#include "parallel/pipeline/manual_pipeline.h"
 #include "tools/pipeline_timeline.h"
 #include "tools/trace_files.h"
 
@@ -53,7 +53,7 @@ double milliseconds(ActionKind kind, const StageCost& cost) {
 }
 
 // One pass of one rank.
-void pass(PulledPipeline& pipeline, const std::vector<StageCost>& costs, const Tensor& tensor) {
+void pass(ManualPipeline& pipeline, const std::vector<StageCost>& costs, const Tensor& tensor) {
   Stream& stream = pipeline.device().stream();
   for (PassAction action; pipeline.next(action, stream);) {
     const double ms = milliseconds(action.kind, costs[static_cast<size_t>(action.stage)]);
@@ -74,10 +74,10 @@ Traces run(const std::string& name, const Request& request, const std::string& f
   std::vector<std::thread> threads;
   for (const GangPtr& root : roots)
     threads.emplace_back([&, root] {
-      PulledOptions pulled;
-      pulled.pipeline.schedule = name;
-      pulled.pipeline.microbatches = request.microbatches;
-      PulledPipeline pipeline(*root, pulled);
+      ManualPipelineOptions manual;
+      manual.pipeline.schedule = name;
+      manual.pipeline.microbatches = request.microbatches;
+      ManualPipeline pipeline(*root, manual);
       const std::vector<StageCost> costs = costs_of(pipeline.schedule(), request);
       const Tensor tensor = Tensor::allocate(root->device().allocator(), DType::f32, Shape{request.elements});
       pass(pipeline, std::vector<StageCost>(costs.size(), {0, 0, 0, 0, 0}), tensor);  // takes memory

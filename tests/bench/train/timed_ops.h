@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/rank.h"
-#include "support/ops_around.h"
+#include "support/ops_interceptor.h"
 
 namespace gangway::bench {
 
@@ -19,9 +19,9 @@ struct ProductShape {
   auto operator<=>(const ProductShape&) const = default;
 };
 
-class TimedOps final : public test::OpsAround {
+class TimedOps final : public test::OpsInterceptor {
  public:
-  explicit TimedOps(std::unique_ptr<Ops> inner) : OpsAround(*inner), owned_(std::move(inner)) {}
+  explicit TimedOps(std::unique_ptr<Ops> inner) : OpsInterceptor(*inner), owned_(std::move(inner)) {}
 
   std::map<std::string, double> seconds;  // by operation, until cleared
   std::map<ProductShape, int> products;   // calls by shape, head_loss's own not among them
@@ -32,15 +32,15 @@ class TimedOps final : public test::OpsAround {
   void gemm(const GemmArgs& a, Stream& s) override {
     ++products[{a.c.dim(0), a.c.dim(1), a.a.dim(a.transpose_a ? 0 : 1), a.transpose_a, a.transpose_b,
                 a.accumulate, a.c.dtype()}];
-    OpsAround::gemm(a, s);
+    OpsInterceptor::gemm(a, s);
   }
   void head_loss(const HeadLossArgs& a, Stack& temporaries, Stream& s) override {
     head = a;
-    OpsAround::head_loss(a, temporaries, s);
+    OpsInterceptor::head_loss(a, temporaries, s);
   }
 
  private:
-  void around(const char* operation, const std::function<void()>& call) override {
+  void intercept(const char* operation, const std::function<void()>& call) override {
     const double start = bench_cpu_seconds(0);
     call();
     seconds[operation] += bench_cpu_seconds(0) - start;

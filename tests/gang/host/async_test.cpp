@@ -96,7 +96,7 @@ TEST(HostAsync, AnInputIsReadUntilItIsReusableAndNoLonger) {
 }
 
 // Rank 0 comes to the call, fails, and has its input back before rank 1 has read it.
-TEST(HostAsync, WhatAPeerGaveUpIsNoResult) {
+TEST(HostAsync, ACallThatAPeerAbandonedGivesNoResult) {
   for (const CollectiveOp op : {CollectiveOp::all_reduce, CollectiveOp::reduce_scatter, CollectiveOp::reduce,
                                 CollectiveOp::all_gather, CollectiveOp::broadcast, CollectiveOp::gather,
                                 CollectiveOp::scatter, CollectiveOp::all_to_all, CollectiveOp::recv}) {

@@ -45,7 +45,7 @@ TEST(HostBroadcast, TheRootMayWriteItsInputWhenItIsReusable) {
   }
 }
 
-TEST(HostBroadcast, ItEndsWhileTheRootIsElsewhere) {
+TEST(HostBroadcast, ABroadcastEndsWhileTheRootIsInAnotherCall) {
   ThreadRanks ranks(3);
   Meeting ended(3);
   ranks.run([&](int r, Engine& engine) {
@@ -60,7 +60,7 @@ TEST(HostBroadcast, ItEndsWhileTheRootIsElsewhere) {
   });
 }
 
-TEST(HostBroadcast, AnAbortWhileTheRootWaitsIsHeardByAll) {
+TEST(HostBroadcast, AnAbortWhileTheRootWaitsReachesAllRanks) {
   ThreadRanks ranks(2);
   Meeting meeting(2);
   ranks.run([&](int r, Engine& engine) {

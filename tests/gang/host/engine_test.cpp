@@ -133,7 +133,7 @@ TEST(HostEngineLarge, OutputsThatNoCacheHoldsAreWhole) {
   });
 }
 
-TEST_P(HostEngine, EveryReductionOfEveryType) {
+TEST_P(HostEngine, EveryReductionOfEveryTypeEqualsTheReference) {
   const int size = GetParam();
   ThreadRanks ranks(size);
   for (const DType dtype :
@@ -152,7 +152,7 @@ TEST_P(HostEngine, EveryReductionOfEveryType) {
     }
 }
 
-TEST_P(HostEngine, CountsPerRank) {
+TEST_P(HostEngine, CountsThatDifferByRankEqualTheReference) {
   const int size = GetParam();
   const auto w = static_cast<size_t>(size);
   ThreadRanks ranks(size);

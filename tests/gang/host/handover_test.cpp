@@ -62,7 +62,7 @@ Descriptor connect_to(const std::string& name) {
   return fd;
 }
 
-TEST(Handover, StrangersAtTheSocketDoNotKeepRanksFromMeeting) {
+TEST(Handover, UnknownClientsDoNotKeepRanksFromMeeting) {
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     while (r != 0 && report.stage == 0) usleep(500);
     meet(r, 3, store);
@@ -80,7 +80,7 @@ TEST(Handover, StrangersAtTheSocketDoNotKeepRanksFromMeeting) {
   ranks.expect_all_well();
 }
 
-TEST(Handover, StrangersGetNothingAndTheDeadlineHolds) {
+TEST(Handover, UnknownClientsGetNothingAndTheDeadlineHolds) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     if (r == 1) {
       while (report.stage == 0) usleep(500);

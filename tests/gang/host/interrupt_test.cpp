@@ -18,7 +18,7 @@ struct Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 };
 
-TEST(HostInterrupt, OneWhileAGangIsMadeBreaksTheParentOnEveryRank) {
+TEST(HostInterrupt, AnInterruptWhileAGangIsMadeBreaksTheParentOnEveryRank) {
   for (const bool shared : {false, true}) {
     ThreadRanks ranks(2);
     Meeting interrupted(2);
@@ -82,7 +82,7 @@ TEST(HostInterrupt, TheHookIsAskedWhileDataMoves) {
   });
 }
 
-TEST(HostInterrupt, OneTurnMovesAPartOfALargeCall) {
+TEST(HostInterrupt, OneProgressCallMovesOnlyAPartOfALargeCall) {
   ThreadRanks ranks(2);
   Meeting begun(2);
   ranks.run([&](int r, Engine& engine) {

@@ -83,7 +83,7 @@ TEST(HostKill, ARankThatExitsWithoutShutdownIsReported) {
   }
 }
 
-TEST(HostKill, AComputingSurvivorHearsOfItAtItsNextCallWhichDoesNotStart) {
+TEST(HostKill, ASurvivorThatComputesGetsTheLossAtItsNextCall) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 2, store);
     const std::vector<int> both{0, 1};

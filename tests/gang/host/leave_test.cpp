@@ -33,7 +33,7 @@ Code code_of(Work& work, Deadline deadline) {
   return Code::ok;
 }
 
-TEST(HostLeave, CallsThatAReleasedRankStillHoldsComeAndNoOther) {
+TEST(HostLeave, OnlyTheStartedCallsOfAReleasedRankComplete) {
   for (const CollectiveOp op : {CollectiveOp::all_reduce, CollectiveOp::send}) {
     ThreadRanks ranks(2);
     std::shared_ptr<Engine> second = ranks.engines[1];

@@ -33,7 +33,7 @@ void expect_lost(Processes& ranks, int r, int lost, const std::string& begin, co
 }
 
 // Rank 1 gives its broadcast up, as rank 2 will not come. Rank 0 has its data by then, but rank 1 may write it again.
-TEST(HostLeft, AThirdRankHearsWhoWasLostNotWhoGaveUp) {
+TEST(HostLeft, AThirdRankGetsTheLostRankAndNotTheOneThatGaveUp) {
   for (const bool killed : {false, true}) {
     Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
       Joined joined(r, 3, store);
@@ -72,7 +72,7 @@ TEST(HostLeft, AThirdRankHearsWhoWasLostNotWhoGaveUp) {
   }
 }
 
-TEST(HostLeft, ARankThatWaitsForOneThatBrokeHearsWhy) {
+TEST(HostLeft, ARankThatWaitsForABrokenRankGetsTheReason) {
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 3, store);
     std::vector<float> x(kCount);
@@ -102,7 +102,7 @@ TEST(HostLeft, ARankThatWaitsForOneThatBrokeHearsWhy) {
               "left without shutdown; ranks 0, 1 are alive");
 }
 
-TEST(HostLeft, ARankThatLetsGoInMidCallIsLost) {
+TEST(HostLeft, ARankThatReleasesItsEngineDuringACallIsLost) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 2, store);
     std::vector<float> x(kCount);

@@ -77,7 +77,7 @@ struct SharedBoard {
   bool freed() const { return arena->rank(0).freed.load() == offset; }
 };
 
-TEST(HostMemory, TheLivingFreeTheBoardOfOneThatDied) {
+TEST(HostMemory, SurvivorsFreeTheBoardOfADeadRank) {
   SharedBoard board;
   board.lose(2, host::LossCause::signal);
   board.views[1].reset();
@@ -158,7 +158,7 @@ TEST(HostMemory, LackOfMemoryIsAnErrorWithBothNumbers) {
   EXPECT_THROW(Buffer::allocate(ranks.engines[1]->shared_memory()->allocator(), uint64_t{2} << 30), Error);
 }
 
-TEST(HostMemory, MoreThanThereCanBeIsRefusedAndTakesNothing) {
+TEST(HostMemory, ASizeBeyondTheAddressSpaceIsRefusedAndTakesNoMemory) {
   ThreadRanks ranks(2, small_arena());
   ranks.run([&](int r, Engine& engine) {
     const auto first = Buffer::allocate(engine.shared_memory()->allocator(), 1 << 20);
@@ -309,7 +309,7 @@ TEST(HostMemory, TheBoardKeepsARegionUntilEveryMemberHasTakenItsHold) {
   EXPECT_LT(taken(), before) << "the region and the board are gone";
 }
 
-TEST(HostMemory, ABoardKeepsOneThatIsMadeOnItUntilEveryMemberHasTakenIt) {
+TEST(HostMemory, ABoardKeepsAChildBoardUntilEveryMemberIsAttached) {
   for (int takers = 0; takers <= 2; ++takers) {
     SharedBoard board;
     const auto taken = [&] { return board.arena->header().used.load(); };
@@ -372,7 +372,7 @@ TEST(HostMemory, AnEngineThatABreakLeavesHalfMadeGoesWithItsParent) {
   });
 }
 
-TEST(HostMemory, WhatAnotherRankNamesAsABoardIsLookedAtFirst) {
+TEST(HostMemory, ABoardThatAnotherRankNamesIsChecked) {
   const auto arena = host::Arena::create(2, true, host::ArenaOptions{uint64_t{64} << 20, 0});
   host::Member member(arena, 0);
   const std::vector<int> members{0, 1};

@@ -51,7 +51,7 @@ void leave_behind(const std::string& folder, bool with_failure) {
   usleep(50'000);  // a process that begins now begins later by the kernel's coarse clock, too
 }
 
-TEST(Restart, ARunThatWasKilledAtItsStartCanBeStartedAgainOverTheSameStore) {
+TEST(Restart, ARunKilledAtItsStartRestartsOverTheSameStore) {
   for (const bool with_failure : {false, true}) {
     const Scratch scratch;
     const std::string folder = scratch.path() + "/store";
@@ -91,7 +91,7 @@ TEST(Restart, ARunThatWasKilledCanBeStartedAgainAfterAStepOfTheClock) {
     }
 }
 
-TEST(Restart, WhatAProcessLeftWhoseNumberAnotherHasNowIsOfADeadOne) {
+TEST(Restart, AReusedProcessIdDoesNotReviveADeadProcess) {
   const Scratch scratch;
   const std::string folder = scratch.path() + "/store";
   leave_behind(folder, false);
@@ -132,7 +132,7 @@ class Watched final : public Store {
   Report& report_;
 };
 
-TEST(Restart, WhoOutlivedAStartThatFailedCanStartAgainOverTheSameStore) {
+TEST(Restart, SurvivorsOfAFailedStartCanStartAgainOverTheSameStore) {
   for (const int lost : {0, 2}) {
     const Scratch scratch;
     const auto store = make_file_store(scratch.path() + "/store");
@@ -192,7 +192,7 @@ TEST(Restart, WithoutANewRankZeroTheLastFailureIsReportedWithWhatToDo) {
   EXPECT_NE(said.find("start all ranks again"), std::string::npos) << said;
 }
 
-TEST(Restart, WithoutANewRankZeroASecondTryIsATimeoutAndNotTheLastWordAboutTheFirst) {
+TEST(Restart, WithoutANewRankZeroASecondTryIsATimeout) {
   const auto [code, said] = alone_after(true, 2);
   EXPECT_EQ(code, Code::timeout);
   EXPECT_NE(said.find("rank 0 put no address"), std::string::npos) << said;

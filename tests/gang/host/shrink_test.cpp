@@ -61,7 +61,7 @@ EngineOptions lively() {
   return options;
 }
 
-TEST(HostShrink, AStoppedRankWritesNothingIntoSurvivorsMemoryAfterIt) {
+TEST(HostShrink, AStoppedRankWritesNothingIntoSurvivorsMemoryAfterAShrink) {
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Stopped rank(r, store, lively());
     if (r == 1) set_trap(rank.data() + kCount / 2, report);  // in its own third
@@ -118,7 +118,7 @@ TEST(HostShrink, ARankThatStaysStoppedInAMoveIsNamedByTheDeadlineUntilItDies) {
 
 // --- ranks that die while the others shrink --------------------------------------------------------------
 
-TEST(HostShrink, DeathsWhileItRunsLeaveTheSurvivorsAgreed) {
+TEST(HostShrink, DeathsDuringAShrinkLeaveTheSurvivorsAgreed) {
   constexpr int kSize = 8;
   std::vector<double> took;
   for (uint64_t round = 0; round < 40; ++round) {
@@ -159,7 +159,7 @@ TEST(HostShrink, DeathsWhileItRunsLeaveTheSurvivorsAgreed) {
   EXPECT_LT(took.back(), 5000) << "a busy machine takes longer, but not until a deadline";
 }
 
-TEST(HostShrink, ARankThatIsLostIsPassedOverInEachOnesList) {
+TEST(HostShrink, ShrinkLeavesLostRanksOutOfEverySurvivorsList) {
   Processes ranks(4, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 4, store);
     std::vector<float> x(10);

@@ -32,7 +32,7 @@ void wait_until(const char* what, Over&& over) {
   }
 }
 
-TEST(HostWatchdog, AReportWhoseWriterEndedInItsMiddleIsFinishedByAnother) {
+TEST(HostWatchdog, AnotherMemberFinishesAReportWhoseWriterEnded) {
   Two two;
   const uint32_t before = two.members[0]->losses();
   two.third().state.store(static_cast<int32_t>(RankState::reporting));
@@ -41,7 +41,7 @@ TEST(HostWatchdog, AReportWhoseWriterEndedInItsMiddleIsFinishedByAnother) {
   EXPECT_EQ(two.members[0]->loss(2)->cause, LossCause::silent) << "what nobody saw die may yet wake";
 }
 
-TEST(HostWatchdog, ALossThatWasNotCountedIsCountedByAnother) {
+TEST(HostWatchdog, AnotherMemberCountsALossThatWasNotCounted) {
   Two two;
   const uint32_t before = two.members[0]->losses();
   two.third().loss_cause.store(static_cast<int32_t>(LossCause::exit));

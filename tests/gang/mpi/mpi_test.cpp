@@ -21,7 +21,7 @@ class MpiEngine : public OnOneHost {};
 TEST_P(MpiEngine, EveryOperationEqualsTheSerialFold) {
   expect_well_to_the_end(mpirun(mpi(), ranks(), rank("matrix")), ranks());
 }
-TEST_P(MpiEngine, ChildrenBytesHandleAndRefusals) {
+TEST_P(MpiEngine, SubGangsBytesNativeHandleAndRefusalsWork) {
   expect_well_to_the_end(mpirun(mpi(), ranks(), rank("children")), ranks());
 }
 TEST_P(MpiEngine, DifferentCallsAreNamedOnAllRanks) {
@@ -43,7 +43,7 @@ class MpiHosts : public OnTwoHosts {};
 TEST_P(MpiHosts, EveryOperationEqualsTheSerialFold) {
   expect_well(mpirun_on_two_hosts(mpi(), rank("matrix")), kRanks);
 }
-TEST_P(MpiHosts, ChildrenBytesHandleAndRefusals) {
+TEST_P(MpiHosts, SubGangsBytesNativeHandleAndRefusalsWork) {
   expect_well(mpirun_on_two_hosts(mpi(), rank("children")), kRanks);
 }
 TEST_P(MpiHosts, DifferentCallsAreNamedOnAllRanks) {

@@ -197,7 +197,7 @@ TEST_F(Processes, ListeningOnEveryInterfaceMustBeAskedFor) {
   EXPECT_NE(outcome.output.find("GANGWAY_INTERFACE"), std::string::npos) << outcome.output;
 }
 
-TEST_F(Processes, AnotherSecretIsRefusedAtTheDoor) {
+TEST_F(Processes, AnotherSecretIsRefusedInTheHandshake) {
   const std::string right = write_secret("right", 32, 0600);
   const std::string wrong = write_secret("wrong", 32, 0600);
   std::ofstream(wrong) << std::string(32, 'w');
@@ -272,7 +272,7 @@ TEST_F(Processes, TheExpectedSizeIsReadFromTheEnvironment) {
   EXPECT_EQ(all[1].output, "torchrun 3/4 local 3/4 restart 0\n");
 }
 
-TEST_F(Processes, TheLivenessVariableIsLookedAtOnlyWhereItCounts) {
+TEST_F(Processes, TheLivenessVariableIsCheckedOnlyWhereItHasAnEffect) {
   const Variables too_short = {{"GANGWAY_LIVENESS_MS", "49"}};
   start(too_short, {"gang"});
   EXPECT_EQ(finish()[0].status, 0) << "one rank has no peer to miss";

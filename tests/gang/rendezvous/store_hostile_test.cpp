@@ -311,7 +311,7 @@ TEST_F(Hostile, HalfOpenConnectionsAreFewAndTakeNoRoom) {
   EXPECT_GT(alive, 100) << "the newest stay";
 }
 
-TEST_F(Hostile, ASilentStrangerIsHungUpOn) {
+TEST_F(Hostile, ASilentConnectionIsClosed) {
   const Descriptor silent = connect();
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(hung_up(silent, 9000));

@@ -5,23 +5,23 @@
 #include <memory>
 #include <utility>
 
-#include "support/ops_around.h"
+#include "support/ops_interceptor.h"
 
 namespace gangway::test {
 
-class WatchedOps final : public OpsAround {
+class WatchedOps final : public OpsInterceptor {
  public:
   // Gets the number of pairs of a query and a key that one call computes, for one head and one batch element.
   using Watcher = std::function<void(int64_t pairs)>;
-  WatchedOps(Ops& inner, Watcher watcher) : OpsAround(inner), watcher_(std::move(watcher)) {}
+  WatchedOps(Ops& inner, Watcher watcher) : OpsInterceptor(inner), watcher_(std::move(watcher)) {}
 
   void attention(const AttentionArgs& a, Stream& s) override {
     watcher_(pairs_of(a));
-    OpsAround::attention(a, s);
+    OpsInterceptor::attention(a, s);
   }
   void attention_backward(const AttentionBackwardArgs& a, Stream& s) override {
     watcher_(pairs_of(a));
-    OpsAround::attention_backward(a, s);
+    OpsInterceptor::attention_backward(a, s);
   }
 
  private:

@@ -16,9 +16,9 @@ double inner(Gang& gang, const Tensor& a, const Tensor& b) {
 // Runs the adjoint test and returns the output of forward.
 Tensor expect_adjoint(ModuleRig& rig, Module& module, const Tensor& x, const std::string& what) {
   rig.frame.reset();
-  const Tensor fx = module.forward1(rig.ctx, x, &rig.frame);
+  const Tensor fx = module.forward_one(rig.ctx, x, &rig.frame);
   const Tensor y = filled(rig.gang, fx.shape(), 7);
-  const Tensor back = module.backward1(rig.ctx, y, rig.frame);
+  const Tensor back = module.backward_one(rig.ctx, y, rig.frame);
   EXPECT_EQ(back.shape(), x.shape()) << what;
   const double left = inner(rig.gang, fx, y), right = inner(rig.gang, x, back);
   EXPECT_NEAR(left, right, 1e-12 * (1 + std::abs(left))) << what;
@@ -92,7 +92,8 @@ TEST(Movement, ReduceScatterSumsAndKeepsTheBalancedPiece) {
           expect_adjoint(rig, *module, filled(gang, local, 3), local.text());
           // Every rank has the same values, so the sum is W times this rank's rows.
           Vector values = random_vector(static_cast<size_t>(local.count()), 5);
-          const Tensor y = module->forward1(rig.ctx, make(gang.device(), DType::f64, local, values), nullptr);
+          const Tensor y =
+              module->forward_one(rig.ctx, make(gang.device(), DType::f64, local, values), nullptr);
           Box own = whole_box(local);
           const std::vector<int64_t> bounds = balanced_bounds(local[axis], W);
           const auto at = static_cast<size_t>(grid.index()[static_cast<size_t>(axis)]);
@@ -118,7 +119,7 @@ TEST(Movement, AllSumReduceIsItsOwnAdjointAlongAnyDims) {
         expect_adjoint(rig, *module, filled(gang, {3, 5}, 1), "all_sum_reduce");
         const Tensor ones = make(gang.device(), DType::f64, {1}, {1});
         const int summed = keep ? grid.size() / shape[0] : shape[0];
-        EXPECT_EQ(get(module->forward1(rig.ctx, ones, nullptr)), (Vector{static_cast<double>(summed)}));
+        EXPECT_EQ(get(module->forward_one(rig.ctx, ones, nullptr)), (Vector{static_cast<double>(summed)}));
       }
     });
 }
@@ -170,11 +171,12 @@ TEST(Movement, BroadcastFollowsTheRuleOfAligningDims) {
     const Partition row = world(gang).inclusive(List{3, 4, 5});
     const Partition column = world(gang).inclusive(List{0, 5}).cartesian(List{2, 1});
     const auto spread = [&](const Partition& few, MovementOptions options = {}) {
-      return get(
-          between(Movement::broadcast, few, grid, options)->forward1(rig.ctx, number(few.active()), nullptr));
+      return get(between(Movement::broadcast, few, grid, options)
+                     ->forward_one(rig.ctx, number(few.active()), nullptr));
     };
     const auto sum = [&](const Partition& few, MovementOptions options = {}) {
-      return get(between(Movement::sum_reduce, grid, few, options)->forward1(rig.ctx, number(true), nullptr));
+      return get(
+          between(Movement::sum_reduce, grid, few, options)->forward_one(rig.ctx, number(true), nullptr));
     };
     EXPECT_EQ(spread(row), (Vector{3.0 + gang.rank() % 3}));
     EXPECT_EQ(spread(column), (Vector{gang.rank() < 3 ? 0.0 : 5.0}));
@@ -227,15 +229,15 @@ TEST(Movement, InactiveWorkersPassAndGetTensorsOfNoElements) {
     EXPECT_EQ(get(expect_adjoint(rig, *gather, x, "two of three")), (two.active() ? Vector{2, 0} : Vector{}));
     const Tensor some = filled(gang, {2, 3}, 1);
     expect_refusal(Code::invalid_argument,
-                   [&] { gather->forward1(rig.ctx, two.active() ? x : some, nullptr); },
+                   [&] { gather->forward_one(rig.ctx, two.active() ? x : some, nullptr); },
                    {"all_gather: rank 1 is no worker of the partition", "not f64 [2, 3]"});
     const Tensor batch = Tensor::allocate(gang.device().allocator(), DType::f64, Shape{4, 0});
-    const Tensor y = gather->forward1(rig.ctx, two.active() ? x : batch, nullptr);
+    const Tensor y = gather->forward_one(rig.ctx, two.active() ? x : batch, nullptr);
     EXPECT_EQ(y.shape(), (two.active() ? Shape{2} : Shape{4, 0}));
     MovementOptions options;
     options.preserve_batch = true;
     const ModulePtr sum = between(Movement::sum_reduce, world(gang), world(gang).inclusive(List{1}), options);
-    const Tensor total = sum->forward1(rig.ctx, filled(gang, {4, 2}, 1), nullptr);
+    const Tensor total = sum->forward_one(rig.ctx, filled(gang, {4, 2}, 1), nullptr);
     EXPECT_EQ(total.shape(), (gang.rank() == 1 ? Shape{4, 2} : Shape{4, 0}));
   });
 }
@@ -264,7 +266,7 @@ TEST(Movement, ASubtopologyIsAPartitionOfItsGroup) {
     const double r = gang.rank();
     const ModulePtr gather = movement(Movement::all_gather, column, along({0}));
     const Tensor x = make(gang.device(), DType::f64, {1}, {r});
-    EXPECT_EQ(get(gather->forward1(rig.ctx, x, nullptr)),
+    EXPECT_EQ(get(gather->forward_one(rig.ctx, x, nullptr)),
               (Vector{static_cast<double>(gang.rank() % 3), gang.rank() % 3 + 3.0}));
   });
 }
@@ -276,9 +278,9 @@ TEST(Movement, BackwardMultipliesByItsScale) {
     options.backward_scale = 0.5;
     const ModulePtr gather = movement(Movement::all_gather, world(gang), options);
     const Tensor x = make(gang.device(), DType::f64, {1}, {1});
-    gather->forward1(rig.ctx, x, &rig.frame);
+    gather->forward_one(rig.ctx, x, &rig.frame);
     const Tensor dy = make(gang.device(), DType::f64, {2}, {3, 5});
-    EXPECT_EQ(get(gather->backward1(rig.ctx, dy, rig.frame)), (Vector{gang.rank() == 0 ? 3.0 : 5.0}));
+    EXPECT_EQ(get(gather->backward_one(rig.ctx, dy, rig.frame)), (Vector{gang.rank() == 0 ? 3.0 : 5.0}));
   });
 }
 

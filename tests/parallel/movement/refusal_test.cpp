@@ -6,21 +6,21 @@ namespace {
 
 // Ranks 0 and 2 sum, and ranks 1 and 3 sum. Shapes that differ within one of these groups are refused in
 // both.
-TEST(Movement, ARefusalOfOneGroupIsToldToAll) {
+TEST(Movement, ARefusalOfOneGroupIsReportedToAllRanks) {
   run_ranks(4, [](Gang& gang) {
     ModuleRig rig(gang);
     const Partition grid = world(gang).cartesian(List{2, 2});
     const Partition row = world(gang).inclusive(List{0, 1}).cartesian(List{1, 2});
     const ModulePtr sum = between(Movement::sum_reduce, grid, row);
     const Tensor odd = filled(gang, {gang.rank() == 3 ? 5 : 4}, 1);
-    expect_refusal(Code::invalid_argument, [&] { sum->forward1(rig.ctx, odd, &rig.frame); },
+    expect_refusal(Code::invalid_argument, [&] { sum->forward_one(rig.ctx, odd, &rig.frame); },
                    {"sum_reduce", "[5]", "[4]"});
-    EXPECT_EQ(sum->forward1(rig.ctx, filled(gang, {4}, 1), &rig.frame).shape(),
+    EXPECT_EQ(sum->forward_one(rig.ctx, filled(gang, {4}, 1), &rig.frame).shape(),
               (gang.rank() < 2 ? Shape{4} : Shape{0}));
     const Tensor dy = gang.rank() == 1   ? filled(gang, {3}, 1)
                       : gang.rank() == 0 ? filled(gang, {4}, 1)
                                          : nothing(gang);
-    expect_refusal(Code::invalid_argument, [&] { sum->backward1(rig.ctx, dy, rig.frame); },
+    expect_refusal(Code::invalid_argument, [&] { sum->backward_one(rig.ctx, dy, rig.frame); },
                    {"the gradient is f64 [3]", "f64 [4]"});
     EXPECT_FALSE(gang.error().has_value());
   });
@@ -76,7 +76,7 @@ TEST(Movement, TensorsThatDoNotMeetAreRefusedOnAllTheirRanksAndTheGangWorksOn) {
     const ModulePtr gather = movement(Movement::all_gather, grid, along({0}));
     const auto refuse = [&](Module& module, const Tensor& x, std::initializer_list<const char*> parts) {
       expect_refusal(
-          Code::invalid_argument, [&] { module.forward1(rig.ctx, x, nullptr); }, parts);
+          Code::invalid_argument, [&] { module.forward_one(rig.ctx, x, nullptr); }, parts);
     };
     refuse(*gather, filled(gang, {2, 3 + r}, 1),
            {"all_gather: member 1 of the group has f64 [2, 4], member 0 f64 [2, 3]; they must be equal but "
@@ -87,14 +87,14 @@ TEST(Movement, TensorsThatDoNotMeetAreRefusedOnAllTheirRanksAndTheGangWorksOn) {
     const ModulePtr cuts = between(Movement::repartition, grid, world(gang).cartesian(List{1, 2}));
     refuse(*cuts, filled(gang, {2, 3 + r}, 1), {"worker 1 has 4 rows of dim 1", "along it 3"});
     refuse(*cuts, filled(gang, {2}, 1), {"worker 0 has f64 [2], but the partition has 2 dims"});
-    EXPECT_EQ(get(gather->forward1(rig.ctx, make(gang.device(), DType::f64, {1, 1}, {1.0 * r}), nullptr)),
+    EXPECT_EQ(get(gather->forward_one(rig.ctx, make(gang.device(), DType::f64, {1, 1}, {1.0 * r}), nullptr)),
               (Vector{0, 1}));
     const Tensor x = filled(gang, {1, 1}, 1);
     rig.frame.reset();
-    expect_refusal(Code::invalid_state, [&] { gather->backward1(rig.ctx, x, rig.frame); },
+    expect_refusal(Code::invalid_state, [&] { gather->backward_one(rig.ctx, x, rig.frame); },
                    {"no forward has run"});
-    gather->forward1(rig.ctx, x, &rig.frame);
-    expect_refusal(Code::invalid_argument, [&] { gather->backward1(rig.ctx, x, rig.frame); },
+    gather->forward_one(rig.ctx, x, &rig.frame);
+    expect_refusal(Code::invalid_argument, [&] { gather->backward_one(rig.ctx, x, rig.frame); },
                    {"the gradient is f64 [1, 1], the output was f64 [2, 1]"});
   });
 }

@@ -3,7 +3,7 @@
 #include "gang/local/fake.h"
 #include "parallel/tensor/apply.h"
 #include "parallel/tensor/styled_trees.h"
-#include "support/ops_around.h"
+#include "support/ops_interceptor.h"
 
 namespace gangway::test {
 namespace {
@@ -35,7 +35,7 @@ std::vector<StyledTree> sequence_trees() {
 
 TEST(SequenceChunks, GiveTheNumbersOfOneDevice) {
   for (const StyledTree& tree : sequence_trees()) {
-    const Numbers want = alone(tree);
+    const Numbers want = on_one_device(tree);
     for (const int tp : {2, 4})
       for (const int chunks : {2, 4})
         run_ranks(tp, [&](Gang& root) {
@@ -48,7 +48,7 @@ TEST(SequenceChunks, GiveTheNumbersOfOneDevice) {
 // A parameter group that casts its input reads it before the product does, so it must get the whole input.
 TEST(SequenceChunks, AParameterGroupAroundTheFirstProductGetsTheWholeInput) {
   const StyledTree tree = sequence_trees()[2];
-  const Numbers want = alone(tree);
+  const Numbers want = on_one_device(tree);
   run_ranks(2, [&](Gang& root) {
     MeshOptions mesh;
     mesh.tp = 2;
@@ -73,13 +73,13 @@ struct Order {
   std::vector<size_t> launched, arrived;
 };
 
-class OrderOps final : public OpsAround {
+class OrderOps final : public OpsInterceptor {
  public:
   OrderOps(Ops& inner, const Engine& engine, Order& order)
-      : OpsAround(inner), engine_(engine), order_(order) {}
+      : OpsInterceptor(inner), engine_(engine), order_(order) {}
 
  private:
-  void around(const char* operation, const std::function<void()>& call) override {
+  void intercept(const char* operation, const std::function<void()>& call) override {
     if (std::string(operation) == "gemm") {
       const std::vector<RecordedCollective> all = recorded(engine_);
       order_.launched.push_back(all.size());
@@ -117,7 +117,7 @@ Order order_of(const char* plan, int chunks) {
   Stack temporaries(device->allocator());
   Frame frame(device->allocator());
   Context ctx{.ops = watched, .stream = device->stream(), .temporaries = temporaries};
-  root->forward1(ctx, Tensor::allocate(device->allocator(), DType::f32, Shape{1, 24, 8}), &frame);
+  root->forward_one(ctx, Tensor::allocate(device->allocator(), DType::f32, Shape{1, 24, 8}), &frame);
   return order;
 }
 
@@ -161,7 +161,7 @@ TEST(SequenceChunks, NumbersThatDoNotFitAreRefused) {
 // Generation runs without a frame, and its sequences have any length.
 TEST(SequenceChunks, WithoutAFrameASequenceTravelsWhole) {
   const StyledTree tree = {"attention", norm_and_attention, kAttentionPlan, {2, 12, 16}};
-  const Numbers want = alone(tree);
+  const Numbers want = on_one_device(tree);
   run_ranks(2, [&](Gang& root) {
     const auto model = styled_model(root, tree, 2, Strategy::full_shard, 4);
     Context ctx = model->run().context(model->device().stream());

@@ -189,10 +189,10 @@ class Declared final : public Module {
     return DataFlow{.steps = {{0, {DataFlow::kInput}, {6, "wheels"}}, {1, {0}}}, .output = {1}};
   }
   Values forward(Context& ctx, std::span<const Tensor> x, Frame* f) override {
-    return {child(1).forward1(ctx, child(0).forward1(ctx, x[0], f), f)};
+    return {child(1).forward_one(ctx, child(0).forward_one(ctx, x[0], f), f)};
   }
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& f) override {
-    return {child(0).backward1(ctx, child(1).backward1(ctx, dy[0], f), f)};
+    return {child(0).backward_one(ctx, child(1).backward_one(ctx, dy[0], f), f)};
   }
 };
 
@@ -223,7 +223,7 @@ TEST(TensorPlan, ARefusedParallelizeLeavesTheModelAsItWas) {
   });
 }
 
-TEST(TensorPlan, RanksWithOtherPlansAreTold) {
+TEST(TensorPlan, DifferentPlansOnRanksAreReported) {
   run_ranks(2, [](Gang& root) {
     MeshOptions mesh;
     mesh.tp = 2;

@@ -114,7 +114,7 @@ inline Vector input_of(const StyledTree& tree) {
 inline Vector gradient_of(const Tensor& y) { return random_vector(static_cast<size_t>(y.count()), 8); }
 
 // The results on one device. `copies` ranks run the same batch each.
-inline Numbers alone(const StyledTree& tree, int copies = 1) {
+inline Numbers on_one_device(const StyledTree& tree, int copies = 1) {
   const auto device = make_device(test_device());
   const auto ops = make_ops(device);
   const ModulePtr root = tree_of(tree);
@@ -124,11 +124,11 @@ inline Numbers alone(const StyledTree& tree, int copies = 1) {
   Frame frame(device->allocator());
   Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .training = true};
   const Tensor x = make(*device, DType::f64, tree.input, input_of(tree));
-  const Tensor y = root->forward1(ctx, x, &frame);
+  const Tensor y = root->forward_one(ctx, x, &frame);
   Numbers numbers{get(y), {}, {}};
   const Tensor dy = frame.allocate_gradient(DType::f64, y.shape());
   put(dy, gradient_of(y));
-  numbers.dx = get(root->backward1(ctx, dy, frame));
+  numbers.dx = get(root->backward_one(ctx, dy, frame));
   frame.run_weight_gradients(ctx);
   for (const NamedParameter& p : named_parameters(*root)) {
     Vector& sum = numbers.gradients[p.name] = get(p.parameter->grad->tensor);

@@ -8,7 +8,7 @@ namespace {
 TEST(TensorStyles, EachGivesTheNumbersOfOneDevice) {
   for (const StyledTree& tree : styled_trees())
     for (const int tp : {1, 2, 4}) {
-      const Numbers want = alone(tree);
+      const Numbers want = on_one_device(tree);
       run_ranks(tp, [&](Gang& root) {
         const auto model = styled_model(root, tree, tp);
         expect_equal(run(*model, tree), want, text(tree.name, " tp ", tp));
@@ -18,7 +18,7 @@ TEST(TensorStyles, EachGivesTheNumbersOfOneDevice) {
 
 TEST(TensorStyles, FsdpSplitsTheLocalPieces) {
   for (const StyledTree& tree : styled_trees()) {
-    const Numbers want = alone(tree, 2);
+    const Numbers want = on_one_device(tree, 2);
     run_ranks(4, [&](Gang& root) {
       const auto model = styled_model(root, tree, 2);
       expect_equal(run(*model, tree), want, tree.name);
@@ -29,7 +29,7 @@ TEST(TensorStyles, FsdpSplitsTheLocalPieces) {
 // Runs a forward, then the input half of the backward, and its weight half later.
 TEST(TensorStyles, DeferredWeightHalvesGiveTheSameNumbers) {
   for (const StyledTree& tree : styled_trees()) {
-    const Numbers want = alone(tree);
+    const Numbers want = on_one_device(tree);
     run_ranks(2, [&](Gang& root) {
       const auto model = styled_model(root, tree, 2, Strategy::shard_grad_op);
       expect_equal(run(*model, tree, /*defers=*/true), want, tree.name);
@@ -38,7 +38,7 @@ TEST(TensorStyles, DeferredWeightHalvesGiveTheSameNumbers) {
 }
 
 // The row-wise layer's addend is a temporary: a frame keeps what one device keeps, less what is split.
-TEST(TensorStyles, AFrameKeepsNoPartOfASum) {
+TEST(TensorStyles, AFrameKeepsNoPartialSum) {
   const StyledTree tree = styled_trees()[0];  // a Linear 6 to 8, and a Linear 8 to 6
   run_ranks(2, [&](Gang& root) {
     const auto model = styled_model(root, tree, 2);
@@ -94,9 +94,9 @@ TEST(TensorStyles, WeightTasksRunWhileABoundaryTravels) {
     put(dy, random_vector(48, 2));
     Module& second = chain.child(1).child(0);  // inside its own wrapper of fully_shard
     Module& first = chain.child(0).child(0);
-    const Tensor middle = second.backward1(ctx, dy, frame);
+    const Tensor middle = second.backward_one(ctx, dy, frame);
     EXPECT_EQ(frame.pending_weight(), 1u) << "its own; nothing travels after it";
-    first.backward1(ctx, middle, frame);
+    first.backward_one(ctx, middle, frame);
     EXPECT_EQ(frame.pending_weight(), 0u) << "both ran while the gradient of the input was summed";
     frame.reset();
     model->run().reshard();

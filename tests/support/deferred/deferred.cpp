@@ -84,12 +84,13 @@ class DeferredDevice final : public Device, public std::enable_shared_from_this<
 
   void copy(void* to, const void* from, size_t bytes, Stream& stream) override {
     if (bytes == 0) return;
-    enqueue(stream,
-            [to = reachable(to), from = reachable(from), bytes](Worker&) { std::memcpy(to, from, bytes); });
+    enqueue(stream, [to = host_address(to), from = host_address(from), bytes](Worker&) {
+      std::memcpy(to, from, bytes);
+    });
   }
   void zero(void* to, size_t bytes, Stream& stream) override {
     if (bytes == 0) return;
-    enqueue(stream, [to = reachable(to), bytes](Worker&) { std::memset(to, 0, bytes); });
+    enqueue(stream, [to = host_address(to), bytes](Worker&) { std::memset(to, 0, bytes); });
   }
 
   void add(DeferredStream* stream) {
@@ -146,7 +147,7 @@ class DeferredMemory final : public Allocator {
   void free(const Block& block) noexcept override {
     if (block.data == nullptr) return;
     give(block.bytes);
-    device_->free_later(reachable(block.data));
+    device_->free_later(host_address(block.data));
   }
 
  private:
@@ -251,17 +252,17 @@ void set_ignored_wait(Device& device, int64_t number) {
   dynamic_cast<DeferredDevice&>(device).ignored_wait = number;
 }
 
-void* reachable(const void* address) {
+void* host_address(const void* address) {
   return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kMark);
 }
 
-Tensor reachable(const Tensor& tensor) {
+Tensor host_address(const Tensor& tensor) {
   static const auto* const cpu = new std::shared_ptr<Device>(cpu::make_cpu_device({.threads = 1}));
   if (!tensor) return tensor;
   std::array<int64_t, kMaxDims> strides{};
   for (int i = 0; i < tensor.rank(); ++i) strides[static_cast<size_t>(i)] = tensor.stride(i);
   const Buffer& there = *tensor.buffer();
-  return Tensor(Buffer::borrow(**cpu, MemoryKind::host, reachable(there.data()), there.bytes(), nullptr),
+  return Tensor(Buffer::borrow(**cpu, MemoryKind::host, host_address(there.data()), there.bytes(), nullptr),
                 tensor.byte_offset(), tensor.dtype(), tensor.shape(),
                 std::span<const int64_t>(strides.data(), static_cast<size_t>(tensor.rank())));
 }

@@ -54,8 +54,8 @@ void set_ignored_wait(Device& device, int64_t number);
 
 // Returns the host address, or a tensor at it, with which a task accesses a device address. An address of the
 // host is returned unchanged.
-void* reachable(const void* address);
-Tensor reachable(const Tensor& tensor);
+void* host_address(const void* address);
+Tensor host_address(const Tensor& tensor);
 
 // Makes the device's operations. The device's source file registers this function.
 std::unique_ptr<Ops> make_deferred_ops(const std::shared_ptr<Device>& device);

@@ -167,8 +167,8 @@ class DeferredEngine final : public Engine {
     lane.stream->wait(*lane.ready);
     auto records = std::make_shared<std::vector<Collective>>(span.begin(), span.end());
     for (Collective& c : *records) {
-      c.in = reachable(c.in);
-      c.out = reachable(c.out);
+      c.in = host_address(c.in);
+      c.out = host_address(c.out);
     }
     auto moving = std::make_shared<WorkPtr>();
     enqueue_guarded(lane, [records, moving, engine = lane.engine](Worker& worker) {

@@ -8,7 +8,7 @@
 namespace gangway::deferred {
 namespace {
 
-void reach(Tensor& tensor) { tensor = reachable(tensor); }
+void reach(Tensor& tensor) { tensor = host_address(tensor); }
 template <typename Number>
 requires std::is_trivially_copyable_v<Number>
 void reach(Number&) {}
@@ -16,8 +16,7 @@ void reach(Number&) {}
 // Replaces each tensor of an operation's arguments, and of a record inside of them, by one with which the worker
 // accesses its memory.
 template <typename Record>
-requires(std::is_aggregate_v<Record> && !std::is_trivially_copyable_v<Record>)
-void reach(Record& record) {
+requires(std::is_aggregate_v<Record> && !std::is_trivially_copyable_v<Record>) void reach(Record& record) {
   with_members(record, [](auto&... members) { (reach(members), ...); });
 }
 template <typename Args>
@@ -47,43 +46,45 @@ class DeferredOps final : public Ops {
   }
   void cast(const Tensor& x, const Tensor& y, Stream& stream) override {
     check_cast(x, y);
-    enqueue(stream, [x = reachable(x), y = reachable(y)](Worker& w) { w.ops.cast(x, y, w.cpu.stream()); });
+    enqueue(stream,
+            [x = host_address(x), y = host_address(y)](Worker& w) { w.ops.cast(x, y, w.cpu.stream()); });
   }
   void fill(const Tensor& y, double value, Stream& stream) override {
     check_fill(y);
-    enqueue(stream, [y = reachable(y), value](Worker& w) { w.ops.fill(y, value, w.cpu.stream()); });
+    enqueue(stream, [y = host_address(y), value](Worker& w) { w.ops.fill(y, value, w.cpu.stream()); });
   }
   void add(const Tensor& x, double factor, const Tensor& y, Stream& stream) override {
     check_add(x, y);
-    enqueue(stream, [x = reachable(x), factor, y = reachable(y)](Worker& w) {
+    enqueue(stream, [x = host_address(x), factor, y = host_address(y)](Worker& w) {
       w.ops.add(x, factor, y, w.cpu.stream());
     });
   }
   void scale(const Tensor& y, double factor, Stream& stream) override {
     check_scale(y);
-    enqueue(stream, [y = reachable(y), factor](Worker& w) { w.ops.scale(y, factor, w.cpu.stream()); });
+    enqueue(stream, [y = host_address(y), factor](Worker& w) { w.ops.scale(y, factor, w.cpu.stream()); });
   }
   void column_sum(const Tensor& x, const Tensor& y, Stream& stream) override {
     check_column_sum(x, y);
-    enqueue(stream,
-            [x = reachable(x), y = reachable(y)](Worker& w) { w.ops.column_sum(x, y, w.cpu.stream()); });
+    enqueue(stream, [x = host_address(x), y = host_address(y)](Worker& w) {
+      w.ops.column_sum(x, y, w.cpu.stream());
+    });
   }
   void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) override {
     check_norm_power(x, p, out);
-    enqueue(stream, [x = reachable(x), p, out = reachable(out)](Worker& w) {
+    enqueue(stream, [x = host_address(x), p, out = host_address(out)](Worker& w) {
       w.ops.norm_power(x, p, out, w.cpu.stream());
     });
   }
   void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation,
                    Stream& stream) override {
     check_fill_normal(y);
-    enqueue(stream, [y = reachable(y), key, first_element, deviation](Worker& w) {
+    enqueue(stream, [y = host_address(y), key, first_element, deviation](Worker& w) {
       w.ops.fill_normal(y, key, first_element, deviation, w.cpu.stream());
     });
   }
   void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream) override {
     check_id_range(ids, out);
-    enqueue(stream, [ids = reachable(ids), ignore, out = reachable(out)](Worker& w) {
+    enqueue(stream, [ids = host_address(ids), ignore, out = host_address(out)](Worker& w) {
       w.ops.id_range(ids, ignore, out, w.cpu.stream());
     });
   }

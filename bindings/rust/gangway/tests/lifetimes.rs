@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex};
 
 #[test]
-fn drops_come_in_every_order() {
+fn handles_are_dropped_in_every_order() {
     // Parts: gangs, model, optimizer, frame, tensor, work; each order of the first four, the rest in between.
     let orders = |n: usize| -> Vec<Vec<usize>> {
         let mut all = vec![vec![]];

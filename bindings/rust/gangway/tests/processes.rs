@@ -154,7 +154,7 @@ fn a_forked_child_gets_its_own_status() {
 }
 
 #[test]
-fn want_of_memory_and_spoilt_files_have_statuses_of_their_own() {
+fn out_of_memory_and_corrupt_files_have_statuses_of_their_own() {
     ranks(1, |gang| {
         let error = gang.alloc::<f32>(1 << 54).err().unwrap();
         assert_eq!(error.code, Code::OutOfMemory, "{error}");

@@ -37,7 +37,7 @@ uint64_t Board::create(Member& member, std::span<const int> members, const std::
   header->size = static_cast<uint32_t>(members.size());
   header->owner = member.rank();
   header->holders.store(header->size, std::memory_order_relaxed);
-  put_line(header->label, sizeof header->label, label);
+  copy_line(header->label, sizeof header->label, label);
   auto* const lines = member.arena().at<MemberLine>(offset + at.members);
   for (size_t i = 0; i < members.size(); ++i) lines[i].domain_rank = members[i];
   return offset;
@@ -162,8 +162,8 @@ bool Board::break_with(const Error& error, int by) noexcept {
   header_->code = static_cast<int32_t>(error.code());
   header_->by = by;
   header_->peer = error.peer;
-  put_line(header_->op, sizeof header_->op, error.op);
-  put_line(header_->message, sizeof header_->message, error.message());
+  copy_line(header_->op, sizeof header_->op, error.op);
+  copy_line(header_->message, sizeof header_->message, error.message());
   header_->broken.store(2, std::memory_order_seq_cst);
   return true;
 }

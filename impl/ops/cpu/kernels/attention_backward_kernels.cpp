@@ -17,12 +17,12 @@ struct BackwardTask {
   S *p_IJ, *ds_IJ;                               // the block
   S lse[kTileRows], delta[kTileRows];            // delta: sum over D of dout * out
 
-  BackwardTask(const AttentionBackward& args, Carver& carver)
+  BackwardTask(const AttentionBackward& args, ScratchAllocator& allocator)
       : p(args), padded(round_up(args.shape.width, kPad)) {
     const int64_t all = round_up(p.shape.sk, kKeys) * padded;
-    for (S** to : {&k_DJ, &v_DJ, &scaled_k_JD, &dk_JD, &dv_JD}) *to = carver.take<S>(all);
-    for (S** to : {&q_ID, &do_ID, &dq_ID}) *to = carver.take<S>(kTileRows * padded);
-    for (S** to : {&p_IJ, &ds_IJ}) *to = carver.take<S>(kTileRows * kKeys);
+    for (S** to : {&k_DJ, &v_DJ, &scaled_k_JD, &dk_JD, &dv_JD}) *to = allocator.take<S>(all);
+    for (S** to : {&q_ID, &do_ID, &dq_ID}) *to = allocator.take<S>(kTileRows * padded);
+    for (S** to : {&p_IJ, &ds_IJ}) *to = allocator.take<S>(kTileRows * kKeys);
   }
 
   void run(int64_t b, int64_t g) {

@@ -73,7 +73,7 @@ template <typename S>
 }
 
 // Hands out pieces of scratch memory. With a null base, it only counts the bytes.
-struct Carver {
+struct ScratchAllocator {
   char* base;
   size_t used = 0;
 
@@ -231,15 +231,15 @@ template <template <typename> typename Task, typename T, typename Args>
 size_t scratch_bytes(const AttentionShape& shape) {
   Args args{};
   args.shape = shape;
-  Carver carver{nullptr};
-  const Task<T> task(args, carver);
-  return carver.used;
+  ScratchAllocator allocator{nullptr};
+  const Task<T> task(args, allocator);
+  return allocator.used;
 }
 
 template <template <typename> typename Task, typename T, typename Args>
 void run_tasks(const Args& args, void* scratch, int64_t first, int64_t last) {
-  Carver carver{static_cast<char*>(scratch)};
-  Task<T> task(args, carver);
+  ScratchAllocator allocator{static_cast<char*>(scratch)};
+  Task<T> task(args, allocator);
   for (int64_t i = first; i < last; ++i) task.run(i / args.shape.groups, i % args.shape.groups);
 }
 

@@ -20,13 +20,13 @@ struct ForwardTask {
   S most[kTileRows];
   Vec<T> total[kTileRows];  // separate for each lane until the end
 
-  ForwardTask(const AttentionForward& args, Carver& carver)
+  ForwardTask(const AttentionForward& args, ScratchAllocator& allocator)
       : p(args), padded(round_up(args.shape.width, kPad)) {
     const int64_t all = round_up(p.shape.sk, kKeys) * padded;
     resident = 2 * static_cast<size_t>(all) * sizeof(S) <= kResidentBytes;
-    for (S** to : {&k_DJ, &v_JD}) *to = carver.take<S>(resident ? all : kKeys * padded);
-    for (S** to : {&q_ID, &out_ID}) *to = carver.take<S>(kTileRows * padded);
-    s_IJ = carver.take<S>(kTileRows * kKeys);
+    for (S** to : {&k_DJ, &v_JD}) *to = allocator.take<S>(resident ? all : kKeys * padded);
+    for (S** to : {&q_ID, &out_ID}) *to = allocator.take<S>(kTileRows * padded);
+    s_IJ = allocator.take<S>(kTileRows * kKeys);
   }
 
   void run(int64_t b, int64_t g) {

@@ -16,18 +16,18 @@ namespace gangway::mpi {
 
 // A result that a collective writes to a buffer of its own, `from`. It is copied to `to` when the collective
 // has ended.
-struct Landing {
+struct CopyBack {
   std::vector<char> from;
   size_t bytes;
   void* to;
 };
 
-class Requests final : public OneEndWork {
+class MpiWork final : public OneEndWork {
  public:
-  explicit Requests(std::shared_ptr<const std::atomic<bool>> broken) : broken_(std::move(broken)) {}
+  explicit MpiWork(std::shared_ptr<const std::atomic<bool>> broken) : broken_(std::move(broken)) {}
 
   MPI_Request* next();  // the place for the next request
-  void land(Landing landing) { landings_.push_back(std::move(landing)); }
+  void copy_when_done(CopyBack copy) { copies_back_.push_back(std::move(copy)); }
   // Keeps counts or offsets that MPI reads until the requests have ended.
   const int* keep(std::vector<int> numbers);
 
@@ -40,7 +40,7 @@ class Requests final : public OneEndWork {
   const std::shared_ptr<const std::atomic<bool>> broken_;
   mutable std::mutex mutex_;
   std::vector<MPI_Request> requests_;
-  std::vector<Landing> landings_;
+  std::vector<CopyBack> copies_back_;
   std::vector<std::vector<int>> kept_;
   std::atomic<bool> over_ = false;
   std::optional<Error> error_;

@@ -8,7 +8,7 @@
 
 namespace gangway::test {
 
-struct Trial {
+struct ReferenceRun {
   ModulePtr (*make)();
   Shape input;  // of one data-parallel rank
   DType dtype = DType::f64;
@@ -22,8 +22,8 @@ struct Trial {
   }
 
   // The gradients of one step on one device.
-  std::map<std::string, Vector> alone(int coordinates, int microbatches = 1) const {
-    Alone one(*this);
+  std::map<std::string, Vector> on_one_device(int coordinates, int microbatches = 1) const {
+    OneDeviceModel one(*this);
     one.accumulate(coordinates, 0, microbatches);
     std::map<std::string, Vector> out;
     for (const NamedParameter& p : named_parameters(*one.model))
@@ -35,8 +35,8 @@ struct Trial {
 
   // The values after some steps of AdamW on one device. Step s takes microbatches [s * microbatches, (s + 1)
   // * microbatches).
-  std::map<std::string, Vector> trained_alone(int coordinates, int microbatches, int steps) const {
-    Alone one(*this);
+  std::map<std::string, Vector> trained_on_one_device(int coordinates, int microbatches, int steps) const {
+    OneDeviceModel one(*this);
     const auto optimizer = make_optimizer("adamw", named_parameters(*one.model), adamw(), *one.ops);
     for (int step = 0; step < steps; ++step) {
       one.accumulate(coordinates, step * microbatches, microbatches);
@@ -88,30 +88,30 @@ struct Trial {
 
  private:
   // The same model on one device, by nn alone.
-  struct Alone {
-    explicit Alone(const Trial& trial)
-        : trial(trial),
+  struct OneDeviceModel {
+    explicit OneDeviceModel(const ReferenceRun& reference)
+        : reference(reference),
           device(make_device(test_device())),
           ops(make_ops(device)),
-          model(trial.make()),
+          model(reference.make()),
           temporaries(device->allocator()),
           frame(device->allocator()) {
-      for (const NamedParameter& p : named_parameters(*model)) p.parameter->dtype = trial.dtype;
-      materialize(*model, *ops, trial.seed);
+      for (const NamedParameter& p : named_parameters(*model)) p.parameter->dtype = reference.dtype;
+      materialize(*model, *ops, reference.seed);
     }
     void accumulate(int coordinates, int first, int microbatches) {
       Context ctx{.ops = *ops, .stream = device->stream(), .temporaries = temporaries, .training = true};
       for (int m = first; m < first + microbatches; ++m)
         for (int i = 0; i < coordinates; ++i) {
-          const Tensor x = trial.input_of(*device, i, m);
-          const Tensor y = model->forward1(ctx, x, &frame);
-          model->backward1(ctx, trial.gradient_of(frame, y, i, m), frame);
+          const Tensor x = reference.input_of(*device, i, m);
+          const Tensor y = model->forward_one(ctx, x, &frame);
+          model->backward_one(ctx, reference.gradient_of(frame, y, i, m), frame);
           frame.run_weight_gradients(ctx);
           frame.reset();
         }
     }
 
-    const Trial& trial;
+    const ReferenceRun& reference;
     std::shared_ptr<Device> device;
     std::unique_ptr<Ops> ops;
     ModulePtr model;

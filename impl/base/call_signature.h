@@ -15,11 +15,11 @@
 
 namespace gangway {
 
-class Facts {
+class CallSignature {
  public:
-  explicit Facts(std::string_view call = {}) : text_(call) {}
+  explicit CallSignature(std::string_view call = {}) : text_(call) {}
 
-  // Sets a prefix for the names of the facts that follow: with the scope "model.norm", "eps" becomes
+  // Sets a prefix for the names of the values that follow: with the scope "model.norm", "eps" becomes
   // "model.norm.eps". An empty scope adds no prefix.
   void set_scope(std::string scope) { scope_ = std::move(scope); }
   void add(std::string_view name, std::string_view value);
@@ -38,7 +38,7 @@ class Facts {
       add(name, std::string_view(digits, std::to_chars(digits, digits + sizeof digits, value).ptr));
     }
   }
-  void add(const Facts& others) { text_ += others.text_; }
+  void add(const CallSignature& others) { text_ += others.text_; }
 
   const std::string& text() const { return text_; }
 
@@ -46,7 +46,7 @@ class Facts {
   std::string text_, scope_;
 };
 
-// Returns the error text for a rank whose facts differ from rank 0's: it quotes the first line that differs.
+// Returns the error text for a rank whose values differ from rank 0's: it quotes the first line that differs.
 // It names `gang` if the calls themselves differ.
 std::string difference(const std::string& gang, std::string_view of_rank_0, std::string_view of_other,
                        int rank);

@@ -9,9 +9,9 @@
 
 namespace gangway {
 
-class HostWrite {
+class HostStaging {
  public:
-  explicit HostWrite(const Tensor& to)
+  explicit HostStaging(const Tensor& to)
       : to_(to),
         host_(to.on_host() ? to : Tensor::allocate(to.device().pinned_allocator(), to.dtype(), to.shape())) {}
 

@@ -1,4 +1,4 @@
-#include "parallel/whole_gather.h"
+#include "parallel/full_tensor_gather.h"
 
 #include <algorithm>
 
@@ -29,7 +29,8 @@ bool in_sequence(const Placement& p, int64_t rows) {
 
 }  // namespace
 
-WholeGather::WholeGather(const Gangs& gangs, const Parameter& parameter, DType dtype) : dtype_(dtype) {
+FullTensorGather::FullTensorGather(const Gangs& gangs, const Parameter& parameter, DType dtype)
+    : dtype_(dtype) {
   const Layout& layout = parameter.layout;
   for (size_t i = layout.size(); i-- > 0;) {
     if (layout[i].kind != Placement::Kind::shard || layout[i].bounds.size() == 2) continue;
@@ -37,14 +38,14 @@ WholeGather::WholeGather(const Gangs& gangs, const Parameter& parameter, DType d
     const Layout outer(layout.begin(), layout.begin() + outer_end);
     const Box box = local_box(outer, parameter.shape, std::span(parameter.place).first(i));
     // Peers cannot read a shard on the host, so the first stage copies it. Later stages read device memory.
-    const bool from_host = stages_.empty() && parameter.rests_on_host;
+    const bool from_host = stages_.empty() && parameter.is_offloaded;
     stages_.push_back(stage_of(gangs, layout[i], box.shape, parameter.place[i], from_host));
   }
   if (stages_.empty()) copy_ = Tensor::allocate(gangs.root()->device().allocator(), dtype, parameter.shape);
 }
 
-WholeGather::Stage WholeGather::stage_of(const Gangs& gangs, const Placement& placement, const Shape& outer,
-                                         int index, bool from_host) const {
+FullTensorGather::Stage FullTensorGather::stage_of(const Gangs& gangs, const Placement& placement,
+                                                   const Shape& outer, int index, bool from_host) const {
   const std::shared_ptr<Allocator> memory = gangs.root()->device().allocator();
   Stage stage;
   stage.gang = gangs.by_axes(placement.axis);
@@ -66,7 +67,7 @@ WholeGather::Stage WholeGather::stage_of(const Gangs& gangs, const Placement& pl
   return stage;
 }
 
-Tensor WholeGather::run(Ops& ops, const Tensor& own, Stream& stream) {
+Tensor FullTensorGather::run(Ops& ops, const Tensor& own, Stream& stream) {
   if (stages_.empty() && own.count() != 0) ops.cast(own, copy_, stream);
   Tensor joined = stages_.empty() ? copy_ : own;
   for (const Stage& stage : stages_) {
@@ -98,13 +99,13 @@ Tensor WholeGather::run(Ops& ops, const Tensor& own, Stream& stream) {
   return joined;
 }
 
-void WholeGather::run(const Stage& stage, const Collective& record, Stream& stream) {
+void FullTensorGather::run(const Stage& stage, const Collective& record, Stream& stream) {
   const WorkPtr work = stage.gang->run(Channel::fsdp_gather, record, &stream);
   work->order(stream);
   work->order_input(stream);
 }
 
-Tensor WholeGather::from_holder(Ops& ops, const Stage& stage, const Tensor& own, Stream& stream) const {
+Tensor FullTensorGather::from_holder(Ops& ops, const Stage& stage, const Tensor& own, Stream& stream) const {
   if (stage.gang->rank() == stage.only && own.count() != 0) ops.cast(own, stage.joined, stream);
   Collective c;
   c.op = CollectiveOp::broadcast;

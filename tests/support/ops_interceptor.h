@@ -7,48 +7,48 @@
 
 namespace gangway::test {
 
-class OpsAround : public Ops {
+class OpsInterceptor : public Ops {
  public:
-  explicit OpsAround(Ops& inner) : inner_(inner) {}
+  explicit OpsInterceptor(Ops& inner) : inner_(inner) {}
   Device& device() override { return inner_.device(); }
 
-#define GANGWAY_OPERATION(name, Args)                    \
-  void name(const Args& args, Stream& stream) override { \
-    around(#name, [&] { inner_.name(args, stream); });   \
+#define GANGWAY_OPERATION(name, Args)                     \
+  void name(const Args& args, Stream& stream) override {  \
+    intercept(#name, [&] { inner_.name(args, stream); }); \
   }
   GANGWAY_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
 
   void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) override {
-    around("head_loss", [&] { inner_.head_loss(args, temporaries, stream); });
+    intercept("head_loss", [&] { inner_.head_loss(args, temporaries, stream); });
   }
   void cast(const Tensor& x, const Tensor& y, Stream& stream) override {
-    around("cast", [&] { inner_.cast(x, y, stream); });
+    intercept("cast", [&] { inner_.cast(x, y, stream); });
   }
   void fill(const Tensor& y, double value, Stream& stream) override {
-    around("fill", [&] { inner_.fill(y, value, stream); });
+    intercept("fill", [&] { inner_.fill(y, value, stream); });
   }
   void add(const Tensor& x, double factor, const Tensor& y, Stream& stream) override {
-    around("add", [&] { inner_.add(x, factor, y, stream); });
+    intercept("add", [&] { inner_.add(x, factor, y, stream); });
   }
   void scale(const Tensor& y, double factor, Stream& stream) override {
-    around("scale", [&] { inner_.scale(y, factor, stream); });
+    intercept("scale", [&] { inner_.scale(y, factor, stream); });
   }
   void column_sum(const Tensor& x, const Tensor& y, Stream& stream) override {
-    around("column_sum", [&] { inner_.column_sum(x, y, stream); });
+    intercept("column_sum", [&] { inner_.column_sum(x, y, stream); });
   }
   void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) override {
-    around("norm_power", [&] { inner_.norm_power(x, p, out, stream); });
+    intercept("norm_power", [&] { inner_.norm_power(x, p, out, stream); });
   }
   void fill_normal(const Tensor& y, uint64_t key, uint64_t first, double deviation, Stream& stream) override {
-    around("fill_normal", [&] { inner_.fill_normal(y, key, first, deviation, stream); });
+    intercept("fill_normal", [&] { inner_.fill_normal(y, key, first, deviation, stream); });
   }
   void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream) override {
-    around("id_range", [&] { inner_.id_range(ids, ignore, out, stream); });
+    intercept("id_range", [&] { inner_.id_range(ids, ignore, out, stream); });
   }
 
  protected:
-  virtual void around(const char* /*operation*/, const std::function<void()>& call) { call(); }
+  virtual void intercept(const char* /*operation*/, const std::function<void()>& call) { call(); }
 
  private:
   Ops& inner_;

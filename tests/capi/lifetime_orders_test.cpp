@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "life.hpp"
+#include "lifetime.hpp"
 
-using namespace life;
+using namespace lifetime;
 
 namespace {
 
@@ -42,7 +42,7 @@ void every_order(int frees, size_t members, const std::function<Releases()>& mak
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-TEST(Life, ATrainingsHandlesGoInAnyOrder) {
+TEST(Lifetime, TheHandlesOfATrainingAreReleasedInAnyOrder) {
   every_order(3, 7, [] {  // of the module, the initializer and the forward's state
     gw_gang* gang = make_gang();
     gw_gangs* gangs = make_gangs(gang);
@@ -58,7 +58,7 @@ TEST(Life, ATrainingsHandlesGoInAnyOrder) {
   });
 }
 
-TEST(Life, AShardGroupsHandlesGoInAnyOrder) {
+TEST(Lifetime, TheHandlesOfAShardGroupAreReleasedInAnyOrder) {
   every_order(1, 6, [] {  // of the initializer
     gw_gangs* gangs = make_gangs(nullptr);
     gw_shard_group* group = make_group(gangs);
@@ -75,7 +75,7 @@ TEST(Life, AShardGroupsHandlesGoInAnyOrder) {
   });
 }
 
-TEST(Life, AGangsHandlesGoInAnyOrder) {
+TEST(Lifetime, TheHandlesOfAGangAreReleasedInAnyOrder) {
   every_order(2, 6, [] {  // of the store, and of what is attached to the work
     gw_store* store = make_store();
     gw_gang_options o = with(gw_gang_options_init);
@@ -95,7 +95,7 @@ TEST(Life, AGangsHandlesGoInAnyOrder) {
   });
 }
 
-TEST(Life, ATakenTensorsHandlesGoInAnyOrder) {
+TEST(Lifetime, TheHandlesOfAnImportedTensorAreReleasedInAnyOrder) {
   every_order(1, 5, [] {  // of the caller's deleter
     gw_tensor *tensor = take_tensor(), *again = nullptr;
     ok(gw_tensor_from_dlpack(make_export(tensor), &again));  // imports the library's own export
@@ -107,7 +107,7 @@ TEST(Life, ATakenTensorsHandlesGoInAnyOrder) {
   });
 }
 
-TEST(Life, AModelOfModulesGoesInAnyOrder) {
+TEST(Lifetime, TheHandlesOfAModelOfModulesAreReleasedInAnyOrder) {
   every_order(6, 5, [] {  // of three modules and their initializers
     gw_module* parts[3] = {make_custom(), make_custom(), make_custom()};
     gw_module* model = nullptr;

@@ -10,7 +10,7 @@
 #include "dlpack.h"
 #include "small.h"
 
-namespace life {
+namespace lifetime {
 
 inline std::atomic<int64_t> live{0};  // allocations of this process, the library's included
 inline int freed = 0;                 // calls of free functions
@@ -174,4 +174,4 @@ inline DLManagedTensorVersioned* make_export(gw_tensor* tensor) {
   return out;
 }
 
-}  // namespace life
+}  // namespace lifetime

@@ -1,7 +1,7 @@
 /* Parameters of a model by index and by name, facts about them, and the memory that a model takes. */
 #include "models.h"
 
-static void looking_into_a_model(void** state) {
+static void a_models_parameters_are_found_by_index_and_by_name(void** state) {
   (void)state;
   gw_module* model = NULL;
   gw_decoder_options o = small_llama();
@@ -150,8 +150,8 @@ static void parts_and_states_come_with_handles_that_keep_them(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {test_on_device(looking_into_a_model),
+  const struct CMUnitTest tests[] = {test_on_device(a_models_parameters_are_found_by_index_and_by_name),
                                      test_on_device(parts_and_states_come_with_handles_that_keep_them),
                                      test_on_device(memory_counts_copies_and_optimizer_state)};
-  return cmocka_run_group_tests_name("capi_looking", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("capi_inspect", tests, NULL, NULL);
 }

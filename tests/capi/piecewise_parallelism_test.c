@@ -210,7 +210,7 @@ static gw_gangs* fake_gangs(int32_t tp, int32_t cp, gw_gang** root) {
   return gangs;
 }
 
-static void rows_that_do_not_fit(void** state) {
+static void plan_rows_that_do_not_fit_are_refused(void** state) {
   (void)state;
   gw_gang* root = NULL;
   gw_gangs* tp = fake_gangs(2, 1, &root);
@@ -267,7 +267,7 @@ static gw_module* llama(void) {
   return m;
 }
 
-static void calls_out_of_order(void** state) {
+static void calls_out_of_order_are_refused(void** state) {
   (void)state;
   gw_gang* root = NULL;
   gw_gangs* both = fake_gangs(2, 2, &root);
@@ -409,9 +409,9 @@ static void chunks_of_the_sequence_change_no_loss(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {test_on_device(pieces_and_rows_of_any_kind_give_the_bits_of_parallelize),
                                      test_on_device(a_custom_module_brings_rows_and_the_callers_win),
-                                     test_on_device(rows_that_do_not_fit),
-                                     test_on_device(calls_out_of_order),
+                                     test_on_device(plan_rows_that_do_not_fit_are_refused),
+                                     test_on_device(calls_out_of_order_are_refused),
                                      test_on_device(a_llama_by_pieces_has_the_losses_of_parallelize),
                                      test_on_device(chunks_of_the_sequence_change_no_loss)};
-  return cmocka_run_group_tests_name("capi_pieces", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("capi_piecewise_parallelism", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // Pipelines whose stages the caller computes: every schedule, several tensors between stages, shapes that
 // change, and traces.
-#include "parallel/pipeline/pulled.h"
+#include "parallel/pipeline/manual_pipeline.h"
 #include "gang/agreement.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 // microbatch. The loss is sum (x * i), so its gradients are known: d loss / d w_s = loss / w_s.
 class Stages {
  public:
-  explicit Stages(PulledPipeline& pipeline, Stream& stream)
+  explicit Stages(ManualPipeline& pipeline, Stream& stream)
       : pipeline_(pipeline), stream_(stream), gradients_(static_cast<size_t>(pipeline.schedule().stages())) {}
 
   static double weight(int stage) { return stage + 2; }
@@ -107,15 +107,15 @@ class Stages {
     for (size_t i = 0; i < a.size(); ++i) gradients_[static_cast<size_t>(stage)] += a[i] * b[i];
   }
 
-  PulledPipeline& pipeline_;
+  ManualPipeline& pipeline_;
   Stream& stream_;
   std::vector<double> gradients_;
   std::map<std::pair<int, int>, Values> saved_;
   std::map<std::pair<int, int>, Tensor> dy_;
 };
 
-PulledOptions options_of(const std::string& name, int microbatches) {
-  PulledOptions options;
+ManualPipelineOptions options_of(const std::string& name, int microbatches) {
+  ManualPipelineOptions options;
   options.pipeline.schedule = name;
   options.pipeline.microbatches = microbatches;
   return options;
@@ -140,12 +140,12 @@ std::vector<Action> computations_of(const ScheduleRow& row) {
   return out;
 }
 
-TEST(PulledPipeline, EveryScheduleGivesTheLossAndGradientsInItsOrder) {
+TEST(ManualPipeline, EveryScheduleGivesTheLossAndGradientsInItsOrder) {
   for (const std::string& name : schedule_names())
     for (const int ranks : {1, 2, 3}) {
       const int microbatches = 2 * ranks + (name == "interleaved-1f1b" ? 0 : 1);
       run_ranks(ranks, [&](Gang& root) {
-        PulledPipeline pipeline(root, options_of(name, microbatches));
+        ManualPipeline pipeline(root, options_of(name, microbatches));
         const Schedule& schedule = pipeline.schedule();
         for (int pass = 0; pass < 2; ++pass) {
           Stages stages(pipeline, root.device().stream());
@@ -161,9 +161,9 @@ TEST(PulledPipeline, EveryScheduleGivesTheLossAndGradientsInItsOrder) {
     }
 }
 
-TEST(PulledPipeline, ForwardsAloneGiveTheLoss) {
+TEST(ManualPipeline, ForwardsAloneGiveTheLoss) {
   run_ranks(3, [&](Gang& root) {
-    PulledPipeline pipeline(root, options_of("zbv", 6));
+    ManualPipeline pipeline(root, options_of("zbv", 6));
     pipeline.set_training(false);
     Stages stages(pipeline, root.device().stream());
     for (const Action& a : stages.pass()) EXPECT_EQ(a.kind, ActionKind::forward);
@@ -171,9 +171,9 @@ TEST(PulledPipeline, ForwardsAloneGiveTheLoss) {
   });
 }
 
-TEST(PulledPipeline, CallsOutOfOrderAndWrongTensorsAreRefusedAndThePassGoesOn) {
+TEST(ManualPipeline, CallsOutOfOrderAndWrongTensorsAreRefusedAndThePassGoesOn) {
   run_ranks(2, [&](Gang& root) {
-    PulledPipeline pipeline(root, options_of("1f1b", 2));
+    ManualPipeline pipeline(root, options_of("1f1b", 2));
     Stream& stream = root.device().stream();
     EXPECT_EQ(error_of([&] { pipeline.done({}, stream); }).code(), Code::invalid_state);
     PassAction action;
@@ -196,18 +196,18 @@ TEST(PulledPipeline, CallsOutOfOrderAndWrongTensorsAreRefusedAndThePassGoesOn) {
   });
 }
 
-TEST(PulledPipeline, RanksWithDifferentSchedulesAreTold) {
+TEST(ManualPipeline, DifferentSchedulesOnRanksAreReported) {
   run_ranks(2, [&](Gang& root) {
     const Error error =
-        error_of([&] { PulledPipeline(root, options_of(root.rank() == 0 ? "1f1b" : "gpipe", 3)); });
+        error_of([&] { ManualPipeline(root, options_of(root.rank() == 0 ? "1f1b" : "gpipe", 3)); });
     EXPECT_EQ(error.code(), Code::mismatch) << error.message();
-    EXPECT_EQ(error_of([&] { PulledPipeline(root, options_of("1f1b", 0)); }).code(), Code::invalid_argument);
+    EXPECT_EQ(error_of([&] { ManualPipeline(root, options_of("1f1b", 0)); }).code(), Code::invalid_argument);
   });
 }
 
-TEST(PulledPipeline, OneThatGoesInThePassBreaksThePeers) {
+TEST(ManualPipeline, DestroyingAPipelineDuringAPassBreaksThePeers) {
   run_ranks(2, [&](Gang& root) {
-    auto pipeline = std::make_unique<PulledPipeline>(root, options_of("1f1b", 4));
+    auto pipeline = std::make_unique<ManualPipeline>(root, options_of("1f1b", 4));
     PassAction action;
     if (root.rank() == 0) {
       pipeline->next(action, root.device().stream());
@@ -223,7 +223,7 @@ TEST(PulledPipeline, OneThatGoesInThePassBreaksThePeers) {
 TEST(Trace, HasEveryActionOnceOnOneClock) {
   const Scratch folder;
   run_ranks(2, [&](Gang& root) {
-    PulledPipeline pipeline(root, options_of("zb-h1", 4));
+    ManualPipeline pipeline(root, options_of("zb-h1", 4));
     begin_trace(root, folder.path());
     Stages(pipeline, root.device().stream()).pass();
     root.owner()->tracer().end();

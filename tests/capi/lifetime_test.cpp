@@ -1,6 +1,6 @@
 // 10,000 rounds of making and releasing each type of handle leave as many allocations as before, and call the
 // caller's free function exactly once per round.
-#include "life.hpp"
+#include "lifetime.hpp"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -12,7 +12,7 @@
 #include <functional>
 #include <new>
 
-using namespace life;
+using namespace lifetime;
 
 namespace {
 
@@ -75,7 +75,7 @@ void rounds(const char* type, int frees, const std::function<void()>& round, int
   EXPECT_EQ(freed, frees * count) << type;
 }
 
-TEST(Life, TenThousandRoundsOfEveryHandleLeaveNothing) {
+TEST(Lifetime, TenThousandRoundsOfEveryHandleLeaveNoAllocation) {
   const int64_t none = live;
   gw_gang* gang = make_gang();
   ASSERT_GT(live, none) << "the library's allocations are not counted";

@@ -1,4 +1,4 @@
-#include "parallel/pipeline/pulled.h"
+#include "parallel/pipeline/manual_pipeline.h"
 
 #include "gang/agreement.h"
 #include "parallel/collective_call.h"
@@ -7,9 +7,9 @@
 namespace gangway {
 namespace {
 
-Schedule agreed_schedule(Gang& gang, const PulledOptions& options) {
+Schedule agreed_schedule(Gang& gang, const ManualPipelineOptions& options) {
   Schedule schedule;
-  const std::optional<Error> refusal = refusal_of([&] {
+  const std::optional<Error> refusal = error_thrown_by([&] {
     check(options.pipeline);
     if (options.shard_actions < 0)
       fail(Code::invalid_argument, "pipeline: shard_actions is ", options.shard_actions, ", below 0");
@@ -25,7 +25,7 @@ Schedule agreed_schedule(Gang& gang, const PulledOptions& options) {
 
 }  // namespace
 
-PulledPipeline::PulledPipeline(Gang& gang, const PulledOptions& options)
+ManualPipeline::ManualPipeline(Gang& gang, const ManualPipelineOptions& options)
     : ops_(make_ops(gang.owner()->device_ptr())),
       gang_(gang.duplicate("pipeline")),
       schedule_(agreed_schedule(*gang_, options)),
@@ -34,17 +34,17 @@ PulledPipeline::PulledPipeline(Gang& gang, const PulledOptions& options)
       })),
       order_(gang_->device().stream()) {}
 
-PulledPipeline::~PulledPipeline() {
+ManualPipeline::~ManualPipeline() {
   if (pass_ && !gang_->error())
     messages_->abort(Error(Code::aborted, "the pipeline ended in the middle of a pass"));
 }
 
-void PulledPipeline::set_training(bool training) {
+void ManualPipeline::set_training(bool training) {
   if (pass_) fail(Code::invalid_state, "pipeline: a pass is under way; its end comes first");
   training_ = training;
 }
 
-bool PulledPipeline::next(PassAction& action, Stream& stream) {
+bool ManualPipeline::next(PassAction& action, Stream& stream) {
   if (!pass_) pass_.emplace(*messages_, schedule_, gang_->rank(), !training_);
   if (pass_->waits_for_done()) return pass_->next(action, stream);  // refuses without breaking the gang
   order_.enter(stream);
@@ -54,7 +54,7 @@ bool PulledPipeline::next(PassAction& action, Stream& stream) {
   return more;
 }
 
-void PulledPipeline::done(std::span<const Tensor> outputs, Stream& stream) {
+void ManualPipeline::done(std::span<const Tensor> outputs, Stream& stream) {
   if (!pass_) fail(Code::invalid_state, "pipeline: nothing is to be done; next comes before done");
   order_.enter(stream);
   pass_->done(outputs, stream);

@@ -369,5 +369,5 @@ int main(void) {
                                      test_on_device(an_export_pins_its_buffer),
                                      test_on_device(what_is_attached_to_a_gather_goes_with_the_rank_at_last),
                                      test_on_device(unshard_into_the_callers_memory_is_a_stable_copy)};
-  return cmocka_run_group_tests_name("capi_parts", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("capi_parameter_parts", tests, NULL, NULL);
 }

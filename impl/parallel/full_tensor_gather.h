@@ -11,10 +11,10 @@
 
 namespace gangway {
 
-class WholeGather {
+class FullTensorGather {
  public:
   // Local. Allocates all the memory that run() needs.
-  WholeGather(const Gangs& gangs, const Parameter& parameter, DType dtype);
+  FullTensorGather(const Gangs& gangs, const Parameter& parameter, DType dtype);
   // Collective over the axes that split the parameter. `own` is this rank's shard; where FSDP splits the
   // parameter, the padding lies behind it in memory. Returns a tensor of the full shape in memory of this
   // object.

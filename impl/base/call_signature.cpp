@@ -1,4 +1,4 @@
-#include "base/facts.h"
+#include "base/call_signature.h"
 
 #include "base/error.h"
 
@@ -19,7 +19,7 @@ std::string_view or_nothing(std::string_view line) {
 
 }  // namespace
 
-void Facts::add(std::string_view name, std::string_view value) {
+void CallSignature::add(std::string_view name, std::string_view value) {
   text_ += '\n';
   text_ += scope_;
   if (!scope_.empty()) text_ += '.';

@@ -119,7 +119,7 @@ static void* join_by_exchange(void* argument) {
   return NULL;
 }
 
-static void the_end_of_a_thread_in_an_exchange_is_its_only_call(void** state) {
+static void a_thread_that_ends_in_an_exchange_calls_nothing_again(void** state) {
   (void)state;
   int calls = 0;
   pthread_t thread;
@@ -227,7 +227,7 @@ static void the_end_of_a_thread_in_any_block_of_an_allocator_is_told_to_peers(vo
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_end_of_a_thread_in_a_store_is_missed_by_the_deadline),
-      cmocka_unit_test(the_end_of_a_thread_in_an_exchange_is_its_only_call),
+      cmocka_unit_test(a_thread_that_ends_in_an_exchange_calls_nothing_again),
       cmocka_unit_test(the_end_of_a_thread_in_any_block_of_an_allocator_is_told_to_peers)};
-  return cmocka_run_group_tests_name("capi_caller_end", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("capi_thread_exit_in_store", tests, NULL, NULL);
 }

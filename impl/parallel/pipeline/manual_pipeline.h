@@ -17,7 +17,7 @@
 
 namespace gangway {
 
-struct PulledOptions {
+struct ManualPipelineOptions {
   // Has the schedule. `microbatches` is at least 1; the caller splits the model into stages, so the options
   // of the split have no effect.
   PipelineOptions pipeline;
@@ -26,14 +26,14 @@ struct PulledOptions {
   int shard_actions = 0;
 };
 
-class PulledPipeline {
+class ManualPipeline {
  public:
   // Collective; rank r of `gang` runs row r. All ranks agree on a refusal. MISMATCH: the ranks have different
   // schedules.
-  PulledPipeline(Gang& gang, const PulledOptions& options);
-  ~PulledPipeline();
-  PulledPipeline(const PulledPipeline&) = delete;
-  PulledPipeline& operator=(const PulledPipeline&) = delete;
+  ManualPipeline(Gang& gang, const ManualPipelineOptions& options);
+  ~ManualPipeline();
+  ManualPipeline(const ManualPipeline&) = delete;
+  ManualPipeline& operator=(const ManualPipeline&) = delete;
 
   const Schedule& schedule() const { return schedule_; }
   int rank() const { return gang_->rank(); }

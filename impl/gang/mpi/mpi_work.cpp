@@ -1,4 +1,4 @@
-#include "gang/mpi/requests.h"
+#include "gang/mpi/mpi_work.h"
 
 #include <cstring>
 
@@ -7,17 +7,17 @@
 
 namespace gangway::mpi {
 
-MPI_Request* Requests::next() {
+MPI_Request* MpiWork::next() {
   requests_.push_back(MPI_REQUEST_NULL);
   return &requests_.back();
 }
 
-const int* Requests::keep(std::vector<int> numbers) {
+const int* MpiWork::keep(std::vector<int> numbers) {
   kept_.push_back(std::move(numbers));
   return kept_.back().data();
 }
 
-bool Requests::poll() {
+bool MpiWork::poll() {
   if (over_ || broken_->load(std::memory_order_acquire)) return true;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || over_) return over_;
@@ -32,13 +32,13 @@ bool Requests::poll() {
     return true;
   }
   if (done == 0) return false;
-  for (const Landing& landing : landings_)
-    if (landing.bytes != 0) std::memcpy(landing.to, landing.from.data(), landing.bytes);
+  for (const CopyBack& copy : copies_back_)
+    if (copy.bytes != 0) std::memcpy(copy.to, copy.from.data(), copy.bytes);
   over_ = true;
   return true;
 }
 
-void Requests::wait(Deadline deadline) {
+void MpiWork::wait(Deadline deadline) {
   Backoff backoff;
   while (!poll()) {
     if (deadline.passed()) fail(Code::not_ready, "the call is not done yet");
@@ -47,7 +47,7 @@ void Requests::wait(Deadline deadline) {
   if (const auto failed = error()) throw *failed;
 }
 
-std::optional<Error> Requests::error() const {
+std::optional<Error> MpiWork::error() const {
   const std::lock_guard lock(mutex_);
   if (!over_ && broken_->load(std::memory_order_acquire)) return Error(Code::gang, "the gang was broken");
   return error_;
