@@ -52,7 +52,7 @@ refuse(parts...) = throw(ArgumentError(string(parts...)))
     return word
 end
 
-# Memory is reached through strides; ranges, lazy arrays and the like have none.
+# The library reads memory by strides, which ranges, lazy arrays and the like do not have.
 strides_or_nothing(x::Array) = strides(x)
 function strides_or_nothing(x::AbstractArray)
     x isa Union{StridedArray,DenseArray} && return strides(x)
@@ -139,7 +139,7 @@ Base.elsize(::Type{<:Borrowed{T}}) where {T} = sizeof(T)
 give_back!(x::Borrowed{T,N}) where {T,N} = (x.array = Array{T,N}(undef, ntuple(_ -> 0, N)); nothing)
 give_back!(::Nothing) = nothing
 
-# From now on it is to read.
+# Makes the array read-only from now on.
 lock_rows!(x::Borrowed) = (x.read_only = true; nothing)
 lock_rows!(::Nothing) = nothing
 

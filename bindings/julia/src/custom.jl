@@ -104,7 +104,7 @@ const CALL_ARRAYS = (:inputs, :outputs, :output_grads, :input_grads, :parameters
 const CALL_FACTS = (:training, :recomputing, :microbatch, :step, :seed, :loss_scale)
 Base.propertynames(::Call) = (CALL_ARRAYS..., CALL_FACTS..., :state, :gangs)
 
-# Spelled out, so that a property costs what it shows.
+# Written out for each name, so that reading a property builds only that property.
 function Base.getproperty(call::Call, name::Symbol)
     c = raw(call)
     name === :inputs && return lend(call, c.inputs, c.input_count, true)
@@ -215,9 +215,10 @@ A module of Julia functions. `shapes(inputs)` gets `[(type, size), ...]` and ret
 one Float64, as a training root's are); the others get a
 [`Call`](@ref Gangway.Call): forward fills `call.outputs`; backward_input fills `call.input_grads` from
 `call.output_grads`; backward_weight adds to `call.parameter_grads` (nothing: backward_input does both).
-`parallel_plan`: how the children want to be split over tp, as the `plan` of `tensor_parallel!`, with paths that start at
-this module. `parameters`: `Parameter`s or `name => dims`; `children`: `name => model`, run by `Gangway.run_child`. A training root has
-two outputs, `{loss sum, weight}`. What a function throws comes out of the call that ran it, on that rank.
+`parallel_plan`: how the children are split over tp, as the `plan` of `tensor_parallel!`, with paths that start at this
+module. `parameters`: `Parameter`s or `name => dims`; `children`: `name => model`, run by `Gangway.run_child`. A
+training root has two outputs, `{loss sum, weight}`. What a function throws comes out of the call that ran it, on that
+rank.
 """
 function Custom(; shapes = nothing, forward, backward_input, backward_weight = nothing, accepts = nothing, name = "Custom",
                 parameters = (), children = (), inputs = 1, outputs = 1, parallel_plan = nothing)

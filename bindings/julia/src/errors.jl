@@ -1,10 +1,11 @@
 # Errors, exceptions of callbacks, interrupts.
 
 """
-What a failed call of the library says. The parameter is the status, so each tells itself apart: `Gangway.PeerLost`,
-`Gangway.Timeout`, `Gangway.InvalidArgument` ... are `GangwayError{:PEER_LOST}` and so on, and `e.status` is the symbol.
-Fields: `code`, `message`, `gang`, `rank`, `peer` (-1: does not apply), `op`, `system_error` (errno or 0), `path` (of the
-file that the system refused, or ""). `Gangway.IOFailed` has those of a `SystemError`, too: `errnum` and `prefix`.
+What a failed call of the library says. The type parameter is the status, so each status has a type of its own:
+`Gangway.PeerLost`, `Gangway.Timeout`, `Gangway.InvalidArgument` ... are `GangwayError{:PEER_LOST}` and so on, and
+`e.status` is the symbol. Fields: `code`, `message`, `gang`, `rank`, `peer` (-1: does not apply), `op`, `system_error`
+(errno or 0), `path` (of the file that the system refused, or ""). `Gangway.IOFailed` has those of a `SystemError`, too:
+`errnum` and `prefix`.
 """
 struct GangwayError{S} <: Exception
     code::Int32
@@ -83,9 +84,9 @@ function in_one_line(exception)
     return replace(first(split(text, '\n')), '\0' => ' ')
 end
 
-# Runs a callback: its exception waits for the end of the library's call, its text goes into the library's error, which
-# also the peers get. `ended` runs after it, whatever happened, and must not throw. The call that runs the callback holds
-# Ctrl-C back (see `@waits`); it comes through while f runs and nowhere else.
+# Runs a callback: its exception waits for the end of the library's call, and its text goes into the library's error,
+# which the peers get, too. `ended` runs after it, whatever happened, and must not throw. The call that runs the
+# callback holds Ctrl-C back (see `@waits`); it comes through while f runs and nowhere else.
 function guarded(f, ended = () -> nothing)
     task = current_task()
     sticky = task.sticky
@@ -106,9 +107,9 @@ function guarded(f, ended = () -> nothing)
     end
 end
 
-# Asked by the library between naps of a wait. A safepoint lets other threads' collections go on; Ctrl-C, which the call
-# holds back, comes through here. Nothing here may yield, for another task of this thread could wait for a lock that this
-# call holds.
+# The library calls this between the sleeps of a wait. A safepoint lets other threads' collections go on; Ctrl-C, which
+# the call holds back, comes through here. Nothing here may yield, for another task of this thread could wait for a lock
+# that this call holds.
 function ask_interrupt(::Ptr{Cvoid})::Int32
     try
         Base.sigatomic_end()

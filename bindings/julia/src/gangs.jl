@@ -59,7 +59,7 @@ function fake_gang(rank, size; keywords...)
     return take(Gang, out -> LibGangway.gw_gang_create_fake(rank, size, made, out))
 end
 
-"A blob (a secret) by which ranks find each other: `Gang(; id, rank, size)`."
+"A secret blob by which ranks find each other: `Gang(; id, rank, size)`."
 function gang_id()
     blob, size = Vector{UInt8}(undef, 64), Ref{Csize_t}(0)
     check(LibGangway.gw_gang_id_create(blob, length(blob), size))
@@ -145,7 +145,7 @@ function gang_memory(gang, T, dims, allocate)
     return Borrowed(unsafe_wrap(Array, Ptr{T}(out[]), dims), memory, false)
 end
 
-"An array that peers reach directly: collectives on it stage nothing. What is in it at first is anything."
+"An array that peers reach directly: collectives on it stage nothing. Its first contents are undefined."
 alloc(gang::Gang, ::Type{T}, dims::Integer...) where {T} = gang_memory(gang, T, Int.(dims), LibGangway.gw_gang_alloc)
 "A tensor in the gang's memory, also of a GPU. Its elements are undefined."
 function alloc_tensor(gang::Gang, ::Type{T}, dims::Integer...) where {T}

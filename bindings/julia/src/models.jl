@@ -92,7 +92,7 @@ function parallelize!(model::Model, gangs = nothing; keywords...)
     return model
 end
 
-"Each match of `pattern` (`*` stays within one dot) becomes a parameter group; \"\" is the root, the last. Then `materialize!`."
+"Each match of `pattern` (`*` does not match a dot) becomes a parameter group; \"\" is the root, the last. Then `materialize!`."
 function fully_shard!(model::Model, pattern, gangs = nothing; keywords...)
     made = options(LibGangway.gw_shard_options, "fully_shard!", keywords)
     @waits LibGangway.gw_fully_shard(model, c_text("fully_shard!", "pattern", pattern), maybe(gangs), made)
@@ -121,7 +121,8 @@ function tensor_parallel!(model::Model, gangs = nothing; keywords...)
     @waits LibGangway.gw_tensor_parallel(model, maybe(gangs), made)
     return model
 end
-"Likewise: attention goes over the parts of the sequence that the ranks of cp have: `:ring`, `:all_gather`, `:all_to_all`."
+"Likewise: attention runs over the parts of the sequence that the ranks of cp have: `:ring`, `:all_gather`,
+`:all_to_all`."
 function context_parallel!(model::Model, gangs = nothing; method = :ring)
     @waits LibGangway.gw_context_parallel(model, maybe(gangs), choice("context_parallel!", :context_method, method))
     return model
@@ -306,8 +307,8 @@ end
 """
     load!(model, path; ignore_extra = false, ignore_config = false)
 
-Values from a file or a folder of Float64, Float32, BFloat16 or Float16, on any mesh. `ignore_extra`: tensors that the model
-has no place for are no error. `ignore_config`: the folder's config.json may describe another model. Collective.
+Values from a file or a folder of Float64, Float32, BFloat16 or Float16, on any mesh. `ignore_extra`: tensors that the
+model does not have are no error. `ignore_config`: the folder's config.json may describe another model. Collective.
 """
 function load!(model::Model, path; keywords...)
     made = options(LibGangway.gw_load_options, "load!", keywords)

@@ -180,7 +180,7 @@ function parallel_options(call, keywords)
     return made
 end
 
-# Facts that the library fills in, as a NamedTuple; dims come reversed, texts as Strings.
+# A struct that the library fills in, as a NamedTuple; dims come reversed, texts as Strings.
 function facts(::Type{T}, ask) where {T}
     made = options(T, "", NamedTuple())
     ask(made)

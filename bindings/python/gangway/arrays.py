@@ -190,7 +190,7 @@ class Made:
 
 
 def _aligned(shape: Sequence[int], item: int, dtype: int) -> View:
-    """Memory that every framework takes as it is."""
+    """Memory that is aligned for every framework."""
     size = item
     for n in shape:
         size *= n

@@ -63,7 +63,7 @@ class Shared:
 
 
 class Checks:
-    """A gang, as far as its collectives' arrays must fit it."""
+    """Checks that the arrays of a collective fit the gang."""
 
     _h: Any
     _place: Place

@@ -228,7 +228,7 @@ class Collectives(Into):
 
     def probe(self, peer: int) -> tuple[int, DType] | None:
         """Local. The number and type of the elements of the next message from `peer` that no receive has asked for; None: none
-        has come yet. Works in flight move on."""
+        has come yet. Drives works in flight forward."""
         ready, count, word = c.gw_gang_probe(self._h, peer)
         return (count, DType(word)) if ready else None
 

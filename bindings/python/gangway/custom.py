@@ -125,7 +125,7 @@ class Call:
         c.call_state(self._raw, state)
 
     def forward(self, child: int | str, *inputs: Array) -> list[Array | None]:
-        """Runs a child, inside of forward."""
+        """Runs a child's forward; call it inside of forward."""
         index = self._inner.child(child)
         views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
         found = c.gw_call_forward(self._raw, index, block("v", views), len(views))
@@ -170,7 +170,7 @@ class Behaviour(Protocol):
 
 
 class _Inner:
-    """The library's way to a behaviour. Holds no module: what the library owns must not own the library's handle."""
+    """Calls a behaviour for the library. Holds no module: what the library owns must not own the library's handle."""
 
     def __init__(self, behaviour: Behaviour, name: str, kind: str, parameters: Sequence[str], children: Sequence[str]) -> None:
         self.behaviour, self.name, self.kind = behaviour, name, kind
@@ -216,8 +216,8 @@ class _Inner:
 class Custom(Module):
     """A module by a behaviour: parameters are Specs, shapes or arrays by name; children other modules by name. A training
     root has the outputs {loss sum, weight}. `kind`: the framework of the arrays that callbacks see: "numpy" (not on a GPU),
-    "torch", "jax", or "tensor" for Views, which are not checked for being kept. `parallel_plan`: how its children
-    want to be split over tp, as text as in Module.tensor_parallel(), with paths that start at this module."""
+    "torch", "jax", or "tensor" for Views, which are not checked for being kept. `parallel_plan`: how its children are
+    split over tp, as text as in Module.tensor_parallel(), with paths that start at this module."""
 
     def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,
                  inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,

@@ -124,7 +124,7 @@ class Style(Open):
 
 
 class ContextMethod(Open):
-    """How attention goes over the ranks of cp."""
+    """How attention is split over the ranks of cp."""
 
     RING = c.GW_CONTEXT_RING
     ALL_GATHER = c.GW_CONTEXT_ALL_GATHER
@@ -152,7 +152,7 @@ class ActionKind(Open):
 
 
 class Recompute(Open):
-    """What backward makes again instead of keeping it."""
+    """What backward recomputes instead of keeping it."""
 
     NONE = c.GW_RECOMPUTE_NONE
     FULL = c.GW_RECOMPUTE_FULL
@@ -171,7 +171,7 @@ class Init(Open):
 
 
 class Part(Open):
-    """What of a parameter is looked at."""
+    """Which part of a parameter is read."""
 
     VALUE = c.GW_PART_VALUE
     GRADIENT = c.GW_PART_GRADIENT

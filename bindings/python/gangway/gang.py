@@ -218,7 +218,7 @@ class Gang(Collectives):
 
 
 class _Gatherer:
-    """The library's way to a caller's all-gather: one block of bytes, of the right size."""
+    """Calls a caller's all-gather for the library: one block of bytes, of the right size."""
 
     def __init__(self, function: AllGather, size: int) -> None:
         self._function, self._size = function, size
@@ -246,6 +246,6 @@ def gang_options(*, timeout: float | None = None, liveness: float | None = None,
 
 
 def new_id() -> bytes:
-    """A secret blob by which ranks meet: hand it to every rank by a private way, for Gang.create(id=...)."""
+    """A secret blob by which ranks meet: give it to every rank over a private channel, for Gang.create(id=...)."""
     buffer = bytearray(64)
     return bytes(buffer[: c.gw_gang_id_create(buffer, len(buffer))])

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Frame:
-    """The activations of one forward, kept for its backward. `loss_scale` is what the backward of a loss starts with: for a
-    mean over N items the optimizer's loss_scale (1 where it has none) / N."""
+    """The activations of one forward, kept for its backward. `loss_scale` is the value from which the backward of a
+    loss starts: for a mean over N items the optimizer's loss_scale (1 where it has none) / N."""
 
     def __init__(self, model: Module, *, loss_scale: float = 1.0, step: int = 0, microbatch: int = 0) -> None:
         options = struct("gw_frame_options", loss_scale=loss_scale, step=step, microbatch=microbatch)
@@ -153,8 +153,8 @@ class Module:
         return self._over(gangs)
 
     def context_parallel(self, gangs: Gangs | None = None, method: ContextMethod | str = "ring") -> Self:
-        """Collective, before recompute(), fully_shard() and replicate(). Lets attention go over the parts of the sequence that
-        the ranks of cp have: "ring", "all_gather" or "all_to_all"."""
+        """Collective, before recompute(), fully_shard() and replicate(). Attention runs over the parts of the sequence
+        that the ranks of cp have: "ring", "all_gather" or "all_to_all"."""
         c.gw_context_parallel(self._h, gangs_of(gangs), member(ContextMethod, method, "method"))
         return self._over(gangs)
 
@@ -245,8 +245,8 @@ class Module:
 
     def load_state_dict(self, state: Mapping[str, Array], *, ignore_extra: bool = False) -> Self:
         """Collective. New values from arrays by name, whole ones or this rank's rows: what state_dict() gives, on any mesh if
-        they are whole. `ignore_extra`: arrays that the model has no place for are no error. A refusal on one rank is one on
-        every rank, and no value has changed."""
+        they are whole. `ignore_extra`: arrays that the model does not have are no error. A refusal on one rank is one
+        on every rank, and no value has changed."""
         mine = dict(self.named_parameters())
         views: dict[str, View] = {}
         refusal: Exception | None = None
@@ -303,9 +303,9 @@ class Module:
     def load(
         self, path: str | os.PathLike[str], *, ignore_extra: bool = False, ignore_config: bool = False
     ) -> Self:
-        """A file or a folder of f64, f32, bf16 or f16, on any mesh. `ignore_extra`: tensors that the model has no place for
-        are no error. `ignore_config`: the folder's config.json may describe another model. A missing file or folder is a
-        FileNotFoundError with its `filename`."""
+        """A file or a folder of f64, f32, bf16 or f16, on any mesh. `ignore_extra`: tensors that the model does not
+        have are no error. `ignore_config`: the folder's config.json may describe another model. A missing file or
+        folder is a FileNotFoundError with its `filename`."""
         options = struct("gw_load_options", ignore_extra=ignore_extra, ignore_config=ignore_config)
         c.gw_module_load(self._h, os.fspath(path), options)
         return self

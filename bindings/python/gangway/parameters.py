@@ -20,9 +20,9 @@ Fill = Callable[[int, int], Array]
 
 @dataclass(frozen=True)
 class Spec:
-    """A parameter that is not there yet. `init`: "normal", "zeros", "ones", or a function (first_row, last_row) -> rows.
-    `dtype` None: f32 in shard groups, the model's in custom modules. An array instead of a Spec gives an f64 parameter
-    when it is f64, else an f32 one, also of integers and half precisions."""
+    """A parameter that the library will create. `init`: "normal", "zeros", "ones", or a function (first_row, last_row)
+    -> rows. `dtype` None: f32 in shard groups, the model's in custom modules. An array instead of a Spec gives an f64
+    parameter when it is f64, else an f32 one, also of integers and half precisions."""
 
     shape: Sequence[int]
     dtype: Any = None

@@ -12,7 +12,7 @@ from .structs import block, struct
 
 @dataclass(frozen=True)
 class Placement:
-    """How a value lies over the ranks of tp: Shard(dim), Replicate(), Varying() or Partial()."""
+    """How a value is placed over the ranks of tp: Shard(dim), Replicate(), Varying() or Partial()."""
 
     kind: int
     dim: int = 0

@@ -32,12 +32,12 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of this rank's part."""
+        """The shape of this rank's part."""
         return self._view.shape
 
     @property
     def dtype(self) -> DType:
-        """Of the elements."""
+        """The type of the elements."""
         return DType(self._view.dtype)
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class Parameter:
 
     @property
     def count(self) -> int:
-        """Elements of the whole."""
+        """Number of elements of the whole parameter."""
         return math.prod(self.shape)
 
     def state(self, optimizer: Any, name: str, kind: str = "numpy") -> Array:

@@ -102,7 +102,7 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """Of the next step; set it alike on every rank."""
+        """The learning rate of the next step; set it alike on every rank."""
         return float(c.gw_optimizer_lr(self._h))
 
     @lr.setter

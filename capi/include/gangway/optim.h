@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* A rule applies to parameters whose whole name matches `pattern` ('*' stays within one dot, "**" matches
+/* A rule applies to parameters whose whole name matches `pattern` ('*' does not match a dot, "**" matches
  * everything). The last match wins. Parameters without a match get the optimizer's weight decay, except 1-d
  * parameters, which get none. */
 typedef struct gw_optimizer_rule {

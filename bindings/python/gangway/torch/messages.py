@@ -30,8 +30,8 @@ BARRIER_TAG, RELEASE_TAG = -(1 << 40), -(1 << 40) - 1  # of monitored_barrier; a
 
 
 class Inbox:
-    """What one other rank has sent under tags. The n-th receive of a tag gets the n-th message of that tag, whichever receive
-    it is that takes it off the way."""
+    """What one other rank has sent under tags. The n-th receive of a tag gets the n-th message of that tag, whichever
+    receive reads it from the peer."""
 
     def __init__(self) -> None:
         self.asked: dict[int, int] = {}  # receives of a tag so far
@@ -41,7 +41,7 @@ class Inbox:
         self.given_up: deque[tuple[int, int]] = deque()  # receives by tag and number; added without the lock
 
     def take_back(self) -> None:
-        """Under the lock. What a receive that was given up would have got is for the next one."""
+        """Called under the lock. The next receive gets the message that an abandoned receive would have got."""
         while self.given_up:
             tag, number = self.given_up.pop()
             if self.asked[tag] == number + 1:

@@ -56,7 +56,7 @@ class Work(dist.Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether it is over, also by a failure. Asking moves it on."""
+        """Whether it is over, also by a failure. Asking drives the call forward."""
         return self._ended or self._advance()
 
     def is_success(self) -> bool:
@@ -194,8 +194,8 @@ def parts(handles: Sequence[Any]) -> Steps:
 
 
 class Completer:
-    """A thread that waits for works whose futures someone holds: nothing else would complete them. It begins with the first
-    one, and holds the interpreter's lock only between waits."""
+    """A thread that waits for works whose futures someone holds: nothing else would complete them. It starts with the
+    first such work, and holds the interpreter's lock only between waits."""
 
     def __init__(self) -> None:
         self._works: queue.SimpleQueue[Work] = queue.SimpleQueue()

@@ -108,12 +108,12 @@ impl<'c> Call<'c> {
         self.raw().step
     }
 
-    /// Loss scale / N: what the gradient of a loss starts with.
+    /// Loss scale / N: the value from which the backward of a loss starts.
     pub fn loss_scale(&self) -> f64 {
         self.raw().loss_scale
     }
 
-    /// Of module, step, microbatch and data coordinate; the same when recomputed.
+    /// Depends on module, step, microbatch and data coordinate; the same when recomputed.
     pub fn seed(&self) -> u64 {
         self.raw().seed
     }
@@ -191,7 +191,7 @@ pub struct Shapes<'c> {
     outputs: &'c mut [sys::gw_view],
 }
 
-/// Shape and dtype of what will come.
+/// The shape and dtype of an input or output, in the shapes phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub dtype: DType,

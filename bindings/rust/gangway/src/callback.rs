@@ -1,5 +1,5 @@
-//! The road of errors and panics through the library: it knows a status, this keeps the rest on the thread
-//! that ran the callback until the library's own call returns there.
+//! How errors and panics of callbacks pass through the library, which knows only a status: the rest is kept on the
+//! thread that ran the callback until the library's call returns there.
 use crate::error::{Code, Error, Result};
 use gangway_sys as sys;
 use std::any::Any;
@@ -43,7 +43,7 @@ pub(crate) fn run_asked(body: impl FnOnce() -> bool) -> bool {
     })
 }
 
-/// Puts the text into the library's own error, which also the peers get.
+/// Puts the text into the library's own error, which the peers get, too.
 fn say(text: &str) {
     if let Ok(text) = std::ffi::CString::new(text.replace('\0', " ")) {
         unsafe { sys::gw_error_set(text.as_ptr()) };

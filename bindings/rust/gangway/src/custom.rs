@@ -71,8 +71,8 @@ impl Custom {
         self
     }
 
-    /// How the children want to be split over tp: rows "pattern -> style", a line each, with paths that start at
-    /// this module. A row of the caller's wins.
+    /// How the children are split over tp: rows "pattern -> style", a line each, with paths that start at this module.
+    /// A row of the caller's wins.
     pub fn parallel_plan(mut self, plan: &str) -> Custom {
         self.parallel_plan = Some(plan.to_owned());
         self
@@ -108,7 +108,7 @@ impl Custom {
         self
     }
 
-    /// Which compute dtypes there are; without it: every one.
+    /// Decides which compute dtypes the module accepts; without it: every one.
     pub fn accepts(mut self, closure: impl Fn(DType) -> bool + Send + 'static) -> Custom {
         self.closures.accepts = Some(Box::new(closure));
         self

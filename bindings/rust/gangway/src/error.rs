@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Code {
     /// The arguments are wrong.
     InvalidArgument,
-    /// Right, but this build or engine cannot.
+    /// The call is correct, but this build or engine cannot do it.
     NotSupported,
     /// Too early or too late: the text names the call that is missing.
     InvalidState,
@@ -145,7 +145,7 @@ impl Error {
         Error { code, text, gang, op, rank: None, peer: None, system_error: 0, source: None }
     }
 
-    /// An error of a callback's own, that another one is the reason of.
+    /// A callback's own error, caused by another error.
     pub fn from_source(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         let source = source.into();
         let error = Error::caller(source.to_string());
@@ -157,7 +157,7 @@ impl Error {
         Error::new(Code::Caller, text)
     }
 
-    /// What the system said, of [`Code::Io`]: `NotFound` for a missing file and so on.
+    /// The kind that the system reported, for [`Code::Io`]: `NotFound` for a missing file and so on.
     pub fn io_kind(&self) -> Option<std::io::ErrorKind> {
         let kind = || std::io::Error::from_raw_os_error(self.system_error).kind();
         (self.code == Code::Io && self.system_error != 0).then(kind)
@@ -232,7 +232,7 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// Of the kind that the system said, with the whole error as its source.
+/// Has the kind that the system reported, and the whole error as its source.
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> std::io::Error {
         std::io::Error::new(error.io_kind().unwrap_or(std::io::ErrorKind::Other), error)
@@ -258,7 +258,7 @@ from_errors_of_std!(
     std::string::FromUtf8Error
 );
 
-/// Why the last call did not reach the library, when that is why it failed: an older one has not got the function.
+/// Why the last call did not reach the library: an older library does not have the function.
 pub(crate) fn lacking() -> Option<String> {
     #[cfg(feature = "dlopen")]
     return sys::lacking();
@@ -296,8 +296,8 @@ fn check_library() -> Result<()> {
     Ok(())
 }
 
-/// A handle that a call has just made. Every use of the library begins with one, so a library that does not fit is refused
-/// here.
+/// Takes over a handle that a call has just made. Every use of the library begins with one, so an incompatible library
+/// is refused here.
 pub(crate) fn made<T>(status: sys::gw_status, handle: *mut T) -> Result<std::ptr::NonNull<T>> {
     check_library()?;
     check(status)?;

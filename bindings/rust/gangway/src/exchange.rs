@@ -1,4 +1,4 @@
-//! Several sends and receives in one call, and a look at what has come.
+//! Several sends and receives in one call, and a probe for messages that have arrived.
 use crate::collective::record;
 use crate::element::{DType, Element};
 use crate::error::{check, Result};

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 options! {
     #[derive(Copy)]
     FrameOptions = gw_frame_options, gw_frame_options_init {
-        /// What the backward of a loss starts with: for a mean over N items the optimizer's loss scale (1 where it
-        /// has none) / N.
+        /// The value from which the backward of a loss starts: for a mean over N items the optimizer's loss scale (1
+        /// where it has none) / N.
         loss_scale: f64,
         step: i64,
         microbatch: i32,
@@ -23,7 +23,7 @@ pub struct Frame {
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// Local. The model has memory.
+    /// Local. The model must be materialized.
     pub fn new(model: &Module, options: &FrameOptions) -> Result<Frame> {
         let mut handle = std::ptr::null_mut();
         let status = unsafe { sys::gw_frame_create(model.raw(), &options.raw(), &mut handle) };

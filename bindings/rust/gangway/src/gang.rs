@@ -17,15 +17,15 @@ options! {
         /// A peer whose heartbeat stands still for so long is lost; at least 50, equal on all ranks; 0: off
         /// or GANGWAY_LIVENESS_MS.
         liveness_ms: i64,
-        /// Address space of the host's arena; 0: min(8 x RAM, 256 GiB).
+        /// Address space of this host's arena; 0: min(8 x RAM, 256 GiB).
         arena_bytes: u64,
-        /// Bytes that the host's arena may take; 0: 80 % of what is there at creation.
+        /// Bytes that this host's arena may take; 0: 80 % of the memory that is available at creation.
         memory_limit: u64,
         /// A stream of high priority on CUDA.
         high_priority: bool,
         /// Any other number of ranks is refused; 0: any.
         expected_size: i32,
-        /// Of this rank's pool; 0: cores / ranks on this host.
+        /// Threads of this rank's pool; 0: cores / ranks on this host.
         threads: i32,
         /// -1: the environment decides; else with `size`, and `store`, `id` or [`Gang::by_all_gather`].
         rank: i32,
@@ -71,7 +71,7 @@ results! {
         calls: u64,
         /// Payload that this rank read from peers.
         bytes_moved: u64,
-        /// Of its own payload, copied into staging memory first.
+        /// Bytes of its own payload that were copied into staging memory first.
         bytes_staged: u64,
     }
 }
@@ -90,7 +90,7 @@ fn ranks(ranks: &[usize]) -> Vec<i32> {
     ranks.iter().map(|rank| rank_number(*rank)).collect()
 }
 
-/// A rank that does not fit is out of every gang; the library then says so.
+/// A rank outside of the range is in no gang; the library refuses it.
 pub(crate) fn rank_number(rank: usize) -> i32 {
     i32::try_from(rank).unwrap_or(i32::MAX)
 }
@@ -137,7 +137,7 @@ impl Gang {
         Ok(Gang { handle: made(status, handle)? })
     }
 
-    /// Local. An id for [`GangOptions::id`]: a secret, to be handed to the other ranks by a private way.
+    /// Local. An id for [`GangOptions::id`]: a secret, which the other ranks must get over a private channel.
     pub fn create_id() -> Result<Vec<u8>> {
         let mut id = vec![0u8; 64];
         let mut size = 0;

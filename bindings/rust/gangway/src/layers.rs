@@ -8,7 +8,7 @@ use gangway_sys as sys;
 use std::path::Path;
 
 options! {
-    /// Every fact that a decoder is built from; the defaults are those of the family llama.
+    /// Every option that a decoder is built from; the defaults are those of the family llama.
     DecoderOptions = gw_decoder_options, gw_decoder_options_init {
         vocab: i64,
         /// `hidden_size`.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 options! {
-    /// Degrees of the axes; at most one may be -1: what the others leave.
+    /// Degrees of the axes; at most one may be -1: the number of ranks divided by the others.
     #[derive(Copy, PartialEq, Eq)]
     Mesh = gw_mesh_options, gw_mesh_options_init {
         pp: i32,

@@ -25,7 +25,7 @@ options! {
 options! {
     #[derive(Copy)]
     LoadOptions = gw_load_options, gw_load_options_init {
-        /// Tensors that the model has no place for are no error.
+        /// Tensors that the model does not have are no error.
         ignore_extra: bool,
         /// A folder's `config.json` may describe another model.
         ignore_config: bool,
@@ -43,12 +43,12 @@ results! {
         activations: u64,
         gradients: u64,
         temporaries: u64,
-        /// Private own rows in the compute dtype.
+        /// This rank's private rows in the compute dtype.
         copies: u64,
         /// State of the optimizers that this model has at present.
         optimizer: u64,
-        /// In memory of the host, in none of the above: what `cpu_offload` keeps there, and the most bytes of activations
-        /// that `activation_offload` does.
+        /// Host memory that is in none of the above: what `cpu_offload` keeps there, and the peak of the activations
+        /// that `activation_offload` keeps there.
         host: u64,
     }
 }
@@ -92,7 +92,7 @@ impl Module {
         options.with_raw(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
     }
 
-    /// Collective. Each match of `pattern` (whole paths; '*' stays within one dot) becomes a parameter group; "" is the
+    /// Collective. Each match of `pattern` (whole paths; '*' does not match a dot) becomes a parameter group; "" is the
     /// root, the last. [`Module::materialize`] follows.
     pub fn fully_shard(
         &mut self,
@@ -118,7 +118,7 @@ impl Module {
         options.with_raw(|raw| check(unsafe { sys::gw_tensor_parallel(self.raw(), gangs, raw) }))?
     }
 
-    /// Collective, likewise. Lets attention go over the parts of the sequence that the ranks of cp have.
+    /// Collective, likewise. Attention runs over the parts of the sequence that the ranks of cp have.
     pub fn context_parallel(&mut self, gangs: Option<&Gangs>, method: ContextMethod) -> Result<()> {
         let method = crate::options::Field::write(method);
         check(unsafe { sys::gw_context_parallel(self.raw(), raw_gangs(gangs), method) })
@@ -204,7 +204,7 @@ impl Module {
         Ok(count)
     }
 
-    /// By its place in the order of all.
+    /// By its index in the order of all.
     pub fn parameter_at(&self, index: usize) -> Result<Parameter<'_>> {
         let mut handle = std::ptr::null_mut();
         let status = unsafe { sys::gw_module_parameter(self.raw(), index, &mut handle) };
@@ -229,7 +229,7 @@ impl Module {
         Parameter::owned(status, handle)
     }
 
-    /// All, in their order.
+    /// All parameters, in their order.
     pub fn parameters(&self) -> Result<Vec<Parameter<'_>>> {
         (0..self.parameter_count()?).map(|index| self.parameter_at(index)).collect()
     }

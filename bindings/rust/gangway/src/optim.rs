@@ -6,7 +6,7 @@ use gangway_sys as sys;
 use std::ptr::NonNull;
 
 options! {
-    /// For parameters whose whole name matches ('*' stays within one dot, "**" is everything); the last match
+    /// For parameters whose whole name matches ('*' does not match a dot, "**" matches everything); the last match
     /// wins. Without a match: the optimizer's weight decay, but none for 1-d parameters.
     Rule = gw_optimizer_rule, gw_optimizer_rule_init {
         lr_scale: f64,
@@ -38,7 +38,7 @@ macro_rules! optimizer_kinds {
         pub enum $name {}
 
         impl $name {
-            /// Local. The model has memory.
+            /// Local. The model must be materialized.
             #[allow(clippy::new_ret_no_self)]
             pub fn new(model: &crate::Module, options: &$options) -> crate::Result<Optimizer> {
                 Optimizer::made(model, |model, made| {
@@ -51,7 +51,7 @@ macro_rules! optimizer_kinds {
 pub(crate) use optimizer_kinds;
 
 impl Optimizer {
-    /// Of what `create` hands out.
+    /// Takes over the handle that `create` returned.
     pub(crate) fn made(
         model: &Module,
         create: impl FnOnce(*mut sys::gw_module, *mut *mut sys::gw_optimizer) -> Result<sys::gw_status>,
@@ -65,8 +65,8 @@ impl Optimizer {
         self.handle.as_ptr()
     }
 
-    /// A step writes the parameters of the optimizer's own model: no other model's borrow would guard their
-    /// views.
+    /// A step writes the parameters of the optimizer's own model, so it must borrow that model: the borrow of another
+    /// one would not protect their views.
     pub(crate) fn expect_model(&self, model: &Module) -> Result<()> {
         if self.model == model.raw() {
             return Ok(());
@@ -105,7 +105,8 @@ impl Optimizer {
         Ok(scale)
     }
 
-    /// Local. Another one, fixed or dynamic as it is; every rank must set the same, between step and backward.
+    /// Local. Sets the loss scale; it stays fixed or dynamic as it was. Every rank must set the same, between step and
+    /// backward.
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
         check(unsafe { sys::gw_optimizer_set_loss_scale(self.raw(), scale) })
     }

@@ -18,7 +18,7 @@ open_enum! {
     Recompute {
         None = GW_RECOMPUTE_NONE,
         Full = GW_RECOMPUTE_FULL,
-        /// Keeps linear outputs and attention; makes norm and SwiGLU outputs again.
+        /// Keeps the outputs of linears and attention; recomputes those of norms and SwiGLU.
         Selective = GW_RECOMPUTE_SELECTIVE,
         /// Each `recompute_every`-th block.
         Every = GW_RECOMPUTE_EVERY,
@@ -28,9 +28,9 @@ open_enum! {
 }
 
 open_enum! {
-    /// How attention goes over the ranks of cp.
+    /// How attention is split over the ranks of cp.
     ContextMethod {
-        /// Keys and values travel from rank to rank while each computes with those at hand.
+        /// Keys and values go around a ring of ranks while each computes with those that it has.
         Ring = GW_CONTEXT_RING,
         /// Each rank gathers all keys and values.
         AllGather = GW_CONTEXT_ALL_GATHER,
@@ -99,7 +99,7 @@ open_enum! {
     }
 }
 
-/// How a value lies over the ranks of tp.
+/// How a value is placed over the ranks of tp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// One value, on all ranks; its gradient is one value, too.
@@ -125,7 +125,7 @@ impl Placement {
     }
 }
 
-/// A row of a tensor parallel plan: modules whose whole path matches ('*' stays within one dot), and how they are
+/// A row of a tensor parallel plan: modules whose whole path matches ('*' does not match a dot), and how they are
 /// split.
 #[derive(Clone, Debug)]
 pub struct PlanRow {
@@ -165,7 +165,7 @@ options! {
     } with {
         /// Rows "pattern -> style", a line each. They win over those of a custom module and of a model family.
         plan: Option<String> = None,
-        /// More of them.
+        /// More rows, as structs.
         rows: Vec<PlanRow> = Vec::new(),
     }
 }
@@ -227,7 +227,7 @@ options! {
         reshard_after_forward: i32,
         /// Compute dtype; NONE: the master's.
         param_dtype: DType,
-        /// Of gradients on the way; NONE: f32 (f64 for f64).
+        /// Dtype in which gradients are reduced; NONE: f32 (f64 for f64).
         reduce_dtype: DType,
         /// Of the parameter group's outputs; NONE: as computed.
         output_dtype: DType,

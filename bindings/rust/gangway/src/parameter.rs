@@ -25,7 +25,7 @@ open_enum! {
     }
 }
 
-/// Facts of a parameter.
+/// Name, layout, shape and dtype of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterInfo {
     /// Whole, like `model.layers.0.mlp.up_proj.weight`.
@@ -162,7 +162,7 @@ impl fmt::Debug for Parameter<'_> {
     }
 }
 
-/// Rows, where they go, how many elements of which type.
+/// First and last row, address, number of elements, and their type.
 type Fill = Box<dyn Fn(Range<usize>, *mut u8, usize, DType) -> Result<()> + Send>;
 
 enum Initial {
@@ -189,7 +189,7 @@ impl ParameterOptions {
         ParameterOptions { name, dims, dtype: DType::NONE, frozen: false, initial: Initial::Normal(None) }
     }
 
-    /// Of the master, in a shard group; custom modules take the model's.
+    /// Dtype of the master, in a shard group; custom modules take the model's.
     pub fn dtype(mut self, dtype: DType) -> ParameterOptions {
         self.dtype = dtype;
         self

@@ -176,11 +176,11 @@ pub struct Action<'p> {
     pub stage: usize,
     /// None: the kind has none.
     pub microbatch: Option<usize>,
-    /// Nothing comes in: the program's own data are the input.
+    /// The first stage gets no inputs: it reads the program's own data.
     pub first_stage: bool,
-    /// Nothing goes on: the loss is the program's.
+    /// The last stage has no results: the program computes the loss.
     pub last_stage: bool,
-    /// Backwards come in this pass.
+    /// Whether this pass has backwards.
     pub training: bool,
     /// None: an output that has no gradient, because it is no floating tensor.
     pub inputs: Vec<Option<View<'p>>>,

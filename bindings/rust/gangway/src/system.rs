@@ -61,7 +61,7 @@ pub fn load() -> Result<()> {
     sys::load().map_err(|text| crate::Error::new(crate::Code::NotFound, text))
 }
 
-/// Lives on its thread alone.
+/// Belongs to its thread: neither Send nor Sync.
 type Hook = Rc<dyn Fn() -> bool>;
 
 /// The interrupt hook of the calling thread: asked at least every 100 ms in every blocking call on it; true

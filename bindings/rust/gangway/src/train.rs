@@ -17,7 +17,7 @@ options! {
         max_grad_norm: f64,
         /// Over 0 and at most 64 (32 beside a loss scale), or infinity: the largest element.
         norm_type: f64,
-        /// Of gradients, for loops that seed with 1.
+        /// Factor of the gradients, for loops whose backward starts from 1.
         scale: f64,
     }
 }
@@ -40,7 +40,7 @@ results! {
         /// Over all data ranks.
         tokens_per_second: f64,
         seconds: f64,
-        /// Of it, waiting in collectives.
+        /// Seconds of the step that were spent waiting in collectives.
         wait_seconds: f64,
         lr: f64,
         /// Items that counted, over all data ranks.
@@ -49,7 +49,7 @@ results! {
         /// Nothing was changed; `skip_reason` says why.
         skipped: bool,
         skip_reason: SkipReason,
-        /// That the step used; 1: none.
+        /// The loss scale that the step used; 1: none.
         loss_scale: f64,
     }
 }

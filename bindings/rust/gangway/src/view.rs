@@ -7,7 +7,7 @@ use std::os::raw::c_void;
 
 const MAX_DIMS: usize = 8;
 
-/// What refusals call a view: a word, or an element of a list.
+/// How a refusal names a view: by its argument, or as an element of a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Name(pub(crate) &'static str, pub(crate) Option<usize>);
 

@@ -28,7 +28,7 @@ impl<O: Send + 'static> Work<O> {
         Work::boxed(handle, Box::new(owned))
     }
 
-    /// Of what the work writes itself: it stays where it is.
+    /// The value that the work writes itself; it must not move.
     pub(crate) fn boxed(handle: NonNull<sys::gw_work>, owned: Box<O>) -> Work<O> {
         Work { handle, owned: Some(owned) }
     }
