@@ -124,6 +124,16 @@ gw_status gw_metrics_log(gw_metrics* metrics, const gw_step_result* result, cons
   });
 }
 
+gw_status gw_metrics_latest(const gw_metrics* metrics, gw_metrics_row* row, int64_t* out_rows) {
+  return guarded([&] {
+    int64_t& rows = out(out_rows, "out_rows");
+    check_out_struct(row, "row");
+    const Metrics& m = required(metrics, "metrics").metrics;
+    write_struct(row, row_of(m.latest()));
+    rows = m.rows();
+  });
+}
+
 gw_status gw_metrics_log_evaluation(gw_metrics* metrics, double loss, double seconds) {
   return guarded([&] { required(metrics, "metrics").metrics.log_evaluation(loss, seconds); });
 }

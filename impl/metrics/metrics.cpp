@@ -148,7 +148,8 @@ void Metrics::end_interval() {
   if (flops_per_token_ > 0 && options_.peak_flops > 0)
     total_.mfu = total_.tokens_per_second * flops_per_token_ /
                  (options_.peak_flops * static_cast<double>(model_->gangs().root()->size()));
-  const MetricsRow row = total_;
+  const MetricsRow row = latest_ = total_;
+  ++rows_;
   steps_ = 0;
   interval_tokens_ = 0;
   total_.validation_loss = kNoValue;

@@ -46,6 +46,9 @@ class Metrics {
   // of the files and continues. Collective. CORRUPT: not such a text.
   std::string position() const;
   void restore(const std::string& position);
+  // The newest row; that of a run without rows has no step.
+  const MetricsRow& latest() const { return latest_; }
+  int64_t rows() const { return rows_; }  // how many this object has given
   // Whether the next log() ends an interval.
   bool next_log_ends_interval() const { return steps_ + 1 >= options_.every; }
 
@@ -63,6 +66,8 @@ class Metrics {
   MetricsOptions options_;
   double flops_per_token_ = 0;
   MetricsRow total_;  // the interval's row so far
+  MetricsRow latest_;
+  int64_t rows_ = 0;
   double interval_tokens_ = 0;
   int64_t steps_ = 0;             // in the interval
   std::unique_ptr<Files> files_;  // on rank 0

@@ -10,6 +10,7 @@ static struct {
   gw_partition* partition;
   gw_pipeline* pipeline;
   gw_dataset* dataset;
+  gw_metrics* metrics;
   gw_error* error;
   small_batch batch;
 } m;
@@ -35,6 +36,10 @@ static gw_status pipeline_action(void* x) {
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
 static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
 static gw_status data_batch(void* x) { return gw_dataset_next(m.dataset, NULL, 1, x); }
+static gw_status metrics_row(void* x) {
+  int64_t rows = 0;
+  return gw_metrics_latest(m.metrics, x, &rows);
+}
 static gw_status memory_info(void* x) { return gw_host_memory(x); }
 static gw_status error_info(void* x) { return gw_error_describe(m.error, x); }
 
@@ -55,6 +60,7 @@ static const struct {
                RESULT(memory_use, memory_use, master),
                RESULT(step_result, step_result, loss),
                RESULT(data_batch, data_batch, batch),
+               RESULT(metrics_row, metrics_row, loss),
                RESULT(memory_info, memory_info, total),
                RESULT(error_info, error_info, code)};
 
@@ -120,12 +126,13 @@ static int begin(void** state) {
       gw_module_parameter(m.model, 0, &m.parameter) == GW_OK && gw_gang_barrier(m.gang, NULL) == GW_OK &&
       gw_partition_create(m.gang, &m.partition) == GW_OK &&
       gw_pipeline_create(m.gang, &pipeline, &m.pipeline) == GW_OK &&
-      gw_dataset_create(&data, &m.dataset) == GW_OK;
+      gw_dataset_create(&data, &m.dataset) == GW_OK && gw_metrics_create(m.model, NULL, &m.metrics) == GW_OK;
   return good ? 0 : -1;
 }
 static int end(void** state) {
   (void)state;
   gw_error_release(m.error);
+  gw_metrics_release(m.metrics);
   gw_dataset_release(m.dataset);
   gw_pipeline_release(m.pipeline);
   gw_partition_release(m.partition);

@@ -89,6 +89,10 @@ GW_API void gw_metrics_step_init(gw_metrics_step *step, size_t size);
  * CALLER, or the code that it returned: the sink. */
 GW_API gw_status gw_metrics_log(gw_metrics *metrics, const gw_step_result *result,
                                 const gw_metrics_step *step);
+/* Local. Fills *row with the newest row, and gives how many rows this object has given: a caller that compares the
+ * number with that of its last call knows whether there is a new one, and needs no sink. INVALID_ARGUMENT: a
+ * null. */
+GW_API gw_status gw_metrics_latest(const gw_metrics *metrics, gw_metrics_row *row, int64_t *out_rows);
 /* Local. Adds the mean loss of an evaluation and its duration to the next row. */
 GW_API gw_status gw_metrics_log_evaluation(gw_metrics *metrics, double loss, double seconds);
 /* Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at the
