@@ -267,6 +267,65 @@ const gw_api kApi = {
     gw_decoder_create,
     gw_decoder_options_from_folder,
     gw_model_from_folder,
+    gw_checkpoints_options_init,
+    gw_checkpoints_create,
+    gw_checkpoints_retain,
+    gw_checkpoints_release,
+    gw_checkpoint_part_init,
+    gw_checkpoint_text_init,
+    gw_checkpoint_state_init,
+    gw_checkpoints_due,
+    gw_checkpoints_save,
+    gw_checkpoints_wait,
+    gw_restore_options_init,
+    gw_checkpoints_restore,
+    gw_checkpoints_text,
+    gw_checkpoints_user,
+    gw_checkpoints_notes,
+    gw_checkpoints_buffer_bytes,
+    gw_optimizer_load,
+    gw_optimizer_create,
+    gw_optimizer_set_steps,
+    gw_optimizer_base_lr,
+    gw_optimizer_finite_steps,
+    gw_optimizer_restore_loss_scale,
+    gw_optimizer_swap_ema,
+    gw_adafactor_options_init,
+    gw_adafactor_create,
+    gw_adamw8bit_options_init,
+    gw_adamw8bit_create,
+    gw_muon_options_init,
+    gw_muon_create,
+    gw_custom_optimizer_options_init,
+    gw_custom_optimizer_create,
+    gw_optimizer_set_schedule,
+    gw_data_source_init,
+    gw_dataset_options_init,
+    gw_dataset_create,
+    gw_dataset_retain,
+    gw_dataset_release,
+    gw_data_batch_init,
+    gw_dataset_next,
+    gw_dataset_rows_per_epoch,
+    gw_dataset_rows_taken,
+    gw_dataset_batches_taken,
+    gw_dataset_set_rows_taken,
+    gw_dataset_position,
+    gw_dataset_restore,
+    gw_metrics_row_init,
+    gw_metrics_options_init,
+    gw_metrics_create,
+    gw_metrics_retain,
+    gw_metrics_release,
+    gw_metrics_step_init,
+    gw_metrics_log,
+    gw_metrics_latest,
+    gw_metrics_log_evaluation,
+    gw_metrics_flush,
+    gw_metrics_position,
+    gw_metrics_restore,
+    gw_plan_options_init,
+    gw_plan_memory,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -528,6 +587,65 @@ static_assert(offsetof(gw_api, decoder_options_from_family) == 16 + 254 * sizeof
 static_assert(offsetof(gw_api, decoder_create) == 16 + 255 * sizeof(void*));
 static_assert(offsetof(gw_api, decoder_options_from_folder) == 16 + 256 * sizeof(void*));
 static_assert(offsetof(gw_api, model_from_folder) == 16 + 257 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_options_init) == 16 + 258 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_create) == 16 + 259 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_retain) == 16 + 260 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_release) == 16 + 261 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoint_part_init) == 16 + 262 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoint_text_init) == 16 + 263 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoint_state_init) == 16 + 264 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_due) == 16 + 265 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_save) == 16 + 266 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_wait) == 16 + 267 * sizeof(void*));
+static_assert(offsetof(gw_api, restore_options_init) == 16 + 268 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_restore) == 16 + 269 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_text) == 16 + 270 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_user) == 16 + 271 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_notes) == 16 + 272 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_buffer_bytes) == 16 + 273 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_load) == 16 + 274 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_create) == 16 + 275 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_set_steps) == 16 + 276 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_base_lr) == 16 + 277 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_finite_steps) == 16 + 278 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_restore_loss_scale) == 16 + 279 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_swap_ema) == 16 + 280 * sizeof(void*));
+static_assert(offsetof(gw_api, adafactor_options_init) == 16 + 281 * sizeof(void*));
+static_assert(offsetof(gw_api, adafactor_create) == 16 + 282 * sizeof(void*));
+static_assert(offsetof(gw_api, adamw8bit_options_init) == 16 + 283 * sizeof(void*));
+static_assert(offsetof(gw_api, adamw8bit_create) == 16 + 284 * sizeof(void*));
+static_assert(offsetof(gw_api, muon_options_init) == 16 + 285 * sizeof(void*));
+static_assert(offsetof(gw_api, muon_create) == 16 + 286 * sizeof(void*));
+static_assert(offsetof(gw_api, custom_optimizer_options_init) == 16 + 287 * sizeof(void*));
+static_assert(offsetof(gw_api, custom_optimizer_create) == 16 + 288 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_set_schedule) == 16 + 289 * sizeof(void*));
+static_assert(offsetof(gw_api, data_source_init) == 16 + 290 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_options_init) == 16 + 291 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_create) == 16 + 292 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_retain) == 16 + 293 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_release) == 16 + 294 * sizeof(void*));
+static_assert(offsetof(gw_api, data_batch_init) == 16 + 295 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_next) == 16 + 296 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_rows_per_epoch) == 16 + 297 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_rows_taken) == 16 + 298 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_batches_taken) == 16 + 299 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_set_rows_taken) == 16 + 300 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_position) == 16 + 301 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_restore) == 16 + 302 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_row_init) == 16 + 303 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_options_init) == 16 + 304 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_create) == 16 + 305 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_retain) == 16 + 306 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_release) == 16 + 307 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_step_init) == 16 + 308 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_log) == 16 + 309 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_latest) == 16 + 310 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_log_evaluation) == 16 + 311 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_flush) == 16 + 312 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_position) == 16 + 313 * sizeof(void*));
+static_assert(offsetof(gw_api, metrics_restore) == 16 + 314 * sizeof(void*));
+static_assert(offsetof(gw_api, plan_options_init) == 16 + 315 * sizeof(void*));
+static_assert(offsetof(gw_api, plan_memory) == 16 + 316 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

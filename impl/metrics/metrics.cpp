@@ -55,7 +55,7 @@ int64_t memory_of(Model& model) {
   return static_cast<int64_t>(use.total() + use.host);
 }
 
-void check(const MetricsOptions& options) {
+void check_options(const MetricsOptions& options) {
   if (options.every < 1) fail(Code::invalid_argument, "metrics: every = ", options.every, " is below 1");
   if (options.sequence < 0)
     fail(Code::invalid_argument, "metrics: sequence = ", options.sequence, " is negative");
@@ -79,7 +79,7 @@ Metrics::Metrics(std::shared_ptr<Model> model, MetricsOptions options)
   const CollectiveCall call(model_->gangs(), "metrics");
   call.check(
       [&] {
-        gangway::check(options_);
+        check_options(options_);
         if (root.rank() == 0) files_ = std::make_unique<Files>(options_);
       },
       text("metrics, every ", options_.every, ", sequence ", options_.sequence));

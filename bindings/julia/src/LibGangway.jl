@@ -21,6 +21,7 @@ const gw_style = Int32
 const gw_placement = Int32
 const gw_schedule = Int32
 const gw_skip_reason = Int32
+const gw_packing = Int32
 
 const GW_STATUS_NONE = Int32(-1)
 const GW_OK = Int32(0)
@@ -164,11 +165,18 @@ const GW_SCHEDULE_INVALID = Int32(-1)
 const GW_CONSTANT = Int32(0)
 const GW_LINEAR = Int32(1)
 const GW_COSINE = Int32(2)
+const GW_WSD = Int32(3)
+const GW_WSD_SQRT = Int32(4)
+const GW_INVERSE_SQRT = Int32(5)
 
 const GW_SKIP_INVALID = Int32(-1)
 const GW_SKIP_NONE = Int32(0)
 const GW_SKIP_NO_WEIGHT = Int32(1)
 const GW_SKIP_NON_FINITE = Int32(2)
+
+const GW_PACKING_INVALID = Int32(-1)
+const GW_PACKING_STREAM = Int32(0)
+const GW_PACKING_DOCUMENTS = Int32(1)
 
 struct gw_error end
 struct gw_bytes end
@@ -185,7 +193,10 @@ struct gw_module end
 struct gw_parameter end
 struct gw_optimizer end
 struct gw_frame end
+struct gw_checkpoints end
 struct gw_shard_group end
+struct gw_dataset end
+struct gw_metrics end
 
 struct gw_ext
     kind::Int32
@@ -540,6 +551,54 @@ struct gw_load_options
     ignore_config::Int32
 end
 
+struct gw_checkpoints_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    every::Int64
+    max_file_bytes::Int64
+    timeout_ms::Int64
+    job::Ptr{Cchar}
+    keep::Int32
+    synchronous::Int32
+    model_dtype::gw_dtype
+    reserved::Int32
+end
+
+struct gw_checkpoint_part
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    model::Ptr{gw_module}
+    optimizer::Ptr{gw_optimizer}
+    carry_from::Ptr{Cchar}
+end
+
+struct gw_checkpoint_text
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    text::Ptr{Cchar}
+end
+
+struct gw_checkpoint_state
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    step::Int64
+    tokens::Int64
+    texts::Ptr{gw_checkpoint_text}
+    text_count::Csize_t
+    user::Ptr{Cvoid}
+    user_size::Csize_t
+end
+
+struct gw_restore_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    step::Int64
+    no_verify::Int32
+    partial::Int32
+end
+
 struct gw_dtype_rule
     struct_size::Csize_t
     next::Ptr{gw_ext}
@@ -615,7 +674,29 @@ struct gw_optimizer_rule
     lr_scale::Cdouble
     weight_decay::Cdouble
     frozen::Int32
+    adamw::Int32
+end
+
+struct gw_adafactor_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    lr::Cdouble
+    beta2_decay::Cdouble
+    eps::Cdouble
+    clip_threshold::Cdouble
+    weight_decay::Cdouble
+    schedule::gw_schedule
     reserved::Int32
+    ema_decay::Cdouble
+    warmup_steps::Int64
+    total_steps::Int64
+    last_lr_ratio::Cdouble
+    decay_steps::Int64
+    rules::Ptr{gw_optimizer_rule}
+    rule_count::Csize_t
+    loss_scale::Cdouble
+    initial_loss_scale::Cdouble
+    loss_scale_interval::Int64
 end
 
 struct gw_adamw_options
@@ -628,9 +709,33 @@ struct gw_adamw_options
     weight_decay::Cdouble
     schedule::gw_schedule
     moment_dtype::gw_dtype
+    ema_decay::Cdouble
     warmup_steps::Int64
     total_steps::Int64
     last_lr_ratio::Cdouble
+    decay_steps::Int64
+    rules::Ptr{gw_optimizer_rule}
+    rule_count::Csize_t
+    loss_scale::Cdouble
+    initial_loss_scale::Cdouble
+    loss_scale_interval::Int64
+end
+
+struct gw_adamw8bit_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    lr::Cdouble
+    beta1::Cdouble
+    beta2::Cdouble
+    eps::Cdouble
+    weight_decay::Cdouble
+    schedule::gw_schedule
+    reserved::Int32
+    ema_decay::Cdouble
+    warmup_steps::Int64
+    total_steps::Int64
+    last_lr_ratio::Cdouble
+    decay_steps::Int64
     rules::Ptr{gw_optimizer_rule}
     rule_count::Csize_t
     loss_scale::Cdouble
@@ -647,9 +752,41 @@ struct gw_lion_options
     weight_decay::Cdouble
     schedule::gw_schedule
     moment_dtype::gw_dtype
+    ema_decay::Cdouble
     warmup_steps::Int64
     total_steps::Int64
     last_lr_ratio::Cdouble
+    decay_steps::Int64
+    rules::Ptr{gw_optimizer_rule}
+    rule_count::Csize_t
+    loss_scale::Cdouble
+    initial_loss_scale::Cdouble
+    loss_scale_interval::Int64
+end
+
+struct gw_muon_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    lr::Cdouble
+    momentum::Cdouble
+    ns_steps::Int64
+    eps::Cdouble
+    adamw_lr_scale::Cdouble
+    beta1::Cdouble
+    beta2::Cdouble
+    adamw_eps::Cdouble
+    weight_decay::Cdouble
+    nesterov::Int32
+    match_rms::Int32
+    schedule::gw_schedule
+    matrix_dtype::gw_dtype
+    moment_dtype::gw_dtype
+    reserved::Int32
+    ema_decay::Cdouble
+    warmup_steps::Int64
+    total_steps::Int64
+    last_lr_ratio::Cdouble
+    decay_steps::Int64
     rules::Ptr{gw_optimizer_rule}
     rule_count::Csize_t
     loss_scale::Cdouble
@@ -665,9 +802,51 @@ struct gw_sgd_options
     weight_decay::Cdouble
     nesterov::Int32
     schedule::gw_schedule
+    ema_decay::Cdouble
     warmup_steps::Int64
     total_steps::Int64
     last_lr_ratio::Cdouble
+    decay_steps::Int64
+    rules::Ptr{gw_optimizer_rule}
+    rule_count::Csize_t
+    loss_scale::Cdouble
+    initial_loss_scale::Cdouble
+    loss_scale_interval::Int64
+end
+
+struct gw_optimizer_call
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    value::gw_view
+    gradient::gw_view
+    states::Ptr{gw_view}
+    state_count::Int32
+    reserved::Int32
+    lr::Cdouble
+    weight_decay::Cdouble
+    step::Int64
+    stream::Ptr{Cvoid}
+end
+
+struct gw_custom_optimizer_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    states::Ptr{Ptr{Cchar}}
+    state_count::Csize_t
+    step::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+    free_user::Ptr{Cvoid}
+    lr::Cdouble
+    weight_decay::Cdouble
+    schedule::gw_schedule
+    reserved::Int32
+    ema_decay::Cdouble
+    warmup_steps::Int64
+    total_steps::Int64
+    last_lr_ratio::Cdouble
+    decay_steps::Int64
     rules::Ptr{gw_optimizer_rule}
     rule_count::Csize_t
     loss_scale::Cdouble
@@ -695,6 +874,8 @@ struct gw_step_options
     max_grad_norm::Cdouble
     norm_type::Cdouble
     scale::Cdouble
+    stop::Int32
+    reserved::Int32
 end
 
 struct gw_step_result
@@ -711,6 +892,9 @@ struct gw_step_result
     skipped::Int32
     skip_reason::gw_skip_reason
     loss_scale::Cdouble
+    tokens::Int64
+    stop::Int32
+    reserved::Int32
 end
 
 struct gw_generate_options
@@ -720,6 +904,107 @@ struct gw_generate_options
     temperature::Cdouble
     top_k::Int64
     seed::UInt64
+end
+
+struct gw_data_source
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    path::Ptr{Cchar}
+    format::Ptr{Cchar}
+    weight::Cdouble
+end
+
+struct gw_dataset_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    sources::Ptr{gw_data_source}
+    source_count::Csize_t
+    sequence::Int64
+    seed::UInt64
+    vocab_size::Int64
+    document_end::Int64
+    packing::gw_packing
+    shuffle::Int32
+    read_ahead::Int32
+    reserved::Int32
+end
+
+struct gw_data_batch
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    batch::Ptr{gw_batch}
+    tokens::Ptr{gw_view}
+    labels::Ptr{gw_view}
+    documents::Ptr{gw_view}
+    first_row::Int64
+    last_row::Int64
+    rank_first_row::Int64
+    rank_last_row::Int64
+    label_count::Int64
+    data_seconds::Cdouble
+end
+
+struct gw_metrics_row
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    step::Int64
+    tokens::Int64
+    samples::Int64
+    loss::Cdouble
+    validation_loss::Cdouble
+    grad_norm::Cdouble
+    lr::Cdouble
+    loss_scale::Cdouble
+    tokens_per_second::Cdouble
+    mfu::Cdouble
+    seconds::Cdouble
+    data_seconds::Cdouble
+    checkpoint_seconds::Cdouble
+    evaluate_seconds::Cdouble
+    wait_seconds::Cdouble
+    slowest_rank::Int64
+    slowest_rank_seconds::Cdouble
+    memory::Int64
+    memory_peak::Int64
+    skipped::Int64
+end
+
+struct gw_metrics_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    json_lines::Ptr{Cchar}
+    csv::Ptr{Cchar}
+    svg::Ptr{Cchar}
+    terminal::Int32
+    every::Int32
+    total_steps::Int64
+    sequence::Int64
+    peak_flops::Cdouble
+    sink::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+    free_user::Ptr{Cvoid}
+end
+
+struct gw_metrics_step
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    samples::Int64
+    data_seconds::Cdouble
+    checkpoint_seconds::Cdouble
+end
+
+struct gw_plan_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    decoder::Ptr{gw_decoder_options}
+    mesh::Ptr{gw_mesh_options}
+    parallel::Ptr{gw_parallel_options}
+    ranks::Int32
+    microbatches::Int32
+    rows::Int64
+    sequence::Int64
+    moment_dtype::gw_dtype
+    one_host::Int32
 end
 
 # (struct, bytes, ((field, offset), ...)) as the C compiler lays them out.
@@ -751,23 +1036,40 @@ const LAYOUT = (
     (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:reserved, 36),)),
     (gw_save_options, 24, ((:struct_size, 0), (:next, 8), (:dtype, 16), (:reserved, 20),)),
     (gw_load_options, 24, ((:struct_size, 0), (:next, 8), (:ignore_extra, 16), (:ignore_config, 20),)),
+    (gw_checkpoints_options, 64, ((:struct_size, 0), (:next, 8), (:every, 16), (:max_file_bytes, 24), (:timeout_ms, 32), (:job, 40), (:keep, 48), (:synchronous, 52), (:model_dtype, 56), (:reserved, 60),)),
+    (gw_checkpoint_part, 48, ((:struct_size, 0), (:next, 8), (:name, 16), (:model, 24), (:optimizer, 32), (:carry_from, 40),)),
+    (gw_checkpoint_text, 32, ((:struct_size, 0), (:next, 8), (:name, 16), (:text, 24),)),
+    (gw_checkpoint_state, 64, ((:struct_size, 0), (:next, 8), (:step, 16), (:tokens, 24), (:texts, 32), (:text_count, 40), (:user, 48), (:user_size, 56),)),
+    (gw_restore_options, 32, ((:struct_size, 0), (:next, 8), (:step, 16), (:no_verify, 24), (:partial, 28),)),
     (gw_dtype_rule, 32, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:dtype, 24), (:reserved, 28),)),
     (gw_shard_options, 80, ((:struct_size, 0), (:next, 8), (:strategy, 16), (:reshard_after_forward, 20), (:param_dtype, 24), (:reduce_dtype, 28), (:output_dtype, 32), (:cast_forward_inputs, 36), (:cpu_offload, 40), (:prefetch_forward, 44), (:prefetch_backward, 48), (:accumulate_unsharded, 52), (:bucket_cap_mb, 56), (:rules, 64), (:rule_count, 72),)),
     (gw_plan_row, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:style, 24), (:input, 28), (:input_dim, 32), (:output, 36), (:output_dim, 40), (:reserved, 44),)),
     (gw_tensor_parallel_options, 56, ((:struct_size, 0), (:next, 8), (:plan, 16), (:rows, 24), (:row_count, 32), (:sequence_parallel, 40), (:loss_parallel, 44), (:overlap_chunks, 48), (:reserved, 52),)),
     (gw_parallel_options, 96, ((:struct_size, 0), (:next, 8), (:shard, 16), (:master_dtype, 24), (:recompute, 28), (:recompute_ratio, 32), (:recompute_every, 40), (:context_method, 44), (:seed, 48), (:tensor_parallel, 56), (:pipeline, 64), (:first_layers, 72), (:first_layer_count, 80), (:stage_split, 88), (:activation_offload, 92),)),
-    (gw_optimizer_rule, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:lr_scale, 24), (:weight_decay, 32), (:frozen, 40), (:reserved, 44),)),
-    (gw_adamw_options, 128, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:moment_dtype, 60), (:warmup_steps, 64), (:total_steps, 72), (:last_lr_ratio, 80), (:rules, 88), (:rule_count, 96), (:loss_scale, 104), (:initial_loss_scale, 112), (:loss_scale_interval, 120),)),
-    (gw_lion_options, 120, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:weight_decay, 40), (:schedule, 48), (:moment_dtype, 52), (:warmup_steps, 56), (:total_steps, 64), (:last_lr_ratio, 72), (:rules, 80), (:rule_count, 88), (:loss_scale, 96), (:initial_loss_scale, 104), (:loss_scale_interval, 112),)),
-    (gw_sgd_options, 112, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:warmup_steps, 48), (:total_steps, 56), (:last_lr_ratio, 64), (:rules, 72), (:rule_count, 80), (:loss_scale, 88), (:initial_loss_scale, 96), (:loss_scale_interval, 104),)),
+    (gw_optimizer_rule, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:lr_scale, 24), (:weight_decay, 32), (:frozen, 40), (:adamw, 44),)),
+    (gw_adafactor_options, 144, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta2_decay, 24), (:eps, 32), (:clip_threshold, 40), (:weight_decay, 48), (:schedule, 56), (:reserved, 60), (:ema_decay, 64), (:warmup_steps, 72), (:total_steps, 80), (:last_lr_ratio, 88), (:decay_steps, 96), (:rules, 104), (:rule_count, 112), (:loss_scale, 120), (:initial_loss_scale, 128), (:loss_scale_interval, 136),)),
+    (gw_adamw_options, 144, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:moment_dtype, 60), (:ema_decay, 64), (:warmup_steps, 72), (:total_steps, 80), (:last_lr_ratio, 88), (:decay_steps, 96), (:rules, 104), (:rule_count, 112), (:loss_scale, 120), (:initial_loss_scale, 128), (:loss_scale_interval, 136),)),
+    (gw_adamw8bit_options, 144, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:reserved, 60), (:ema_decay, 64), (:warmup_steps, 72), (:total_steps, 80), (:last_lr_ratio, 88), (:decay_steps, 96), (:rules, 104), (:rule_count, 112), (:loss_scale, 120), (:initial_loss_scale, 128), (:loss_scale_interval, 136),)),
+    (gw_lion_options, 136, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:weight_decay, 40), (:schedule, 48), (:moment_dtype, 52), (:ema_decay, 56), (:warmup_steps, 64), (:total_steps, 72), (:last_lr_ratio, 80), (:decay_steps, 88), (:rules, 96), (:rule_count, 104), (:loss_scale, 112), (:initial_loss_scale, 120), (:loss_scale_interval, 128),)),
+    (gw_muon_options, 192, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:ns_steps, 32), (:eps, 40), (:adamw_lr_scale, 48), (:beta1, 56), (:beta2, 64), (:adamw_eps, 72), (:weight_decay, 80), (:nesterov, 88), (:match_rms, 92), (:schedule, 96), (:matrix_dtype, 100), (:moment_dtype, 104), (:reserved, 108), (:ema_decay, 112), (:warmup_steps, 120), (:total_steps, 128), (:last_lr_ratio, 136), (:decay_steps, 144), (:rules, 152), (:rule_count, 160), (:loss_scale, 168), (:initial_loss_scale, 176), (:loss_scale_interval, 184),)),
+    (gw_sgd_options, 128, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:ema_decay, 48), (:warmup_steps, 56), (:total_steps, 64), (:last_lr_ratio, 72), (:decay_steps, 80), (:rules, 88), (:rule_count, 96), (:loss_scale, 104), (:initial_loss_scale, 112), (:loss_scale_interval, 120),)),
+    (gw_optimizer_call, 168, ((:struct_size, 0), (:next, 8), (:name, 16), (:value, 24), (:gradient, 72), (:states, 120), (:state_count, 128), (:reserved, 132), (:lr, 136), (:weight_decay, 144), (:step, 152), (:stream, 160),)),
+    (gw_custom_optimizer_options, 168, ((:struct_size, 0), (:next, 8), (:name, 16), (:states, 24), (:state_count, 32), (:step, 40), (:user, 48), (:free_user, 56), (:lr, 64), (:weight_decay, 72), (:schedule, 80), (:reserved, 84), (:ema_decay, 88), (:warmup_steps, 96), (:total_steps, 104), (:last_lr_ratio, 112), (:decay_steps, 120), (:rules, 128), (:rule_count, 136), (:loss_scale, 144), (:initial_loss_scale, 152), (:loss_scale_interval, 160),)),
     (gw_batch, 64, ((:struct_size, 0), (:next, 8), (:inputs, 16), (:input_count, 24), (:targets, 32), (:target_count, 40), (:weight, 48), (:shifted, 56), (:reserved, 60),)),
-    (gw_step_options, 48, ((:struct_size, 0), (:next, 8), (:microbatches, 16), (:allow_non_finite, 20), (:max_grad_norm, 24), (:norm_type, 32), (:scale, 40),)),
-    (gw_step_result, 96, ((:struct_size, 0), (:next, 8), (:loss, 16), (:grad_norm, 24), (:tokens_per_second, 32), (:seconds, 40), (:wait_seconds, 48), (:lr, 56), (:weight, 64), (:step, 72), (:skipped, 80), (:skip_reason, 84), (:loss_scale, 88),)),
+    (gw_step_options, 56, ((:struct_size, 0), (:next, 8), (:microbatches, 16), (:allow_non_finite, 20), (:max_grad_norm, 24), (:norm_type, 32), (:scale, 40), (:stop, 48), (:reserved, 52),)),
+    (gw_step_result, 112, ((:struct_size, 0), (:next, 8), (:loss, 16), (:grad_norm, 24), (:tokens_per_second, 32), (:seconds, 40), (:wait_seconds, 48), (:lr, 56), (:weight, 64), (:step, 72), (:skipped, 80), (:skip_reason, 84), (:loss_scale, 88), (:tokens, 96), (:stop, 104), (:reserved, 108),)),
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
+    (gw_data_source, 40, ((:struct_size, 0), (:next, 8), (:path, 16), (:format, 24), (:weight, 32),)),
+    (gw_dataset_options, 80, ((:struct_size, 0), (:next, 8), (:sources, 16), (:source_count, 24), (:sequence, 32), (:seed, 40), (:vocab_size, 48), (:document_end, 56), (:packing, 64), (:shuffle, 68), (:read_ahead, 72), (:reserved, 76),)),
+    (gw_data_batch, 96, ((:struct_size, 0), (:next, 8), (:batch, 16), (:tokens, 24), (:labels, 32), (:documents, 40), (:first_row, 48), (:last_row, 56), (:rank_first_row, 64), (:rank_last_row, 72), (:label_count, 80), (:data_seconds, 88),)),
+    (gw_metrics_row, 176, ((:struct_size, 0), (:next, 8), (:step, 16), (:tokens, 24), (:samples, 32), (:loss, 40), (:validation_loss, 48), (:grad_norm, 56), (:lr, 64), (:loss_scale, 72), (:tokens_per_second, 80), (:mfu, 88), (:seconds, 96), (:data_seconds, 104), (:checkpoint_seconds, 112), (:evaluate_seconds, 120), (:wait_seconds, 128), (:slowest_rank, 136), (:slowest_rank_seconds, 144), (:memory, 152), (:memory_peak, 160), (:skipped, 168),)),
+    (gw_metrics_options, 96, ((:struct_size, 0), (:next, 8), (:json_lines, 16), (:csv, 24), (:svg, 32), (:terminal, 40), (:every, 44), (:total_steps, 48), (:sequence, 56), (:peak_flops, 64), (:sink, 72), (:user, 80), (:free_user, 88),)),
+    (gw_metrics_step, 40, ((:struct_size, 0), (:next, 8), (:samples, 16), (:data_seconds, 24), (:checkpoint_seconds, 32),)),
+    (gw_plan_options, 72, ((:struct_size, 0), (:next, 8), (:decoder, 16), (:mesh, 24), (:parallel, 32), (:ranks, 40), (:microbatches, 44), (:rows, 48), (:sequence, 56), (:moment_dtype, 64), (:one_host, 68),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_adamw_options_init, :gw_adamw_create, :gw_lion_options_init, :gw_lion_create, :gw_sgd_options_init, :gw_sgd_create, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
-const ADDRESSES = fill(C_NULL, 258)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_checkpoints_options_init, :gw_checkpoints_create, :gw_checkpoints_retain, :gw_checkpoints_release, :gw_checkpoint_part_init, :gw_checkpoint_text_init, :gw_checkpoint_state_init, :gw_checkpoints_due, :gw_checkpoints_save, :gw_checkpoints_wait, :gw_restore_options_init, :gw_checkpoints_restore, :gw_checkpoints_text, :gw_checkpoints_user, :gw_checkpoints_notes, :gw_checkpoints_buffer_bytes, :gw_optimizer_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_optimizer_set_steps, :gw_optimizer_base_lr, :gw_optimizer_finite_steps, :gw_optimizer_restore_loss_scale, :gw_optimizer_swap_ema, :gw_clip_grad_norm, :gw_zero_grad, :gw_adafactor_options_init, :gw_adafactor_create, :gw_adamw_options_init, :gw_adamw_create, :gw_adamw8bit_options_init, :gw_adamw8bit_create, :gw_lion_options_init, :gw_lion_create, :gw_muon_options_init, :gw_muon_create, :gw_sgd_options_init, :gw_sgd_create, :gw_custom_optimizer_options_init, :gw_custom_optimizer_create, :gw_optimizer_set_schedule, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate, :gw_data_source_init, :gw_dataset_options_init, :gw_dataset_create, :gw_dataset_retain, :gw_dataset_release, :gw_data_batch_init, :gw_dataset_next, :gw_dataset_rows_per_epoch, :gw_dataset_rows_taken, :gw_dataset_batches_taken, :gw_dataset_set_rows_taken, :gw_dataset_position, :gw_dataset_restore, :gw_metrics_row_init, :gw_metrics_options_init, :gw_metrics_create, :gw_metrics_retain, :gw_metrics_release, :gw_metrics_step_init, :gw_metrics_log, :gw_metrics_latest, :gw_metrics_log_evaluation, :gw_metrics_flush, :gw_metrics_position, :gw_metrics_restore, :gw_plan_options_init, :gw_plan_memory,)
+const ADDRESSES = fill(C_NULL, 317)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -1196,103 +1498,221 @@ gw_load_options_init(options, size) =
     ccall(ADDRESSES[208], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
 gw_module_load(model, path, options) =
     ccall(ADDRESSES[209], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
+gw_checkpoints_options_init(options, size) =
+    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_checkpoints_options}, Csize_t), options, size)
+gw_checkpoints_create(gangs, folder, options, out_checkpoints) =
+    ccall(ADDRESSES[211], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_checkpoints_options}, Ptr{Ptr{gw_checkpoints}}), gangs, folder, options, out_checkpoints)
+gw_checkpoints_retain(checkpoints) =
+    ccall(ADDRESSES[212], Ptr{gw_checkpoints}, (Ptr{gw_checkpoints},), checkpoints)
+gw_checkpoints_release(checkpoints) =
+    ccall(ADDRESSES[213], Cvoid, (Ptr{gw_checkpoints},), checkpoints)
+gw_checkpoint_part_init(part, size) =
+    ccall(ADDRESSES[214], Cvoid, (Ptr{gw_checkpoint_part}, Csize_t), part, size)
+gw_checkpoint_text_init(text, size) =
+    ccall(ADDRESSES[215], Cvoid, (Ptr{gw_checkpoint_text}, Csize_t), text, size)
+gw_checkpoint_state_init(state, size) =
+    ccall(ADDRESSES[216], Cvoid, (Ptr{gw_checkpoint_state}, Csize_t), state, size)
+gw_checkpoints_due(checkpoints, step, out_due) =
+    ccall(ADDRESSES[217], gw_status, (Ptr{gw_checkpoints}, Int64, Ptr{Int32}), checkpoints, step, out_due)
+gw_checkpoints_save(checkpoints, parts, part_count, state) =
+    ccall(ADDRESSES[218], gw_status, (Ptr{gw_checkpoints}, Ptr{gw_checkpoint_part}, Csize_t, Ptr{gw_checkpoint_state}), checkpoints, parts, part_count, state)
+gw_checkpoints_wait(checkpoints) =
+    ccall(ADDRESSES[219], gw_status, (Ptr{gw_checkpoints},), checkpoints)
+gw_restore_options_init(options, size) =
+    ccall(ADDRESSES[220], Cvoid, (Ptr{gw_restore_options}, Csize_t), options, size)
+gw_checkpoints_restore(checkpoints, parts, part_count, options, out_step, out_tokens) =
+    ccall(ADDRESSES[221], gw_status, (Ptr{gw_checkpoints}, Ptr{gw_checkpoint_part}, Csize_t, Ptr{gw_restore_options}, Ptr{Int64}, Ptr{Int64}), checkpoints, parts, part_count, options, out_step, out_tokens)
+gw_checkpoints_text(checkpoints, name, text, capacity, out_len) =
+    ccall(ADDRESSES[222], gw_status, (Ptr{gw_checkpoints}, Ptr{Cchar}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), checkpoints, name, text, capacity, out_len)
+gw_checkpoints_user(checkpoints, data, capacity, out_size) =
+    ccall(ADDRESSES[223], gw_status, (Ptr{gw_checkpoints}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}), checkpoints, data, capacity, out_size)
+gw_checkpoints_notes(checkpoints, text, capacity, out_len) =
+    ccall(ADDRESSES[224], gw_status, (Ptr{gw_checkpoints}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), checkpoints, text, capacity, out_len)
+gw_checkpoints_buffer_bytes(checkpoints, out_bytes) =
+    ccall(ADDRESSES[225], gw_status, (Ptr{gw_checkpoints}, Ptr{UInt64}), checkpoints, out_bytes)
+gw_optimizer_load(optimizer, path) =
+    ccall(ADDRESSES[226], gw_status, (Ptr{gw_optimizer}, Ptr{Cchar}), optimizer, path)
 gw_dtype_rule_init(rule, size) =
-    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[227], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
 gw_shard_options_init(options, size) =
-    ccall(ADDRESSES[211], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
+    ccall(ADDRESSES[228], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
 gw_plan_row_init(row, size) =
-    ccall(ADDRESSES[212], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
+    ccall(ADDRESSES[229], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
 gw_tensor_parallel_options_init(options, size) =
-    ccall(ADDRESSES[213], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[230], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
 gw_parallel_options_init(options, size) =
-    ccall(ADDRESSES[214], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[231], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
 gw_parallelize(model, gangs, options) =
-    ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[232], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
 gw_tensor_parallel(model, gangs, options) =
-    ccall(ADDRESSES[216], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[233], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
 gw_context_parallel(model, gangs, method) =
-    ccall(ADDRESSES[217], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
+    ccall(ADDRESSES[234], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
 gw_recompute(model, kind, every, ratio) =
-    ccall(ADDRESSES[218], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
+    ccall(ADDRESSES[235], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
 gw_fully_shard(model, pattern, gangs, options) =
-    ccall(ADDRESSES[219], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
+    ccall(ADDRESSES[236], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
 gw_replicate(model, gangs, options) =
-    ccall(ADDRESSES[220], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
+    ccall(ADDRESSES[237], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
 gw_model_from_folder(gangs, folder, options, out_model) =
-    ccall(ADDRESSES[221], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
+    ccall(ADDRESSES[238], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
 gw_shard_group_create(gangs, name, parameters, parameter_count, options, seed, out_group) =
-    ccall(ADDRESSES[222], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
+    ccall(ADDRESSES[239], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
 gw_shard_group_retain(group) =
-    ccall(ADDRESSES[223], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[240], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
 gw_shard_group_release(group) =
-    ccall(ADDRESSES[224], Cvoid, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[241], Cvoid, (Ptr{gw_shard_group},), group)
 gw_shard_group_unshard(group, into, stream) =
-    ccall(ADDRESSES[225], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
+    ccall(ADDRESSES[242], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
 gw_shard_group_unshard_async(group, stream, out_work) =
-    ccall(ADDRESSES[226], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
+    ccall(ADDRESSES[243], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
 gw_shard_group_reshard(group, stream) =
-    ccall(ADDRESSES[227], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[244], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_view(group, index, part, out_view) =
-    ccall(ADDRESSES[228], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
+    ccall(ADDRESSES[245], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
 gw_shard_group_tensor(group, index, part, out_tensor) =
-    ccall(ADDRESSES[229], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
+    ccall(ADDRESSES[246], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
 gw_shard_group_add_gradient(group, index, gradient, stream) =
-    ccall(ADDRESSES[230], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
+    ccall(ADDRESSES[247], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
 gw_shard_group_reduce(group, stream) =
-    ccall(ADDRESSES[231], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[248], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_begin_update(group, stream) =
-    ccall(ADDRESSES[232], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[249], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_end_update(group, stream) =
-    ccall(ADDRESSES[233], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[250], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_module_from_groups(groups, group_count, out_model) =
-    ccall(ADDRESSES[234], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
+    ccall(ADDRESSES[251], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
 gw_optimizer_rule_init(rule, size) =
-    ccall(ADDRESSES[235], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
+gw_optimizer_create(model, kind, names, values, option_count, out_optimizer) =
+    ccall(ADDRESSES[253], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{Cchar}}, Ptr{Ptr{Cchar}}, Csize_t, Ptr{Ptr{gw_optimizer}}), model, kind, names, values, option_count, out_optimizer)
 gw_optimizer_retain(optimizer) =
-    ccall(ADDRESSES[236], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[254], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_release(optimizer) =
-    ccall(ADDRESSES[237], Cvoid, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[255], Cvoid, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_steps(optimizer, out_steps) =
-    ccall(ADDRESSES[238], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+    ccall(ADDRESSES[256], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
 gw_optimizer_lr(optimizer, out_lr) =
-    ccall(ADDRESSES[239], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+    ccall(ADDRESSES[257], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
 gw_optimizer_set_lr(optimizer, lr) =
-    ccall(ADDRESSES[240], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
+    ccall(ADDRESSES[258], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
 gw_optimizer_loss_scale(optimizer, out_scale) =
-    ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
+    ccall(ADDRESSES[259], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
 gw_optimizer_set_loss_scale(optimizer, scale) =
-    ccall(ADDRESSES[242], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
+    ccall(ADDRESSES[260], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
+gw_optimizer_set_steps(optimizer, steps) =
+    ccall(ADDRESSES[261], gw_status, (Ptr{gw_optimizer}, Int64), optimizer, steps)
+gw_optimizer_base_lr(optimizer, out_lr) =
+    ccall(ADDRESSES[262], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+gw_optimizer_finite_steps(optimizer, out_steps) =
+    ccall(ADDRESSES[263], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+gw_optimizer_restore_loss_scale(optimizer, scale, finite_steps) =
+    ccall(ADDRESSES[264], gw_status, (Ptr{gw_optimizer}, Cdouble, Int64), optimizer, scale, finite_steps)
+gw_optimizer_swap_ema(optimizer, stream) =
+    ccall(ADDRESSES[265], gw_status, (Ptr{gw_optimizer}, Ptr{Cvoid}), optimizer, stream)
 gw_clip_grad_norm(model, max_norm, p, stream, out_norm) =
-    ccall(ADDRESSES[243], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
+    ccall(ADDRESSES[266], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
 gw_zero_grad(model, stream) =
-    ccall(ADDRESSES[244], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[267], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+gw_adafactor_options_init(options, size) =
+    ccall(ADDRESSES[268], Cvoid, (Ptr{gw_adafactor_options}, Csize_t), options, size)
+gw_adafactor_create(model, options, out_optimizer) =
+    ccall(ADDRESSES[269], gw_status, (Ptr{gw_module}, Ptr{gw_adafactor_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_adamw_options_init(options, size) =
-    ccall(ADDRESSES[245], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
+    ccall(ADDRESSES[270], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
 gw_adamw_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[246], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[271], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+gw_adamw8bit_options_init(options, size) =
+    ccall(ADDRESSES[272], Cvoid, (Ptr{gw_adamw8bit_options}, Csize_t), options, size)
+gw_adamw8bit_create(model, options, out_optimizer) =
+    ccall(ADDRESSES[273], gw_status, (Ptr{gw_module}, Ptr{gw_adamw8bit_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_lion_options_init(options, size) =
-    ccall(ADDRESSES[247], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
+    ccall(ADDRESSES[274], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
 gw_lion_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[248], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[275], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+gw_muon_options_init(options, size) =
+    ccall(ADDRESSES[276], Cvoid, (Ptr{gw_muon_options}, Csize_t), options, size)
+gw_muon_create(model, options, out_optimizer) =
+    ccall(ADDRESSES[277], gw_status, (Ptr{gw_module}, Ptr{gw_muon_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_sgd_options_init(options, size) =
-    ccall(ADDRESSES[249], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
+    ccall(ADDRESSES[278], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
 gw_sgd_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[250], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[279], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+gw_custom_optimizer_options_init(options, size) =
+    ccall(ADDRESSES[280], Cvoid, (Ptr{gw_custom_optimizer_options}, Csize_t), options, size)
+gw_custom_optimizer_create(model, options, out_optimizer) =
+    ccall(ADDRESSES[281], gw_status, (Ptr{gw_module}, Ptr{gw_custom_optimizer_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+gw_optimizer_set_schedule(optimizer, factor, user, release) =
+    ccall(ADDRESSES[282], gw_status, (Ptr{gw_optimizer}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), optimizer, factor, user, release)
 gw_batch_init(batch, size) =
-    ccall(ADDRESSES[251], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[283], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
 gw_step_options_init(options, size) =
-    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
+    ccall(ADDRESSES[284], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
 gw_step_result_init(result, size) =
-    ccall(ADDRESSES[253], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
+    ccall(ADDRESSES[285], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
-    ccall(ADDRESSES[254], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
+    ccall(ADDRESSES[286], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
 gw_eval_step(model, batch, options, stream, result) =
-    ccall(ADDRESSES[255], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
+    ccall(ADDRESSES[287], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
-    ccall(ADDRESSES[256], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+    ccall(ADDRESSES[288], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[257], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[289], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[258], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[290], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+gw_data_source_init(source, size) =
+    ccall(ADDRESSES[291], Cvoid, (Ptr{gw_data_source}, Csize_t), source, size)
+gw_dataset_options_init(options, size) =
+    ccall(ADDRESSES[292], Cvoid, (Ptr{gw_dataset_options}, Csize_t), options, size)
+gw_dataset_create(options, out_dataset) =
+    ccall(ADDRESSES[293], gw_status, (Ptr{gw_dataset_options}, Ptr{Ptr{gw_dataset}}), options, out_dataset)
+gw_dataset_retain(dataset) =
+    ccall(ADDRESSES[294], Ptr{gw_dataset}, (Ptr{gw_dataset},), dataset)
+gw_dataset_release(dataset) =
+    ccall(ADDRESSES[295], Cvoid, (Ptr{gw_dataset},), dataset)
+gw_data_batch_init(batch, size) =
+    ccall(ADDRESSES[296], Cvoid, (Ptr{gw_data_batch}, Csize_t), batch, size)
+gw_dataset_next(dataset, gangs, global_batch, batch) =
+    ccall(ADDRESSES[297], gw_status, (Ptr{gw_dataset}, Ptr{gw_gangs}, Int64, Ptr{gw_data_batch}), dataset, gangs, global_batch, batch)
+gw_dataset_rows_per_epoch(dataset, out_rows) =
+    ccall(ADDRESSES[298], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
+gw_dataset_rows_taken(dataset, out_rows) =
+    ccall(ADDRESSES[299], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
+gw_dataset_batches_taken(dataset, out_batches) =
+    ccall(ADDRESSES[300], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_batches)
+gw_dataset_set_rows_taken(dataset, rows) =
+    ccall(ADDRESSES[301], gw_status, (Ptr{gw_dataset}, Int64), dataset, rows)
+gw_dataset_position(dataset, text, capacity, out_len) =
+    ccall(ADDRESSES[302], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), dataset, text, capacity, out_len)
+gw_dataset_restore(dataset, position, ignore_differences) =
+    ccall(ADDRESSES[303], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Int32), dataset, position, ignore_differences)
+gw_metrics_row_init(row, size) =
+    ccall(ADDRESSES[304], Cvoid, (Ptr{gw_metrics_row}, Csize_t), row, size)
+gw_metrics_options_init(options, size) =
+    ccall(ADDRESSES[305], Cvoid, (Ptr{gw_metrics_options}, Csize_t), options, size)
+gw_metrics_create(model, options, out_metrics) =
+    ccall(ADDRESSES[306], gw_status, (Ptr{gw_module}, Ptr{gw_metrics_options}, Ptr{Ptr{gw_metrics}}), model, options, out_metrics)
+gw_metrics_retain(metrics) =
+    ccall(ADDRESSES[307], Ptr{gw_metrics}, (Ptr{gw_metrics},), metrics)
+gw_metrics_release(metrics) =
+    ccall(ADDRESSES[308], Cvoid, (Ptr{gw_metrics},), metrics)
+gw_metrics_step_init(step, size) =
+    ccall(ADDRESSES[309], Cvoid, (Ptr{gw_metrics_step}, Csize_t), step, size)
+gw_metrics_log(metrics, result, step) =
+    ccall(ADDRESSES[310], gw_status, (Ptr{gw_metrics}, Ptr{gw_step_result}, Ptr{gw_metrics_step}), metrics, result, step)
+gw_metrics_latest(metrics, row, out_rows) =
+    ccall(ADDRESSES[311], gw_status, (Ptr{gw_metrics}, Ptr{gw_metrics_row}, Ptr{Int64}), metrics, row, out_rows)
+gw_metrics_log_evaluation(metrics, loss, seconds) =
+    ccall(ADDRESSES[312], gw_status, (Ptr{gw_metrics}, Cdouble, Cdouble), metrics, loss, seconds)
+gw_metrics_flush(metrics) =
+    ccall(ADDRESSES[313], gw_status, (Ptr{gw_metrics},), metrics)
+gw_metrics_position(metrics, text, capacity, out_len) =
+    ccall(ADDRESSES[314], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), metrics, text, capacity, out_len)
+gw_metrics_restore(metrics, position) =
+    ccall(ADDRESSES[315], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}), metrics, position)
+gw_plan_options_init(options, size) =
+    ccall(ADDRESSES[316], Cvoid, (Ptr{gw_plan_options}, Csize_t), options, size)
+gw_plan_memory(options, out_rank, memory) =
+    ccall(ADDRESSES[317], gw_status, (Ptr{gw_plan_options}, Ptr{Int32}, Ptr{gw_memory_use}), options, out_rank, memory)
 
 end

@@ -288,6 +288,44 @@ class gw_load_options:
     ignore_extra: int
     ignore_config: int
 
+class gw_checkpoints_options:
+    struct_size: int
+    every: int
+    max_file_bytes: int
+    timeout_ms: int
+    job: str
+    keep: int
+    synchronous: int
+    model_dtype: int
+    reserved: int
+
+class gw_checkpoint_part:
+    struct_size: int
+    name: str
+    model: Any
+    optimizer: Any
+    carry_from: str
+
+class gw_checkpoint_text:
+    struct_size: int
+    name: str
+    text: str
+
+class gw_checkpoint_state:
+    struct_size: int
+    step: int
+    tokens: int
+    texts: Any
+    text_count: int
+    user: Any
+    user_size: int
+
+class gw_restore_options:
+    struct_size: int
+    step: int
+    no_verify: int
+    partial: int
+
 class gw_dtype_rule:
     struct_size: int
     pattern: str
@@ -352,7 +390,27 @@ class gw_optimizer_rule:
     lr_scale: float
     weight_decay: float
     frozen: int
+    adamw: int
+
+class gw_adafactor_options:
+    struct_size: int
+    lr: float
+    beta2_decay: float
+    eps: float
+    clip_threshold: float
+    weight_decay: float
+    schedule: int
     reserved: int
+    ema_decay: float
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    decay_steps: int
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
 
 class gw_adamw_options:
     struct_size: int
@@ -363,9 +421,31 @@ class gw_adamw_options:
     weight_decay: float
     schedule: int
     moment_dtype: int
+    ema_decay: float
     warmup_steps: int
     total_steps: int
     last_lr_ratio: float
+    decay_steps: int
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
+
+class gw_adamw8bit_options:
+    struct_size: int
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    schedule: int
+    reserved: int
+    ema_decay: float
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    decay_steps: int
     rules: Any
     rule_count: int
     loss_scale: float
@@ -380,9 +460,39 @@ class gw_lion_options:
     weight_decay: float
     schedule: int
     moment_dtype: int
+    ema_decay: float
     warmup_steps: int
     total_steps: int
     last_lr_ratio: float
+    decay_steps: int
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
+
+class gw_muon_options:
+    struct_size: int
+    lr: float
+    momentum: float
+    ns_steps: int
+    eps: float
+    adamw_lr_scale: float
+    beta1: float
+    beta2: float
+    adamw_eps: float
+    weight_decay: float
+    nesterov: int
+    match_rms: int
+    schedule: int
+    matrix_dtype: int
+    moment_dtype: int
+    reserved: int
+    ema_decay: float
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    decay_steps: int
     rules: Any
     rule_count: int
     loss_scale: float
@@ -396,9 +506,47 @@ class gw_sgd_options:
     weight_decay: float
     nesterov: int
     schedule: int
+    ema_decay: float
     warmup_steps: int
     total_steps: int
     last_lr_ratio: float
+    decay_steps: int
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
+
+class gw_optimizer_call:
+    struct_size: int
+    name: str
+    value: Any
+    gradient: Any
+    states: Any
+    state_count: int
+    reserved: int
+    lr: float
+    weight_decay: float
+    step: int
+    stream: Any
+
+class gw_custom_optimizer_options:
+    struct_size: int
+    name: str
+    states: Any
+    state_count: int
+    step: Any
+    user: Any
+    free_user: Any
+    lr: float
+    weight_decay: float
+    schedule: int
+    reserved: int
+    ema_decay: float
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    decay_steps: int
     rules: Any
     rule_count: int
     loss_scale: float
@@ -422,6 +570,8 @@ class gw_step_options:
     max_grad_norm: float
     norm_type: float
     scale: float
+    stop: int
+    reserved: int
 
 class gw_step_result:
     struct_size: int
@@ -436,6 +586,9 @@ class gw_step_result:
     skipped: int
     skip_reason: int
     loss_scale: float
+    tokens: int
+    stop: int
+    reserved: int
 
 class gw_generate_options:
     struct_size: int
@@ -443,6 +596,93 @@ class gw_generate_options:
     temperature: float
     top_k: int
     seed: int
+
+class gw_data_source:
+    struct_size: int
+    path: str
+    format: str
+    weight: float
+
+class gw_dataset_options:
+    struct_size: int
+    sources: Any
+    source_count: int
+    sequence: int
+    seed: int
+    vocab_size: int
+    document_end: int
+    packing: int
+    shuffle: int
+    read_ahead: int
+    reserved: int
+
+class gw_data_batch:
+    struct_size: int
+    batch: Any
+    tokens: Any
+    labels: Any
+    documents: Any
+    first_row: int
+    last_row: int
+    rank_first_row: int
+    rank_last_row: int
+    label_count: int
+    data_seconds: float
+
+class gw_metrics_row:
+    struct_size: int
+    step: int
+    tokens: int
+    samples: int
+    loss: float
+    validation_loss: float
+    grad_norm: float
+    lr: float
+    loss_scale: float
+    tokens_per_second: float
+    mfu: float
+    seconds: float
+    data_seconds: float
+    checkpoint_seconds: float
+    evaluate_seconds: float
+    wait_seconds: float
+    slowest_rank: int
+    slowest_rank_seconds: float
+    memory: int
+    memory_peak: int
+    skipped: int
+
+class gw_metrics_options:
+    struct_size: int
+    json_lines: str
+    csv: str
+    svg: str
+    terminal: int
+    every: int
+    total_steps: int
+    sequence: int
+    peak_flops: float
+    sink: Any
+    user: Any
+    free_user: Any
+
+class gw_metrics_step:
+    struct_size: int
+    samples: int
+    data_seconds: float
+    checkpoint_seconds: float
+
+class gw_plan_options:
+    struct_size: int
+    decoder: Any
+    mesh: Any
+    parallel: Any
+    ranks: int
+    microbatches: int
+    rows: int
+    sequence: int
+    moment_dtype: int
+    one_host: int
 
 py_accepts: Any
 py_all_gather: Any

@@ -4,12 +4,16 @@
 
 #include <gangway/base.h>
 #include <gangway/checkpoint.h>
+#include <gangway/checkpoints.h>
 #include <gangway/collectives.h>
 #include <gangway/custom.h>
+#include <gangway/custom_optimizer.h>
+#include <gangway/dataset.h>
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
 #include <gangway/mesh.h>
+#include <gangway/metrics.h>
 #include <gangway/module.h>
 #include <gangway/optim.h>
 #include <gangway/optimizers.h>
@@ -17,6 +21,7 @@
 #include <gangway/parameter.h>
 #include <gangway/partition.h>
 #include <gangway/pipeline.h>
+#include <gangway/plan.h>
 #include <gangway/store.h>
 #include <gangway/train.h>
 #include <gangway/view.h>
@@ -341,6 +346,77 @@ typedef struct gw_api {
   gw_status (*decoder_options_from_folder)(const char *folder, gw_decoder_options *options);
   gw_status (*model_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
       gw_module **out_model);
+  void (*checkpoints_options_init)(gw_checkpoints_options *options, size_t size);
+  gw_status (*checkpoints_create)(gw_gangs *gangs, const char *folder, const gw_checkpoints_options *options,
+      gw_checkpoints **out_checkpoints);
+  gw_checkpoints *(*checkpoints_retain)(gw_checkpoints *checkpoints);
+  void (*checkpoints_release)(gw_checkpoints *checkpoints);
+  void (*checkpoint_part_init)(gw_checkpoint_part *part, size_t size);
+  void (*checkpoint_text_init)(gw_checkpoint_text *text, size_t size);
+  void (*checkpoint_state_init)(gw_checkpoint_state *state, size_t size);
+  gw_status (*checkpoints_due)(const gw_checkpoints *checkpoints, int64_t step, int32_t *out_due);
+  gw_status (*checkpoints_save)(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts, size_t part_count,
+      const gw_checkpoint_state *state);
+  gw_status (*checkpoints_wait)(gw_checkpoints *checkpoints);
+  void (*restore_options_init)(gw_restore_options *options, size_t size);
+  gw_status (*checkpoints_restore)(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts, size_t
+      part_count, const gw_restore_options *options, int64_t *out_step, int64_t *out_tokens);
+  gw_status (*checkpoints_text)(const gw_checkpoints *checkpoints, const char *name, char *text, size_t
+      capacity, size_t *out_len);
+  gw_status (*checkpoints_user)(const gw_checkpoints *checkpoints, void *data, size_t capacity, size_t
+      *out_size);
+  gw_status (*checkpoints_notes)(const gw_checkpoints *checkpoints, char *text, size_t capacity, size_t
+      *out_len);
+  gw_status (*checkpoints_buffer_bytes)(const gw_checkpoints *checkpoints, uint64_t *out_bytes);
+  gw_status (*optimizer_load)(gw_optimizer *optimizer, const char *path);
+  gw_status (*optimizer_create)(gw_module *model, const char *kind, const char *const names[], const char *const
+      values[], size_t option_count, gw_optimizer **out_optimizer);
+  gw_status (*optimizer_set_steps)(gw_optimizer *optimizer, int64_t steps);
+  gw_status (*optimizer_base_lr)(const gw_optimizer *optimizer, double *out_lr);
+  gw_status (*optimizer_finite_steps)(const gw_optimizer *optimizer, int64_t *out_steps);
+  gw_status (*optimizer_restore_loss_scale)(gw_optimizer *optimizer, double scale, int64_t finite_steps);
+  gw_status (*optimizer_swap_ema)(gw_optimizer *optimizer, void *stream);
+  void (*adafactor_options_init)(gw_adafactor_options *options, size_t size);
+  gw_status (*adafactor_create)(gw_module *model, const gw_adafactor_options *options, gw_optimizer
+      **out_optimizer);
+  void (*adamw8bit_options_init)(gw_adamw8bit_options *options, size_t size);
+  gw_status (*adamw8bit_create)(gw_module *model, const gw_adamw8bit_options *options, gw_optimizer
+      **out_optimizer);
+  void (*muon_options_init)(gw_muon_options *options, size_t size);
+  gw_status (*muon_create)(gw_module *model, const gw_muon_options *options, gw_optimizer **out_optimizer);
+  void (*custom_optimizer_options_init)(gw_custom_optimizer_options *options, size_t size);
+  gw_status (*custom_optimizer_create)(gw_module *model, const gw_custom_optimizer_options *options,
+      gw_optimizer **out_optimizer);
+  gw_status (*optimizer_set_schedule)(gw_optimizer *optimizer, gw_schedule_fn factor, void *user, gw_free_fn
+      release);
+  void (*data_source_init)(gw_data_source *source, size_t size);
+  void (*dataset_options_init)(gw_dataset_options *options, size_t size);
+  gw_status (*dataset_create)(const gw_dataset_options *options, gw_dataset **out_dataset);
+  gw_dataset *(*dataset_retain)(gw_dataset *dataset);
+  void (*dataset_release)(gw_dataset *dataset);
+  void (*data_batch_init)(gw_data_batch *batch, size_t size);
+  gw_status (*dataset_next)(gw_dataset *dataset, const gw_gangs *gangs, int64_t global_batch, gw_data_batch
+      *batch);
+  gw_status (*dataset_rows_per_epoch)(const gw_dataset *dataset, int64_t *out_rows);
+  gw_status (*dataset_rows_taken)(const gw_dataset *dataset, int64_t *out_rows);
+  gw_status (*dataset_batches_taken)(const gw_dataset *dataset, int64_t *out_batches);
+  gw_status (*dataset_set_rows_taken)(gw_dataset *dataset, int64_t rows);
+  gw_status (*dataset_position)(const gw_dataset *dataset, char *text, size_t capacity, size_t *out_len);
+  gw_status (*dataset_restore)(gw_dataset *dataset, const char *position, int32_t ignore_differences);
+  void (*metrics_row_init)(gw_metrics_row *row, size_t size);
+  void (*metrics_options_init)(gw_metrics_options *options, size_t size);
+  gw_status (*metrics_create)(gw_module *model, const gw_metrics_options *options, gw_metrics **out_metrics);
+  gw_metrics *(*metrics_retain)(gw_metrics *metrics);
+  void (*metrics_release)(gw_metrics *metrics);
+  void (*metrics_step_init)(gw_metrics_step *step, size_t size);
+  gw_status (*metrics_log)(gw_metrics *metrics, const gw_step_result *result, const gw_metrics_step *step);
+  gw_status (*metrics_latest)(const gw_metrics *metrics, gw_metrics_row *row, int64_t *out_rows);
+  gw_status (*metrics_log_evaluation)(gw_metrics *metrics, double loss, double seconds);
+  gw_status (*metrics_flush)(gw_metrics *metrics);
+  gw_status (*metrics_position)(const gw_metrics *metrics, char *text, size_t capacity, size_t *out_len);
+  gw_status (*metrics_restore)(gw_metrics *metrics, const char *position);
+  void (*plan_options_init)(gw_plan_options *options, size_t size);
+  gw_status (*plan_memory)(const gw_plan_options *options, int32_t *out_rank, gw_memory_use *memory);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

@@ -46,7 +46,7 @@ bool is_number(const JsonValue& value) {
 }
 
 bool same(const JsonValue& a, const JsonValue& b) {
-  return is_number(a) && is_number(b) ? a.real == b.real : a.shown() == b.shown();
+  return is_number(a) && is_number(b) ? a.real == b.real : a.display() == b.display();
 }
 
 std::string of_part(const std::string& name) { return name.empty() ? "" : name + ": "; }
@@ -107,12 +107,12 @@ void resume(const StoredOptimizer& stored, Optimizer& optimizer, const std::stri
   for (const auto& [key, value] : there) {
     const auto at = now.find(key);
     if (at == now.end())
-      differs(key.first, value.shown(), "nothing");
+      differs(key.first, value.display(), "nothing");
     else if (!same(value, at->second))
-      differs(key.first, value.shown(), at->second.shown());
+      differs(key.first, value.display(), at->second.display());
   }
   for (const auto& [key, value] : now)
-    if (there.count(key) == 0) differs(key.first, "nothing", value.shown());
+    if (there.count(key) == 0) differs(key.first, "nothing", value.display());
 }
 
 }  // namespace gangway

@@ -109,8 +109,8 @@ void compare_seed(const CheckpointPart& part, const std::string& json,
   const JsonScalars stored = read_json_scalars(json, "models of the checkpoint");
   const auto seed = stored.find({"seed", ""});
   const std::string now = std::to_string(part.model->run().context(part.model->device().stream()).seed);
-  if (seed != stored.end() && seed->second.shown() != now)
-    differences.push_back(text(part.name, part.name.empty() ? "" : ": ", "seed: ", seed->second.shown(),
+  if (seed != stored.end() && seed->second.display() != now)
+    differences.push_back(text(part.name, part.name.empty() ? "" : ": ", "seed: ", seed->second.display(),
                                " in the checkpoint, ", now, " now"));
 }
 

@@ -426,6 +426,176 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    init_options_init: pub fn gw_init_options_init(options: *mut gw_init_options, size: usize);
+}
+functions! {
+    parameter_options_init: pub fn gw_parameter_options_init(options: *mut gw_parameter_options, size: usize);
+}
+functions! {
+    module_parameter_count: pub fn gw_module_parameter_count(model: *const gw_module, out_count: *mut usize) -> gw_status;
+}
+functions! {
+    module_parameter: pub fn gw_module_parameter(
+        model: *mut gw_module,
+        index: usize,
+        out_parameter: *mut *mut gw_parameter,
+    ) -> gw_status;
+}
+functions! {
+    module_find_parameter: pub fn gw_module_find_parameter(
+        model: *mut gw_module,
+        name: *const ::std::os::raw::c_char,
+        out_parameter: *mut *mut gw_parameter,
+    ) -> gw_status;
+}
+functions! {
+    parameter_retain: pub fn gw_parameter_retain(parameter: *mut gw_parameter) -> *mut gw_parameter;
+}
+functions! {
+    parameter_release: pub fn gw_parameter_release(parameter: *mut gw_parameter);
+}
+functions! {
+    parameter_info_init: pub fn gw_parameter_info_init(info: *mut gw_parameter_info, size: usize);
+}
+functions! {
+    parameter_describe: pub fn gw_parameter_describe(parameter: *mut gw_parameter, info: *mut gw_parameter_info) -> gw_status;
+}
+functions! {
+    parameter_view: pub fn gw_parameter_view(
+        parameter: *mut gw_parameter,
+        part: gw_part,
+        out_view: *mut gw_view,
+    ) -> gw_status;
+}
+functions! {
+    parameter_tensor: pub fn gw_parameter_tensor(
+        parameter: *mut gw_parameter,
+        part: gw_part,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    parameter_state: pub fn gw_parameter_state(
+        parameter: *mut gw_parameter,
+        optimizer: *const gw_optimizer,
+        name: *const ::std::os::raw::c_char,
+        out_view: *mut gw_view,
+    ) -> gw_status;
+}
+functions! {
+    parameter_state_tensor: pub fn gw_parameter_state_tensor(
+        parameter: *mut gw_parameter,
+        optimizer: *const gw_optimizer,
+        name: *const ::std::os::raw::c_char,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    parameter_gather: pub fn gw_parameter_gather(
+        parameter: *mut gw_parameter,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    parameter_gather_gradient: pub fn gw_parameter_gather_gradient(
+        parameter: *mut gw_parameter,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    parameter_assign: pub fn gw_parameter_assign(
+        parameter: *mut gw_parameter,
+        values: *const gw_view,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_options_init: pub fn gw_checkpoints_options_init(options: *mut gw_checkpoints_options, size: usize);
+}
+functions! {
+    checkpoints_create: pub fn gw_checkpoints_create(
+        gangs: *mut gw_gangs,
+        folder: *const ::std::os::raw::c_char,
+        options: *const gw_checkpoints_options,
+        out_checkpoints: *mut *mut gw_checkpoints,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_retain: pub fn gw_checkpoints_retain(checkpoints: *mut gw_checkpoints) -> *mut gw_checkpoints;
+}
+functions! {
+    checkpoints_release: pub fn gw_checkpoints_release(checkpoints: *mut gw_checkpoints);
+}
+functions! {
+    checkpoint_part_init: pub fn gw_checkpoint_part_init(part: *mut gw_checkpoint_part, size: usize);
+}
+functions! {
+    checkpoint_text_init: pub fn gw_checkpoint_text_init(text: *mut gw_checkpoint_text, size: usize);
+}
+functions! {
+    checkpoint_state_init: pub fn gw_checkpoint_state_init(state: *mut gw_checkpoint_state, size: usize);
+}
+functions! {
+    checkpoints_due: pub fn gw_checkpoints_due(checkpoints: *const gw_checkpoints, step: i64, out_due: *mut i32) -> gw_status;
+}
+functions! {
+    checkpoints_save: pub fn gw_checkpoints_save(
+        checkpoints: *mut gw_checkpoints,
+        parts: *const gw_checkpoint_part,
+        part_count: usize,
+        state: *const gw_checkpoint_state,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_wait: pub fn gw_checkpoints_wait(checkpoints: *mut gw_checkpoints) -> gw_status;
+}
+functions! {
+    restore_options_init: pub fn gw_restore_options_init(options: *mut gw_restore_options, size: usize);
+}
+functions! {
+    checkpoints_restore: pub fn gw_checkpoints_restore(
+        checkpoints: *mut gw_checkpoints,
+        parts: *const gw_checkpoint_part,
+        part_count: usize,
+        options: *const gw_restore_options,
+        out_step: *mut i64,
+        out_tokens: *mut i64,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_text: pub fn gw_checkpoints_text(
+        checkpoints: *const gw_checkpoints,
+        name: *const ::std::os::raw::c_char,
+        text: *mut ::std::os::raw::c_char,
+        capacity: usize,
+        out_len: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_user: pub fn gw_checkpoints_user(
+        checkpoints: *const gw_checkpoints,
+        data: *mut ::std::os::raw::c_void,
+        capacity: usize,
+        out_size: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_notes: pub fn gw_checkpoints_notes(
+        checkpoints: *const gw_checkpoints,
+        text: *mut ::std::os::raw::c_char,
+        capacity: usize,
+        out_len: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_buffer_bytes: pub fn gw_checkpoints_buffer_bytes(checkpoints: *const gw_checkpoints, out_bytes: *mut u64) -> gw_status;
+}
+functions! {
+    optimizer_load: pub fn gw_optimizer_load(optimizer: *mut gw_optimizer, path: *const ::std::os::raw::c_char) -> gw_status;
+}
+functions! {
     work_poll: pub fn gw_work_poll(work: *mut gw_work, out_done: *mut i32) -> gw_status;
 }
 functions! {
@@ -779,92 +949,6 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    init_options_init: pub fn gw_init_options_init(options: *mut gw_init_options, size: usize);
-}
-functions! {
-    parameter_options_init: pub fn gw_parameter_options_init(options: *mut gw_parameter_options, size: usize);
-}
-functions! {
-    module_parameter_count: pub fn gw_module_parameter_count(model: *const gw_module, out_count: *mut usize) -> gw_status;
-}
-functions! {
-    module_parameter: pub fn gw_module_parameter(
-        model: *mut gw_module,
-        index: usize,
-        out_parameter: *mut *mut gw_parameter,
-    ) -> gw_status;
-}
-functions! {
-    module_find_parameter: pub fn gw_module_find_parameter(
-        model: *mut gw_module,
-        name: *const ::std::os::raw::c_char,
-        out_parameter: *mut *mut gw_parameter,
-    ) -> gw_status;
-}
-functions! {
-    parameter_retain: pub fn gw_parameter_retain(parameter: *mut gw_parameter) -> *mut gw_parameter;
-}
-functions! {
-    parameter_release: pub fn gw_parameter_release(parameter: *mut gw_parameter);
-}
-functions! {
-    parameter_info_init: pub fn gw_parameter_info_init(info: *mut gw_parameter_info, size: usize);
-}
-functions! {
-    parameter_describe: pub fn gw_parameter_describe(parameter: *mut gw_parameter, info: *mut gw_parameter_info) -> gw_status;
-}
-functions! {
-    parameter_view: pub fn gw_parameter_view(
-        parameter: *mut gw_parameter,
-        part: gw_part,
-        out_view: *mut gw_view,
-    ) -> gw_status;
-}
-functions! {
-    parameter_tensor: pub fn gw_parameter_tensor(
-        parameter: *mut gw_parameter,
-        part: gw_part,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    parameter_state: pub fn gw_parameter_state(
-        parameter: *mut gw_parameter,
-        optimizer: *const gw_optimizer,
-        name: *const ::std::os::raw::c_char,
-        out_view: *mut gw_view,
-    ) -> gw_status;
-}
-functions! {
-    parameter_state_tensor: pub fn gw_parameter_state_tensor(
-        parameter: *mut gw_parameter,
-        optimizer: *const gw_optimizer,
-        name: *const ::std::os::raw::c_char,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    parameter_gather: pub fn gw_parameter_gather(
-        parameter: *mut gw_parameter,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    parameter_gather_gradient: pub fn gw_parameter_gather_gradient(
-        parameter: *mut gw_parameter,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    parameter_assign: pub fn gw_parameter_assign(
-        parameter: *mut gw_parameter,
-        values: *const gw_view,
-        stream: *mut ::std::os::raw::c_void,
-    ) -> gw_status;
-}
-functions! {
     custom_options_init: pub fn gw_custom_options_init(options: *mut gw_custom_options, size: usize);
 }
 functions! {
@@ -893,113 +977,17 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
-}
-functions! {
-    frame_create: pub fn gw_frame_create(
-        model: *mut gw_module,
-        options: *const gw_frame_options,
-        out_frame: *mut *mut gw_frame,
-    ) -> gw_status;
-}
-functions! {
-    frame_reset: pub fn gw_frame_reset(frame: *mut gw_frame) -> gw_status;
-}
-functions! {
-    frame_retain: pub fn gw_frame_retain(frame: *mut gw_frame) -> *mut gw_frame;
-}
-functions! {
-    frame_release: pub fn gw_frame_release(frame: *mut gw_frame);
-}
-functions! {
-    module_forward: pub fn gw_module_forward(
-        model: *mut gw_module,
-        inputs: *const gw_view,
-        input_count: usize,
-        frame: *mut gw_frame,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensors: *mut *mut gw_tensor,
-        out_capacity: usize,
-        out_count: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    module_backward: pub fn gw_module_backward(
-        model: *mut gw_module,
-        output_grads: *const gw_view,
-        grad_count: usize,
-        frame: *mut gw_frame,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensors: *mut *mut gw_tensor,
-        out_capacity: usize,
-        out_count: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    module_set_no_sync: pub fn gw_module_set_no_sync(model: *mut gw_module, no_sync: i32) -> gw_status;
-}
-functions! {
-    decoder_options_init: pub fn gw_decoder_options_init(options: *mut gw_decoder_options, size: usize);
-}
-functions! {
-    decoder_options_from_family: pub fn gw_decoder_options_from_family(
-        family: *const ::std::os::raw::c_char,
-        options: *mut gw_decoder_options,
-    ) -> gw_status;
-}
-functions! {
-    decoder_create: pub fn gw_decoder_create(options: *const gw_decoder_options, out_model: *mut *mut gw_module)
-        -> gw_status;
-}
-functions! {
-    decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
-        folder: *const ::std::os::raw::c_char,
-        options: *mut gw_decoder_options,
-    ) -> gw_status;
-}
-functions! {
-    linear_create: pub fn gw_linear_create(
-        input_dim: i64,
-        output_dim: i64,
-        bias: i32,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    embedding_create: pub fn gw_embedding_create(rows: i64, dim: i64, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    rmsnorm_create: pub fn gw_rmsnorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    attention_options_init: pub fn gw_attention_options_init(options: *mut gw_attention_options, size: usize);
-}
-functions! {
-    attention_create: pub fn gw_attention_create(
-        options: *const gw_attention_options,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    block_create: pub fn gw_block_create(
-        attention: *const gw_attention_options,
-        ffn: i64,
-        eps: f64,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    sequential_create: pub fn gw_sequential_create(
-        models: *const *mut gw_module,
-        model_count: usize,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
     optimizer_rule_init: pub fn gw_optimizer_rule_init(rule: *mut gw_optimizer_rule, size: usize);
+}
+functions! {
+    optimizer_create: pub fn gw_optimizer_create(
+        model: *mut gw_module,
+        kind: *const ::std::os::raw::c_char,
+        names: *const *const ::std::os::raw::c_char,
+        values: *const *const ::std::os::raw::c_char,
+        option_count: usize,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
 }
 functions! {
     optimizer_retain: pub fn gw_optimizer_retain(optimizer: *mut gw_optimizer) -> *mut gw_optimizer;
@@ -1023,6 +1011,28 @@ functions! {
     optimizer_set_loss_scale: pub fn gw_optimizer_set_loss_scale(optimizer: *mut gw_optimizer, scale: f64) -> gw_status;
 }
 functions! {
+    optimizer_set_steps: pub fn gw_optimizer_set_steps(optimizer: *mut gw_optimizer, steps: i64) -> gw_status;
+}
+functions! {
+    optimizer_base_lr: pub fn gw_optimizer_base_lr(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status;
+}
+functions! {
+    optimizer_finite_steps: pub fn gw_optimizer_finite_steps(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status;
+}
+functions! {
+    optimizer_restore_loss_scale: pub fn gw_optimizer_restore_loss_scale(
+        optimizer: *mut gw_optimizer,
+        scale: f64,
+        finite_steps: i64,
+    ) -> gw_status;
+}
+functions! {
+    optimizer_swap_ema: pub fn gw_optimizer_swap_ema(
+        optimizer: *mut gw_optimizer,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> gw_status;
+}
+functions! {
     clip_grad_norm: pub fn gw_clip_grad_norm(
         model: *mut gw_module,
         max_norm: f64,
@@ -1035,12 +1045,32 @@ functions! {
     zero_grad: pub fn gw_zero_grad(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
 }
 functions! {
+    adafactor_options_init: pub fn gw_adafactor_options_init(options: *mut gw_adafactor_options, size: usize);
+}
+functions! {
+    adafactor_create: pub fn gw_adafactor_create(
+        model: *mut gw_module,
+        options: *const gw_adafactor_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
     adamw_options_init: pub fn gw_adamw_options_init(options: *mut gw_adamw_options, size: usize);
 }
 functions! {
     adamw_create: pub fn gw_adamw_create(
         model: *mut gw_module,
         options: *const gw_adamw_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    adamw8bit_options_init: pub fn gw_adamw8bit_options_init(options: *mut gw_adamw8bit_options, size: usize);
+}
+functions! {
+    adamw8bit_create: pub fn gw_adamw8bit_create(
+        model: *mut gw_module,
+        options: *const gw_adamw8bit_options,
         out_optimizer: *mut *mut gw_optimizer,
     ) -> gw_status;
 }
@@ -1055,6 +1085,16 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    muon_options_init: pub fn gw_muon_options_init(options: *mut gw_muon_options, size: usize);
+}
+functions! {
+    muon_create: pub fn gw_muon_create(
+        model: *mut gw_module,
+        options: *const gw_muon_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
     sgd_options_init: pub fn gw_sgd_options_init(options: *mut gw_sgd_options, size: usize);
 }
 functions! {
@@ -1062,6 +1102,24 @@ functions! {
         model: *mut gw_module,
         options: *const gw_sgd_options,
         out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    custom_optimizer_options_init: pub fn gw_custom_optimizer_options_init(options: *mut gw_custom_optimizer_options, size: usize);
+}
+functions! {
+    custom_optimizer_create: pub fn gw_custom_optimizer_create(
+        model: *mut gw_module,
+        options: *const gw_custom_optimizer_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    optimizer_set_schedule: pub fn gw_optimizer_set_schedule(
+        optimizer: *mut gw_optimizer,
+        factor: gw_schedule_fn,
+        user: *mut ::std::os::raw::c_void,
+        release: gw_free_fn,
     ) -> gw_status;
 }
 functions! {
@@ -1266,6 +1324,273 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    batch_init: pub fn gw_batch_init(batch: *mut gw_batch, size: usize);
+}
+functions! {
+    step_options_init: pub fn gw_step_options_init(options: *mut gw_step_options, size: usize);
+}
+functions! {
+    step_result_init: pub fn gw_step_result_init(result: *mut gw_step_result, size: usize);
+}
+functions! {
+    train_step: pub fn gw_train_step(
+        model: *mut gw_module,
+        optimizer: *mut gw_optimizer,
+        batch: *const gw_batch,
+        options: *const gw_step_options,
+        stream: *mut ::std::os::raw::c_void,
+        result: *mut gw_step_result,
+    ) -> gw_status;
+}
+functions! {
+    eval_step: pub fn gw_eval_step(
+        model: *mut gw_module,
+        batch: *const gw_batch,
+        options: *const gw_step_options,
+        stream: *mut ::std::os::raw::c_void,
+        result: *mut gw_step_result,
+    ) -> gw_status;
+}
+functions! {
+    optimizer_step: pub fn gw_optimizer_step(
+        optimizer: *mut gw_optimizer,
+        options: *const gw_step_options,
+        stream: *mut ::std::os::raw::c_void,
+        result: *mut gw_step_result,
+    ) -> gw_status;
+}
+functions! {
+    generate_options_init: pub fn gw_generate_options_init(options: *mut gw_generate_options, size: usize);
+}
+functions! {
+    generate: pub fn gw_generate(
+        model: *mut gw_module,
+        prompt: *const i64,
+        prompt_count: usize,
+        options: *const gw_generate_options,
+        stream: *mut ::std::os::raw::c_void,
+        out_tokens: *mut i64,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    data_source_init: pub fn gw_data_source_init(source: *mut gw_data_source, size: usize);
+}
+functions! {
+    dataset_options_init: pub fn gw_dataset_options_init(options: *mut gw_dataset_options, size: usize);
+}
+functions! {
+    dataset_create: pub fn gw_dataset_create(
+        options: *const gw_dataset_options,
+        out_dataset: *mut *mut gw_dataset,
+    ) -> gw_status;
+}
+functions! {
+    dataset_retain: pub fn gw_dataset_retain(dataset: *mut gw_dataset) -> *mut gw_dataset;
+}
+functions! {
+    dataset_release: pub fn gw_dataset_release(dataset: *mut gw_dataset);
+}
+functions! {
+    data_batch_init: pub fn gw_data_batch_init(batch: *mut gw_data_batch, size: usize);
+}
+functions! {
+    dataset_next: pub fn gw_dataset_next(
+        dataset: *mut gw_dataset,
+        gangs: *const gw_gangs,
+        global_batch: i64,
+        batch: *mut gw_data_batch,
+    ) -> gw_status;
+}
+functions! {
+    dataset_rows_per_epoch: pub fn gw_dataset_rows_per_epoch(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status;
+}
+functions! {
+    dataset_rows_taken: pub fn gw_dataset_rows_taken(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status;
+}
+functions! {
+    dataset_batches_taken: pub fn gw_dataset_batches_taken(dataset: *const gw_dataset, out_batches: *mut i64) -> gw_status;
+}
+functions! {
+    dataset_set_rows_taken: pub fn gw_dataset_set_rows_taken(dataset: *mut gw_dataset, rows: i64) -> gw_status;
+}
+functions! {
+    dataset_position: pub fn gw_dataset_position(
+        dataset: *const gw_dataset,
+        text: *mut ::std::os::raw::c_char,
+        capacity: usize,
+        out_len: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    dataset_restore: pub fn gw_dataset_restore(
+        dataset: *mut gw_dataset,
+        position: *const ::std::os::raw::c_char,
+        ignore_differences: i32,
+    ) -> gw_status;
+}
+functions! {
+    frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
+}
+functions! {
+    frame_create: pub fn gw_frame_create(
+        model: *mut gw_module,
+        options: *const gw_frame_options,
+        out_frame: *mut *mut gw_frame,
+    ) -> gw_status;
+}
+functions! {
+    frame_reset: pub fn gw_frame_reset(frame: *mut gw_frame) -> gw_status;
+}
+functions! {
+    frame_retain: pub fn gw_frame_retain(frame: *mut gw_frame) -> *mut gw_frame;
+}
+functions! {
+    frame_release: pub fn gw_frame_release(frame: *mut gw_frame);
+}
+functions! {
+    module_forward: pub fn gw_module_forward(
+        model: *mut gw_module,
+        inputs: *const gw_view,
+        input_count: usize,
+        frame: *mut gw_frame,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensors: *mut *mut gw_tensor,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    module_backward: pub fn gw_module_backward(
+        model: *mut gw_module,
+        output_grads: *const gw_view,
+        grad_count: usize,
+        frame: *mut gw_frame,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensors: *mut *mut gw_tensor,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    module_set_no_sync: pub fn gw_module_set_no_sync(model: *mut gw_module, no_sync: i32) -> gw_status;
+}
+functions! {
+    decoder_options_init: pub fn gw_decoder_options_init(options: *mut gw_decoder_options, size: usize);
+}
+functions! {
+    decoder_options_from_family: pub fn gw_decoder_options_from_family(
+        family: *const ::std::os::raw::c_char,
+        options: *mut gw_decoder_options,
+    ) -> gw_status;
+}
+functions! {
+    decoder_create: pub fn gw_decoder_create(options: *const gw_decoder_options, out_model: *mut *mut gw_module)
+        -> gw_status;
+}
+functions! {
+    decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
+        folder: *const ::std::os::raw::c_char,
+        options: *mut gw_decoder_options,
+    ) -> gw_status;
+}
+functions! {
+    linear_create: pub fn gw_linear_create(
+        input_dim: i64,
+        output_dim: i64,
+        bias: i32,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    embedding_create: pub fn gw_embedding_create(rows: i64, dim: i64, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    rmsnorm_create: pub fn gw_rmsnorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    attention_options_init: pub fn gw_attention_options_init(options: *mut gw_attention_options, size: usize);
+}
+functions! {
+    attention_create: pub fn gw_attention_create(
+        options: *const gw_attention_options,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    block_create: pub fn gw_block_create(
+        attention: *const gw_attention_options,
+        ffn: i64,
+        eps: f64,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    sequential_create: pub fn gw_sequential_create(
+        models: *const *mut gw_module,
+        model_count: usize,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    metrics_row_init: pub fn gw_metrics_row_init(row: *mut gw_metrics_row, size: usize);
+}
+functions! {
+    metrics_options_init: pub fn gw_metrics_options_init(options: *mut gw_metrics_options, size: usize);
+}
+functions! {
+    metrics_create: pub fn gw_metrics_create(
+        model: *mut gw_module,
+        options: *const gw_metrics_options,
+        out_metrics: *mut *mut gw_metrics,
+    ) -> gw_status;
+}
+functions! {
+    metrics_retain: pub fn gw_metrics_retain(metrics: *mut gw_metrics) -> *mut gw_metrics;
+}
+functions! {
+    metrics_release: pub fn gw_metrics_release(metrics: *mut gw_metrics);
+}
+functions! {
+    metrics_step_init: pub fn gw_metrics_step_init(step: *mut gw_metrics_step, size: usize);
+}
+functions! {
+    metrics_log: pub fn gw_metrics_log(
+        metrics: *mut gw_metrics,
+        result: *const gw_step_result,
+        step: *const gw_metrics_step,
+    ) -> gw_status;
+}
+functions! {
+    metrics_latest: pub fn gw_metrics_latest(
+        metrics: *const gw_metrics,
+        row: *mut gw_metrics_row,
+        out_rows: *mut i64,
+    ) -> gw_status;
+}
+functions! {
+    metrics_log_evaluation: pub fn gw_metrics_log_evaluation(metrics: *mut gw_metrics, loss: f64, seconds: f64) -> gw_status;
+}
+functions! {
+    metrics_flush: pub fn gw_metrics_flush(metrics: *mut gw_metrics) -> gw_status;
+}
+functions! {
+    metrics_position: pub fn gw_metrics_position(
+        metrics: *const gw_metrics,
+        text: *mut ::std::os::raw::c_char,
+        capacity: usize,
+        out_len: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    metrics_restore: pub fn gw_metrics_restore(metrics: *mut gw_metrics, position: *const ::std::os::raw::c_char)
+        -> gw_status;
+}
+functions! {
     partition_create: pub fn gw_partition_create(gang: *mut gw_gang, out_partition: *mut *mut gw_partition) -> gw_status;
 }
 functions! {
@@ -1354,53 +1679,12 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    batch_init: pub fn gw_batch_init(batch: *mut gw_batch, size: usize);
+    plan_options_init: pub fn gw_plan_options_init(options: *mut gw_plan_options, size: usize);
 }
 functions! {
-    step_options_init: pub fn gw_step_options_init(options: *mut gw_step_options, size: usize);
-}
-functions! {
-    step_result_init: pub fn gw_step_result_init(result: *mut gw_step_result, size: usize);
-}
-functions! {
-    train_step: pub fn gw_train_step(
-        model: *mut gw_module,
-        optimizer: *mut gw_optimizer,
-        batch: *const gw_batch,
-        options: *const gw_step_options,
-        stream: *mut ::std::os::raw::c_void,
-        result: *mut gw_step_result,
-    ) -> gw_status;
-}
-functions! {
-    eval_step: pub fn gw_eval_step(
-        model: *mut gw_module,
-        batch: *const gw_batch,
-        options: *const gw_step_options,
-        stream: *mut ::std::os::raw::c_void,
-        result: *mut gw_step_result,
-    ) -> gw_status;
-}
-functions! {
-    optimizer_step: pub fn gw_optimizer_step(
-        optimizer: *mut gw_optimizer,
-        options: *const gw_step_options,
-        stream: *mut ::std::os::raw::c_void,
-        result: *mut gw_step_result,
-    ) -> gw_status;
-}
-functions! {
-    generate_options_init: pub fn gw_generate_options_init(options: *mut gw_generate_options, size: usize);
-}
-functions! {
-    generate: pub fn gw_generate(
-        model: *mut gw_module,
-        prompt: *const i64,
-        prompt_count: usize,
-        options: *const gw_generate_options,
-        stream: *mut ::std::os::raw::c_void,
-        out_tokens: *mut i64,
-        out_capacity: usize,
-        out_count: *mut usize,
+    plan_memory: pub fn gw_plan_memory(
+        options: *const gw_plan_options,
+        out_rank: *mut i32,
+        memory: *mut gw_memory_use,
     ) -> gw_status;
 }

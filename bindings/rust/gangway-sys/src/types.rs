@@ -1795,216 +1795,6 @@ impl Default for gw_load_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_work {
-    _unused: [u8; 0],
-}
-pub type gw_reduce = i32;
-pub const GW_REDUCE_INVALID: gw_reduce_value = -1;
-pub const GW_REDUCE_NONE: gw_reduce_value = 0;
-pub const GW_SUM: gw_reduce_value = 1;
-pub const GW_MEAN: gw_reduce_value = 2;
-pub const GW_PRODUCT: gw_reduce_value = 3;
-pub const GW_MIN: gw_reduce_value = 4;
-pub const GW_MAX: gw_reduce_value = 5;
-pub type gw_reduce_value = ::std::os::raw::c_int;
-pub type gw_op = i32;
-pub const GW_OP_INVALID: gw_op_value = -1;
-pub const GW_BARRIER: gw_op_value = 0;
-pub const GW_ALL_REDUCE: gw_op_value = 1;
-pub const GW_ALL_GATHER: gw_op_value = 2;
-pub const GW_REDUCE_SCATTER: gw_op_value = 3;
-pub const GW_BROADCAST: gw_op_value = 4;
-pub const GW_REDUCE: gw_op_value = 5;
-pub const GW_GATHER: gw_op_value = 6;
-pub const GW_SCATTER: gw_op_value = 7;
-pub const GW_ALL_TO_ALL: gw_op_value = 8;
-pub const GW_SEND: gw_op_value = 9;
-pub const GW_RECV: gw_op_value = 10;
-pub type gw_op_value = ::std::os::raw::c_int;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_collective {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub input: *const ::std::os::raw::c_void,
-    pub output: *mut ::std::os::raw::c_void,
-    pub count: usize,
-    pub counts: *const usize,
-    pub op: gw_op,
-    pub dtype: gw_dtype,
-    pub reduce: gw_reduce,
-    pub peer: i32,
-    pub accumulate: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_collective() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_collective>(),
-        72usize,
-        concat!("Size of: ", stringify!(gw_collective))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_collective>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_collective))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_input() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).input) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(input))
-        );
-    }
-    test_field_input();
-    fn test_field_output() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).output) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(output))
-        );
-    }
-    test_field_output();
-    fn test_field_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).count) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(count))
-        );
-    }
-    test_field_count();
-    fn test_field_counts() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).counts) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(counts))
-        );
-    }
-    test_field_counts();
-    fn test_field_op() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).op) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(op))
-        );
-    }
-    test_field_op();
-    fn test_field_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
-            },
-            52usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(dtype))
-        );
-    }
-    test_field_dtype();
-    fn test_field_reduce() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reduce) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reduce))
-        );
-    }
-    test_field_reduce();
-    fn test_field_peer() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).peer) as usize - ptr as usize
-            },
-            60usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(peer))
-        );
-    }
-    test_field_peer();
-    fn test_field_accumulate() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).accumulate) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(accumulate))
-        );
-    }
-    test_field_accumulate();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            68usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_collective {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct gw_parameter {
     _unused: [u8; 0],
 }
@@ -2470,6 +2260,785 @@ fn bindgen_test_layout_gw_parameter_info() {
     test_field_last_row();
 }
 impl Default for gw_parameter_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoints {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoints_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub every: i64,
+    pub max_file_bytes: i64,
+    pub timeout_ms: i64,
+    pub job: *const ::std::os::raw::c_char,
+    pub keep: i32,
+    pub synchronous: i32,
+    pub model_dtype: gw_dtype,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_checkpoints_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_checkpoints_options>(),
+        64usize,
+        concat!("Size of: ", stringify!(gw_checkpoints_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_checkpoints_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_checkpoints_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_every() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).every) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(every))
+        );
+    }
+    test_field_every();
+    fn test_field_max_file_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_file_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_checkpoints_options),
+                "::",
+                stringify!(max_file_bytes)
+            )
+        );
+    }
+    test_field_max_file_bytes();
+    fn test_field_timeout_ms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).timeout_ms) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(timeout_ms))
+        );
+    }
+    test_field_timeout_ms();
+    fn test_field_job() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).job) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(job))
+        );
+    }
+    test_field_job();
+    fn test_field_keep() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).keep) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(keep))
+        );
+    }
+    test_field_keep();
+    fn test_field_synchronous() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).synchronous) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(synchronous))
+        );
+    }
+    test_field_synchronous();
+    fn test_field_model_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).model_dtype) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(model_dtype))
+        );
+    }
+    test_field_model_dtype();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_checkpoints_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoint_part {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub model: *mut gw_module,
+    pub optimizer: *mut gw_optimizer,
+    pub carry_from: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_gw_checkpoint_part() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_checkpoint_part>(),
+        48usize,
+        concat!("Size of: ", stringify!(gw_checkpoint_part))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_checkpoint_part>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_checkpoint_part))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_model() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).model) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(model))
+        );
+    }
+    test_field_model();
+    fn test_field_optimizer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(optimizer))
+        );
+    }
+    test_field_optimizer();
+    fn test_field_carry_from() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).carry_from) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(carry_from))
+        );
+    }
+    test_field_carry_from();
+}
+impl Default for gw_checkpoint_part {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoint_text {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub text: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_gw_checkpoint_text() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_checkpoint_text>(),
+        32usize,
+        concat!("Size of: ", stringify!(gw_checkpoint_text))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_checkpoint_text>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_checkpoint_text))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_text>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_text), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_text>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_text), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_text>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_text), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_text() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_text>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).text) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_text), "::", stringify!(text))
+        );
+    }
+    test_field_text();
+}
+impl Default for gw_checkpoint_text {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoint_state {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub step: i64,
+    pub tokens: i64,
+    pub texts: *const gw_checkpoint_text,
+    pub text_count: usize,
+    pub user: *const ::std::os::raw::c_void,
+    pub user_size: usize,
+}
+#[test]
+fn bindgen_test_layout_gw_checkpoint_state() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_checkpoint_state>(),
+        64usize,
+        concat!("Size of: ", stringify!(gw_checkpoint_state))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_checkpoint_state>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_checkpoint_state))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokens) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(tokens))
+        );
+    }
+    test_field_tokens();
+    fn test_field_texts() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).texts) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(texts))
+        );
+    }
+    test_field_texts();
+    fn test_field_text_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).text_count) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(text_count))
+        );
+    }
+    test_field_text_count();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(user))
+        );
+    }
+    test_field_user();
+    fn test_field_user_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user_size) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(user_size))
+        );
+    }
+    test_field_user_size();
+}
+impl Default for gw_checkpoint_state {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_restore_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub step: i64,
+    pub no_verify: i32,
+    pub partial: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_restore_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_restore_options>(),
+        32usize,
+        concat!("Size of: ", stringify!(gw_restore_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_restore_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_restore_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_no_verify() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).no_verify) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(no_verify))
+        );
+    }
+    test_field_no_verify();
+    fn test_field_partial() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partial) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(partial))
+        );
+    }
+    test_field_partial();
+}
+impl Default for gw_restore_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_work {
+    _unused: [u8; 0],
+}
+pub type gw_reduce = i32;
+pub const GW_REDUCE_INVALID: gw_reduce_value = -1;
+pub const GW_REDUCE_NONE: gw_reduce_value = 0;
+pub const GW_SUM: gw_reduce_value = 1;
+pub const GW_MEAN: gw_reduce_value = 2;
+pub const GW_PRODUCT: gw_reduce_value = 3;
+pub const GW_MIN: gw_reduce_value = 4;
+pub const GW_MAX: gw_reduce_value = 5;
+pub type gw_reduce_value = ::std::os::raw::c_int;
+pub type gw_op = i32;
+pub const GW_OP_INVALID: gw_op_value = -1;
+pub const GW_BARRIER: gw_op_value = 0;
+pub const GW_ALL_REDUCE: gw_op_value = 1;
+pub const GW_ALL_GATHER: gw_op_value = 2;
+pub const GW_REDUCE_SCATTER: gw_op_value = 3;
+pub const GW_BROADCAST: gw_op_value = 4;
+pub const GW_REDUCE: gw_op_value = 5;
+pub const GW_GATHER: gw_op_value = 6;
+pub const GW_SCATTER: gw_op_value = 7;
+pub const GW_ALL_TO_ALL: gw_op_value = 8;
+pub const GW_SEND: gw_op_value = 9;
+pub const GW_RECV: gw_op_value = 10;
+pub type gw_op_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_collective {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub input: *const ::std::os::raw::c_void,
+    pub output: *mut ::std::os::raw::c_void,
+    pub count: usize,
+    pub counts: *const usize,
+    pub op: gw_op,
+    pub dtype: gw_dtype,
+    pub reduce: gw_reduce,
+    pub peer: i32,
+    pub accumulate: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_collective() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_collective>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_collective))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_collective>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_collective))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_input() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).input) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(input))
+        );
+    }
+    test_field_input();
+    fn test_field_output() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).output) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(output))
+        );
+    }
+    test_field_output();
+    fn test_field_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).count) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(count))
+        );
+    }
+    test_field_count();
+    fn test_field_counts() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).counts) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(counts))
+        );
+    }
+    test_field_counts();
+    fn test_field_op() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).op) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(op))
+        );
+    }
+    test_field_op();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(dtype))
+        );
+    }
+    test_field_dtype();
+    fn test_field_reduce() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reduce) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reduce))
+        );
+    }
+    test_field_reduce();
+    fn test_field_peer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peer) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(peer))
+        );
+    }
+    test_field_peer();
+    fn test_field_accumulate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).accumulate) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(accumulate))
+        );
+    }
+    test_field_accumulate();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_collective {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -3082,681 +3651,6 @@ impl Default for gw_custom_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_frame {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_frame_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub loss_scale: f64,
-    pub step: i64,
-    pub microbatch: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_frame_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_frame_options>(),
-        40usize,
-        concat!("Size of: ", stringify!(gw_frame_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_frame_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_frame_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(loss_scale))
-        );
-    }
-    test_field_loss_scale();
-    fn test_field_step() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(step))
-        );
-    }
-    test_field_step();
-    fn test_field_microbatch() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(microbatch))
-        );
-    }
-    test_field_microbatch();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            36usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_frame_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_decoder_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub family: *const ::std::os::raw::c_char,
-    pub vocab: i64,
-    pub dim: i64,
-    pub layers: i64,
-    pub heads: i64,
-    pub kv_heads: i64,
-    pub head_dim: i64,
-    pub ffn: i64,
-    pub max_positions: i64,
-    pub window: i64,
-    pub eps: f64,
-    pub rope_theta: f64,
-    pub rope_factor: f64,
-    pub rope_low_frequency_factor: f64,
-    pub rope_high_frequency_factor: f64,
-    pub rope_original_positions: i64,
-    pub initializer_range: f64,
-    pub qkv_bias: i32,
-    pub out_bias: i32,
-    pub mlp_bias: i32,
-    pub tied: i32,
-    pub qk_norm: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_decoder_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_decoder_options>(),
-        176usize,
-        concat!("Size of: ", stringify!(gw_decoder_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_decoder_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_decoder_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_family() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).family) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(family))
-        );
-    }
-    test_field_family();
-    fn test_field_vocab() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).vocab) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(vocab))
-        );
-    }
-    test_field_vocab();
-    fn test_field_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(dim))
-        );
-    }
-    test_field_dim();
-    fn test_field_layers() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).layers) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(layers))
-        );
-    }
-    test_field_layers();
-    fn test_field_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(heads))
-        );
-    }
-    test_field_heads();
-    fn test_field_kv_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(kv_heads))
-        );
-    }
-    test_field_kv_heads();
-    fn test_field_head_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(head_dim))
-        );
-    }
-    test_field_head_dim();
-    fn test_field_ffn() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(ffn))
-        );
-    }
-    test_field_ffn();
-    fn test_field_max_positions() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).max_positions) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(max_positions))
-        );
-    }
-    test_field_max_positions();
-    fn test_field_window() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).window) as usize - ptr as usize
-            },
-            88usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(window))
-        );
-    }
-    test_field_window();
-    fn test_field_eps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(eps))
-        );
-    }
-    test_field_eps();
-    fn test_field_rope_theta() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
-            },
-            104usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_theta))
-        );
-    }
-    test_field_rope_theta();
-    fn test_field_rope_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
-            },
-            112usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_factor))
-        );
-    }
-    test_field_rope_factor();
-    fn test_field_rope_low_frequency_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_low_frequency_factor) as usize - ptr as usize
-            },
-            120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_decoder_options),
-                "::",
-                stringify!(rope_low_frequency_factor)
-            )
-        );
-    }
-    test_field_rope_low_frequency_factor();
-    fn test_field_rope_high_frequency_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_high_frequency_factor) as usize - ptr as usize
-            },
-            128usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_decoder_options),
-                "::",
-                stringify!(rope_high_frequency_factor)
-            )
-        );
-    }
-    test_field_rope_high_frequency_factor();
-    fn test_field_rope_original_positions() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_original_positions) as usize - ptr as usize
-            },
-            136usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_decoder_options),
-                "::",
-                stringify!(rope_original_positions)
-            )
-        );
-    }
-    test_field_rope_original_positions();
-    fn test_field_initializer_range() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
-            },
-            144usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(initializer_range))
-        );
-    }
-    test_field_initializer_range();
-    fn test_field_qkv_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
-            },
-            152usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qkv_bias))
-        );
-    }
-    test_field_qkv_bias();
-    fn test_field_out_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
-            },
-            156usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(out_bias))
-        );
-    }
-    test_field_out_bias();
-    fn test_field_mlp_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
-            },
-            160usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(mlp_bias))
-        );
-    }
-    test_field_mlp_bias();
-    fn test_field_tied() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
-            },
-            164usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(tied))
-        );
-    }
-    test_field_tied();
-    fn test_field_qk_norm() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
-            },
-            168usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qk_norm))
-        );
-    }
-    test_field_qk_norm();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            172usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_decoder_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_attention_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub dim: i64,
-    pub heads: i64,
-    pub kv_heads: i64,
-    pub head_dim: i64,
-    pub rope_theta: f64,
-    pub initializer_range: f64,
-    pub eps: f64,
-    pub qkv_bias: i32,
-    pub out_bias: i32,
-    pub causal: i32,
-    pub qk_norm: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_attention_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_attention_options>(),
-        88usize,
-        concat!("Size of: ", stringify!(gw_attention_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_attention_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_attention_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(dim))
-        );
-    }
-    test_field_dim();
-    fn test_field_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(heads))
-        );
-    }
-    test_field_heads();
-    fn test_field_kv_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(kv_heads))
-        );
-    }
-    test_field_kv_heads();
-    fn test_field_head_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(head_dim))
-        );
-    }
-    test_field_head_dim();
-    fn test_field_rope_theta() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(rope_theta))
-        );
-    }
-    test_field_rope_theta();
-    fn test_field_initializer_range() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
-            },
-            56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(initializer_range)
-            )
-        );
-    }
-    test_field_initializer_range();
-    fn test_field_eps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(eps))
-        );
-    }
-    test_field_eps();
-    fn test_field_qkv_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qkv_bias))
-        );
-    }
-    test_field_qkv_bias();
-    fn test_field_out_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
-            },
-            76usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(out_bias))
-        );
-    }
-    test_field_out_bias();
-    fn test_field_causal() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).causal) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(causal))
-        );
-    }
-    test_field_causal();
-    fn test_field_qk_norm() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
-            },
-            84usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qk_norm))
-        );
-    }
-    test_field_qk_norm();
-}
-impl Default for gw_attention_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct gw_optimizer_rule {
     pub struct_size: usize,
     pub next: *const gw_ext,
@@ -3764,7 +3658,7 @@ pub struct gw_optimizer_rule {
     pub lr_scale: f64,
     pub weight_decay: f64,
     pub frozen: i32,
-    pub reserved: i32,
+    pub adamw: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_optimizer_rule() {
@@ -3850,18 +3744,18 @@ fn bindgen_test_layout_gw_optimizer_rule() {
         );
     }
     test_field_frozen();
-    fn test_field_reserved() {
+    fn test_field_adamw() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).adamw) as usize - ptr as usize
             },
             44usize,
-            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(reserved))
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(adamw))
         );
     }
-    test_field_reserved();
+    test_field_adamw();
 }
 impl Default for gw_optimizer_rule {
     fn default() -> Self {
@@ -3877,7 +3771,293 @@ pub const GW_SCHEDULE_INVALID: gw_schedule_value = -1;
 pub const GW_CONSTANT: gw_schedule_value = 0;
 pub const GW_LINEAR: gw_schedule_value = 1;
 pub const GW_COSINE: gw_schedule_value = 2;
+pub const GW_WSD: gw_schedule_value = 3;
+pub const GW_WSD_SQRT: gw_schedule_value = 4;
+pub const GW_INVERSE_SQRT: gw_schedule_value = 5;
 pub type gw_schedule_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_adafactor_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub beta2_decay: f64,
+    pub eps: f64,
+    pub clip_threshold: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub reserved: i32,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_adafactor_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_adafactor_options>(),
+        144usize,
+        concat!("Size of: ", stringify!(gw_adafactor_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_adafactor_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_adafactor_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_beta2_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2_decay) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(beta2_decay))
+        );
+    }
+    test_field_beta2_decay();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_clip_threshold() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).clip_threshold) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(clip_threshold))
+        );
+    }
+    test_field_clip_threshold();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            128usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_adafactor_options),
+                "::",
+                stringify!(initial_loss_scale)
+            )
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_adafactor_options),
+                "::",
+                stringify!(loss_scale_interval)
+            )
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_adafactor_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_adamw_options {
@@ -3890,9 +4070,11 @@ pub struct gw_adamw_options {
     pub weight_decay: f64,
     pub schedule: gw_schedule,
     pub moment_dtype: gw_dtype,
+    pub ema_decay: f64,
     pub warmup_steps: i64,
     pub total_steps: i64,
     pub last_lr_ratio: f64,
+    pub decay_steps: i64,
     pub rules: *const gw_optimizer_rule,
     pub rule_count: usize,
     pub loss_scale: f64,
@@ -3903,7 +4085,7 @@ pub struct gw_adamw_options {
 fn bindgen_test_layout_gw_adamw_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_adamw_options>(),
-        128usize,
+        144usize,
         concat!("Size of: ", stringify!(gw_adamw_options))
     );
     assert_eq!(
@@ -4019,6 +4201,18 @@ fn bindgen_test_layout_gw_adamw_options() {
         );
     }
     test_field_moment_dtype();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
     fn test_field_warmup_steps() {
         assert_eq!(
             unsafe {
@@ -4026,7 +4220,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
             },
-            64usize,
+            72usize,
             concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(warmup_steps))
         );
     }
@@ -4038,7 +4232,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
             },
-            72usize,
+            80usize,
             concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(total_steps))
         );
     }
@@ -4050,11 +4244,23 @@ fn bindgen_test_layout_gw_adamw_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
             },
-            80usize,
+            88usize,
             concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(last_lr_ratio))
         );
     }
     test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
     fn test_field_rules() {
         assert_eq!(
             unsafe {
@@ -4062,7 +4268,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
             },
-            88usize,
+            104usize,
             concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(rules))
         );
     }
@@ -4074,7 +4280,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
             },
-            96usize,
+            112usize,
             concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(rule_count))
         );
     }
@@ -4086,7 +4292,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
             },
-            104usize,
+            120usize,
             concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(loss_scale))
         );
     }
@@ -4098,7 +4304,7 @@ fn bindgen_test_layout_gw_adamw_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
             },
-            112usize,
+            128usize,
             concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(initial_loss_scale))
         );
     }
@@ -4110,13 +4316,296 @@ fn bindgen_test_layout_gw_adamw_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
             },
-            120usize,
+            136usize,
             concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(loss_scale_interval))
         );
     }
     test_field_loss_scale_interval();
 }
 impl Default for gw_adamw_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_adamw8bit_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub reserved: i32,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_adamw8bit_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_adamw8bit_options>(),
+        144usize,
+        concat!("Size of: ", stringify!(gw_adamw8bit_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_adamw8bit_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_adamw8bit_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(beta1))
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(beta2))
+        );
+    }
+    test_field_beta2();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            128usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_adamw8bit_options),
+                "::",
+                stringify!(initial_loss_scale)
+            )
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_adamw8bit_options),
+                "::",
+                stringify!(loss_scale_interval)
+            )
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_adamw8bit_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -4136,9 +4625,11 @@ pub struct gw_lion_options {
     pub weight_decay: f64,
     pub schedule: gw_schedule,
     pub moment_dtype: gw_dtype,
+    pub ema_decay: f64,
     pub warmup_steps: i64,
     pub total_steps: i64,
     pub last_lr_ratio: f64,
+    pub decay_steps: i64,
     pub rules: *const gw_optimizer_rule,
     pub rule_count: usize,
     pub loss_scale: f64,
@@ -4149,7 +4640,7 @@ pub struct gw_lion_options {
 fn bindgen_test_layout_gw_lion_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_lion_options>(),
-        120usize,
+        136usize,
         concat!("Size of: ", stringify!(gw_lion_options))
     );
     assert_eq!(
@@ -4253,6 +4744,18 @@ fn bindgen_test_layout_gw_lion_options() {
         );
     }
     test_field_moment_dtype();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
     fn test_field_warmup_steps() {
         assert_eq!(
             unsafe {
@@ -4260,7 +4763,7 @@ fn bindgen_test_layout_gw_lion_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
             },
-            56usize,
+            64usize,
             concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(warmup_steps))
         );
     }
@@ -4272,7 +4775,7 @@ fn bindgen_test_layout_gw_lion_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
             },
-            64usize,
+            72usize,
             concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(total_steps))
         );
     }
@@ -4284,11 +4787,23 @@ fn bindgen_test_layout_gw_lion_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
             },
-            72usize,
+            80usize,
             concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(last_lr_ratio))
         );
     }
     test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
     fn test_field_rules() {
         assert_eq!(
             unsafe {
@@ -4296,7 +4811,7 @@ fn bindgen_test_layout_gw_lion_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
             },
-            80usize,
+            96usize,
             concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(rules))
         );
     }
@@ -4308,7 +4823,7 @@ fn bindgen_test_layout_gw_lion_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
             },
-            88usize,
+            104usize,
             concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(rule_count))
         );
     }
@@ -4320,7 +4835,7 @@ fn bindgen_test_layout_gw_lion_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
             },
-            96usize,
+            112usize,
             concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(loss_scale))
         );
     }
@@ -4332,7 +4847,7 @@ fn bindgen_test_layout_gw_lion_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
             },
-            104usize,
+            120usize,
             concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(initial_loss_scale))
         );
     }
@@ -4344,13 +4859,390 @@ fn bindgen_test_layout_gw_lion_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
             },
-            112usize,
+            128usize,
             concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(loss_scale_interval))
         );
     }
     test_field_loss_scale_interval();
 }
 impl Default for gw_lion_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_muon_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub momentum: f64,
+    pub ns_steps: i64,
+    pub eps: f64,
+    pub adamw_lr_scale: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub adamw_eps: f64,
+    pub weight_decay: f64,
+    pub nesterov: i32,
+    pub match_rms: i32,
+    pub schedule: gw_schedule,
+    pub matrix_dtype: gw_dtype,
+    pub moment_dtype: gw_dtype,
+    pub reserved: i32,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_muon_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_muon_options>(),
+        192usize,
+        concat!("Size of: ", stringify!(gw_muon_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_muon_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_muon_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_momentum() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).momentum) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(momentum))
+        );
+    }
+    test_field_momentum();
+    fn test_field_ns_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ns_steps) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(ns_steps))
+        );
+    }
+    test_field_ns_steps();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_adamw_lr_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw_lr_scale) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(adamw_lr_scale))
+        );
+    }
+    test_field_adamw_lr_scale();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(beta1))
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(beta2))
+        );
+    }
+    test_field_beta2();
+    fn test_field_adamw_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw_eps) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(adamw_eps))
+        );
+    }
+    test_field_adamw_eps();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_nesterov() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).nesterov) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(nesterov))
+        );
+    }
+    test_field_nesterov();
+    fn test_field_match_rms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).match_rms) as usize - ptr as usize
+            },
+            92usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(match_rms))
+        );
+    }
+    test_field_match_rms();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_matrix_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).matrix_dtype) as usize - ptr as usize
+            },
+            100usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(matrix_dtype))
+        );
+    }
+    test_field_matrix_dtype();
+    fn test_field_moment_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(moment_dtype))
+        );
+    }
+    test_field_moment_dtype();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            108usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            152usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            160usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            168usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            176usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(initial_loss_scale))
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            184usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(loss_scale_interval))
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_muon_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -4369,9 +5261,11 @@ pub struct gw_sgd_options {
     pub weight_decay: f64,
     pub nesterov: i32,
     pub schedule: gw_schedule,
+    pub ema_decay: f64,
     pub warmup_steps: i64,
     pub total_steps: i64,
     pub last_lr_ratio: f64,
+    pub decay_steps: i64,
     pub rules: *const gw_optimizer_rule,
     pub rule_count: usize,
     pub loss_scale: f64,
@@ -4382,7 +5276,7 @@ pub struct gw_sgd_options {
 fn bindgen_test_layout_gw_sgd_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_sgd_options>(),
-        112usize,
+        128usize,
         concat!("Size of: ", stringify!(gw_sgd_options))
     );
     assert_eq!(
@@ -4474,6 +5368,18 @@ fn bindgen_test_layout_gw_sgd_options() {
         );
     }
     test_field_schedule();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
     fn test_field_warmup_steps() {
         assert_eq!(
             unsafe {
@@ -4481,7 +5387,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
             },
-            48usize,
+            56usize,
             concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(warmup_steps))
         );
     }
@@ -4493,7 +5399,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
             },
-            56usize,
+            64usize,
             concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(total_steps))
         );
     }
@@ -4505,11 +5411,23 @@ fn bindgen_test_layout_gw_sgd_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
             },
-            64usize,
+            72usize,
             concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(last_lr_ratio))
         );
     }
     test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
     fn test_field_rules() {
         assert_eq!(
             unsafe {
@@ -4517,7 +5435,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
             },
-            72usize,
+            88usize,
             concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(rules))
         );
     }
@@ -4529,7 +5447,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
             },
-            80usize,
+            96usize,
             concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(rule_count))
         );
     }
@@ -4541,7 +5459,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
             },
-            88usize,
+            104usize,
             concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(loss_scale))
         );
     }
@@ -4553,7 +5471,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
             },
-            96usize,
+            112usize,
             concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(initial_loss_scale))
         );
     }
@@ -4565,7 +5483,7 @@ fn bindgen_test_layout_gw_sgd_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
             },
-            104usize,
+            120usize,
             concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(loss_scale_interval))
         );
     }
@@ -4580,6 +5498,571 @@ impl Default for gw_sgd_options {
         }
     }
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_optimizer_call {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub value: gw_view,
+    pub gradient: gw_view,
+    pub states: *const gw_view,
+    pub state_count: i32,
+    pub reserved: i32,
+    pub lr: f64,
+    pub weight_decay: f64,
+    pub step: i64,
+    pub stream: *mut ::std::os::raw::c_void,
+}
+#[test]
+fn bindgen_test_layout_gw_optimizer_call() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_optimizer_call>(),
+        168usize,
+        concat!("Size of: ", stringify!(gw_optimizer_call))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_optimizer_call>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_optimizer_call))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_value() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).value) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(value))
+        );
+    }
+    test_field_value();
+    fn test_field_gradient() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gradient) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(gradient))
+        );
+    }
+    test_field_gradient();
+    fn test_field_states() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).states) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(states))
+        );
+    }
+    test_field_states();
+    fn test_field_state_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).state_count) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(state_count))
+        );
+    }
+    test_field_state_count();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            132usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            152usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_stream() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stream) as usize - ptr as usize
+            },
+            160usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(stream))
+        );
+    }
+    test_field_stream();
+}
+impl Default for gw_optimizer_call {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_optimizer_step_fn = ::std::option::Option<
+    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, call: *const gw_optimizer_call) -> gw_status,
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_custom_optimizer_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub states: *const *const ::std::os::raw::c_char,
+    pub state_count: usize,
+    pub step: gw_optimizer_step_fn,
+    pub user: *mut ::std::os::raw::c_void,
+    pub free_user: gw_free_fn,
+    pub lr: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub reserved: i32,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_custom_optimizer_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_custom_optimizer_options>(),
+        168usize,
+        concat!("Size of: ", stringify!(gw_custom_optimizer_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_custom_optimizer_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_custom_optimizer_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_states() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).states) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(states))
+        );
+    }
+    test_field_states();
+    fn test_field_state_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).state_count) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(state_count)
+            )
+        );
+    }
+    test_field_state_count();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(user))
+        );
+    }
+    test_field_user();
+    fn test_field_free_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(free_user)
+            )
+        );
+    }
+    test_field_free_user();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(weight_decay)
+            )
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            84usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            88usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(ema_decay)
+            )
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            96usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(warmup_steps)
+            )
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            104usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(total_steps)
+            )
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            112usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(last_lr_ratio)
+            )
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            120usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(decay_steps)
+            )
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(rule_count)
+            )
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            144usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(loss_scale)
+            )
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            152usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(initial_loss_scale)
+            )
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            160usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(loss_scale_interval)
+            )
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_custom_optimizer_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_schedule_fn = ::std::option::Option<
+    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, step: i64, out_factor: *mut f64) -> gw_status,
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_pipeline {
@@ -5892,6 +7375,2374 @@ pub struct gw_shard_group {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct gw_batch {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub inputs: *const gw_view,
+    pub input_count: usize,
+    pub targets: *const gw_view,
+    pub target_count: usize,
+    pub weight: i64,
+    pub shifted: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_batch() {
+    assert_eq!(::std::mem::size_of::<gw_batch>(), 64usize, concat!("Size of: ", stringify!(gw_batch)));
+    assert_eq!(::std::mem::align_of::<gw_batch>(), 8usize, concat!("Alignment of ", stringify!(gw_batch)));
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_inputs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).inputs) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(inputs))
+        );
+    }
+    test_field_inputs();
+    fn test_field_input_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).input_count) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(input_count))
+        );
+    }
+    test_field_input_count();
+    fn test_field_targets() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).targets) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(targets))
+        );
+    }
+    test_field_targets();
+    fn test_field_target_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).target_count) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(target_count))
+        );
+    }
+    test_field_target_count();
+    fn test_field_weight() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(weight))
+        );
+    }
+    test_field_weight();
+    fn test_field_shifted() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shifted) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(shifted))
+        );
+    }
+    test_field_shifted();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_batch {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_step_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub microbatches: i32,
+    pub allow_non_finite: i32,
+    pub max_grad_norm: f64,
+    pub norm_type: f64,
+    pub scale: f64,
+    pub stop: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_step_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_step_options>(),
+        56usize,
+        concat!("Size of: ", stringify!(gw_step_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_step_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_step_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_microbatches() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(microbatches))
+        );
+    }
+    test_field_microbatches();
+    fn test_field_allow_non_finite() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).allow_non_finite) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(allow_non_finite))
+        );
+    }
+    test_field_allow_non_finite();
+    fn test_field_max_grad_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_grad_norm) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(max_grad_norm))
+        );
+    }
+    test_field_max_grad_norm();
+    fn test_field_norm_type() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).norm_type) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(norm_type))
+        );
+    }
+    test_field_norm_type();
+    fn test_field_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).scale) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(scale))
+        );
+    }
+    test_field_scale();
+    fn test_field_stop() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(stop))
+        );
+    }
+    test_field_stop();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_step_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_skip_reason = i32;
+pub const GW_SKIP_INVALID: gw_skip_reason_value = -1;
+pub const GW_SKIP_NONE: gw_skip_reason_value = 0;
+pub const GW_SKIP_NO_WEIGHT: gw_skip_reason_value = 1;
+pub const GW_SKIP_NON_FINITE: gw_skip_reason_value = 2;
+pub type gw_skip_reason_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_step_result {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub loss: f64,
+    pub grad_norm: f64,
+    pub tokens_per_second: f64,
+    pub seconds: f64,
+    pub wait_seconds: f64,
+    pub lr: f64,
+    pub weight: i64,
+    pub step: i64,
+    pub skipped: i32,
+    pub skip_reason: gw_skip_reason,
+    pub loss_scale: f64,
+    pub tokens: i64,
+    pub stop: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_step_result() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_step_result>(),
+        112usize,
+        concat!("Size of: ", stringify!(gw_step_result))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_step_result>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_step_result))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(loss))
+        );
+    }
+    test_field_loss();
+    fn test_field_grad_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).grad_norm) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(grad_norm))
+        );
+    }
+    test_field_grad_norm();
+    fn test_field_tokens_per_second() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokens_per_second) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(tokens_per_second))
+        );
+    }
+    test_field_tokens_per_second();
+    fn test_field_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).seconds) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(seconds))
+        );
+    }
+    test_field_seconds();
+    fn test_field_wait_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).wait_seconds) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(wait_seconds))
+        );
+    }
+    test_field_wait_seconds();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_weight() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(weight))
+        );
+    }
+    test_field_weight();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_skipped() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).skipped) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(skipped))
+        );
+    }
+    test_field_skipped();
+    fn test_field_skip_reason() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).skip_reason) as usize - ptr as usize
+            },
+            84usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(skip_reason))
+        );
+    }
+    test_field_skip_reason();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokens) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(tokens))
+        );
+    }
+    test_field_tokens();
+    fn test_field_stop() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(stop))
+        );
+    }
+    test_field_stop();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            108usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_step_result {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_generate_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub token_count: i64,
+    pub temperature: f64,
+    pub top_k: i64,
+    pub seed: u64,
+}
+#[test]
+fn bindgen_test_layout_gw_generate_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_generate_options>(),
+        48usize,
+        concat!("Size of: ", stringify!(gw_generate_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_generate_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_generate_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_token_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).token_count) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(token_count))
+        );
+    }
+    test_field_token_count();
+    fn test_field_temperature() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).temperature) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(temperature))
+        );
+    }
+    test_field_temperature();
+    fn test_field_top_k() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).top_k) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(top_k))
+        );
+    }
+    test_field_top_k();
+    fn test_field_seed() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(seed))
+        );
+    }
+    test_field_seed();
+}
+impl Default for gw_generate_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_dataset {
+    _unused: [u8; 0],
+}
+pub type gw_packing = i32;
+pub const GW_PACKING_INVALID: gw_packing_value = -1;
+pub const GW_PACKING_STREAM: gw_packing_value = 0;
+pub const GW_PACKING_DOCUMENTS: gw_packing_value = 1;
+pub type gw_packing_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_data_source {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub path: *const ::std::os::raw::c_char,
+    pub format: *const ::std::os::raw::c_char,
+    pub weight: f64,
+}
+#[test]
+fn bindgen_test_layout_gw_data_source() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_data_source>(),
+        40usize,
+        concat!("Size of: ", stringify!(gw_data_source))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_data_source>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_data_source))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_path() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).path) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(path))
+        );
+    }
+    test_field_path();
+    fn test_field_format() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).format) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(format))
+        );
+    }
+    test_field_format();
+    fn test_field_weight() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(weight))
+        );
+    }
+    test_field_weight();
+}
+impl Default for gw_data_source {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_dataset_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub sources: *const gw_data_source,
+    pub source_count: usize,
+    pub sequence: i64,
+    pub seed: u64,
+    pub vocab_size: i64,
+    pub document_end: i64,
+    pub packing: gw_packing,
+    pub shuffle: i32,
+    pub read_ahead: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_dataset_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_dataset_options>(),
+        80usize,
+        concat!("Size of: ", stringify!(gw_dataset_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_dataset_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_dataset_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_sources() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sources) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(sources))
+        );
+    }
+    test_field_sources();
+    fn test_field_source_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).source_count) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(source_count))
+        );
+    }
+    test_field_source_count();
+    fn test_field_sequence() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sequence) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(sequence))
+        );
+    }
+    test_field_sequence();
+    fn test_field_seed() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(seed))
+        );
+    }
+    test_field_seed();
+    fn test_field_vocab_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).vocab_size) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(vocab_size))
+        );
+    }
+    test_field_vocab_size();
+    fn test_field_document_end() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).document_end) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(document_end))
+        );
+    }
+    test_field_document_end();
+    fn test_field_packing() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).packing) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(packing))
+        );
+    }
+    test_field_packing();
+    fn test_field_shuffle() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shuffle) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(shuffle))
+        );
+    }
+    test_field_shuffle();
+    fn test_field_read_ahead() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).read_ahead) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(read_ahead))
+        );
+    }
+    test_field_read_ahead();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            76usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_dataset_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_data_batch {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub batch: *const gw_batch,
+    pub tokens: *const gw_view,
+    pub labels: *const gw_view,
+    pub documents: *const gw_view,
+    pub first_row: i64,
+    pub last_row: i64,
+    pub rank_first_row: i64,
+    pub rank_last_row: i64,
+    pub label_count: i64,
+    pub data_seconds: f64,
+}
+#[test]
+fn bindgen_test_layout_gw_data_batch() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_data_batch>(),
+        96usize,
+        concat!("Size of: ", stringify!(gw_data_batch))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_data_batch>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_data_batch))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_batch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).batch) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(batch))
+        );
+    }
+    test_field_batch();
+    fn test_field_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokens) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(tokens))
+        );
+    }
+    test_field_tokens();
+    fn test_field_labels() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).labels) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(labels))
+        );
+    }
+    test_field_labels();
+    fn test_field_documents() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).documents) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(documents))
+        );
+    }
+    test_field_documents();
+    fn test_field_first_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_row) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(first_row))
+        );
+    }
+    test_field_first_row();
+    fn test_field_last_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_row) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(last_row))
+        );
+    }
+    test_field_last_row();
+    fn test_field_rank_first_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank_first_row) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(rank_first_row))
+        );
+    }
+    test_field_rank_first_row();
+    fn test_field_rank_last_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank_last_row) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(rank_last_row))
+        );
+    }
+    test_field_rank_last_row();
+    fn test_field_label_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).label_count) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(label_count))
+        );
+    }
+    test_field_label_count();
+    fn test_field_data_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data_seconds) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(data_seconds))
+        );
+    }
+    test_field_data_seconds();
+}
+impl Default for gw_data_batch {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_frame {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_frame_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub loss_scale: f64,
+    pub step: i64,
+    pub microbatch: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_frame_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_frame_options>(),
+        40usize,
+        concat!("Size of: ", stringify!(gw_frame_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_frame_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_frame_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_microbatch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(microbatch))
+        );
+    }
+    test_field_microbatch();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_frame_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_decoder_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub family: *const ::std::os::raw::c_char,
+    pub vocab: i64,
+    pub dim: i64,
+    pub layers: i64,
+    pub heads: i64,
+    pub kv_heads: i64,
+    pub head_dim: i64,
+    pub ffn: i64,
+    pub max_positions: i64,
+    pub window: i64,
+    pub eps: f64,
+    pub rope_theta: f64,
+    pub rope_factor: f64,
+    pub rope_low_frequency_factor: f64,
+    pub rope_high_frequency_factor: f64,
+    pub rope_original_positions: i64,
+    pub initializer_range: f64,
+    pub qkv_bias: i32,
+    pub out_bias: i32,
+    pub mlp_bias: i32,
+    pub tied: i32,
+    pub qk_norm: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_decoder_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_decoder_options>(),
+        176usize,
+        concat!("Size of: ", stringify!(gw_decoder_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_decoder_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_decoder_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_family() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).family) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(family))
+        );
+    }
+    test_field_family();
+    fn test_field_vocab() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).vocab) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(vocab))
+        );
+    }
+    test_field_vocab();
+    fn test_field_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(dim))
+        );
+    }
+    test_field_dim();
+    fn test_field_layers() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).layers) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(layers))
+        );
+    }
+    test_field_layers();
+    fn test_field_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(heads))
+        );
+    }
+    test_field_heads();
+    fn test_field_kv_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(kv_heads))
+        );
+    }
+    test_field_kv_heads();
+    fn test_field_head_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(head_dim))
+        );
+    }
+    test_field_head_dim();
+    fn test_field_ffn() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(ffn))
+        );
+    }
+    test_field_ffn();
+    fn test_field_max_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_positions) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(max_positions))
+        );
+    }
+    test_field_max_positions();
+    fn test_field_window() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).window) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(window))
+        );
+    }
+    test_field_window();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_rope_theta() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_theta))
+        );
+    }
+    test_field_rope_theta();
+    fn test_field_rope_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_factor))
+        );
+    }
+    test_field_rope_factor();
+    fn test_field_rope_low_frequency_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_low_frequency_factor) as usize - ptr as usize
+            },
+            120usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_low_frequency_factor)
+            )
+        );
+    }
+    test_field_rope_low_frequency_factor();
+    fn test_field_rope_high_frequency_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_high_frequency_factor) as usize - ptr as usize
+            },
+            128usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_high_frequency_factor)
+            )
+        );
+    }
+    test_field_rope_high_frequency_factor();
+    fn test_field_rope_original_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_original_positions) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_original_positions)
+            )
+        );
+    }
+    test_field_rope_original_positions();
+    fn test_field_initializer_range() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(initializer_range))
+        );
+    }
+    test_field_initializer_range();
+    fn test_field_qkv_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
+            },
+            152usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qkv_bias))
+        );
+    }
+    test_field_qkv_bias();
+    fn test_field_out_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
+            },
+            156usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(out_bias))
+        );
+    }
+    test_field_out_bias();
+    fn test_field_mlp_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
+            },
+            160usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(mlp_bias))
+        );
+    }
+    test_field_mlp_bias();
+    fn test_field_tied() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
+            },
+            164usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(tied))
+        );
+    }
+    test_field_tied();
+    fn test_field_qk_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
+            },
+            168usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qk_norm))
+        );
+    }
+    test_field_qk_norm();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            172usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_decoder_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_attention_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub dim: i64,
+    pub heads: i64,
+    pub kv_heads: i64,
+    pub head_dim: i64,
+    pub rope_theta: f64,
+    pub initializer_range: f64,
+    pub eps: f64,
+    pub qkv_bias: i32,
+    pub out_bias: i32,
+    pub causal: i32,
+    pub qk_norm: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_attention_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_attention_options>(),
+        88usize,
+        concat!("Size of: ", stringify!(gw_attention_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_attention_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_attention_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(dim))
+        );
+    }
+    test_field_dim();
+    fn test_field_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(heads))
+        );
+    }
+    test_field_heads();
+    fn test_field_kv_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(kv_heads))
+        );
+    }
+    test_field_kv_heads();
+    fn test_field_head_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(head_dim))
+        );
+    }
+    test_field_head_dim();
+    fn test_field_rope_theta() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(rope_theta))
+        );
+    }
+    test_field_rope_theta();
+    fn test_field_initializer_range() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_attention_options),
+                "::",
+                stringify!(initializer_range)
+            )
+        );
+    }
+    test_field_initializer_range();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_qkv_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qkv_bias))
+        );
+    }
+    test_field_qkv_bias();
+    fn test_field_out_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
+            },
+            76usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(out_bias))
+        );
+    }
+    test_field_out_bias();
+    fn test_field_causal() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).causal) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(causal))
+        );
+    }
+    test_field_causal();
+    fn test_field_qk_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
+            },
+            84usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qk_norm))
+        );
+    }
+    test_field_qk_norm();
+}
+impl Default for gw_attention_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_metrics_row {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub step: i64,
+    pub tokens: i64,
+    pub samples: i64,
+    pub loss: f64,
+    pub validation_loss: f64,
+    pub grad_norm: f64,
+    pub lr: f64,
+    pub loss_scale: f64,
+    pub tokens_per_second: f64,
+    pub mfu: f64,
+    pub seconds: f64,
+    pub data_seconds: f64,
+    pub checkpoint_seconds: f64,
+    pub evaluate_seconds: f64,
+    pub wait_seconds: f64,
+    pub slowest_rank: i64,
+    pub slowest_rank_seconds: f64,
+    pub memory: i64,
+    pub memory_peak: i64,
+    pub skipped: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_metrics_row() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_metrics_row>(),
+        176usize,
+        concat!("Size of: ", stringify!(gw_metrics_row))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_metrics_row>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_metrics_row))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokens) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(tokens))
+        );
+    }
+    test_field_tokens();
+    fn test_field_samples() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).samples) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(samples))
+        );
+    }
+    test_field_samples();
+    fn test_field_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(loss))
+        );
+    }
+    test_field_loss();
+    fn test_field_validation_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).validation_loss) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(validation_loss))
+        );
+    }
+    test_field_validation_loss();
+    fn test_field_grad_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).grad_norm) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(grad_norm))
+        );
+    }
+    test_field_grad_norm();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_tokens_per_second() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokens_per_second) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(tokens_per_second))
+        );
+    }
+    test_field_tokens_per_second();
+    fn test_field_mfu() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mfu) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(mfu))
+        );
+    }
+    test_field_mfu();
+    fn test_field_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).seconds) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(seconds))
+        );
+    }
+    test_field_seconds();
+    fn test_field_data_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data_seconds) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(data_seconds))
+        );
+    }
+    test_field_data_seconds();
+    fn test_field_checkpoint_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoint_seconds) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(checkpoint_seconds))
+        );
+    }
+    test_field_checkpoint_seconds();
+    fn test_field_evaluate_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).evaluate_seconds) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(evaluate_seconds))
+        );
+    }
+    test_field_evaluate_seconds();
+    fn test_field_wait_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).wait_seconds) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(wait_seconds))
+        );
+    }
+    test_field_wait_seconds();
+    fn test_field_slowest_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).slowest_rank) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(slowest_rank))
+        );
+    }
+    test_field_slowest_rank();
+    fn test_field_slowest_rank_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).slowest_rank_seconds) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(slowest_rank_seconds))
+        );
+    }
+    test_field_slowest_rank_seconds();
+    fn test_field_memory() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).memory) as usize - ptr as usize
+            },
+            152usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(memory))
+        );
+    }
+    test_field_memory();
+    fn test_field_memory_peak() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).memory_peak) as usize - ptr as usize
+            },
+            160usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(memory_peak))
+        );
+    }
+    test_field_memory_peak();
+    fn test_field_skipped() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_row>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).skipped) as usize - ptr as usize
+            },
+            168usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_row), "::", stringify!(skipped))
+        );
+    }
+    test_field_skipped();
+}
+impl Default for gw_metrics_row {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_metrics_fn = ::std::option::Option<
+    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, row: *const gw_metrics_row) -> gw_status,
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_metrics_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub json_lines: *const ::std::os::raw::c_char,
+    pub csv: *const ::std::os::raw::c_char,
+    pub svg: *const ::std::os::raw::c_char,
+    pub terminal: i32,
+    pub every: i32,
+    pub total_steps: i64,
+    pub sequence: i64,
+    pub peak_flops: f64,
+    pub sink: gw_metrics_fn,
+    pub user: *mut ::std::os::raw::c_void,
+    pub free_user: gw_free_fn,
+}
+#[test]
+fn bindgen_test_layout_gw_metrics_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_metrics_options>(),
+        96usize,
+        concat!("Size of: ", stringify!(gw_metrics_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_metrics_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_metrics_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_json_lines() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).json_lines) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(json_lines))
+        );
+    }
+    test_field_json_lines();
+    fn test_field_csv() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).csv) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(csv))
+        );
+    }
+    test_field_csv();
+    fn test_field_svg() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).svg) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(svg))
+        );
+    }
+    test_field_svg();
+    fn test_field_terminal() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).terminal) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(terminal))
+        );
+    }
+    test_field_terminal();
+    fn test_field_every() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).every) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(every))
+        );
+    }
+    test_field_every();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_sequence() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sequence) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(sequence))
+        );
+    }
+    test_field_sequence();
+    fn test_field_peak_flops() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peak_flops) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(peak_flops))
+        );
+    }
+    test_field_peak_flops();
+    fn test_field_sink() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sink) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(sink))
+        );
+    }
+    test_field_sink();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(user))
+        );
+    }
+    test_field_user();
+    fn test_field_free_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(free_user))
+        );
+    }
+    test_field_free_user();
+}
+impl Default for gw_metrics_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_metrics {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_metrics_step {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub samples: i64,
+    pub data_seconds: f64,
+    pub checkpoint_seconds: f64,
+}
+#[test]
+fn bindgen_test_layout_gw_metrics_step() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_metrics_step>(),
+        40usize,
+        concat!("Size of: ", stringify!(gw_metrics_step))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_metrics_step>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_metrics_step))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_step>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_step), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_step>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_step), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_samples() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_step>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).samples) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_step), "::", stringify!(samples))
+        );
+    }
+    test_field_samples();
+    fn test_field_data_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_step>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data_seconds) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_step), "::", stringify!(data_seconds))
+        );
+    }
+    test_field_data_seconds();
+    fn test_field_checkpoint_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_metrics_step>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoint_seconds) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_step), "::", stringify!(checkpoint_seconds))
+        );
+    }
+    test_field_checkpoint_seconds();
+}
+impl Default for gw_metrics_step {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct gw_partition {
     _unused: [u8; 0],
 }
@@ -6210,553 +10061,165 @@ impl Default for gw_movement_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_batch {
+pub struct gw_plan_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    pub inputs: *const gw_view,
-    pub input_count: usize,
-    pub targets: *const gw_view,
-    pub target_count: usize,
-    pub weight: i64,
-    pub shifted: i32,
-    pub reserved: i32,
+    pub decoder: *const gw_decoder_options,
+    pub mesh: *const gw_mesh_options,
+    pub parallel: *const gw_parallel_options,
+    pub ranks: i32,
+    pub microbatches: i32,
+    pub rows: i64,
+    pub sequence: i64,
+    pub moment_dtype: gw_dtype,
+    pub one_host: i32,
 }
 #[test]
-fn bindgen_test_layout_gw_batch() {
-    assert_eq!(::std::mem::size_of::<gw_batch>(), 64usize, concat!("Size of: ", stringify!(gw_batch)));
-    assert_eq!(::std::mem::align_of::<gw_batch>(), 8usize, concat!("Alignment of ", stringify!(gw_batch)));
+fn bindgen_test_layout_gw_plan_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_plan_options>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_plan_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_plan_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_plan_options))
+    );
     fn test_field_struct_size() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
             },
             0usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(struct_size))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(struct_size))
         );
     }
     test_field_struct_size();
     fn test_field_next() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
             },
             8usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(next))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(next))
         );
     }
     test_field_next();
-    fn test_field_inputs() {
+    fn test_field_decoder() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).inputs) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).decoder) as usize - ptr as usize
             },
             16usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(inputs))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(decoder))
         );
     }
-    test_field_inputs();
-    fn test_field_input_count() {
+    test_field_decoder();
+    fn test_field_mesh() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).input_count) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).mesh) as usize - ptr as usize
             },
             24usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(input_count))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(mesh))
         );
     }
-    test_field_input_count();
-    fn test_field_targets() {
+    test_field_mesh();
+    fn test_field_parallel() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).targets) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).parallel) as usize - ptr as usize
             },
             32usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(targets))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(parallel))
         );
     }
-    test_field_targets();
-    fn test_field_target_count() {
+    test_field_parallel();
+    fn test_field_ranks() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).target_count) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).ranks) as usize - ptr as usize
             },
             40usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(target_count))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(ranks))
         );
     }
-    test_field_target_count();
-    fn test_field_weight() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).weight) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(weight))
-        );
-    }
-    test_field_weight();
-    fn test_field_shifted() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).shifted) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(shifted))
-        );
-    }
-    test_field_shifted();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            60usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_batch {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_step_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub microbatches: i32,
-    pub allow_non_finite: i32,
-    pub max_grad_norm: f64,
-    pub norm_type: f64,
-    pub scale: f64,
-}
-#[test]
-fn bindgen_test_layout_gw_step_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_step_options>(),
-        48usize,
-        concat!("Size of: ", stringify!(gw_step_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_step_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_step_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
+    test_field_ranks();
     fn test_field_microbatches() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
             },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(microbatches))
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(microbatches))
         );
     }
     test_field_microbatches();
-    fn test_field_allow_non_finite() {
+    fn test_field_rows() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).allow_non_finite) as usize - ptr as usize
-            },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(allow_non_finite))
-        );
-    }
-    test_field_allow_non_finite();
-    fn test_field_max_grad_norm() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).max_grad_norm) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(max_grad_norm))
-        );
-    }
-    test_field_max_grad_norm();
-    fn test_field_norm_type() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).norm_type) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(norm_type))
-        );
-    }
-    test_field_norm_type();
-    fn test_field_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).scale) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(scale))
-        );
-    }
-    test_field_scale();
-}
-impl Default for gw_step_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type gw_skip_reason = i32;
-pub const GW_SKIP_INVALID: gw_skip_reason_value = -1;
-pub const GW_SKIP_NONE: gw_skip_reason_value = 0;
-pub const GW_SKIP_NO_WEIGHT: gw_skip_reason_value = 1;
-pub const GW_SKIP_NON_FINITE: gw_skip_reason_value = 2;
-pub type gw_skip_reason_value = ::std::os::raw::c_int;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_step_result {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub loss: f64,
-    pub grad_norm: f64,
-    pub tokens_per_second: f64,
-    pub seconds: f64,
-    pub wait_seconds: f64,
-    pub lr: f64,
-    pub weight: i64,
-    pub step: i64,
-    pub skipped: i32,
-    pub skip_reason: gw_skip_reason,
-    pub loss_scale: f64,
-}
-#[test]
-fn bindgen_test_layout_gw_step_result() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_step_result>(),
-        96usize,
-        concat!("Size of: ", stringify!(gw_step_result))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_step_result>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_step_result))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_loss() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(loss))
-        );
-    }
-    test_field_loss();
-    fn test_field_grad_norm() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).grad_norm) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(grad_norm))
-        );
-    }
-    test_field_grad_norm();
-    fn test_field_tokens_per_second() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).tokens_per_second) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(tokens_per_second))
-        );
-    }
-    test_field_tokens_per_second();
-    fn test_field_seconds() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).seconds) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(seconds))
-        );
-    }
-    test_field_seconds();
-    fn test_field_wait_seconds() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).wait_seconds) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).rows) as usize - ptr as usize
             },
             48usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(wait_seconds))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(rows))
         );
     }
-    test_field_wait_seconds();
-    fn test_field_lr() {
+    test_field_rows();
+    fn test_field_sequence() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).sequence) as usize - ptr as usize
             },
             56usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(lr))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(sequence))
         );
     }
-    test_field_lr();
-    fn test_field_weight() {
+    test_field_sequence();
+    fn test_field_moment_dtype() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).weight) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
             },
             64usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(weight))
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(moment_dtype))
         );
     }
-    test_field_weight();
-    fn test_field_step() {
+    test_field_moment_dtype();
+    fn test_field_one_host() {
         assert_eq!(
             unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).one_host) as usize - ptr as usize
             },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(step))
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(one_host))
         );
     }
-    test_field_step();
-    fn test_field_skipped() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).skipped) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(skipped))
-        );
-    }
-    test_field_skipped();
-    fn test_field_skip_reason() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).skip_reason) as usize - ptr as usize
-            },
-            84usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(skip_reason))
-        );
-    }
-    test_field_skip_reason();
-    fn test_field_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
-            },
-            88usize,
-            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(loss_scale))
-        );
-    }
-    test_field_loss_scale();
+    test_field_one_host();
 }
-impl Default for gw_step_result {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_generate_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub token_count: i64,
-    pub temperature: f64,
-    pub top_k: i64,
-    pub seed: u64,
-}
-#[test]
-fn bindgen_test_layout_gw_generate_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_generate_options>(),
-        48usize,
-        concat!("Size of: ", stringify!(gw_generate_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_generate_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_generate_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_token_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).token_count) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(token_count))
-        );
-    }
-    test_field_token_count();
-    fn test_field_temperature() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).temperature) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(temperature))
-        );
-    }
-    test_field_temperature();
-    fn test_field_top_k() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).top_k) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(top_k))
-        );
-    }
-    test_field_top_k();
-    fn test_field_seed() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(seed))
-        );
-    }
-    test_field_seed();
-}
-impl Default for gw_generate_options {
+impl Default for gw_plan_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -8019,10 +11482,254 @@ pub struct gw_api {
             out_model: *mut *mut gw_module,
         ) -> gw_status,
     >,
+    pub checkpoints_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_checkpoints_options, size: usize)>,
+    pub checkpoints_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            gangs: *mut gw_gangs,
+            folder: *const ::std::os::raw::c_char,
+            options: *const gw_checkpoints_options,
+            out_checkpoints: *mut *mut gw_checkpoints,
+        ) -> gw_status,
+    >,
+    pub checkpoints_retain:
+        ::std::option::Option<unsafe extern "C" fn(checkpoints: *mut gw_checkpoints) -> *mut gw_checkpoints>,
+    pub checkpoints_release: ::std::option::Option<unsafe extern "C" fn(checkpoints: *mut gw_checkpoints)>,
+    pub checkpoint_part_init:
+        ::std::option::Option<unsafe extern "C" fn(part: *mut gw_checkpoint_part, size: usize)>,
+    pub checkpoint_text_init:
+        ::std::option::Option<unsafe extern "C" fn(text: *mut gw_checkpoint_text, size: usize)>,
+    pub checkpoint_state_init:
+        ::std::option::Option<unsafe extern "C" fn(state: *mut gw_checkpoint_state, size: usize)>,
+    pub checkpoints_due: ::std::option::Option<
+        unsafe extern "C" fn(checkpoints: *const gw_checkpoints, step: i64, out_due: *mut i32) -> gw_status,
+    >,
+    pub checkpoints_save: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *mut gw_checkpoints,
+            parts: *const gw_checkpoint_part,
+            part_count: usize,
+            state: *const gw_checkpoint_state,
+        ) -> gw_status,
+    >,
+    pub checkpoints_wait:
+        ::std::option::Option<unsafe extern "C" fn(checkpoints: *mut gw_checkpoints) -> gw_status>,
+    pub restore_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_restore_options, size: usize)>,
+    pub checkpoints_restore: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *mut gw_checkpoints,
+            parts: *const gw_checkpoint_part,
+            part_count: usize,
+            options: *const gw_restore_options,
+            out_step: *mut i64,
+            out_tokens: *mut i64,
+        ) -> gw_status,
+    >,
+    pub checkpoints_text: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *const gw_checkpoints,
+            name: *const ::std::os::raw::c_char,
+            text: *mut ::std::os::raw::c_char,
+            capacity: usize,
+            out_len: *mut usize,
+        ) -> gw_status,
+    >,
+    pub checkpoints_user: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *const gw_checkpoints,
+            data: *mut ::std::os::raw::c_void,
+            capacity: usize,
+            out_size: *mut usize,
+        ) -> gw_status,
+    >,
+    pub checkpoints_notes: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *const gw_checkpoints,
+            text: *mut ::std::os::raw::c_char,
+            capacity: usize,
+            out_len: *mut usize,
+        ) -> gw_status,
+    >,
+    pub checkpoints_buffer_bytes: ::std::option::Option<
+        unsafe extern "C" fn(checkpoints: *const gw_checkpoints, out_bytes: *mut u64) -> gw_status,
+    >,
+    pub optimizer_load: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *mut gw_optimizer, path: *const ::std::os::raw::c_char) -> gw_status,
+    >,
+    pub optimizer_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            kind: *const ::std::os::raw::c_char,
+            names: *const *const ::std::os::raw::c_char,
+            values: *const *const ::std::os::raw::c_char,
+            option_count: usize,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub optimizer_set_steps:
+        ::std::option::Option<unsafe extern "C" fn(optimizer: *mut gw_optimizer, steps: i64) -> gw_status>,
+    pub optimizer_base_lr: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status,
+    >,
+    pub optimizer_finite_steps: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status,
+    >,
+    pub optimizer_restore_loss_scale: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *mut gw_optimizer, scale: f64, finite_steps: i64) -> gw_status,
+    >,
+    pub optimizer_swap_ema: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *mut gw_optimizer, stream: *mut ::std::os::raw::c_void) -> gw_status,
+    >,
+    pub adafactor_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_adafactor_options, size: usize)>,
+    pub adafactor_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_adafactor_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub adamw8bit_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_adamw8bit_options, size: usize)>,
+    pub adamw8bit_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_adamw8bit_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub muon_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_muon_options, size: usize)>,
+    pub muon_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_muon_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub custom_optimizer_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_custom_optimizer_options, size: usize)>,
+    pub custom_optimizer_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_custom_optimizer_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub optimizer_set_schedule: ::std::option::Option<
+        unsafe extern "C" fn(
+            optimizer: *mut gw_optimizer,
+            factor: gw_schedule_fn,
+            user: *mut ::std::os::raw::c_void,
+            release: gw_free_fn,
+        ) -> gw_status,
+    >,
+    pub data_source_init:
+        ::std::option::Option<unsafe extern "C" fn(source: *mut gw_data_source, size: usize)>,
+    pub dataset_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_dataset_options, size: usize)>,
+    pub dataset_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            options: *const gw_dataset_options,
+            out_dataset: *mut *mut gw_dataset,
+        ) -> gw_status,
+    >,
+    pub dataset_retain:
+        ::std::option::Option<unsafe extern "C" fn(dataset: *mut gw_dataset) -> *mut gw_dataset>,
+    pub dataset_release: ::std::option::Option<unsafe extern "C" fn(dataset: *mut gw_dataset)>,
+    pub data_batch_init: ::std::option::Option<unsafe extern "C" fn(batch: *mut gw_data_batch, size: usize)>,
+    pub dataset_next: ::std::option::Option<
+        unsafe extern "C" fn(
+            dataset: *mut gw_dataset,
+            gangs: *const gw_gangs,
+            global_batch: i64,
+            batch: *mut gw_data_batch,
+        ) -> gw_status,
+    >,
+    pub dataset_rows_per_epoch: ::std::option::Option<
+        unsafe extern "C" fn(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status,
+    >,
+    pub dataset_rows_taken: ::std::option::Option<
+        unsafe extern "C" fn(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status,
+    >,
+    pub dataset_batches_taken: ::std::option::Option<
+        unsafe extern "C" fn(dataset: *const gw_dataset, out_batches: *mut i64) -> gw_status,
+    >,
+    pub dataset_set_rows_taken:
+        ::std::option::Option<unsafe extern "C" fn(dataset: *mut gw_dataset, rows: i64) -> gw_status>,
+    pub dataset_position: ::std::option::Option<
+        unsafe extern "C" fn(
+            dataset: *const gw_dataset,
+            text: *mut ::std::os::raw::c_char,
+            capacity: usize,
+            out_len: *mut usize,
+        ) -> gw_status,
+    >,
+    pub dataset_restore: ::std::option::Option<
+        unsafe extern "C" fn(
+            dataset: *mut gw_dataset,
+            position: *const ::std::os::raw::c_char,
+            ignore_differences: i32,
+        ) -> gw_status,
+    >,
+    pub metrics_row_init: ::std::option::Option<unsafe extern "C" fn(row: *mut gw_metrics_row, size: usize)>,
+    pub metrics_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_metrics_options, size: usize)>,
+    pub metrics_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_metrics_options,
+            out_metrics: *mut *mut gw_metrics,
+        ) -> gw_status,
+    >,
+    pub metrics_retain:
+        ::std::option::Option<unsafe extern "C" fn(metrics: *mut gw_metrics) -> *mut gw_metrics>,
+    pub metrics_release: ::std::option::Option<unsafe extern "C" fn(metrics: *mut gw_metrics)>,
+    pub metrics_step_init:
+        ::std::option::Option<unsafe extern "C" fn(step: *mut gw_metrics_step, size: usize)>,
+    pub metrics_log: ::std::option::Option<
+        unsafe extern "C" fn(
+            metrics: *mut gw_metrics,
+            result: *const gw_step_result,
+            step: *const gw_metrics_step,
+        ) -> gw_status,
+    >,
+    pub metrics_latest: ::std::option::Option<
+        unsafe extern "C" fn(
+            metrics: *const gw_metrics,
+            row: *mut gw_metrics_row,
+            out_rows: *mut i64,
+        ) -> gw_status,
+    >,
+    pub metrics_log_evaluation: ::std::option::Option<
+        unsafe extern "C" fn(metrics: *mut gw_metrics, loss: f64, seconds: f64) -> gw_status,
+    >,
+    pub metrics_flush: ::std::option::Option<unsafe extern "C" fn(metrics: *mut gw_metrics) -> gw_status>,
+    pub metrics_position: ::std::option::Option<
+        unsafe extern "C" fn(
+            metrics: *const gw_metrics,
+            text: *mut ::std::os::raw::c_char,
+            capacity: usize,
+            out_len: *mut usize,
+        ) -> gw_status,
+    >,
+    pub metrics_restore: ::std::option::Option<
+        unsafe extern "C" fn(metrics: *mut gw_metrics, position: *const ::std::os::raw::c_char) -> gw_status,
+    >,
+    pub plan_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_plan_options, size: usize)>,
+    pub plan_memory: ::std::option::Option<
+        unsafe extern "C" fn(
+            options: *const gw_plan_options,
+            out_rank: *mut i32,
+            memory: *mut gw_memory_use,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2080usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2552usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -11156,4 +14863,712 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_model_from_folder();
+    fn test_field_checkpoints_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_options_init) as usize - ptr as usize
+            },
+            2080usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_options_init))
+        );
+    }
+    test_field_checkpoints_options_init();
+    fn test_field_checkpoints_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_create) as usize - ptr as usize
+            },
+            2088usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_create))
+        );
+    }
+    test_field_checkpoints_create();
+    fn test_field_checkpoints_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_retain) as usize - ptr as usize
+            },
+            2096usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_retain))
+        );
+    }
+    test_field_checkpoints_retain();
+    fn test_field_checkpoints_release() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_release) as usize - ptr as usize
+            },
+            2104usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_release))
+        );
+    }
+    test_field_checkpoints_release();
+    fn test_field_checkpoint_part_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoint_part_init) as usize - ptr as usize
+            },
+            2112usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoint_part_init))
+        );
+    }
+    test_field_checkpoint_part_init();
+    fn test_field_checkpoint_text_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoint_text_init) as usize - ptr as usize
+            },
+            2120usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoint_text_init))
+        );
+    }
+    test_field_checkpoint_text_init();
+    fn test_field_checkpoint_state_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoint_state_init) as usize - ptr as usize
+            },
+            2128usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoint_state_init))
+        );
+    }
+    test_field_checkpoint_state_init();
+    fn test_field_checkpoints_due() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_due) as usize - ptr as usize
+            },
+            2136usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_due))
+        );
+    }
+    test_field_checkpoints_due();
+    fn test_field_checkpoints_save() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_save) as usize - ptr as usize
+            },
+            2144usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_save))
+        );
+    }
+    test_field_checkpoints_save();
+    fn test_field_checkpoints_wait() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_wait) as usize - ptr as usize
+            },
+            2152usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_wait))
+        );
+    }
+    test_field_checkpoints_wait();
+    fn test_field_restore_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).restore_options_init) as usize - ptr as usize
+            },
+            2160usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(restore_options_init))
+        );
+    }
+    test_field_restore_options_init();
+    fn test_field_checkpoints_restore() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_restore) as usize - ptr as usize
+            },
+            2168usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_restore))
+        );
+    }
+    test_field_checkpoints_restore();
+    fn test_field_checkpoints_text() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_text) as usize - ptr as usize
+            },
+            2176usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_text))
+        );
+    }
+    test_field_checkpoints_text();
+    fn test_field_checkpoints_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_user) as usize - ptr as usize
+            },
+            2184usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_user))
+        );
+    }
+    test_field_checkpoints_user();
+    fn test_field_checkpoints_notes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_notes) as usize - ptr as usize
+            },
+            2192usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_notes))
+        );
+    }
+    test_field_checkpoints_notes();
+    fn test_field_checkpoints_buffer_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_buffer_bytes) as usize - ptr as usize
+            },
+            2200usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_buffer_bytes))
+        );
+    }
+    test_field_checkpoints_buffer_bytes();
+    fn test_field_optimizer_load() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_load) as usize - ptr as usize
+            },
+            2208usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_load))
+        );
+    }
+    test_field_optimizer_load();
+    fn test_field_optimizer_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_create) as usize - ptr as usize
+            },
+            2216usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_create))
+        );
+    }
+    test_field_optimizer_create();
+    fn test_field_optimizer_set_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_set_steps) as usize - ptr as usize
+            },
+            2224usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_set_steps))
+        );
+    }
+    test_field_optimizer_set_steps();
+    fn test_field_optimizer_base_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_base_lr) as usize - ptr as usize
+            },
+            2232usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_base_lr))
+        );
+    }
+    test_field_optimizer_base_lr();
+    fn test_field_optimizer_finite_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_finite_steps) as usize - ptr as usize
+            },
+            2240usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_finite_steps))
+        );
+    }
+    test_field_optimizer_finite_steps();
+    fn test_field_optimizer_restore_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_restore_loss_scale) as usize - ptr as usize
+            },
+            2248usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_restore_loss_scale))
+        );
+    }
+    test_field_optimizer_restore_loss_scale();
+    fn test_field_optimizer_swap_ema() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_swap_ema) as usize - ptr as usize
+            },
+            2256usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_swap_ema))
+        );
+    }
+    test_field_optimizer_swap_ema();
+    fn test_field_adafactor_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adafactor_options_init) as usize - ptr as usize
+            },
+            2264usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adafactor_options_init))
+        );
+    }
+    test_field_adafactor_options_init();
+    fn test_field_adafactor_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adafactor_create) as usize - ptr as usize
+            },
+            2272usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adafactor_create))
+        );
+    }
+    test_field_adafactor_create();
+    fn test_field_adamw8bit_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw8bit_options_init) as usize - ptr as usize
+            },
+            2280usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adamw8bit_options_init))
+        );
+    }
+    test_field_adamw8bit_options_init();
+    fn test_field_adamw8bit_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw8bit_create) as usize - ptr as usize
+            },
+            2288usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adamw8bit_create))
+        );
+    }
+    test_field_adamw8bit_create();
+    fn test_field_muon_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).muon_options_init) as usize - ptr as usize
+            },
+            2296usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(muon_options_init))
+        );
+    }
+    test_field_muon_options_init();
+    fn test_field_muon_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).muon_create) as usize - ptr as usize
+            },
+            2304usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(muon_create))
+        );
+    }
+    test_field_muon_create();
+    fn test_field_custom_optimizer_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).custom_optimizer_options_init) as usize - ptr as usize
+            },
+            2312usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(custom_optimizer_options_init))
+        );
+    }
+    test_field_custom_optimizer_options_init();
+    fn test_field_custom_optimizer_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).custom_optimizer_create) as usize - ptr as usize
+            },
+            2320usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(custom_optimizer_create))
+        );
+    }
+    test_field_custom_optimizer_create();
+    fn test_field_optimizer_set_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_set_schedule) as usize - ptr as usize
+            },
+            2328usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_set_schedule))
+        );
+    }
+    test_field_optimizer_set_schedule();
+    fn test_field_data_source_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data_source_init) as usize - ptr as usize
+            },
+            2336usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(data_source_init))
+        );
+    }
+    test_field_data_source_init();
+    fn test_field_dataset_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_options_init) as usize - ptr as usize
+            },
+            2344usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_options_init))
+        );
+    }
+    test_field_dataset_options_init();
+    fn test_field_dataset_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_create) as usize - ptr as usize
+            },
+            2352usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_create))
+        );
+    }
+    test_field_dataset_create();
+    fn test_field_dataset_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_retain) as usize - ptr as usize
+            },
+            2360usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_retain))
+        );
+    }
+    test_field_dataset_retain();
+    fn test_field_dataset_release() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_release) as usize - ptr as usize
+            },
+            2368usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_release))
+        );
+    }
+    test_field_dataset_release();
+    fn test_field_data_batch_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data_batch_init) as usize - ptr as usize
+            },
+            2376usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(data_batch_init))
+        );
+    }
+    test_field_data_batch_init();
+    fn test_field_dataset_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_next) as usize - ptr as usize
+            },
+            2384usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_next))
+        );
+    }
+    test_field_dataset_next();
+    fn test_field_dataset_rows_per_epoch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_rows_per_epoch) as usize - ptr as usize
+            },
+            2392usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_rows_per_epoch))
+        );
+    }
+    test_field_dataset_rows_per_epoch();
+    fn test_field_dataset_rows_taken() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_rows_taken) as usize - ptr as usize
+            },
+            2400usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_rows_taken))
+        );
+    }
+    test_field_dataset_rows_taken();
+    fn test_field_dataset_batches_taken() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_batches_taken) as usize - ptr as usize
+            },
+            2408usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_batches_taken))
+        );
+    }
+    test_field_dataset_batches_taken();
+    fn test_field_dataset_set_rows_taken() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_set_rows_taken) as usize - ptr as usize
+            },
+            2416usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_set_rows_taken))
+        );
+    }
+    test_field_dataset_set_rows_taken();
+    fn test_field_dataset_position() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_position) as usize - ptr as usize
+            },
+            2424usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_position))
+        );
+    }
+    test_field_dataset_position();
+    fn test_field_dataset_restore() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_restore) as usize - ptr as usize
+            },
+            2432usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_restore))
+        );
+    }
+    test_field_dataset_restore();
+    fn test_field_metrics_row_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_row_init) as usize - ptr as usize
+            },
+            2440usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_row_init))
+        );
+    }
+    test_field_metrics_row_init();
+    fn test_field_metrics_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_options_init) as usize - ptr as usize
+            },
+            2448usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_options_init))
+        );
+    }
+    test_field_metrics_options_init();
+    fn test_field_metrics_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_create) as usize - ptr as usize
+            },
+            2456usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_create))
+        );
+    }
+    test_field_metrics_create();
+    fn test_field_metrics_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_retain) as usize - ptr as usize
+            },
+            2464usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_retain))
+        );
+    }
+    test_field_metrics_retain();
+    fn test_field_metrics_release() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_release) as usize - ptr as usize
+            },
+            2472usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_release))
+        );
+    }
+    test_field_metrics_release();
+    fn test_field_metrics_step_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_step_init) as usize - ptr as usize
+            },
+            2480usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_step_init))
+        );
+    }
+    test_field_metrics_step_init();
+    fn test_field_metrics_log() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_log) as usize - ptr as usize
+            },
+            2488usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_log))
+        );
+    }
+    test_field_metrics_log();
+    fn test_field_metrics_latest() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_latest) as usize - ptr as usize
+            },
+            2496usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_latest))
+        );
+    }
+    test_field_metrics_latest();
+    fn test_field_metrics_log_evaluation() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_log_evaluation) as usize - ptr as usize
+            },
+            2504usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_log_evaluation))
+        );
+    }
+    test_field_metrics_log_evaluation();
+    fn test_field_metrics_flush() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_flush) as usize - ptr as usize
+            },
+            2512usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_flush))
+        );
+    }
+    test_field_metrics_flush();
+    fn test_field_metrics_position() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_position) as usize - ptr as usize
+            },
+            2520usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_position))
+        );
+    }
+    test_field_metrics_position();
+    fn test_field_metrics_restore() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).metrics_restore) as usize - ptr as usize
+            },
+            2528usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(metrics_restore))
+        );
+    }
+    test_field_metrics_restore();
+    fn test_field_plan_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).plan_options_init) as usize - ptr as usize
+            },
+            2536usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(plan_options_init))
+        );
+    }
+    test_field_plan_options_init();
+    fn test_field_plan_memory() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).plan_memory) as usize - ptr as usize
+            },
+            2544usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(plan_memory))
+        );
+    }
+    test_field_plan_memory();
 }
