@@ -24,16 +24,16 @@ struct FoundPart {
   std::optional<OptimizerStates> states;
 };
 
-std::string facts_of(const std::vector<CheckpointPart>& parts, const RestoreOptions& options) {
-  CallSignature facts("restore");
-  facts.add("verify", options.verify);
-  facts.add("strict", options.strict);
-  facts.add("step", options.step);
+std::string signature_of(const std::vector<CheckpointPart>& parts, const RestoreOptions& options) {
+  CallSignature signature("restore");
+  signature.add("verify", options.verify);
+  signature.add("strict", options.strict);
+  signature.add("step", options.step);
   for (const CheckpointPart& part : parts) {
-    facts.add("part", part.name);
-    if (part.optimizer != nullptr) facts.add("optimizer", part.optimizer->kind());
+    signature.add("part", part.name);
+    if (part.optimizer != nullptr) signature.add("optimizer", part.optimizer->kind());
   }
-  return facts.text();
+  return signature.text();
 }
 
 // Rank 0: the path of the checkpoint; "" if there is none at all.
@@ -109,8 +109,8 @@ void compare_seed(const CheckpointPart& part, const std::string& json,
   const JsonScalars stored = read_json_scalars(json, "models of the checkpoint");
   const auto seed = stored.find({"seed", ""});
   const std::string now = std::to_string(part.model->run().context(part.model->device().stream()).seed);
-  if (seed != stored.end() && seed->second.shown() != now)
-    differences.push_back(text(part.name, part.name.empty() ? "" : ": ", "seed: ", seed->second.shown(),
+  if (seed != stored.end() && seed->second.display() != now)
+    differences.push_back(text(part.name, part.name.empty() ? "" : ": ", "seed: ", seed->second.display(),
                                " in the checkpoint, ", now, " now"));
 }
 
@@ -135,7 +135,7 @@ std::optional<RestoreReport> restore_checkpoint(Gangs& gangs, HeldFolder& folder
   std::string path, arguments;
   call.check(
       [&] {
-        arguments = facts_of(parts, options);
+        arguments = signature_of(parts, options);
         check_parts(parts, gangs, "restore");
         if (folder.is_here())
           path = folder.use([&](const RunFolder& run) { return choose(run, options.step); });

@@ -28,7 +28,7 @@ std::vector<PlanRow> rows_of(const Module& module, const std::string& who) {
 }
 
 // Returns the sources in order of precedence, the strongest first.
-std::vector<Source> sources_of(const std::vector<Place>& places, const TensorOptions& options) {
+std::vector<Source> sources_of(const std::vector<ModulePlace>& places, const TensorOptions& options) {
   std::vector<Source> all = {{"", "", options.rows}}, built_in;
   for (auto place = places.rbegin(); place != places.rend(); ++place) {
     const Module& module = unwrapped(*place->module);
@@ -74,7 +74,7 @@ void TensorPlan::check_chunks() const {
 }
 
 void TensorPlan::resolve(const ModulePtr& root, const TensorOptions& options) {
-  const std::vector<Place> places = all_places(root);
+  const std::vector<ModulePlace> places = all_places(root);
   const std::vector<Source> sources = sources_of(places, options);
   struct Chosen {
     const Source* source = nullptr;

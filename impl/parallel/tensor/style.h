@@ -15,7 +15,7 @@
 namespace gangway {
 
 struct StyledModule {
-  Place place;
+  ModulePlace place;
   PlanRow row;
   std::string source;  // what gave the row, such as "the llama plan"; empty: the caller
 };
