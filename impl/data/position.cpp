@@ -14,12 +14,12 @@ constexpr int64_t kVersion = 1;
 constexpr size_t kDeepest = 8;
 
 // The values of a JSON text by their paths: {"a": [{"b": 1}]} has "a[0].b" -> "1".
-using CallSignature = std::map<std::string, std::string>;
+using Facts = std::map<std::string, std::string>;
 
 // Collects them. It builds no document, because nlohmann's destructors of arrays and objects allocate memory.
 class FactEvents final : public nlohmann::json_sax<Json> {
  public:
-  explicit FactEvents(CallSignature& facts) : facts_(facts) {}
+  explicit FactEvents(Facts& facts) : facts_(facts) {}
 
   bool null() override { return add("null"); }
   bool boolean(bool value) override { return add(value ? "true" : "false"); }
@@ -67,7 +67,7 @@ class FactEvents final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  CallSignature& facts_;
+  Facts& facts_;
   std::vector<Level> levels_;
 };
 
@@ -76,8 +76,8 @@ std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-CallSignature facts_of(std::string_view position) {
-  CallSignature facts;
+Facts facts_of(std::string_view position) {
+  Facts facts;
   FactEvents events(facts);
   bool good = false;
   try {
@@ -89,7 +89,7 @@ CallSignature facts_of(std::string_view position) {
 }
 
 // Takes a number out of the facts.
-int64_t take(CallSignature& facts, const char* name) {
+int64_t take(Facts& facts, const char* name) {
   const auto found = facts.find(name);
   int64_t value = 0;
   const std::string digits = found == facts.end() ? "" : found->second;
@@ -106,7 +106,7 @@ int64_t take(CallSignature& facts, const char* name) {
        "them");
 }
 
-void compare(const CallSignature& before, const CallSignature& now) {
+void compare(const Facts& before, const Facts& now) {
   for (const auto& [fact, value] : before) {
     const auto other = now.find(fact);
     if (other == now.end() || other->second != value)
@@ -139,12 +139,12 @@ std::string write_position(const RowStream& stream, const Position& position) {
 }
 
 Position read_position(const RowStream& stream, std::string_view text, bool ignore_differences) {
-  CallSignature before = facts_of(text);
+  Facts before = facts_of(text);
   const int64_t version = take(before, "version");
   if (version != kVersion)
     fail(Code::not_supported, "position: its version is ", version, ", this library knows ", kVersion);
   const Position found = {take(before, "rows"), take(before, "batches")};
-  CallSignature now = facts_of(write_position(stream, {}));
+  Facts now = facts_of(write_position(stream, {}));
   for (const char* name : {"version", "rows", "batches"}) take(now, name);
   if (!ignore_differences) compare(before, now);
   return found;

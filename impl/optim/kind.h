@@ -1,5 +1,5 @@
 // The table of optimizers. Each kind has one row, in the file of its update (adamw.cpp, sgd.cpp). The row
-// is the only place that states the kind's hyperparameters and states: the checks, the facts that ranks
+// is the only place that states the kind's hyperparameters and states: the checks, the values that ranks
 // compare, the C options and the classes of the bindings are derived from it. capi/optimizers.py reads
 // the rows as text, so they hold literals only.
 //

@@ -97,8 +97,8 @@ class Optimizer {
 
   const OptimizerOptions& options() const { return options_; }
   size_t state_bytes(bool on_host = false) const;  // on the device, or of parameters that rest on the host
-  // The facts that no call changes: kind, hyperparameters, schedule, rules.
-  const CallSignature& fixed_facts() const { return fixed_; }
+  // The values that no call changes: kind, hyperparameters, schedule, rules.
+  const CallSignature& fixed_signature() const { return fixed_; }
   // Adds the values that must be equal on all ranks: kind, hyperparameters, rules, and the learning rate,
   // loss scale and number of the next step.
   void add_to_signature(CallSignature& signature) const;

@@ -8,9 +8,9 @@ void swap_ema(Model& model, Optimizer& optimizer, Stream& stream) {
   std::string arguments;
   call.check(
       [&] {
-        CallSignature facts("swap_ema");
-        optimizer.add_to_signature(facts);
-        arguments = facts.text();
+        CallSignature signature("swap_ema");
+        optimizer.add_to_signature(signature);
+        arguments = signature.text();
         if (!optimizer.has_ema())
           fail(Code::invalid_state, optimizer.kind(),
                ": ema_decay is 0, so there are no averages; give the optimizer one, such as 0.999");

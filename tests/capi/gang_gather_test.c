@@ -67,7 +67,7 @@ static gw_status gather_of_processes(void* user, const void* input, size_t size,
   return GW_OK;
 }
 
-static void count_free(void* user) { ++((rank_state*)user)->frees; }
+static void count_rank_free(void* user) { ++((rank_state*)user)->frees; }
 
 static gw_gang_options options_of(rank_state* s) {
   gw_gang_options o;
@@ -80,7 +80,7 @@ static gw_gang_options options_of(rank_state* s) {
   o.arena_bytes = (uint64_t)1 << 30;
   o.all_gather = s->exchange != NULL ? gather_of_threads : gather_of_processes;
   o.user = s;
-  o.free_user = count_free;
+  o.free_user = count_rank_free;
   return o;
 }
 

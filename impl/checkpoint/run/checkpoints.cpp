@@ -30,15 +30,15 @@ void check(const CheckpointsOptions& options, const Gang& root) {
          " ranks is a fake one, whose peers have no rows to write");
 }
 
-std::string facts_of(const CheckpointsOptions& options) {
-  CallSignature facts("checkpoints");
-  facts.add("keep", options.keep);
-  facts.add("every", options.every);
-  facts.add("synchronous", options.synchronous);
-  facts.add("max_file_bytes", options.max_file_bytes);
-  facts.add("model_dtype", options.model_dtype == DType{} ? "the masters'" : name(options.model_dtype));
-  facts.add("timeout_ms", options.timeout_ms);
-  return facts.text();
+std::string signature_of(const CheckpointsOptions& options) {
+  CallSignature signature("checkpoints");
+  signature.add("keep", options.keep);
+  signature.add("every", options.every);
+  signature.add("synchronous", options.synchronous);
+  signature.add("max_file_bytes", options.max_file_bytes);
+  signature.add("model_dtype", options.model_dtype == DType{} ? "the masters'" : name(options.model_dtype));
+  signature.add("timeout_ms", options.timeout_ms);
+  return signature.text();
 }
 
 std::string this_process() {
@@ -48,7 +48,7 @@ std::string this_process() {
 }
 
 // Ranks write at offsets of headers that each made itself, so the headers must be equal.
-std::string facts_of(const SavePlan& plan) {
+std::string signature_of(const SavePlan& plan) {
   uint64_t hash = 0;
   for (const SavedSet& set : plan.sets)
     if (set.files)
@@ -76,7 +76,7 @@ Checkpoints::Checkpoints(std::shared_ptr<Gangs> gangs, CheckpointsOptions option
   std::string arguments;
   call.check(
       [&] {
-        arguments = facts_of(options_);
+        arguments = signature_of(options_);
         check(options_, root);
         if (root.rank() == 0)
           impl_->folder->open(options_.folder, options_.job.empty() ? this_process() : options_.job);
@@ -117,7 +117,7 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
       [&] {
         for (const std::string& of_rank : known) add_states(job->plan, of_rank);
         plan_files(job->plan, options_.max_file_bytes);
-        arguments = facts_of(job->plan);
+        arguments = signature_of(job->plan);
         describe_save(*job, parts, std::move(state));
         if (options_.synchronous) return;
         me.copy.reserve(job->plan);

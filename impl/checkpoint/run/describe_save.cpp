@@ -68,16 +68,16 @@ void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, Check
 }
 
 std::string facts_of_save(const std::vector<CheckpointPart>& parts, const CheckpointState& state) {
-  CallSignature facts("checkpoint");
-  facts.add("step", state.step);
-  facts.add("tokens", state.tokens);
-  for (const auto& [name, value] : state.texts) facts.add("text " + name, value);
+  CallSignature signature("checkpoint");
+  signature.add("step", state.step);
+  signature.add("tokens", state.tokens);
+  for (const auto& [name, value] : state.texts) signature.add("text " + name, value);
   for (const CheckpointPart& part : parts) {
-    facts.add("part", part.name);
-    facts.add("has an optimizer", part.optimizer != nullptr);
-    if (part.optimizer != nullptr) part.optimizer->add_to_signature(facts);
+    signature.add("part", part.name);
+    signature.add("has an optimizer", part.optimizer != nullptr);
+    if (part.optimizer != nullptr) part.optimizer->add_to_signature(signature);
   }
-  return facts.text();
+  return signature.text();
 }
 
 }  // namespace gangway

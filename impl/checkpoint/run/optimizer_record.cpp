@@ -22,15 +22,15 @@ std::string as_json(const std::string& value) {
   return failed == std::errc() && read == end && std::isfinite(number) ? value : json_scalar(value);
 }
 
-// The JSON object of all that the options decide. A line of facts is "name value".
+// The JSON object of all that the options decide. A line of the signature is "name value".
 std::string hyperparameters_json(const Optimizer& optimizer) {
   JsonObject object(0);
-  CallSignature facts;
-  facts.add(optimizer.fixed_facts());
-  facts.add(kDynamic, optimizer.loss_scale().dynamic());
-  facts.add(kFixed, optimizer.options().loss_scale.fixed);
-  facts.add("loss_scale_interval", optimizer.options().loss_scale.interval);
-  const std::string& all = facts.text();
+  CallSignature signature;
+  signature.add(optimizer.fixed_signature());
+  signature.add(kDynamic, optimizer.loss_scale().dynamic());
+  signature.add(kFixed, optimizer.options().loss_scale.fixed);
+  signature.add("loss_scale_interval", optimizer.options().loss_scale.interval);
+  const std::string& all = signature.text();
   for (size_t at = 0; at < all.size();) {
     const size_t end = std::min(all.find('\n', at), all.size());
     const std::string line = all.substr(at, end - at);

@@ -24,16 +24,16 @@ struct FoundPart {
   std::optional<OptimizerStates> states;
 };
 
-std::string facts_of(const std::vector<CheckpointPart>& parts, const RestoreOptions& options) {
-  CallSignature facts("restore");
-  facts.add("verify", options.verify);
-  facts.add("strict", options.strict);
-  facts.add("step", options.step);
+std::string signature_of(const std::vector<CheckpointPart>& parts, const RestoreOptions& options) {
+  CallSignature signature("restore");
+  signature.add("verify", options.verify);
+  signature.add("strict", options.strict);
+  signature.add("step", options.step);
   for (const CheckpointPart& part : parts) {
-    facts.add("part", part.name);
-    if (part.optimizer != nullptr) facts.add("optimizer", part.optimizer->kind());
+    signature.add("part", part.name);
+    if (part.optimizer != nullptr) signature.add("optimizer", part.optimizer->kind());
   }
-  return facts.text();
+  return signature.text();
 }
 
 // Rank 0: the path of the checkpoint; "" if there is none at all.
@@ -135,7 +135,7 @@ std::optional<RestoreReport> restore_checkpoint(Gangs& gangs, HeldFolder& folder
   std::string path, arguments;
   call.check(
       [&] {
-        arguments = facts_of(parts, options);
+        arguments = signature_of(parts, options);
         check_parts(parts, gangs, "restore");
         if (folder.is_here())
           path = folder.use([&](const RunFolder& run) { return choose(run, options.step); });

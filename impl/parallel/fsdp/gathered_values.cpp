@@ -18,7 +18,7 @@ GatheredValues::~GatheredValues() {
   Works& works = *place_.shards->owner()->works();
   if (last_ != nullptr) works.keep(last_, own_);
   if (kept_.last != nullptr) works.keep(kept_.last, kept_.buffer);
-  const WorkPtr& writes = from_keepers_ ? kept_.last : last_;
+  const WorkPtr& writes = from_post_forward_gang_ ? kept_.last : last_;
   if (gathered() && writes != nullptr) works.keep(writes, slot_->buffer);
 }
 
@@ -44,7 +44,7 @@ size_t GatheredValues::kept_bytes(const PackedParameter& p) const {
 void GatheredValues::gather(AllGatherBuffer& slot, Stream& stream) {
   lease_ = slot.take();  // first, because it may throw; then nothing has changed
   slot_ = &slot;
-  from_keepers_ = kept_.valid;
+  from_post_forward_gang_ = kept_.valid;
   if (place_.offload != nullptr && !kept_.valid) return gather_from_host(slot, stream);
   const GangPtr& from = kept_.valid ? place_.post_forward_gang : place_.shards;
   std::byte* kept = kept_.valid ? static_cast<std::byte*>(kept_.buffer->data()) : nullptr;

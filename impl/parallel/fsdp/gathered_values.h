@@ -57,8 +57,8 @@ class GatheredValues final : public GroupValues {
   // The slot of the values that are gathered or in flight. They are gone when the slot has another lease.
   AllGatherBuffer* slot_ = nullptr;
   uint64_t lease_ = 0;
-  WorkPtr last_;               // the last gather, in which peers may still read this rank's rows
-  bool from_keepers_ = false;  // where the values in the slot were gathered
+  WorkPtr last_;                         // the last gather, in which peers may still read this rank's rows
+  bool from_post_forward_gang_ = false;  // where the values in the slot were gathered
   Kept kept_;
 };
 
