@@ -47,8 +47,8 @@ results! {
         copies: u64,
         /// State of the optimizers that this model has at present.
         optimizer: u64,
-        /// In memory of the host, in none of the above: what `cpu_offload` keeps there, and the most bytes of activations
-        /// that `activation_offload` does.
+        /// In memory of the host, in none of the above: what `cpu_offload` keeps there, the most bytes of activations that
+        /// `activation_offload` does, and the copies of checkpoints.
         host: u64,
     }
 }
