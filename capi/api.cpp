@@ -267,6 +267,27 @@ const gw_api kApi = {
     gw_decoder_create,
     gw_decoder_options_from_folder,
     gw_model_from_folder,
+    gw_checkpoints_options_init,
+    gw_checkpoints_create,
+    gw_checkpoints_retain,
+    gw_checkpoints_release,
+    gw_checkpoint_part_init,
+    gw_checkpoint_text_init,
+    gw_checkpoint_state_init,
+    gw_checkpoints_due,
+    gw_checkpoints_save,
+    gw_checkpoints_wait,
+    gw_restore_options_init,
+    gw_checkpoints_restore,
+    gw_checkpoints_text,
+    gw_checkpoints_user,
+    gw_checkpoints_notes,
+    gw_checkpoints_buffer_bytes,
+    gw_optimizer_load,
+    gw_optimizer_set_steps,
+    gw_optimizer_base_lr,
+    gw_optimizer_finite_steps,
+    gw_optimizer_restore_loss_scale,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -528,6 +549,27 @@ static_assert(offsetof(gw_api, decoder_options_from_family) == 16 + 254 * sizeof
 static_assert(offsetof(gw_api, decoder_create) == 16 + 255 * sizeof(void*));
 static_assert(offsetof(gw_api, decoder_options_from_folder) == 16 + 256 * sizeof(void*));
 static_assert(offsetof(gw_api, model_from_folder) == 16 + 257 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_options_init) == 16 + 258 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_create) == 16 + 259 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_retain) == 16 + 260 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_release) == 16 + 261 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoint_part_init) == 16 + 262 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoint_text_init) == 16 + 263 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoint_state_init) == 16 + 264 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_due) == 16 + 265 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_save) == 16 + 266 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_wait) == 16 + 267 * sizeof(void*));
+static_assert(offsetof(gw_api, restore_options_init) == 16 + 268 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_restore) == 16 + 269 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_text) == 16 + 270 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_user) == 16 + 271 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_notes) == 16 + 272 * sizeof(void*));
+static_assert(offsetof(gw_api, checkpoints_buffer_bytes) == 16 + 273 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_load) == 16 + 274 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_set_steps) == 16 + 275 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_base_lr) == 16 + 276 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_finite_steps) == 16 + 277 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_restore_loss_scale) == 16 + 278 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

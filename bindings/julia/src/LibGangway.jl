@@ -185,6 +185,7 @@ struct gw_module end
 struct gw_parameter end
 struct gw_optimizer end
 struct gw_frame end
+struct gw_checkpoints end
 struct gw_shard_group end
 
 struct gw_ext
@@ -540,6 +541,54 @@ struct gw_load_options
     ignore_config::Int32
 end
 
+struct gw_checkpoints_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    every::Int64
+    max_file_bytes::Int64
+    timeout_ms::Int64
+    job::Ptr{Cchar}
+    keep::Int32
+    synchronous::Int32
+    model_dtype::gw_dtype
+    reserved::Int32
+end
+
+struct gw_checkpoint_part
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    model::Ptr{gw_module}
+    optimizer::Ptr{gw_optimizer}
+    carry_from::Ptr{Cchar}
+end
+
+struct gw_checkpoint_text
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    text::Ptr{Cchar}
+end
+
+struct gw_checkpoint_state
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    step::Int64
+    tokens::Int64
+    texts::Ptr{gw_checkpoint_text}
+    text_count::Csize_t
+    user::Ptr{Cvoid}
+    user_size::Csize_t
+end
+
+struct gw_restore_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    step::Int64
+    no_verify::Int32
+    partial::Int32
+end
+
 struct gw_dtype_rule
     struct_size::Csize_t
     next::Ptr{gw_ext}
@@ -751,6 +800,11 @@ const LAYOUT = (
     (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:reserved, 36),)),
     (gw_save_options, 24, ((:struct_size, 0), (:next, 8), (:dtype, 16), (:reserved, 20),)),
     (gw_load_options, 24, ((:struct_size, 0), (:next, 8), (:ignore_extra, 16), (:ignore_config, 20),)),
+    (gw_checkpoints_options, 64, ((:struct_size, 0), (:next, 8), (:every, 16), (:max_file_bytes, 24), (:timeout_ms, 32), (:job, 40), (:keep, 48), (:synchronous, 52), (:model_dtype, 56), (:reserved, 60),)),
+    (gw_checkpoint_part, 48, ((:struct_size, 0), (:next, 8), (:name, 16), (:model, 24), (:optimizer, 32), (:carry_from, 40),)),
+    (gw_checkpoint_text, 32, ((:struct_size, 0), (:next, 8), (:name, 16), (:text, 24),)),
+    (gw_checkpoint_state, 64, ((:struct_size, 0), (:next, 8), (:step, 16), (:tokens, 24), (:texts, 32), (:text_count, 40), (:user, 48), (:user_size, 56),)),
+    (gw_restore_options, 32, ((:struct_size, 0), (:next, 8), (:step, 16), (:no_verify, 24), (:partial, 28),)),
     (gw_dtype_rule, 32, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:dtype, 24), (:reserved, 28),)),
     (gw_shard_options, 80, ((:struct_size, 0), (:next, 8), (:strategy, 16), (:reshard_after_forward, 20), (:param_dtype, 24), (:reduce_dtype, 28), (:output_dtype, 32), (:cast_forward_inputs, 36), (:cpu_offload, 40), (:prefetch_forward, 44), (:prefetch_backward, 48), (:accumulate_unsharded, 52), (:bucket_cap_mb, 56), (:rules, 64), (:rule_count, 72),)),
     (gw_plan_row, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:style, 24), (:input, 28), (:input_dim, 32), (:output, 36), (:output_dim, 40), (:reserved, 44),)),
@@ -766,8 +820,8 @@ const LAYOUT = (
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_adamw_options_init, :gw_adamw_create, :gw_lion_options_init, :gw_lion_create, :gw_sgd_options_init, :gw_sgd_create, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
-const ADDRESSES = fill(C_NULL, 258)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_checkpoints_options_init, :gw_checkpoints_create, :gw_checkpoints_retain, :gw_checkpoints_release, :gw_checkpoint_part_init, :gw_checkpoint_text_init, :gw_checkpoint_state_init, :gw_checkpoints_due, :gw_checkpoints_save, :gw_checkpoints_wait, :gw_restore_options_init, :gw_checkpoints_restore, :gw_checkpoints_text, :gw_checkpoints_user, :gw_checkpoints_notes, :gw_checkpoints_buffer_bytes, :gw_optimizer_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_optimizer_set_steps, :gw_optimizer_base_lr, :gw_optimizer_finite_steps, :gw_optimizer_restore_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_adamw_options_init, :gw_adamw_create, :gw_lion_options_init, :gw_lion_create, :gw_sgd_options_init, :gw_sgd_create, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
+const ADDRESSES = fill(C_NULL, 279)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -1196,103 +1250,145 @@ gw_load_options_init(options, size) =
     ccall(ADDRESSES[208], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
 gw_module_load(model, path, options) =
     ccall(ADDRESSES[209], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
+gw_checkpoints_options_init(options, size) =
+    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_checkpoints_options}, Csize_t), options, size)
+gw_checkpoints_create(gangs, folder, options, out_checkpoints) =
+    ccall(ADDRESSES[211], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_checkpoints_options}, Ptr{Ptr{gw_checkpoints}}), gangs, folder, options, out_checkpoints)
+gw_checkpoints_retain(checkpoints) =
+    ccall(ADDRESSES[212], Ptr{gw_checkpoints}, (Ptr{gw_checkpoints},), checkpoints)
+gw_checkpoints_release(checkpoints) =
+    ccall(ADDRESSES[213], Cvoid, (Ptr{gw_checkpoints},), checkpoints)
+gw_checkpoint_part_init(part, size) =
+    ccall(ADDRESSES[214], Cvoid, (Ptr{gw_checkpoint_part}, Csize_t), part, size)
+gw_checkpoint_text_init(text, size) =
+    ccall(ADDRESSES[215], Cvoid, (Ptr{gw_checkpoint_text}, Csize_t), text, size)
+gw_checkpoint_state_init(state, size) =
+    ccall(ADDRESSES[216], Cvoid, (Ptr{gw_checkpoint_state}, Csize_t), state, size)
+gw_checkpoints_due(checkpoints, step, out_due) =
+    ccall(ADDRESSES[217], gw_status, (Ptr{gw_checkpoints}, Int64, Ptr{Int32}), checkpoints, step, out_due)
+gw_checkpoints_save(checkpoints, parts, part_count, state) =
+    ccall(ADDRESSES[218], gw_status, (Ptr{gw_checkpoints}, Ptr{gw_checkpoint_part}, Csize_t, Ptr{gw_checkpoint_state}), checkpoints, parts, part_count, state)
+gw_checkpoints_wait(checkpoints) =
+    ccall(ADDRESSES[219], gw_status, (Ptr{gw_checkpoints},), checkpoints)
+gw_restore_options_init(options, size) =
+    ccall(ADDRESSES[220], Cvoid, (Ptr{gw_restore_options}, Csize_t), options, size)
+gw_checkpoints_restore(checkpoints, parts, part_count, options, out_step, out_tokens) =
+    ccall(ADDRESSES[221], gw_status, (Ptr{gw_checkpoints}, Ptr{gw_checkpoint_part}, Csize_t, Ptr{gw_restore_options}, Ptr{Int64}, Ptr{Int64}), checkpoints, parts, part_count, options, out_step, out_tokens)
+gw_checkpoints_text(checkpoints, name, text, capacity, out_len) =
+    ccall(ADDRESSES[222], gw_status, (Ptr{gw_checkpoints}, Ptr{Cchar}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), checkpoints, name, text, capacity, out_len)
+gw_checkpoints_user(checkpoints, data, capacity, out_size) =
+    ccall(ADDRESSES[223], gw_status, (Ptr{gw_checkpoints}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}), checkpoints, data, capacity, out_size)
+gw_checkpoints_notes(checkpoints, text, capacity, out_len) =
+    ccall(ADDRESSES[224], gw_status, (Ptr{gw_checkpoints}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), checkpoints, text, capacity, out_len)
+gw_checkpoints_buffer_bytes(checkpoints, out_bytes) =
+    ccall(ADDRESSES[225], gw_status, (Ptr{gw_checkpoints}, Ptr{UInt64}), checkpoints, out_bytes)
+gw_optimizer_load(optimizer, path) =
+    ccall(ADDRESSES[226], gw_status, (Ptr{gw_optimizer}, Ptr{Cchar}), optimizer, path)
 gw_dtype_rule_init(rule, size) =
-    ccall(ADDRESSES[210], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[227], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
 gw_shard_options_init(options, size) =
-    ccall(ADDRESSES[211], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
+    ccall(ADDRESSES[228], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
 gw_plan_row_init(row, size) =
-    ccall(ADDRESSES[212], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
+    ccall(ADDRESSES[229], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
 gw_tensor_parallel_options_init(options, size) =
-    ccall(ADDRESSES[213], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[230], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
 gw_parallel_options_init(options, size) =
-    ccall(ADDRESSES[214], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[231], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
 gw_parallelize(model, gangs, options) =
-    ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[232], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
 gw_tensor_parallel(model, gangs, options) =
-    ccall(ADDRESSES[216], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[233], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
 gw_context_parallel(model, gangs, method) =
-    ccall(ADDRESSES[217], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
+    ccall(ADDRESSES[234], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
 gw_recompute(model, kind, every, ratio) =
-    ccall(ADDRESSES[218], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
+    ccall(ADDRESSES[235], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
 gw_fully_shard(model, pattern, gangs, options) =
-    ccall(ADDRESSES[219], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
+    ccall(ADDRESSES[236], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
 gw_replicate(model, gangs, options) =
-    ccall(ADDRESSES[220], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
+    ccall(ADDRESSES[237], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
 gw_model_from_folder(gangs, folder, options, out_model) =
-    ccall(ADDRESSES[221], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
+    ccall(ADDRESSES[238], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
 gw_shard_group_create(gangs, name, parameters, parameter_count, options, seed, out_group) =
-    ccall(ADDRESSES[222], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
+    ccall(ADDRESSES[239], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
 gw_shard_group_retain(group) =
-    ccall(ADDRESSES[223], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[240], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
 gw_shard_group_release(group) =
-    ccall(ADDRESSES[224], Cvoid, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[241], Cvoid, (Ptr{gw_shard_group},), group)
 gw_shard_group_unshard(group, into, stream) =
-    ccall(ADDRESSES[225], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
+    ccall(ADDRESSES[242], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
 gw_shard_group_unshard_async(group, stream, out_work) =
-    ccall(ADDRESSES[226], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
+    ccall(ADDRESSES[243], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
 gw_shard_group_reshard(group, stream) =
-    ccall(ADDRESSES[227], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[244], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_view(group, index, part, out_view) =
-    ccall(ADDRESSES[228], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
+    ccall(ADDRESSES[245], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
 gw_shard_group_tensor(group, index, part, out_tensor) =
-    ccall(ADDRESSES[229], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
+    ccall(ADDRESSES[246], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
 gw_shard_group_add_gradient(group, index, gradient, stream) =
-    ccall(ADDRESSES[230], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
+    ccall(ADDRESSES[247], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
 gw_shard_group_reduce(group, stream) =
-    ccall(ADDRESSES[231], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[248], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_begin_update(group, stream) =
-    ccall(ADDRESSES[232], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[249], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_end_update(group, stream) =
-    ccall(ADDRESSES[233], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[250], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_module_from_groups(groups, group_count, out_model) =
-    ccall(ADDRESSES[234], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
+    ccall(ADDRESSES[251], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
 gw_optimizer_rule_init(rule, size) =
-    ccall(ADDRESSES[235], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
 gw_optimizer_retain(optimizer) =
-    ccall(ADDRESSES[236], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[253], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_release(optimizer) =
-    ccall(ADDRESSES[237], Cvoid, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[254], Cvoid, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_steps(optimizer, out_steps) =
-    ccall(ADDRESSES[238], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+    ccall(ADDRESSES[255], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
 gw_optimizer_lr(optimizer, out_lr) =
-    ccall(ADDRESSES[239], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+    ccall(ADDRESSES[256], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
 gw_optimizer_set_lr(optimizer, lr) =
-    ccall(ADDRESSES[240], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
+    ccall(ADDRESSES[257], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
 gw_optimizer_loss_scale(optimizer, out_scale) =
-    ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
+    ccall(ADDRESSES[258], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
 gw_optimizer_set_loss_scale(optimizer, scale) =
-    ccall(ADDRESSES[242], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
+    ccall(ADDRESSES[259], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
+gw_optimizer_set_steps(optimizer, steps) =
+    ccall(ADDRESSES[260], gw_status, (Ptr{gw_optimizer}, Int64), optimizer, steps)
+gw_optimizer_base_lr(optimizer, out_lr) =
+    ccall(ADDRESSES[261], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+gw_optimizer_finite_steps(optimizer, out_steps) =
+    ccall(ADDRESSES[262], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+gw_optimizer_restore_loss_scale(optimizer, scale, finite_steps) =
+    ccall(ADDRESSES[263], gw_status, (Ptr{gw_optimizer}, Cdouble, Int64), optimizer, scale, finite_steps)
 gw_clip_grad_norm(model, max_norm, p, stream, out_norm) =
-    ccall(ADDRESSES[243], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
+    ccall(ADDRESSES[264], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
 gw_zero_grad(model, stream) =
-    ccall(ADDRESSES[244], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[265], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_adamw_options_init(options, size) =
-    ccall(ADDRESSES[245], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
+    ccall(ADDRESSES[266], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
 gw_adamw_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[246], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[267], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_lion_options_init(options, size) =
-    ccall(ADDRESSES[247], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
+    ccall(ADDRESSES[268], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
 gw_lion_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[248], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[269], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_sgd_options_init(options, size) =
-    ccall(ADDRESSES[249], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
+    ccall(ADDRESSES[270], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
 gw_sgd_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[250], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[271], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_batch_init(batch, size) =
-    ccall(ADDRESSES[251], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[272], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
 gw_step_options_init(options, size) =
-    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
+    ccall(ADDRESSES[273], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
 gw_step_result_init(result, size) =
-    ccall(ADDRESSES[253], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
+    ccall(ADDRESSES[274], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
-    ccall(ADDRESSES[254], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
+    ccall(ADDRESSES[275], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
 gw_eval_step(model, batch, options, stream, result) =
-    ccall(ADDRESSES[255], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
+    ccall(ADDRESSES[276], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
-    ccall(ADDRESSES[256], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+    ccall(ADDRESSES[277], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[257], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[278], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[258], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[279], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
 
 end

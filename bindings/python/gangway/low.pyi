@@ -288,6 +288,44 @@ class gw_load_options:
     ignore_extra: int
     ignore_config: int
 
+class gw_checkpoints_options:
+    struct_size: int
+    every: int
+    max_file_bytes: int
+    timeout_ms: int
+    job: str
+    keep: int
+    synchronous: int
+    model_dtype: int
+    reserved: int
+
+class gw_checkpoint_part:
+    struct_size: int
+    name: str
+    model: Any
+    optimizer: Any
+    carry_from: str
+
+class gw_checkpoint_text:
+    struct_size: int
+    name: str
+    text: str
+
+class gw_checkpoint_state:
+    struct_size: int
+    step: int
+    tokens: int
+    texts: Any
+    text_count: int
+    user: Any
+    user_size: int
+
+class gw_restore_options:
+    struct_size: int
+    step: int
+    no_verify: int
+    partial: int
+
 class gw_dtype_rule:
     struct_size: int
     pattern: str

@@ -4,6 +4,7 @@
 
 #include <gangway/base.h>
 #include <gangway/checkpoint.h>
+#include <gangway/checkpoints.h>
 #include <gangway/collectives.h>
 #include <gangway/custom.h>
 #include <gangway/frame.h>
@@ -341,6 +342,33 @@ typedef struct gw_api {
   gw_status (*decoder_options_from_folder)(const char *folder, gw_decoder_options *options);
   gw_status (*model_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
       gw_module **out_model);
+  void (*checkpoints_options_init)(gw_checkpoints_options *options, size_t size);
+  gw_status (*checkpoints_create)(gw_gangs *gangs, const char *folder, const gw_checkpoints_options *options,
+      gw_checkpoints **out_checkpoints);
+  gw_checkpoints *(*checkpoints_retain)(gw_checkpoints *checkpoints);
+  void (*checkpoints_release)(gw_checkpoints *checkpoints);
+  void (*checkpoint_part_init)(gw_checkpoint_part *part, size_t size);
+  void (*checkpoint_text_init)(gw_checkpoint_text *text, size_t size);
+  void (*checkpoint_state_init)(gw_checkpoint_state *state, size_t size);
+  gw_status (*checkpoints_due)(const gw_checkpoints *checkpoints, int64_t step, int32_t *out_due);
+  gw_status (*checkpoints_save)(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts, size_t part_count,
+      const gw_checkpoint_state *state);
+  gw_status (*checkpoints_wait)(gw_checkpoints *checkpoints);
+  void (*restore_options_init)(gw_restore_options *options, size_t size);
+  gw_status (*checkpoints_restore)(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts, size_t
+      part_count, const gw_restore_options *options, int64_t *out_step, int64_t *out_tokens);
+  gw_status (*checkpoints_text)(const gw_checkpoints *checkpoints, const char *name, char *text, size_t
+      capacity, size_t *out_len);
+  gw_status (*checkpoints_user)(const gw_checkpoints *checkpoints, void *data, size_t capacity, size_t
+      *out_size);
+  gw_status (*checkpoints_notes)(const gw_checkpoints *checkpoints, char *text, size_t capacity, size_t
+      *out_len);
+  gw_status (*checkpoints_buffer_bytes)(const gw_checkpoints *checkpoints, uint64_t *out_bytes);
+  gw_status (*optimizer_load)(gw_optimizer *optimizer, const char *path);
+  gw_status (*optimizer_set_steps)(gw_optimizer *optimizer, int64_t steps);
+  gw_status (*optimizer_base_lr)(const gw_optimizer *optimizer, double *out_lr);
+  gw_status (*optimizer_finite_steps)(const gw_optimizer *optimizer, int64_t *out_steps);
+  gw_status (*optimizer_restore_loss_scale)(gw_optimizer *optimizer, double scale, int64_t finite_steps);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

@@ -426,6 +426,176 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    init_options_init: pub fn gw_init_options_init(options: *mut gw_init_options, size: usize);
+}
+functions! {
+    parameter_options_init: pub fn gw_parameter_options_init(options: *mut gw_parameter_options, size: usize);
+}
+functions! {
+    module_parameter_count: pub fn gw_module_parameter_count(model: *const gw_module, out_count: *mut usize) -> gw_status;
+}
+functions! {
+    module_parameter: pub fn gw_module_parameter(
+        model: *mut gw_module,
+        index: usize,
+        out_parameter: *mut *mut gw_parameter,
+    ) -> gw_status;
+}
+functions! {
+    module_find_parameter: pub fn gw_module_find_parameter(
+        model: *mut gw_module,
+        name: *const ::std::os::raw::c_char,
+        out_parameter: *mut *mut gw_parameter,
+    ) -> gw_status;
+}
+functions! {
+    parameter_retain: pub fn gw_parameter_retain(parameter: *mut gw_parameter) -> *mut gw_parameter;
+}
+functions! {
+    parameter_release: pub fn gw_parameter_release(parameter: *mut gw_parameter);
+}
+functions! {
+    parameter_info_init: pub fn gw_parameter_info_init(info: *mut gw_parameter_info, size: usize);
+}
+functions! {
+    parameter_describe: pub fn gw_parameter_describe(parameter: *mut gw_parameter, info: *mut gw_parameter_info) -> gw_status;
+}
+functions! {
+    parameter_view: pub fn gw_parameter_view(
+        parameter: *mut gw_parameter,
+        part: gw_part,
+        out_view: *mut gw_view,
+    ) -> gw_status;
+}
+functions! {
+    parameter_tensor: pub fn gw_parameter_tensor(
+        parameter: *mut gw_parameter,
+        part: gw_part,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    parameter_state: pub fn gw_parameter_state(
+        parameter: *mut gw_parameter,
+        optimizer: *const gw_optimizer,
+        name: *const ::std::os::raw::c_char,
+        out_view: *mut gw_view,
+    ) -> gw_status;
+}
+functions! {
+    parameter_state_tensor: pub fn gw_parameter_state_tensor(
+        parameter: *mut gw_parameter,
+        optimizer: *const gw_optimizer,
+        name: *const ::std::os::raw::c_char,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    parameter_gather: pub fn gw_parameter_gather(
+        parameter: *mut gw_parameter,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    parameter_gather_gradient: pub fn gw_parameter_gather_gradient(
+        parameter: *mut gw_parameter,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensor: *mut *mut gw_tensor,
+    ) -> gw_status;
+}
+functions! {
+    parameter_assign: pub fn gw_parameter_assign(
+        parameter: *mut gw_parameter,
+        values: *const gw_view,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_options_init: pub fn gw_checkpoints_options_init(options: *mut gw_checkpoints_options, size: usize);
+}
+functions! {
+    checkpoints_create: pub fn gw_checkpoints_create(
+        gangs: *mut gw_gangs,
+        folder: *const ::std::os::raw::c_char,
+        options: *const gw_checkpoints_options,
+        out_checkpoints: *mut *mut gw_checkpoints,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_retain: pub fn gw_checkpoints_retain(checkpoints: *mut gw_checkpoints) -> *mut gw_checkpoints;
+}
+functions! {
+    checkpoints_release: pub fn gw_checkpoints_release(checkpoints: *mut gw_checkpoints);
+}
+functions! {
+    checkpoint_part_init: pub fn gw_checkpoint_part_init(part: *mut gw_checkpoint_part, size: usize);
+}
+functions! {
+    checkpoint_text_init: pub fn gw_checkpoint_text_init(text: *mut gw_checkpoint_text, size: usize);
+}
+functions! {
+    checkpoint_state_init: pub fn gw_checkpoint_state_init(state: *mut gw_checkpoint_state, size: usize);
+}
+functions! {
+    checkpoints_due: pub fn gw_checkpoints_due(checkpoints: *const gw_checkpoints, step: i64, out_due: *mut i32) -> gw_status;
+}
+functions! {
+    checkpoints_save: pub fn gw_checkpoints_save(
+        checkpoints: *mut gw_checkpoints,
+        parts: *const gw_checkpoint_part,
+        part_count: usize,
+        state: *const gw_checkpoint_state,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_wait: pub fn gw_checkpoints_wait(checkpoints: *mut gw_checkpoints) -> gw_status;
+}
+functions! {
+    restore_options_init: pub fn gw_restore_options_init(options: *mut gw_restore_options, size: usize);
+}
+functions! {
+    checkpoints_restore: pub fn gw_checkpoints_restore(
+        checkpoints: *mut gw_checkpoints,
+        parts: *const gw_checkpoint_part,
+        part_count: usize,
+        options: *const gw_restore_options,
+        out_step: *mut i64,
+        out_tokens: *mut i64,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_text: pub fn gw_checkpoints_text(
+        checkpoints: *const gw_checkpoints,
+        name: *const ::std::os::raw::c_char,
+        text: *mut ::std::os::raw::c_char,
+        capacity: usize,
+        out_len: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_user: pub fn gw_checkpoints_user(
+        checkpoints: *const gw_checkpoints,
+        data: *mut ::std::os::raw::c_void,
+        capacity: usize,
+        out_size: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_notes: pub fn gw_checkpoints_notes(
+        checkpoints: *const gw_checkpoints,
+        text: *mut ::std::os::raw::c_char,
+        capacity: usize,
+        out_len: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    checkpoints_buffer_bytes: pub fn gw_checkpoints_buffer_bytes(checkpoints: *const gw_checkpoints, out_bytes: *mut u64) -> gw_status;
+}
+functions! {
+    optimizer_load: pub fn gw_optimizer_load(optimizer: *mut gw_optimizer, path: *const ::std::os::raw::c_char) -> gw_status;
+}
+functions! {
     work_poll: pub fn gw_work_poll(work: *mut gw_work, out_done: *mut i32) -> gw_status;
 }
 functions! {
@@ -779,92 +949,6 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    init_options_init: pub fn gw_init_options_init(options: *mut gw_init_options, size: usize);
-}
-functions! {
-    parameter_options_init: pub fn gw_parameter_options_init(options: *mut gw_parameter_options, size: usize);
-}
-functions! {
-    module_parameter_count: pub fn gw_module_parameter_count(model: *const gw_module, out_count: *mut usize) -> gw_status;
-}
-functions! {
-    module_parameter: pub fn gw_module_parameter(
-        model: *mut gw_module,
-        index: usize,
-        out_parameter: *mut *mut gw_parameter,
-    ) -> gw_status;
-}
-functions! {
-    module_find_parameter: pub fn gw_module_find_parameter(
-        model: *mut gw_module,
-        name: *const ::std::os::raw::c_char,
-        out_parameter: *mut *mut gw_parameter,
-    ) -> gw_status;
-}
-functions! {
-    parameter_retain: pub fn gw_parameter_retain(parameter: *mut gw_parameter) -> *mut gw_parameter;
-}
-functions! {
-    parameter_release: pub fn gw_parameter_release(parameter: *mut gw_parameter);
-}
-functions! {
-    parameter_info_init: pub fn gw_parameter_info_init(info: *mut gw_parameter_info, size: usize);
-}
-functions! {
-    parameter_describe: pub fn gw_parameter_describe(parameter: *mut gw_parameter, info: *mut gw_parameter_info) -> gw_status;
-}
-functions! {
-    parameter_view: pub fn gw_parameter_view(
-        parameter: *mut gw_parameter,
-        part: gw_part,
-        out_view: *mut gw_view,
-    ) -> gw_status;
-}
-functions! {
-    parameter_tensor: pub fn gw_parameter_tensor(
-        parameter: *mut gw_parameter,
-        part: gw_part,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    parameter_state: pub fn gw_parameter_state(
-        parameter: *mut gw_parameter,
-        optimizer: *const gw_optimizer,
-        name: *const ::std::os::raw::c_char,
-        out_view: *mut gw_view,
-    ) -> gw_status;
-}
-functions! {
-    parameter_state_tensor: pub fn gw_parameter_state_tensor(
-        parameter: *mut gw_parameter,
-        optimizer: *const gw_optimizer,
-        name: *const ::std::os::raw::c_char,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    parameter_gather: pub fn gw_parameter_gather(
-        parameter: *mut gw_parameter,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    parameter_gather_gradient: pub fn gw_parameter_gather_gradient(
-        parameter: *mut gw_parameter,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    parameter_assign: pub fn gw_parameter_assign(
-        parameter: *mut gw_parameter,
-        values: *const gw_view,
-        stream: *mut ::std::os::raw::c_void,
-    ) -> gw_status;
-}
-functions! {
     custom_options_init: pub fn gw_custom_options_init(options: *mut gw_custom_options, size: usize);
 }
 functions! {
@@ -1021,6 +1105,22 @@ functions! {
 }
 functions! {
     optimizer_set_loss_scale: pub fn gw_optimizer_set_loss_scale(optimizer: *mut gw_optimizer, scale: f64) -> gw_status;
+}
+functions! {
+    optimizer_set_steps: pub fn gw_optimizer_set_steps(optimizer: *mut gw_optimizer, steps: i64) -> gw_status;
+}
+functions! {
+    optimizer_base_lr: pub fn gw_optimizer_base_lr(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status;
+}
+functions! {
+    optimizer_finite_steps: pub fn gw_optimizer_finite_steps(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status;
+}
+functions! {
+    optimizer_restore_loss_scale: pub fn gw_optimizer_restore_loss_scale(
+        optimizer: *mut gw_optimizer,
+        scale: f64,
+        finite_steps: i64,
+    ) -> gw_status;
 }
 functions! {
     clip_grad_norm: pub fn gw_clip_grad_norm(

@@ -1795,216 +1795,6 @@ impl Default for gw_load_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_work {
-    _unused: [u8; 0],
-}
-pub type gw_reduce = i32;
-pub const GW_REDUCE_INVALID: gw_reduce_value = -1;
-pub const GW_REDUCE_NONE: gw_reduce_value = 0;
-pub const GW_SUM: gw_reduce_value = 1;
-pub const GW_MEAN: gw_reduce_value = 2;
-pub const GW_PRODUCT: gw_reduce_value = 3;
-pub const GW_MIN: gw_reduce_value = 4;
-pub const GW_MAX: gw_reduce_value = 5;
-pub type gw_reduce_value = ::std::os::raw::c_int;
-pub type gw_op = i32;
-pub const GW_OP_INVALID: gw_op_value = -1;
-pub const GW_BARRIER: gw_op_value = 0;
-pub const GW_ALL_REDUCE: gw_op_value = 1;
-pub const GW_ALL_GATHER: gw_op_value = 2;
-pub const GW_REDUCE_SCATTER: gw_op_value = 3;
-pub const GW_BROADCAST: gw_op_value = 4;
-pub const GW_REDUCE: gw_op_value = 5;
-pub const GW_GATHER: gw_op_value = 6;
-pub const GW_SCATTER: gw_op_value = 7;
-pub const GW_ALL_TO_ALL: gw_op_value = 8;
-pub const GW_SEND: gw_op_value = 9;
-pub const GW_RECV: gw_op_value = 10;
-pub type gw_op_value = ::std::os::raw::c_int;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_collective {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub input: *const ::std::os::raw::c_void,
-    pub output: *mut ::std::os::raw::c_void,
-    pub count: usize,
-    pub counts: *const usize,
-    pub op: gw_op,
-    pub dtype: gw_dtype,
-    pub reduce: gw_reduce,
-    pub peer: i32,
-    pub accumulate: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_collective() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_collective>(),
-        72usize,
-        concat!("Size of: ", stringify!(gw_collective))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_collective>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_collective))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_input() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).input) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(input))
-        );
-    }
-    test_field_input();
-    fn test_field_output() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).output) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(output))
-        );
-    }
-    test_field_output();
-    fn test_field_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).count) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(count))
-        );
-    }
-    test_field_count();
-    fn test_field_counts() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).counts) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(counts))
-        );
-    }
-    test_field_counts();
-    fn test_field_op() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).op) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(op))
-        );
-    }
-    test_field_op();
-    fn test_field_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
-            },
-            52usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(dtype))
-        );
-    }
-    test_field_dtype();
-    fn test_field_reduce() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reduce) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reduce))
-        );
-    }
-    test_field_reduce();
-    fn test_field_peer() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).peer) as usize - ptr as usize
-            },
-            60usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(peer))
-        );
-    }
-    test_field_peer();
-    fn test_field_accumulate() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).accumulate) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(accumulate))
-        );
-    }
-    test_field_accumulate();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            68usize,
-            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_collective {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct gw_parameter {
     _unused: [u8; 0],
 }
@@ -2470,6 +2260,785 @@ fn bindgen_test_layout_gw_parameter_info() {
     test_field_last_row();
 }
 impl Default for gw_parameter_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoints {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoints_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub every: i64,
+    pub max_file_bytes: i64,
+    pub timeout_ms: i64,
+    pub job: *const ::std::os::raw::c_char,
+    pub keep: i32,
+    pub synchronous: i32,
+    pub model_dtype: gw_dtype,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_checkpoints_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_checkpoints_options>(),
+        64usize,
+        concat!("Size of: ", stringify!(gw_checkpoints_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_checkpoints_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_checkpoints_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_every() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).every) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(every))
+        );
+    }
+    test_field_every();
+    fn test_field_max_file_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_file_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_checkpoints_options),
+                "::",
+                stringify!(max_file_bytes)
+            )
+        );
+    }
+    test_field_max_file_bytes();
+    fn test_field_timeout_ms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).timeout_ms) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(timeout_ms))
+        );
+    }
+    test_field_timeout_ms();
+    fn test_field_job() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).job) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(job))
+        );
+    }
+    test_field_job();
+    fn test_field_keep() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).keep) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(keep))
+        );
+    }
+    test_field_keep();
+    fn test_field_synchronous() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).synchronous) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(synchronous))
+        );
+    }
+    test_field_synchronous();
+    fn test_field_model_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).model_dtype) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(model_dtype))
+        );
+    }
+    test_field_model_dtype();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoints_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoints_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_checkpoints_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoint_part {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub model: *mut gw_module,
+    pub optimizer: *mut gw_optimizer,
+    pub carry_from: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_gw_checkpoint_part() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_checkpoint_part>(),
+        48usize,
+        concat!("Size of: ", stringify!(gw_checkpoint_part))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_checkpoint_part>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_checkpoint_part))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_model() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).model) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(model))
+        );
+    }
+    test_field_model();
+    fn test_field_optimizer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(optimizer))
+        );
+    }
+    test_field_optimizer();
+    fn test_field_carry_from() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_part>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).carry_from) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_part), "::", stringify!(carry_from))
+        );
+    }
+    test_field_carry_from();
+}
+impl Default for gw_checkpoint_part {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoint_text {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub text: *const ::std::os::raw::c_char,
+}
+#[test]
+fn bindgen_test_layout_gw_checkpoint_text() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_checkpoint_text>(),
+        32usize,
+        concat!("Size of: ", stringify!(gw_checkpoint_text))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_checkpoint_text>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_checkpoint_text))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_text>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_text), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_text>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_text), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_text>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_text), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_text() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_text>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).text) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_text), "::", stringify!(text))
+        );
+    }
+    test_field_text();
+}
+impl Default for gw_checkpoint_text {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_checkpoint_state {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub step: i64,
+    pub tokens: i64,
+    pub texts: *const gw_checkpoint_text,
+    pub text_count: usize,
+    pub user: *const ::std::os::raw::c_void,
+    pub user_size: usize,
+}
+#[test]
+fn bindgen_test_layout_gw_checkpoint_state() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_checkpoint_state>(),
+        64usize,
+        concat!("Size of: ", stringify!(gw_checkpoint_state))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_checkpoint_state>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_checkpoint_state))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokens) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(tokens))
+        );
+    }
+    test_field_tokens();
+    fn test_field_texts() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).texts) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(texts))
+        );
+    }
+    test_field_texts();
+    fn test_field_text_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).text_count) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(text_count))
+        );
+    }
+    test_field_text_count();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(user))
+        );
+    }
+    test_field_user();
+    fn test_field_user_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_checkpoint_state>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user_size) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_checkpoint_state), "::", stringify!(user_size))
+        );
+    }
+    test_field_user_size();
+}
+impl Default for gw_checkpoint_state {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_restore_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub step: i64,
+    pub no_verify: i32,
+    pub partial: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_restore_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_restore_options>(),
+        32usize,
+        concat!("Size of: ", stringify!(gw_restore_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_restore_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_restore_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_no_verify() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).no_verify) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(no_verify))
+        );
+    }
+    test_field_no_verify();
+    fn test_field_partial() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_restore_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).partial) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_restore_options), "::", stringify!(partial))
+        );
+    }
+    test_field_partial();
+}
+impl Default for gw_restore_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_work {
+    _unused: [u8; 0],
+}
+pub type gw_reduce = i32;
+pub const GW_REDUCE_INVALID: gw_reduce_value = -1;
+pub const GW_REDUCE_NONE: gw_reduce_value = 0;
+pub const GW_SUM: gw_reduce_value = 1;
+pub const GW_MEAN: gw_reduce_value = 2;
+pub const GW_PRODUCT: gw_reduce_value = 3;
+pub const GW_MIN: gw_reduce_value = 4;
+pub const GW_MAX: gw_reduce_value = 5;
+pub type gw_reduce_value = ::std::os::raw::c_int;
+pub type gw_op = i32;
+pub const GW_OP_INVALID: gw_op_value = -1;
+pub const GW_BARRIER: gw_op_value = 0;
+pub const GW_ALL_REDUCE: gw_op_value = 1;
+pub const GW_ALL_GATHER: gw_op_value = 2;
+pub const GW_REDUCE_SCATTER: gw_op_value = 3;
+pub const GW_BROADCAST: gw_op_value = 4;
+pub const GW_REDUCE: gw_op_value = 5;
+pub const GW_GATHER: gw_op_value = 6;
+pub const GW_SCATTER: gw_op_value = 7;
+pub const GW_ALL_TO_ALL: gw_op_value = 8;
+pub const GW_SEND: gw_op_value = 9;
+pub const GW_RECV: gw_op_value = 10;
+pub type gw_op_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_collective {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub input: *const ::std::os::raw::c_void,
+    pub output: *mut ::std::os::raw::c_void,
+    pub count: usize,
+    pub counts: *const usize,
+    pub op: gw_op,
+    pub dtype: gw_dtype,
+    pub reduce: gw_reduce,
+    pub peer: i32,
+    pub accumulate: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_collective() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_collective>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_collective))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_collective>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_collective))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_input() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).input) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(input))
+        );
+    }
+    test_field_input();
+    fn test_field_output() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).output) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(output))
+        );
+    }
+    test_field_output();
+    fn test_field_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).count) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(count))
+        );
+    }
+    test_field_count();
+    fn test_field_counts() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).counts) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(counts))
+        );
+    }
+    test_field_counts();
+    fn test_field_op() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).op) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(op))
+        );
+    }
+    test_field_op();
+    fn test_field_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dtype) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(dtype))
+        );
+    }
+    test_field_dtype();
+    fn test_field_reduce() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reduce) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reduce))
+        );
+    }
+    test_field_reduce();
+    fn test_field_peer() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).peer) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(peer))
+        );
+    }
+    test_field_peer();
+    fn test_field_accumulate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).accumulate) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(accumulate))
+        );
+    }
+    test_field_accumulate();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_collective>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_collective), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_collective {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -8019,10 +8588,96 @@ pub struct gw_api {
             out_model: *mut *mut gw_module,
         ) -> gw_status,
     >,
+    pub checkpoints_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_checkpoints_options, size: usize)>,
+    pub checkpoints_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            gangs: *mut gw_gangs,
+            folder: *const ::std::os::raw::c_char,
+            options: *const gw_checkpoints_options,
+            out_checkpoints: *mut *mut gw_checkpoints,
+        ) -> gw_status,
+    >,
+    pub checkpoints_retain:
+        ::std::option::Option<unsafe extern "C" fn(checkpoints: *mut gw_checkpoints) -> *mut gw_checkpoints>,
+    pub checkpoints_release: ::std::option::Option<unsafe extern "C" fn(checkpoints: *mut gw_checkpoints)>,
+    pub checkpoint_part_init:
+        ::std::option::Option<unsafe extern "C" fn(part: *mut gw_checkpoint_part, size: usize)>,
+    pub checkpoint_text_init:
+        ::std::option::Option<unsafe extern "C" fn(text: *mut gw_checkpoint_text, size: usize)>,
+    pub checkpoint_state_init:
+        ::std::option::Option<unsafe extern "C" fn(state: *mut gw_checkpoint_state, size: usize)>,
+    pub checkpoints_due: ::std::option::Option<
+        unsafe extern "C" fn(checkpoints: *const gw_checkpoints, step: i64, out_due: *mut i32) -> gw_status,
+    >,
+    pub checkpoints_save: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *mut gw_checkpoints,
+            parts: *const gw_checkpoint_part,
+            part_count: usize,
+            state: *const gw_checkpoint_state,
+        ) -> gw_status,
+    >,
+    pub checkpoints_wait:
+        ::std::option::Option<unsafe extern "C" fn(checkpoints: *mut gw_checkpoints) -> gw_status>,
+    pub restore_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_restore_options, size: usize)>,
+    pub checkpoints_restore: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *mut gw_checkpoints,
+            parts: *const gw_checkpoint_part,
+            part_count: usize,
+            options: *const gw_restore_options,
+            out_step: *mut i64,
+            out_tokens: *mut i64,
+        ) -> gw_status,
+    >,
+    pub checkpoints_text: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *const gw_checkpoints,
+            name: *const ::std::os::raw::c_char,
+            text: *mut ::std::os::raw::c_char,
+            capacity: usize,
+            out_len: *mut usize,
+        ) -> gw_status,
+    >,
+    pub checkpoints_user: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *const gw_checkpoints,
+            data: *mut ::std::os::raw::c_void,
+            capacity: usize,
+            out_size: *mut usize,
+        ) -> gw_status,
+    >,
+    pub checkpoints_notes: ::std::option::Option<
+        unsafe extern "C" fn(
+            checkpoints: *const gw_checkpoints,
+            text: *mut ::std::os::raw::c_char,
+            capacity: usize,
+            out_len: *mut usize,
+        ) -> gw_status,
+    >,
+    pub checkpoints_buffer_bytes: ::std::option::Option<
+        unsafe extern "C" fn(checkpoints: *const gw_checkpoints, out_bytes: *mut u64) -> gw_status,
+    >,
+    pub optimizer_load: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *mut gw_optimizer, path: *const ::std::os::raw::c_char) -> gw_status,
+    >,
+    pub optimizer_set_steps:
+        ::std::option::Option<unsafe extern "C" fn(optimizer: *mut gw_optimizer, steps: i64) -> gw_status>,
+    pub optimizer_base_lr: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status,
+    >,
+    pub optimizer_finite_steps: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status,
+    >,
+    pub optimizer_restore_loss_scale: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *mut gw_optimizer, scale: f64, finite_steps: i64) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2080usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2248usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -11156,4 +11811,256 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_model_from_folder();
+    fn test_field_checkpoints_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_options_init) as usize - ptr as usize
+            },
+            2080usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_options_init))
+        );
+    }
+    test_field_checkpoints_options_init();
+    fn test_field_checkpoints_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_create) as usize - ptr as usize
+            },
+            2088usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_create))
+        );
+    }
+    test_field_checkpoints_create();
+    fn test_field_checkpoints_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_retain) as usize - ptr as usize
+            },
+            2096usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_retain))
+        );
+    }
+    test_field_checkpoints_retain();
+    fn test_field_checkpoints_release() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_release) as usize - ptr as usize
+            },
+            2104usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_release))
+        );
+    }
+    test_field_checkpoints_release();
+    fn test_field_checkpoint_part_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoint_part_init) as usize - ptr as usize
+            },
+            2112usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoint_part_init))
+        );
+    }
+    test_field_checkpoint_part_init();
+    fn test_field_checkpoint_text_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoint_text_init) as usize - ptr as usize
+            },
+            2120usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoint_text_init))
+        );
+    }
+    test_field_checkpoint_text_init();
+    fn test_field_checkpoint_state_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoint_state_init) as usize - ptr as usize
+            },
+            2128usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoint_state_init))
+        );
+    }
+    test_field_checkpoint_state_init();
+    fn test_field_checkpoints_due() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_due) as usize - ptr as usize
+            },
+            2136usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_due))
+        );
+    }
+    test_field_checkpoints_due();
+    fn test_field_checkpoints_save() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_save) as usize - ptr as usize
+            },
+            2144usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_save))
+        );
+    }
+    test_field_checkpoints_save();
+    fn test_field_checkpoints_wait() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_wait) as usize - ptr as usize
+            },
+            2152usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_wait))
+        );
+    }
+    test_field_checkpoints_wait();
+    fn test_field_restore_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).restore_options_init) as usize - ptr as usize
+            },
+            2160usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(restore_options_init))
+        );
+    }
+    test_field_restore_options_init();
+    fn test_field_checkpoints_restore() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_restore) as usize - ptr as usize
+            },
+            2168usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_restore))
+        );
+    }
+    test_field_checkpoints_restore();
+    fn test_field_checkpoints_text() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_text) as usize - ptr as usize
+            },
+            2176usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_text))
+        );
+    }
+    test_field_checkpoints_text();
+    fn test_field_checkpoints_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_user) as usize - ptr as usize
+            },
+            2184usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_user))
+        );
+    }
+    test_field_checkpoints_user();
+    fn test_field_checkpoints_notes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_notes) as usize - ptr as usize
+            },
+            2192usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_notes))
+        );
+    }
+    test_field_checkpoints_notes();
+    fn test_field_checkpoints_buffer_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).checkpoints_buffer_bytes) as usize - ptr as usize
+            },
+            2200usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(checkpoints_buffer_bytes))
+        );
+    }
+    test_field_checkpoints_buffer_bytes();
+    fn test_field_optimizer_load() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_load) as usize - ptr as usize
+            },
+            2208usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_load))
+        );
+    }
+    test_field_optimizer_load();
+    fn test_field_optimizer_set_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_set_steps) as usize - ptr as usize
+            },
+            2216usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_set_steps))
+        );
+    }
+    test_field_optimizer_set_steps();
+    fn test_field_optimizer_base_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_base_lr) as usize - ptr as usize
+            },
+            2224usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_base_lr))
+        );
+    }
+    test_field_optimizer_base_lr();
+    fn test_field_optimizer_finite_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_finite_steps) as usize - ptr as usize
+            },
+            2232usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_finite_steps))
+        );
+    }
+    test_field_optimizer_finite_steps();
+    fn test_field_optimizer_restore_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_restore_loss_scale) as usize - ptr as usize
+            },
+            2240usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_restore_loss_scale))
+        );
+    }
+    test_field_optimizer_restore_loss_scale();
 }
