@@ -1,10 +1,10 @@
 #include "checkpoint/run/lease.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -123,7 +123,12 @@ bool has_ended(const Holder& holder, const Holder& own) {
   const auto process = static_cast<pid_t>(holder.process);
   if (process <= 0) return false;
   const int64_t start = process_start(process);
-  if (start == 0) return kill(process, 0) != 0 && errno == ESRCH;
+  if (start == 0) {  // there is no such process, or the kernel hides it
+    const int found = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+    if (found < 0) return errno == ESRCH;
+    close(found);
+    return false;
+  }
   // A process that has ended but whose parent has not yet asked for its status has no memory.
   constexpr int kVirtualMemory = 23;
   return (holder.start != 0 && start != holder.start) || process_stat(process, kVirtualMemory) == 0;
