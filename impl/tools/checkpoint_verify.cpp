@@ -46,28 +46,50 @@ std::string time_of(const std::string& path) {
   return out;
 }
 
-// Threads take shares of the checkpoint until none is left. There are more shares than threads, so that
-// damage in one of them does not hide what is in the others.
+// A share of one file. The smaller the tasks, the less damage hides behind other damage.
+struct Task {
+  const CheckpointState* file;  // a state that has only this file
+  size_t share, shares;
+};
+
+std::vector<CheckpointState> states_of_files(const CheckpointState& state) {
+  std::vector<CheckpointState> all(state.files.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i].files = {state.files[i]};
+  return all;
+}
+
+std::vector<Task> tasks_of(const std::vector<CheckpointState>& files) {
+  constexpr size_t kBlocks = 64;  // of a task
+  std::vector<Task> tasks;
+  for (const CheckpointState& file : files) {
+    const size_t shares = 1 + file.files[0].blocks.size() / kBlocks;
+    for (size_t share = 0; share < shares; ++share) tasks.push_back({&file, share, shares});
+  }
+  return tasks;
+}
+
+// Threads take tasks until none is left.
 std::set<std::string> damage_of(const std::string& folder, const CheckpointState& state, size_t threads) {
-  const size_t shares = 16 * threads;
+  const std::vector<CheckpointState> files = states_of_files(state);
+  const std::vector<Task> tasks = tasks_of(files);
   ProgressLine line(folder, bytes_in(state));
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::set<std::string> damage;
   const auto work = [&] {
-    for (size_t share = next++; share < shares; share = next++) {
-      std::string problem;
+    for (size_t i = next++; i < tasks.size(); i = next++) {
+      const Task& task = tasks[i];
       try {
-        verify_checkpoint(folder, state, share, shares, [&](uint64_t bytes) { line.add(bytes); });
+        verify_checkpoint(folder, *task.file, task.share, task.shares,
+                          [&](uint64_t bytes) { line.add(bytes); });
       } catch (const std::exception& error) {
-        problem = error.what();
+        const std::lock_guard lock(mutex);
+        damage.insert(error.what());
       }
-      const std::lock_guard lock(mutex);
-      if (!problem.empty()) damage.insert(problem);
     }
   };
   std::vector<std::thread> others;
-  for (size_t i = 1; i < threads; ++i) others.emplace_back(work);
+  for (size_t i = 1; i < std::min(threads, tasks.size()); ++i) others.emplace_back(work);
   work();
   for (std::thread& thread : others) thread.join();
   return damage;

@@ -54,8 +54,8 @@ typedef struct gw_memory_use {
   uint64_t copies;          /* Private own rows in the compute dtype. */
   uint64_t optimizer;       /* The state of the optimizers that this model has at present. */
   /* In memory of the host and in none of the above: the shards, gradients and optimizer state that
-   * cpu_offload keeps there, and the most bytes of activations that activation_offload keeps there at a
-   * time. */
+   * cpu_offload keeps there, the most bytes of activations that activation_offload keeps there at a time, and
+   * the copies that gw_checkpoints keeps. */
   uint64_t host;
 } gw_memory_use;
 GW_API void gw_memory_use_init(gw_memory_use *memory, size_t size);

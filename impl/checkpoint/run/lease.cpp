@@ -1,10 +1,10 @@
 #include "checkpoint/run/lease.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -123,7 +123,12 @@ bool has_ended(const Holder& holder, const Holder& own) {
   const auto process = static_cast<pid_t>(holder.process);
   if (process <= 0) return false;
   const int64_t start = process_start(process);
-  if (start == 0) return kill(process, 0) != 0 && errno == ESRCH;
+  if (start == 0) {  // there is no such process, or the kernel hides it
+    const int found = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
+    if (found < 0) return errno == ESRCH;
+    close(found);
+    return false;
+  }
   // A process that has ended but whose parent has not yet asked for its status has no memory.
   constexpr int kVirtualMemory = 23;
   return (holder.start != 0 && start != holder.start) || process_stat(process, kVirtualMemory) == 0;
@@ -147,12 +152,22 @@ class TemporaryName {
   std::string path_;
 };
 
-void write_new(const std::string& path, const std::string& bytes) {
-  OutputFile file(path, O_WRONLY | O_CREAT | O_EXCL);
+// Writes a new file. Returns false if there is one of this name.
+bool write_if_missing(const std::string& path, const std::string& bytes) {
+  OutputFile file;
+  try {
+    file.open(path, O_WRONLY | O_CREAT | O_EXCL);
+  } catch (const Error& error) {
+    if (error.system_error == EEXIST) return false;
+    throw;
+  }
   file.write(0, bytes.data(), bytes.size());
   file.sync();
   file.close();
+  return true;
 }
+
+bool means_no_hard_links(int error) { return error == EPERM || error == EOPNOTSUPP || error == ENOSYS; }
 
 double age_of(const Found& found, double now) { return now - seconds_of(found.stamp); }
 
@@ -165,12 +180,7 @@ class Takeover {
     const std::optional<Found> found = read_lease(folder, path_);
     if (found && ((found->holder && has_ended(*found->holder, own)) || age_of(*found, now) > kMostSeconds))
       unlink(path_.c_str());
-    try {
-      write_new(path_, json_of(own));
-      held_ = true;
-    } catch (const Error& error) {
-      if (error.system_error != EEXIST) throw;
-    }
+    held_ = write_if_missing(path_, json_of(own));
   }
   Takeover(const Takeover&) = delete;
   Takeover& operator=(const Takeover&) = delete;
@@ -198,7 +208,8 @@ void remove_stale(const Found& stale, const std::string& folder, const std::stri
   const TemporaryName moved(aside);
   found = read_lease(folder, aside);
   if (!found || found->text == stale.text) return;
-  if (linkat(AT_FDCWD, aside.c_str(), AT_FDCWD, path.c_str(), 0) != 0 && errno != EEXIST)
+  if (linkat(AT_FDCWD, aside.c_str(), AT_FDCWD, path.c_str(), 0) == 0 || errno == EEXIST) return;
+  if (!means_no_hard_links(errno) || ::rename(aside.c_str(), path.c_str()) != 0)
     fail_file("run: putting back the lease", path, errno);
 }
 
@@ -213,13 +224,14 @@ Lease::~Lease() {
 
 std::string Lease::path() const { return folder_ + kName; }
 
-bool Lease::link_into_place(const std::string& mine) const {
+bool Lease::put_into_place(const std::string& mine, const std::string& text) const {
   if (linkat(AT_FDCWD, mine.c_str(), AT_FDCWD, path().c_str(), 0) == 0) return true;
   const int error = errno;
   // A network file system may have lost its answer to a link that it made; then the file has two names.
   struct stat status {};
   if (stat(mine.c_str(), &status) == 0 && status.st_nlink == 2) return true;
   if (error == EEXIST) return false;
+  if (means_no_hard_links(error)) return write_if_missing(path(), text);
   fail_file("run: making the lease", path(), error);
 }
 
@@ -228,11 +240,12 @@ void Lease::take(const std::string& job, double stale_seconds) {
   const Holder own = own_holder(job);
   const std::string mine = path() + "-" + own.token;
   const TemporaryName remove_at_end(mine);
-  write_new(mine, json_of(own));
+  const std::string json = json_of(own);
+  if (!write_if_missing(mine, json)) fail_file("run: making", mine, EEXIST);
   // Both time stamps are those of the file system, whose clock may differ from this host's.
   const double now = seconds_of(InputFile(mine).opened());
   for (int i = 0; i < kTries; ++i) {
-    if (link_into_place(mine)) {
+    if (put_into_place(mine, json)) {
       token_ = own.token;
       process_ = getpid();
       sync_folder(folder_);

@@ -27,7 +27,8 @@ class Lease {
 
  private:
   std::string path() const;
-  bool link_into_place(const std::string& mine) const;
+  // Gives the file `mine`, which has this text, the lease's name. Returns false if there is a lease.
+  bool put_into_place(const std::string& mine, const std::string& text) const;
   void remove_leftovers(double now, double seconds) const;
 
   std::string folder_, token_;  // token_: of the own lease; "": none

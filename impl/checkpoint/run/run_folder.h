@@ -1,18 +1,17 @@
 // The folder of a run: its checkpoints, and who may write to it.
 //
-//   step-00000500/          a complete checkpoint
-//   .writing-500-<id>/      a save in progress, or the rest of one that was killed
-//   aside-<time>-00000900/  a checkpoint newer than the one that a restore resumed from
-//   .lease                  names the job and attempt that writes here
+//    step-00000500/          a complete checkpoint    .writing-500-<id>/      a save in progress, or the rest
+// of one that was killed    aside-<time>-00000900/  a checkpoint newer than the one that a restore resumed
+// from    .lease                  names the job and attempt that writes here
 //
 // One rename makes a checkpoint visible, so no reader ever finds half of one. Rank 0 of a run calls all of
 // this; the other ranks only write into the path that begin() returned.
 //
 // The lease is a file, not a lock, since network file systems may not have locks: take_lease() writes job,
-// attempt and a random token to a temporary file and links it into place; a holder renews its time stamp;
-// everything that changes the folder reads it again. A lease is stale after `stale_seconds` without renewal
-// (by the clock of the file system, not of a host), or at once if it names a process of this host that has
-// ended.
+// attempt and a random token to a temporary file and links it into place (without hard links, it makes the
+// file itself anew); a holder renews its time stamp; everything that changes the folder reads it again. A
+// lease is stale after `stale_seconds` without renewal (by the clock of the file system, not of a host), or
+// at once if it names a process of this host that has ended.
 //
 // Thread rule: one thread at a time.
 #pragma once

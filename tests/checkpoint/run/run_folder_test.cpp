@@ -307,6 +307,19 @@ TEST_F(Run, OfManyJobsOneGetsAStaleLease) {
   }
 }
 
+TEST_F(Run, ALeaseNeedsNoHardLinks) {
+  set_before_call([](const std::string& call, int64_t) { return call == "linkat" ? EPERM : 0; });
+  RunFolder run(path_);
+  run.take_lease("first");
+  run.renew_lease();
+  RunFolder other(path_);
+  const Error error = error_of([&] { other.take_lease("second"); });
+  EXPECT_NE(error.message().find("in use by job \"first\""), std::string::npos) << error.message();
+  run.give_back_lease();
+  other.take_lease("second");
+  EXPECT_EQ(names(), Names{".lease"});
+}
+
 TEST_F(Run, LeftoversOfKilledTakersAreRemovedWhenTheyAreOld) {
   RunFolder run(path_);
   write_all(path_ + "/.lease-old", "x");

@@ -47,8 +47,8 @@ results! {
         copies: u64,
         /// State of the optimizers that this model has at present.
         optimizer: u64,
-        /// Host memory that is in none of the above: what `cpu_offload` keeps there, and the peak of the activations
-        /// that `activation_offload` keeps there.
+        /// Host memory that is in none of the above: what `cpu_offload` keeps there, the peak of the activations that
+        /// `activation_offload` keeps there, and the copies of checkpoints.
         host: u64,
     }
 }
