@@ -267,6 +267,16 @@ const gw_api kApi = {
     gw_decoder_create,
     gw_decoder_options_from_folder,
     gw_model_from_folder,
+    gw_optimizer_swap_ema,
+    gw_adafactor_options_init,
+    gw_adafactor_create,
+    gw_adamw8bit_options_init,
+    gw_adamw8bit_create,
+    gw_muon_options_init,
+    gw_muon_create,
+    gw_custom_optimizer_options_init,
+    gw_custom_optimizer_create,
+    gw_optimizer_set_schedule,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -528,6 +538,16 @@ static_assert(offsetof(gw_api, decoder_options_from_family) == 16 + 254 * sizeof
 static_assert(offsetof(gw_api, decoder_create) == 16 + 255 * sizeof(void*));
 static_assert(offsetof(gw_api, decoder_options_from_folder) == 16 + 256 * sizeof(void*));
 static_assert(offsetof(gw_api, model_from_folder) == 16 + 257 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_swap_ema) == 16 + 258 * sizeof(void*));
+static_assert(offsetof(gw_api, adafactor_options_init) == 16 + 259 * sizeof(void*));
+static_assert(offsetof(gw_api, adafactor_create) == 16 + 260 * sizeof(void*));
+static_assert(offsetof(gw_api, adamw8bit_options_init) == 16 + 261 * sizeof(void*));
+static_assert(offsetof(gw_api, adamw8bit_create) == 16 + 262 * sizeof(void*));
+static_assert(offsetof(gw_api, muon_options_init) == 16 + 263 * sizeof(void*));
+static_assert(offsetof(gw_api, muon_create) == 16 + 264 * sizeof(void*));
+static_assert(offsetof(gw_api, custom_optimizer_options_init) == 16 + 265 * sizeof(void*));
+static_assert(offsetof(gw_api, custom_optimizer_create) == 16 + 266 * sizeof(void*));
+static_assert(offsetof(gw_api, optimizer_set_schedule) == 16 + 267 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

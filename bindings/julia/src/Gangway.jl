@@ -45,6 +45,7 @@ include("pipelines.jl")
 include("custom.jl")
 include("train.jl")
 include("optimizers.jl")
+include("custom_optimizer.jl")
 include("shard_groups.jl")
 include("show.jl")
 
@@ -56,6 +57,7 @@ function make_callbacks()
     make_store_callbacks()
     make_gang_callbacks()
     make_module_callbacks()
+    make_optimizer_callbacks()
     return nothing
 end
 

@@ -164,6 +164,9 @@ const GW_SCHEDULE_INVALID = Int32(-1)
 const GW_CONSTANT = Int32(0)
 const GW_LINEAR = Int32(1)
 const GW_COSINE = Int32(2)
+const GW_WSD = Int32(3)
+const GW_WSD_SQRT = Int32(4)
+const GW_INVERSE_SQRT = Int32(5)
 
 const GW_SKIP_INVALID = Int32(-1)
 const GW_SKIP_NONE = Int32(0)
@@ -615,7 +618,29 @@ struct gw_optimizer_rule
     lr_scale::Cdouble
     weight_decay::Cdouble
     frozen::Int32
+    adamw::Int32
+end
+
+struct gw_adafactor_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    lr::Cdouble
+    beta2_decay::Cdouble
+    eps::Cdouble
+    clip_threshold::Cdouble
+    weight_decay::Cdouble
+    schedule::gw_schedule
     reserved::Int32
+    ema_decay::Cdouble
+    warmup_steps::Int64
+    total_steps::Int64
+    last_lr_ratio::Cdouble
+    decay_steps::Int64
+    rules::Ptr{gw_optimizer_rule}
+    rule_count::Csize_t
+    loss_scale::Cdouble
+    initial_loss_scale::Cdouble
+    loss_scale_interval::Int64
 end
 
 struct gw_adamw_options
@@ -628,9 +653,33 @@ struct gw_adamw_options
     weight_decay::Cdouble
     schedule::gw_schedule
     moment_dtype::gw_dtype
+    ema_decay::Cdouble
     warmup_steps::Int64
     total_steps::Int64
     last_lr_ratio::Cdouble
+    decay_steps::Int64
+    rules::Ptr{gw_optimizer_rule}
+    rule_count::Csize_t
+    loss_scale::Cdouble
+    initial_loss_scale::Cdouble
+    loss_scale_interval::Int64
+end
+
+struct gw_adamw8bit_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    lr::Cdouble
+    beta1::Cdouble
+    beta2::Cdouble
+    eps::Cdouble
+    weight_decay::Cdouble
+    schedule::gw_schedule
+    reserved::Int32
+    ema_decay::Cdouble
+    warmup_steps::Int64
+    total_steps::Int64
+    last_lr_ratio::Cdouble
+    decay_steps::Int64
     rules::Ptr{gw_optimizer_rule}
     rule_count::Csize_t
     loss_scale::Cdouble
@@ -647,9 +696,41 @@ struct gw_lion_options
     weight_decay::Cdouble
     schedule::gw_schedule
     moment_dtype::gw_dtype
+    ema_decay::Cdouble
     warmup_steps::Int64
     total_steps::Int64
     last_lr_ratio::Cdouble
+    decay_steps::Int64
+    rules::Ptr{gw_optimizer_rule}
+    rule_count::Csize_t
+    loss_scale::Cdouble
+    initial_loss_scale::Cdouble
+    loss_scale_interval::Int64
+end
+
+struct gw_muon_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    lr::Cdouble
+    momentum::Cdouble
+    ns_steps::Int64
+    eps::Cdouble
+    adamw_lr_scale::Cdouble
+    beta1::Cdouble
+    beta2::Cdouble
+    adamw_eps::Cdouble
+    weight_decay::Cdouble
+    nesterov::Int32
+    match_rms::Int32
+    schedule::gw_schedule
+    matrix_dtype::gw_dtype
+    moment_dtype::gw_dtype
+    reserved::Int32
+    ema_decay::Cdouble
+    warmup_steps::Int64
+    total_steps::Int64
+    last_lr_ratio::Cdouble
+    decay_steps::Int64
     rules::Ptr{gw_optimizer_rule}
     rule_count::Csize_t
     loss_scale::Cdouble
@@ -665,9 +746,51 @@ struct gw_sgd_options
     weight_decay::Cdouble
     nesterov::Int32
     schedule::gw_schedule
+    ema_decay::Cdouble
     warmup_steps::Int64
     total_steps::Int64
     last_lr_ratio::Cdouble
+    decay_steps::Int64
+    rules::Ptr{gw_optimizer_rule}
+    rule_count::Csize_t
+    loss_scale::Cdouble
+    initial_loss_scale::Cdouble
+    loss_scale_interval::Int64
+end
+
+struct gw_optimizer_call
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    value::gw_view
+    gradient::gw_view
+    states::Ptr{gw_view}
+    state_count::Int32
+    reserved::Int32
+    lr::Cdouble
+    weight_decay::Cdouble
+    step::Int64
+    stream::Ptr{Cvoid}
+end
+
+struct gw_custom_optimizer_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    name::Ptr{Cchar}
+    states::Ptr{Ptr{Cchar}}
+    state_count::Csize_t
+    step::Ptr{Cvoid}
+    user::Ptr{Cvoid}
+    free_user::Ptr{Cvoid}
+    lr::Cdouble
+    weight_decay::Cdouble
+    schedule::gw_schedule
+    reserved::Int32
+    ema_decay::Cdouble
+    warmup_steps::Int64
+    total_steps::Int64
+    last_lr_ratio::Cdouble
+    decay_steps::Int64
     rules::Ptr{gw_optimizer_rule}
     rule_count::Csize_t
     loss_scale::Cdouble
@@ -756,18 +879,23 @@ const LAYOUT = (
     (gw_plan_row, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:style, 24), (:input, 28), (:input_dim, 32), (:output, 36), (:output_dim, 40), (:reserved, 44),)),
     (gw_tensor_parallel_options, 56, ((:struct_size, 0), (:next, 8), (:plan, 16), (:rows, 24), (:row_count, 32), (:sequence_parallel, 40), (:loss_parallel, 44), (:overlap_chunks, 48), (:reserved, 52),)),
     (gw_parallel_options, 96, ((:struct_size, 0), (:next, 8), (:shard, 16), (:master_dtype, 24), (:recompute, 28), (:recompute_ratio, 32), (:recompute_every, 40), (:context_method, 44), (:seed, 48), (:tensor_parallel, 56), (:pipeline, 64), (:first_layers, 72), (:first_layer_count, 80), (:stage_split, 88), (:activation_offload, 92),)),
-    (gw_optimizer_rule, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:lr_scale, 24), (:weight_decay, 32), (:frozen, 40), (:reserved, 44),)),
-    (gw_adamw_options, 128, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:moment_dtype, 60), (:warmup_steps, 64), (:total_steps, 72), (:last_lr_ratio, 80), (:rules, 88), (:rule_count, 96), (:loss_scale, 104), (:initial_loss_scale, 112), (:loss_scale_interval, 120),)),
-    (gw_lion_options, 120, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:weight_decay, 40), (:schedule, 48), (:moment_dtype, 52), (:warmup_steps, 56), (:total_steps, 64), (:last_lr_ratio, 72), (:rules, 80), (:rule_count, 88), (:loss_scale, 96), (:initial_loss_scale, 104), (:loss_scale_interval, 112),)),
-    (gw_sgd_options, 112, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:warmup_steps, 48), (:total_steps, 56), (:last_lr_ratio, 64), (:rules, 72), (:rule_count, 80), (:loss_scale, 88), (:initial_loss_scale, 96), (:loss_scale_interval, 104),)),
+    (gw_optimizer_rule, 48, ((:struct_size, 0), (:next, 8), (:pattern, 16), (:lr_scale, 24), (:weight_decay, 32), (:frozen, 40), (:adamw, 44),)),
+    (gw_adafactor_options, 144, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta2_decay, 24), (:eps, 32), (:clip_threshold, 40), (:weight_decay, 48), (:schedule, 56), (:reserved, 60), (:ema_decay, 64), (:warmup_steps, 72), (:total_steps, 80), (:last_lr_ratio, 88), (:decay_steps, 96), (:rules, 104), (:rule_count, 112), (:loss_scale, 120), (:initial_loss_scale, 128), (:loss_scale_interval, 136),)),
+    (gw_adamw_options, 144, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:moment_dtype, 60), (:ema_decay, 64), (:warmup_steps, 72), (:total_steps, 80), (:last_lr_ratio, 88), (:decay_steps, 96), (:rules, 104), (:rule_count, 112), (:loss_scale, 120), (:initial_loss_scale, 128), (:loss_scale_interval, 136),)),
+    (gw_adamw8bit_options, 144, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:eps, 40), (:weight_decay, 48), (:schedule, 56), (:reserved, 60), (:ema_decay, 64), (:warmup_steps, 72), (:total_steps, 80), (:last_lr_ratio, 88), (:decay_steps, 96), (:rules, 104), (:rule_count, 112), (:loss_scale, 120), (:initial_loss_scale, 128), (:loss_scale_interval, 136),)),
+    (gw_lion_options, 136, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:weight_decay, 40), (:schedule, 48), (:moment_dtype, 52), (:ema_decay, 56), (:warmup_steps, 64), (:total_steps, 72), (:last_lr_ratio, 80), (:decay_steps, 88), (:rules, 96), (:rule_count, 104), (:loss_scale, 112), (:initial_loss_scale, 120), (:loss_scale_interval, 128),)),
+    (gw_muon_options, 192, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:ns_steps, 32), (:eps, 40), (:adamw_lr_scale, 48), (:beta1, 56), (:beta2, 64), (:adamw_eps, 72), (:weight_decay, 80), (:nesterov, 88), (:match_rms, 92), (:schedule, 96), (:matrix_dtype, 100), (:moment_dtype, 104), (:reserved, 108), (:ema_decay, 112), (:warmup_steps, 120), (:total_steps, 128), (:last_lr_ratio, 136), (:decay_steps, 144), (:rules, 152), (:rule_count, 160), (:loss_scale, 168), (:initial_loss_scale, 176), (:loss_scale_interval, 184),)),
+    (gw_sgd_options, 128, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:ema_decay, 48), (:warmup_steps, 56), (:total_steps, 64), (:last_lr_ratio, 72), (:decay_steps, 80), (:rules, 88), (:rule_count, 96), (:loss_scale, 104), (:initial_loss_scale, 112), (:loss_scale_interval, 120),)),
+    (gw_optimizer_call, 168, ((:struct_size, 0), (:next, 8), (:name, 16), (:value, 24), (:gradient, 72), (:states, 120), (:state_count, 128), (:reserved, 132), (:lr, 136), (:weight_decay, 144), (:step, 152), (:stream, 160),)),
+    (gw_custom_optimizer_options, 168, ((:struct_size, 0), (:next, 8), (:name, 16), (:states, 24), (:state_count, 32), (:step, 40), (:user, 48), (:free_user, 56), (:lr, 64), (:weight_decay, 72), (:schedule, 80), (:reserved, 84), (:ema_decay, 88), (:warmup_steps, 96), (:total_steps, 104), (:last_lr_ratio, 112), (:decay_steps, 120), (:rules, 128), (:rule_count, 136), (:loss_scale, 144), (:initial_loss_scale, 152), (:loss_scale_interval, 160),)),
     (gw_batch, 64, ((:struct_size, 0), (:next, 8), (:inputs, 16), (:input_count, 24), (:targets, 32), (:target_count, 40), (:weight, 48), (:shifted, 56), (:reserved, 60),)),
     (gw_step_options, 48, ((:struct_size, 0), (:next, 8), (:microbatches, 16), (:allow_non_finite, 20), (:max_grad_norm, 24), (:norm_type, 32), (:scale, 40),)),
     (gw_step_result, 96, ((:struct_size, 0), (:next, 8), (:loss, 16), (:grad_norm, 24), (:tokens_per_second, 32), (:seconds, 40), (:wait_seconds, 48), (:lr, 56), (:weight, 64), (:step, 72), (:skipped, 80), (:skip_reason, 84), (:loss_scale, 88),)),
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_clip_grad_norm, :gw_zero_grad, :gw_adamw_options_init, :gw_adamw_create, :gw_lion_options_init, :gw_lion_create, :gw_sgd_options_init, :gw_sgd_create, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
-const ADDRESSES = fill(C_NULL, 258)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_optimizer_swap_ema, :gw_clip_grad_norm, :gw_zero_grad, :gw_adafactor_options_init, :gw_adafactor_create, :gw_adamw_options_init, :gw_adamw_create, :gw_adamw8bit_options_init, :gw_adamw8bit_create, :gw_lion_options_init, :gw_lion_create, :gw_muon_options_init, :gw_muon_create, :gw_sgd_options_init, :gw_sgd_create, :gw_custom_optimizer_options_init, :gw_custom_optimizer_create, :gw_optimizer_set_schedule, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate,)
+const ADDRESSES = fill(C_NULL, 268)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -1262,37 +1390,57 @@ gw_optimizer_loss_scale(optimizer, out_scale) =
     ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
 gw_optimizer_set_loss_scale(optimizer, scale) =
     ccall(ADDRESSES[242], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
+gw_optimizer_swap_ema(optimizer, stream) =
+    ccall(ADDRESSES[243], gw_status, (Ptr{gw_optimizer}, Ptr{Cvoid}), optimizer, stream)
 gw_clip_grad_norm(model, max_norm, p, stream, out_norm) =
-    ccall(ADDRESSES[243], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
+    ccall(ADDRESSES[244], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
 gw_zero_grad(model, stream) =
-    ccall(ADDRESSES[244], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[245], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+gw_adafactor_options_init(options, size) =
+    ccall(ADDRESSES[246], Cvoid, (Ptr{gw_adafactor_options}, Csize_t), options, size)
+gw_adafactor_create(model, options, out_optimizer) =
+    ccall(ADDRESSES[247], gw_status, (Ptr{gw_module}, Ptr{gw_adafactor_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_adamw_options_init(options, size) =
-    ccall(ADDRESSES[245], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
+    ccall(ADDRESSES[248], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
 gw_adamw_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[246], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[249], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+gw_adamw8bit_options_init(options, size) =
+    ccall(ADDRESSES[250], Cvoid, (Ptr{gw_adamw8bit_options}, Csize_t), options, size)
+gw_adamw8bit_create(model, options, out_optimizer) =
+    ccall(ADDRESSES[251], gw_status, (Ptr{gw_module}, Ptr{gw_adamw8bit_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_lion_options_init(options, size) =
-    ccall(ADDRESSES[247], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
+    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
 gw_lion_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[248], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[253], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+gw_muon_options_init(options, size) =
+    ccall(ADDRESSES[254], Cvoid, (Ptr{gw_muon_options}, Csize_t), options, size)
+gw_muon_create(model, options, out_optimizer) =
+    ccall(ADDRESSES[255], gw_status, (Ptr{gw_module}, Ptr{gw_muon_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_sgd_options_init(options, size) =
-    ccall(ADDRESSES[249], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
+    ccall(ADDRESSES[256], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
 gw_sgd_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[250], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[257], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+gw_custom_optimizer_options_init(options, size) =
+    ccall(ADDRESSES[258], Cvoid, (Ptr{gw_custom_optimizer_options}, Csize_t), options, size)
+gw_custom_optimizer_create(model, options, out_optimizer) =
+    ccall(ADDRESSES[259], gw_status, (Ptr{gw_module}, Ptr{gw_custom_optimizer_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+gw_optimizer_set_schedule(optimizer, factor, user, release) =
+    ccall(ADDRESSES[260], gw_status, (Ptr{gw_optimizer}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), optimizer, factor, user, release)
 gw_batch_init(batch, size) =
-    ccall(ADDRESSES[251], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[261], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
 gw_step_options_init(options, size) =
-    ccall(ADDRESSES[252], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
+    ccall(ADDRESSES[262], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
 gw_step_result_init(result, size) =
-    ccall(ADDRESSES[253], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
+    ccall(ADDRESSES[263], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
-    ccall(ADDRESSES[254], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
+    ccall(ADDRESSES[264], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
 gw_eval_step(model, batch, options, stream, result) =
-    ccall(ADDRESSES[255], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
+    ccall(ADDRESSES[265], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
-    ccall(ADDRESSES[256], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+    ccall(ADDRESSES[266], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[257], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[267], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[258], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[268], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
 
 end

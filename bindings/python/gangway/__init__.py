@@ -13,6 +13,7 @@ from . import _low as _c
 from ._low import View
 from .arrays import Array, dtype_of
 from .custom import Behaviour, Call, Custom
+from .custom_optimizer import CustomOptimizer, OptimizerCall
 from .enums import (
     ActionKind, ContextMethod, DType, Init, Op, Part, Phase, Recompute, Reduce, SkipReason, StageSplit, Status, Strategy,
     Style,
@@ -73,10 +74,10 @@ watch_signals()
 
 __all__ = [
     "Aborted", "Action", "ActionKind", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
-    "Block", "Broadcast", "Call", "CallerFailed", "ContextMethod", "Corrupt", "Custom", "DType", "Decoder", "Embedding",
+    "Block", "Broadcast", "Call", "CallerFailed", "ContextMethod", "Corrupt", "Custom", "CustomOptimizer", "DType", "Decoder", "Embedding",
     "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
     "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mistral", "Mlp", "Module",
-    "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Parameter", "Part", "Partial",
+    "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OptimizerCall", "OutOfMemory", "Parameter", "Part", "Partial",
     "Partition", "PeerLost", "Phase", "Pipeline", "Placement", "PlanRow", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce",
     "ReduceScatter", "Repartition", "Replicate", "Rule", "Sequential", "Shard", "ShardGroup",
     "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor",

@@ -352,7 +352,27 @@ class gw_optimizer_rule:
     lr_scale: float
     weight_decay: float
     frozen: int
+    adamw: int
+
+class gw_adafactor_options:
+    struct_size: int
+    lr: float
+    beta2_decay: float
+    eps: float
+    clip_threshold: float
+    weight_decay: float
+    schedule: int
     reserved: int
+    ema_decay: float
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    decay_steps: int
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
 
 class gw_adamw_options:
     struct_size: int
@@ -363,9 +383,31 @@ class gw_adamw_options:
     weight_decay: float
     schedule: int
     moment_dtype: int
+    ema_decay: float
     warmup_steps: int
     total_steps: int
     last_lr_ratio: float
+    decay_steps: int
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
+
+class gw_adamw8bit_options:
+    struct_size: int
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    schedule: int
+    reserved: int
+    ema_decay: float
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    decay_steps: int
     rules: Any
     rule_count: int
     loss_scale: float
@@ -380,9 +422,39 @@ class gw_lion_options:
     weight_decay: float
     schedule: int
     moment_dtype: int
+    ema_decay: float
     warmup_steps: int
     total_steps: int
     last_lr_ratio: float
+    decay_steps: int
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
+
+class gw_muon_options:
+    struct_size: int
+    lr: float
+    momentum: float
+    ns_steps: int
+    eps: float
+    adamw_lr_scale: float
+    beta1: float
+    beta2: float
+    adamw_eps: float
+    weight_decay: float
+    nesterov: int
+    match_rms: int
+    schedule: int
+    matrix_dtype: int
+    moment_dtype: int
+    reserved: int
+    ema_decay: float
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    decay_steps: int
     rules: Any
     rule_count: int
     loss_scale: float
@@ -396,9 +468,47 @@ class gw_sgd_options:
     weight_decay: float
     nesterov: int
     schedule: int
+    ema_decay: float
     warmup_steps: int
     total_steps: int
     last_lr_ratio: float
+    decay_steps: int
+    rules: Any
+    rule_count: int
+    loss_scale: float
+    initial_loss_scale: float
+    loss_scale_interval: int
+
+class gw_optimizer_call:
+    struct_size: int
+    name: str
+    value: Any
+    gradient: Any
+    states: Any
+    state_count: int
+    reserved: int
+    lr: float
+    weight_decay: float
+    step: int
+    stream: Any
+
+class gw_custom_optimizer_options:
+    struct_size: int
+    name: str
+    states: Any
+    state_count: int
+    step: Any
+    user: Any
+    free_user: Any
+    lr: float
+    weight_decay: float
+    schedule: int
+    reserved: int
+    ema_decay: float
+    warmup_steps: int
+    total_steps: int
+    last_lr_ratio: float
+    decay_steps: int
     rules: Any
     rule_count: int
     loss_scale: float
@@ -453,3 +563,5 @@ py_get: Any
 py_interrupt: Any
 py_put: Any
 py_remove: Any
+py_schedule: Any
+py_step: Any

@@ -6,6 +6,7 @@
 #include <gangway/checkpoint.h>
 #include <gangway/collectives.h>
 #include <gangway/custom.h>
+#include <gangway/custom_optimizer.h>
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
@@ -341,6 +342,20 @@ typedef struct gw_api {
   gw_status (*decoder_options_from_folder)(const char *folder, gw_decoder_options *options);
   gw_status (*model_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
       gw_module **out_model);
+  gw_status (*optimizer_swap_ema)(gw_optimizer *optimizer, void *stream);
+  void (*adafactor_options_init)(gw_adafactor_options *options, size_t size);
+  gw_status (*adafactor_create)(gw_module *model, const gw_adafactor_options *options, gw_optimizer
+      **out_optimizer);
+  void (*adamw8bit_options_init)(gw_adamw8bit_options *options, size_t size);
+  gw_status (*adamw8bit_create)(gw_module *model, const gw_adamw8bit_options *options, gw_optimizer
+      **out_optimizer);
+  void (*muon_options_init)(gw_muon_options *options, size_t size);
+  gw_status (*muon_create)(gw_module *model, const gw_muon_options *options, gw_optimizer **out_optimizer);
+  void (*custom_optimizer_options_init)(gw_custom_optimizer_options *options, size_t size);
+  gw_status (*custom_optimizer_create)(gw_module *model, const gw_custom_optimizer_options *options,
+      gw_optimizer **out_optimizer);
+  gw_status (*optimizer_set_schedule)(gw_optimizer *optimizer, gw_schedule_fn factor, void *user, gw_free_fn
+      release);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

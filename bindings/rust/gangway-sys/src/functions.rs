@@ -893,6 +893,126 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    optimizer_rule_init: pub fn gw_optimizer_rule_init(rule: *mut gw_optimizer_rule, size: usize);
+}
+functions! {
+    optimizer_retain: pub fn gw_optimizer_retain(optimizer: *mut gw_optimizer) -> *mut gw_optimizer;
+}
+functions! {
+    optimizer_release: pub fn gw_optimizer_release(optimizer: *mut gw_optimizer);
+}
+functions! {
+    optimizer_steps: pub fn gw_optimizer_steps(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status;
+}
+functions! {
+    optimizer_lr: pub fn gw_optimizer_lr(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status;
+}
+functions! {
+    optimizer_set_lr: pub fn gw_optimizer_set_lr(optimizer: *mut gw_optimizer, lr: f64) -> gw_status;
+}
+functions! {
+    optimizer_loss_scale: pub fn gw_optimizer_loss_scale(optimizer: *const gw_optimizer, out_scale: *mut f64) -> gw_status;
+}
+functions! {
+    optimizer_set_loss_scale: pub fn gw_optimizer_set_loss_scale(optimizer: *mut gw_optimizer, scale: f64) -> gw_status;
+}
+functions! {
+    optimizer_swap_ema: pub fn gw_optimizer_swap_ema(
+        optimizer: *mut gw_optimizer,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> gw_status;
+}
+functions! {
+    clip_grad_norm: pub fn gw_clip_grad_norm(
+        model: *mut gw_module,
+        max_norm: f64,
+        p: f64,
+        stream: *mut ::std::os::raw::c_void,
+        out_norm: *mut f64,
+    ) -> gw_status;
+}
+functions! {
+    zero_grad: pub fn gw_zero_grad(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
+}
+functions! {
+    adafactor_options_init: pub fn gw_adafactor_options_init(options: *mut gw_adafactor_options, size: usize);
+}
+functions! {
+    adafactor_create: pub fn gw_adafactor_create(
+        model: *mut gw_module,
+        options: *const gw_adafactor_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    adamw_options_init: pub fn gw_adamw_options_init(options: *mut gw_adamw_options, size: usize);
+}
+functions! {
+    adamw_create: pub fn gw_adamw_create(
+        model: *mut gw_module,
+        options: *const gw_adamw_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    adamw8bit_options_init: pub fn gw_adamw8bit_options_init(options: *mut gw_adamw8bit_options, size: usize);
+}
+functions! {
+    adamw8bit_create: pub fn gw_adamw8bit_create(
+        model: *mut gw_module,
+        options: *const gw_adamw8bit_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    lion_options_init: pub fn gw_lion_options_init(options: *mut gw_lion_options, size: usize);
+}
+functions! {
+    lion_create: pub fn gw_lion_create(
+        model: *mut gw_module,
+        options: *const gw_lion_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    muon_options_init: pub fn gw_muon_options_init(options: *mut gw_muon_options, size: usize);
+}
+functions! {
+    muon_create: pub fn gw_muon_create(
+        model: *mut gw_module,
+        options: *const gw_muon_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    sgd_options_init: pub fn gw_sgd_options_init(options: *mut gw_sgd_options, size: usize);
+}
+functions! {
+    sgd_create: pub fn gw_sgd_create(
+        model: *mut gw_module,
+        options: *const gw_sgd_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    custom_optimizer_options_init: pub fn gw_custom_optimizer_options_init(options: *mut gw_custom_optimizer_options, size: usize);
+}
+functions! {
+    custom_optimizer_create: pub fn gw_custom_optimizer_create(
+        model: *mut gw_module,
+        options: *const gw_custom_optimizer_options,
+        out_optimizer: *mut *mut gw_optimizer,
+    ) -> gw_status;
+}
+functions! {
+    optimizer_set_schedule: pub fn gw_optimizer_set_schedule(
+        optimizer: *mut gw_optimizer,
+        factor: gw_schedule_fn,
+        user: *mut ::std::os::raw::c_void,
+        release: gw_free_fn,
+    ) -> gw_status;
+}
+functions! {
     frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
 }
 functions! {
@@ -996,72 +1116,6 @@ functions! {
         models: *const *mut gw_module,
         model_count: usize,
         out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    optimizer_rule_init: pub fn gw_optimizer_rule_init(rule: *mut gw_optimizer_rule, size: usize);
-}
-functions! {
-    optimizer_retain: pub fn gw_optimizer_retain(optimizer: *mut gw_optimizer) -> *mut gw_optimizer;
-}
-functions! {
-    optimizer_release: pub fn gw_optimizer_release(optimizer: *mut gw_optimizer);
-}
-functions! {
-    optimizer_steps: pub fn gw_optimizer_steps(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status;
-}
-functions! {
-    optimizer_lr: pub fn gw_optimizer_lr(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status;
-}
-functions! {
-    optimizer_set_lr: pub fn gw_optimizer_set_lr(optimizer: *mut gw_optimizer, lr: f64) -> gw_status;
-}
-functions! {
-    optimizer_loss_scale: pub fn gw_optimizer_loss_scale(optimizer: *const gw_optimizer, out_scale: *mut f64) -> gw_status;
-}
-functions! {
-    optimizer_set_loss_scale: pub fn gw_optimizer_set_loss_scale(optimizer: *mut gw_optimizer, scale: f64) -> gw_status;
-}
-functions! {
-    clip_grad_norm: pub fn gw_clip_grad_norm(
-        model: *mut gw_module,
-        max_norm: f64,
-        p: f64,
-        stream: *mut ::std::os::raw::c_void,
-        out_norm: *mut f64,
-    ) -> gw_status;
-}
-functions! {
-    zero_grad: pub fn gw_zero_grad(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
-}
-functions! {
-    adamw_options_init: pub fn gw_adamw_options_init(options: *mut gw_adamw_options, size: usize);
-}
-functions! {
-    adamw_create: pub fn gw_adamw_create(
-        model: *mut gw_module,
-        options: *const gw_adamw_options,
-        out_optimizer: *mut *mut gw_optimizer,
-    ) -> gw_status;
-}
-functions! {
-    lion_options_init: pub fn gw_lion_options_init(options: *mut gw_lion_options, size: usize);
-}
-functions! {
-    lion_create: pub fn gw_lion_create(
-        model: *mut gw_module,
-        options: *const gw_lion_options,
-        out_optimizer: *mut *mut gw_optimizer,
-    ) -> gw_status;
-}
-functions! {
-    sgd_options_init: pub fn gw_sgd_options_init(options: *mut gw_sgd_options, size: usize);
-}
-functions! {
-    sgd_create: pub fn gw_sgd_create(
-        model: *mut gw_module,
-        options: *const gw_sgd_options,
-        out_optimizer: *mut *mut gw_optimizer,
     ) -> gw_status;
 }
 functions! {

@@ -3082,6 +3082,2420 @@ impl Default for gw_custom_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct gw_optimizer_rule {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub pattern: *const ::std::os::raw::c_char,
+    pub lr_scale: f64,
+    pub weight_decay: f64,
+    pub frozen: i32,
+    pub adamw: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_optimizer_rule() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_optimizer_rule>(),
+        48usize,
+        concat!("Size of: ", stringify!(gw_optimizer_rule))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_optimizer_rule>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_optimizer_rule))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_pattern() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).pattern) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(pattern))
+        );
+    }
+    test_field_pattern();
+    fn test_field_lr_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr_scale) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(lr_scale))
+        );
+    }
+    test_field_lr_scale();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_frozen() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).frozen) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(frozen))
+        );
+    }
+    test_field_frozen();
+    fn test_field_adamw() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(adamw))
+        );
+    }
+    test_field_adamw();
+}
+impl Default for gw_optimizer_rule {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_schedule = i32;
+pub const GW_SCHEDULE_INVALID: gw_schedule_value = -1;
+pub const GW_CONSTANT: gw_schedule_value = 0;
+pub const GW_LINEAR: gw_schedule_value = 1;
+pub const GW_COSINE: gw_schedule_value = 2;
+pub const GW_WSD: gw_schedule_value = 3;
+pub const GW_WSD_SQRT: gw_schedule_value = 4;
+pub const GW_INVERSE_SQRT: gw_schedule_value = 5;
+pub type gw_schedule_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_adafactor_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub beta2_decay: f64,
+    pub eps: f64,
+    pub clip_threshold: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub reserved: i32,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_adafactor_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_adafactor_options>(),
+        144usize,
+        concat!("Size of: ", stringify!(gw_adafactor_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_adafactor_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_adafactor_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_beta2_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2_decay) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(beta2_decay))
+        );
+    }
+    test_field_beta2_decay();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_clip_threshold() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).clip_threshold) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(clip_threshold))
+        );
+    }
+    test_field_clip_threshold();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_adafactor_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            128usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_adafactor_options),
+                "::",
+                stringify!(initial_loss_scale)
+            )
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adafactor_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_adafactor_options),
+                "::",
+                stringify!(loss_scale_interval)
+            )
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_adafactor_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_adamw_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub moment_dtype: gw_dtype,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_adamw_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_adamw_options>(),
+        144usize,
+        concat!("Size of: ", stringify!(gw_adamw_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_adamw_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_adamw_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(beta1))
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(beta2))
+        );
+    }
+    test_field_beta2();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_moment_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(moment_dtype))
+        );
+    }
+    test_field_moment_dtype();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(initial_loss_scale))
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(loss_scale_interval))
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_adamw_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_adamw8bit_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub reserved: i32,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_adamw8bit_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_adamw8bit_options>(),
+        144usize,
+        concat!("Size of: ", stringify!(gw_adamw8bit_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_adamw8bit_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_adamw8bit_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(beta1))
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(beta2))
+        );
+    }
+    test_field_beta2();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_adamw8bit_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            128usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_adamw8bit_options),
+                "::",
+                stringify!(initial_loss_scale)
+            )
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_adamw8bit_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_adamw8bit_options),
+                "::",
+                stringify!(loss_scale_interval)
+            )
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_adamw8bit_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_lion_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub moment_dtype: gw_dtype,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_lion_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_lion_options>(),
+        136usize,
+        concat!("Size of: ", stringify!(gw_lion_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_lion_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_lion_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(beta1))
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(beta2))
+        );
+    }
+    test_field_beta2();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_moment_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(moment_dtype))
+        );
+    }
+    test_field_moment_dtype();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(initial_loss_scale))
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(loss_scale_interval))
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_lion_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_muon_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub momentum: f64,
+    pub ns_steps: i64,
+    pub eps: f64,
+    pub adamw_lr_scale: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub adamw_eps: f64,
+    pub weight_decay: f64,
+    pub nesterov: i32,
+    pub match_rms: i32,
+    pub schedule: gw_schedule,
+    pub matrix_dtype: gw_dtype,
+    pub moment_dtype: gw_dtype,
+    pub reserved: i32,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_muon_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_muon_options>(),
+        192usize,
+        concat!("Size of: ", stringify!(gw_muon_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_muon_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_muon_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_momentum() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).momentum) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(momentum))
+        );
+    }
+    test_field_momentum();
+    fn test_field_ns_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ns_steps) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(ns_steps))
+        );
+    }
+    test_field_ns_steps();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_adamw_lr_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw_lr_scale) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(adamw_lr_scale))
+        );
+    }
+    test_field_adamw_lr_scale();
+    fn test_field_beta1() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(beta1))
+        );
+    }
+    test_field_beta1();
+    fn test_field_beta2() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(beta2))
+        );
+    }
+    test_field_beta2();
+    fn test_field_adamw_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw_eps) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(adamw_eps))
+        );
+    }
+    test_field_adamw_eps();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_nesterov() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).nesterov) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(nesterov))
+        );
+    }
+    test_field_nesterov();
+    fn test_field_match_rms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).match_rms) as usize - ptr as usize
+            },
+            92usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(match_rms))
+        );
+    }
+    test_field_match_rms();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_matrix_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).matrix_dtype) as usize - ptr as usize
+            },
+            100usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(matrix_dtype))
+        );
+    }
+    test_field_matrix_dtype();
+    fn test_field_moment_dtype() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(moment_dtype))
+        );
+    }
+    test_field_moment_dtype();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            108usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            152usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            160usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            168usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            176usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(initial_loss_scale))
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_muon_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            184usize,
+            concat!("Offset of field: ", stringify!(gw_muon_options), "::", stringify!(loss_scale_interval))
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_muon_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_sgd_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub lr: f64,
+    pub momentum: f64,
+    pub weight_decay: f64,
+    pub nesterov: i32,
+    pub schedule: gw_schedule,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_sgd_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_sgd_options>(),
+        128usize,
+        concat!("Size of: ", stringify!(gw_sgd_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_sgd_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_sgd_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_momentum() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).momentum) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(momentum))
+        );
+    }
+    test_field_momentum();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_nesterov() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).nesterov) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(nesterov))
+        );
+    }
+    test_field_nesterov();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(ema_decay))
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(warmup_steps))
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(total_steps))
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(last_lr_ratio))
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(decay_steps))
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(rule_count))
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(initial_loss_scale))
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(loss_scale_interval))
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_sgd_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_optimizer_call {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub value: gw_view,
+    pub gradient: gw_view,
+    pub states: *const gw_view,
+    pub state_count: i32,
+    pub reserved: i32,
+    pub lr: f64,
+    pub weight_decay: f64,
+    pub step: i64,
+    pub stream: *mut ::std::os::raw::c_void,
+}
+#[test]
+fn bindgen_test_layout_gw_optimizer_call() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_optimizer_call>(),
+        168usize,
+        concat!("Size of: ", stringify!(gw_optimizer_call))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_optimizer_call>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_optimizer_call))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_value() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).value) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(value))
+        );
+    }
+    test_field_value();
+    fn test_field_gradient() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gradient) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(gradient))
+        );
+    }
+    test_field_gradient();
+    fn test_field_states() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).states) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(states))
+        );
+    }
+    test_field_states();
+    fn test_field_state_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).state_count) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(state_count))
+        );
+    }
+    test_field_state_count();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            132usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            136usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(weight_decay))
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            152usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_stream() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_call>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stream) as usize - ptr as usize
+            },
+            160usize,
+            concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(stream))
+        );
+    }
+    test_field_stream();
+}
+impl Default for gw_optimizer_call {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_optimizer_step_fn = ::std::option::Option<
+    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, call: *const gw_optimizer_call) -> gw_status,
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_custom_optimizer_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub name: *const ::std::os::raw::c_char,
+    pub states: *const *const ::std::os::raw::c_char,
+    pub state_count: usize,
+    pub step: gw_optimizer_step_fn,
+    pub user: *mut ::std::os::raw::c_void,
+    pub free_user: gw_free_fn,
+    pub lr: f64,
+    pub weight_decay: f64,
+    pub schedule: gw_schedule,
+    pub reserved: i32,
+    pub ema_decay: f64,
+    pub warmup_steps: i64,
+    pub total_steps: i64,
+    pub last_lr_ratio: f64,
+    pub decay_steps: i64,
+    pub rules: *const gw_optimizer_rule,
+    pub rule_count: usize,
+    pub loss_scale: f64,
+    pub initial_loss_scale: f64,
+    pub loss_scale_interval: i64,
+}
+#[test]
+fn bindgen_test_layout_gw_custom_optimizer_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_custom_optimizer_options>(),
+        168usize,
+        concat!("Size of: ", stringify!(gw_custom_optimizer_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_custom_optimizer_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_custom_optimizer_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(struct_size)
+            )
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_name() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).name) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(name))
+        );
+    }
+    test_field_name();
+    fn test_field_states() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).states) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(states))
+        );
+    }
+    test_field_states();
+    fn test_field_state_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).state_count) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(state_count)
+            )
+        );
+    }
+    test_field_state_count();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(user))
+        );
+    }
+    test_field_user();
+    fn test_field_free_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(free_user)
+            )
+        );
+    }
+    test_field_free_user();
+    fn test_field_lr() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(lr))
+        );
+    }
+    test_field_lr();
+    fn test_field_weight_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
+            },
+            72usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(weight_decay)
+            )
+        );
+    }
+    test_field_weight_decay();
+    fn test_field_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(schedule))
+        );
+    }
+    test_field_schedule();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            84usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+    fn test_field_ema_decay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ema_decay) as usize - ptr as usize
+            },
+            88usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(ema_decay)
+            )
+        );
+    }
+    test_field_ema_decay();
+    fn test_field_warmup_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
+            },
+            96usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(warmup_steps)
+            )
+        );
+    }
+    test_field_warmup_steps();
+    fn test_field_total_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+            },
+            104usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(total_steps)
+            )
+        );
+    }
+    test_field_total_steps();
+    fn test_field_last_lr_ratio() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
+            },
+            112usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(last_lr_ratio)
+            )
+        );
+    }
+    test_field_last_lr_ratio();
+    fn test_field_decay_steps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).decay_steps) as usize - ptr as usize
+            },
+            120usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(decay_steps)
+            )
+        );
+    }
+    test_field_decay_steps();
+    fn test_field_rules() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
+            },
+            128usize,
+            concat!("Offset of field: ", stringify!(gw_custom_optimizer_options), "::", stringify!(rules))
+        );
+    }
+    test_field_rules();
+    fn test_field_rule_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(rule_count)
+            )
+        );
+    }
+    test_field_rule_count();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            144usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(loss_scale)
+            )
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_initial_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
+            },
+            152usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(initial_loss_scale)
+            )
+        );
+    }
+    test_field_initial_loss_scale();
+    fn test_field_loss_scale_interval() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_optimizer_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
+            },
+            160usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_custom_optimizer_options),
+                "::",
+                stringify!(loss_scale_interval)
+            )
+        );
+    }
+    test_field_loss_scale_interval();
+}
+impl Default for gw_custom_optimizer_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_schedule_fn = ::std::option::Option<
+    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, step: i64, out_factor: *mut f64) -> gw_status,
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct gw_frame {
     _unused: [u8; 0],
 }
@@ -3747,831 +6161,6 @@ fn bindgen_test_layout_gw_attention_options() {
     test_field_qk_norm();
 }
 impl Default for gw_attention_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_optimizer_rule {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub pattern: *const ::std::os::raw::c_char,
-    pub lr_scale: f64,
-    pub weight_decay: f64,
-    pub frozen: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_optimizer_rule() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_optimizer_rule>(),
-        48usize,
-        concat!("Size of: ", stringify!(gw_optimizer_rule))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_optimizer_rule>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_optimizer_rule))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_pattern() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).pattern) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(pattern))
-        );
-    }
-    test_field_pattern();
-    fn test_field_lr_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).lr_scale) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(lr_scale))
-        );
-    }
-    test_field_lr_scale();
-    fn test_field_weight_decay() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(weight_decay))
-        );
-    }
-    test_field_weight_decay();
-    fn test_field_frozen() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).frozen) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(frozen))
-        );
-    }
-    test_field_frozen();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_optimizer_rule>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            44usize,
-            concat!("Offset of field: ", stringify!(gw_optimizer_rule), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_optimizer_rule {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type gw_schedule = i32;
-pub const GW_SCHEDULE_INVALID: gw_schedule_value = -1;
-pub const GW_CONSTANT: gw_schedule_value = 0;
-pub const GW_LINEAR: gw_schedule_value = 1;
-pub const GW_COSINE: gw_schedule_value = 2;
-pub type gw_schedule_value = ::std::os::raw::c_int;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_adamw_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub lr: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub eps: f64,
-    pub weight_decay: f64,
-    pub schedule: gw_schedule,
-    pub moment_dtype: gw_dtype,
-    pub warmup_steps: i64,
-    pub total_steps: i64,
-    pub last_lr_ratio: f64,
-    pub rules: *const gw_optimizer_rule,
-    pub rule_count: usize,
-    pub loss_scale: f64,
-    pub initial_loss_scale: f64,
-    pub loss_scale_interval: i64,
-}
-#[test]
-fn bindgen_test_layout_gw_adamw_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_adamw_options>(),
-        128usize,
-        concat!("Size of: ", stringify!(gw_adamw_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_adamw_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_adamw_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_lr() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(lr))
-        );
-    }
-    test_field_lr();
-    fn test_field_beta1() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(beta1))
-        );
-    }
-    test_field_beta1();
-    fn test_field_beta2() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(beta2))
-        );
-    }
-    test_field_beta2();
-    fn test_field_eps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(eps))
-        );
-    }
-    test_field_eps();
-    fn test_field_weight_decay() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(weight_decay))
-        );
-    }
-    test_field_weight_decay();
-    fn test_field_schedule() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(schedule))
-        );
-    }
-    test_field_schedule();
-    fn test_field_moment_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
-            },
-            60usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(moment_dtype))
-        );
-    }
-    test_field_moment_dtype();
-    fn test_field_warmup_steps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(warmup_steps))
-        );
-    }
-    test_field_warmup_steps();
-    fn test_field_total_steps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(total_steps))
-        );
-    }
-    test_field_total_steps();
-    fn test_field_last_lr_ratio() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(last_lr_ratio))
-        );
-    }
-    test_field_last_lr_ratio();
-    fn test_field_rules() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
-            },
-            88usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(rules))
-        );
-    }
-    test_field_rules();
-    fn test_field_rule_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(rule_count))
-        );
-    }
-    test_field_rule_count();
-    fn test_field_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
-            },
-            104usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(loss_scale))
-        );
-    }
-    test_field_loss_scale();
-    fn test_field_initial_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
-            },
-            112usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(initial_loss_scale))
-        );
-    }
-    test_field_initial_loss_scale();
-    fn test_field_loss_scale_interval() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_adamw_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
-            },
-            120usize,
-            concat!("Offset of field: ", stringify!(gw_adamw_options), "::", stringify!(loss_scale_interval))
-        );
-    }
-    test_field_loss_scale_interval();
-}
-impl Default for gw_adamw_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_lion_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub lr: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub weight_decay: f64,
-    pub schedule: gw_schedule,
-    pub moment_dtype: gw_dtype,
-    pub warmup_steps: i64,
-    pub total_steps: i64,
-    pub last_lr_ratio: f64,
-    pub rules: *const gw_optimizer_rule,
-    pub rule_count: usize,
-    pub loss_scale: f64,
-    pub initial_loss_scale: f64,
-    pub loss_scale_interval: i64,
-}
-#[test]
-fn bindgen_test_layout_gw_lion_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_lion_options>(),
-        120usize,
-        concat!("Size of: ", stringify!(gw_lion_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_lion_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_lion_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_lr() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(lr))
-        );
-    }
-    test_field_lr();
-    fn test_field_beta1() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).beta1) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(beta1))
-        );
-    }
-    test_field_beta1();
-    fn test_field_beta2() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).beta2) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(beta2))
-        );
-    }
-    test_field_beta2();
-    fn test_field_weight_decay() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(weight_decay))
-        );
-    }
-    test_field_weight_decay();
-    fn test_field_schedule() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(schedule))
-        );
-    }
-    test_field_schedule();
-    fn test_field_moment_dtype() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).moment_dtype) as usize - ptr as usize
-            },
-            52usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(moment_dtype))
-        );
-    }
-    test_field_moment_dtype();
-    fn test_field_warmup_steps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(warmup_steps))
-        );
-    }
-    test_field_warmup_steps();
-    fn test_field_total_steps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(total_steps))
-        );
-    }
-    test_field_total_steps();
-    fn test_field_last_lr_ratio() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(last_lr_ratio))
-        );
-    }
-    test_field_last_lr_ratio();
-    fn test_field_rules() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(rules))
-        );
-    }
-    test_field_rules();
-    fn test_field_rule_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
-            },
-            88usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(rule_count))
-        );
-    }
-    test_field_rule_count();
-    fn test_field_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(loss_scale))
-        );
-    }
-    test_field_loss_scale();
-    fn test_field_initial_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
-            },
-            104usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(initial_loss_scale))
-        );
-    }
-    test_field_initial_loss_scale();
-    fn test_field_loss_scale_interval() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_lion_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
-            },
-            112usize,
-            concat!("Offset of field: ", stringify!(gw_lion_options), "::", stringify!(loss_scale_interval))
-        );
-    }
-    test_field_loss_scale_interval();
-}
-impl Default for gw_lion_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_sgd_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub lr: f64,
-    pub momentum: f64,
-    pub weight_decay: f64,
-    pub nesterov: i32,
-    pub schedule: gw_schedule,
-    pub warmup_steps: i64,
-    pub total_steps: i64,
-    pub last_lr_ratio: f64,
-    pub rules: *const gw_optimizer_rule,
-    pub rule_count: usize,
-    pub loss_scale: f64,
-    pub initial_loss_scale: f64,
-    pub loss_scale_interval: i64,
-}
-#[test]
-fn bindgen_test_layout_gw_sgd_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_sgd_options>(),
-        112usize,
-        concat!("Size of: ", stringify!(gw_sgd_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_sgd_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_sgd_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_lr() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(lr))
-        );
-    }
-    test_field_lr();
-    fn test_field_momentum() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).momentum) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(momentum))
-        );
-    }
-    test_field_momentum();
-    fn test_field_weight_decay() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(weight_decay))
-        );
-    }
-    test_field_weight_decay();
-    fn test_field_nesterov() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).nesterov) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(nesterov))
-        );
-    }
-    test_field_nesterov();
-    fn test_field_schedule() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).schedule) as usize - ptr as usize
-            },
-            44usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(schedule))
-        );
-    }
-    test_field_schedule();
-    fn test_field_warmup_steps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).warmup_steps) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(warmup_steps))
-        );
-    }
-    test_field_warmup_steps();
-    fn test_field_total_steps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(total_steps))
-        );
-    }
-    test_field_total_steps();
-    fn test_field_last_lr_ratio() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).last_lr_ratio) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(last_lr_ratio))
-        );
-    }
-    test_field_last_lr_ratio();
-    fn test_field_rules() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rules) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(rules))
-        );
-    }
-    test_field_rules();
-    fn test_field_rule_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rule_count) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(rule_count))
-        );
-    }
-    test_field_rule_count();
-    fn test_field_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
-            },
-            88usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(loss_scale))
-        );
-    }
-    test_field_loss_scale();
-    fn test_field_initial_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initial_loss_scale) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(initial_loss_scale))
-        );
-    }
-    test_field_initial_loss_scale();
-    fn test_field_loss_scale_interval() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_sgd_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale_interval) as usize - ptr as usize
-            },
-            104usize,
-            concat!("Offset of field: ", stringify!(gw_sgd_options), "::", stringify!(loss_scale_interval))
-        );
-    }
-    test_field_loss_scale_interval();
-}
-impl Default for gw_sgd_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -8019,10 +9608,57 @@ pub struct gw_api {
             out_model: *mut *mut gw_module,
         ) -> gw_status,
     >,
+    pub optimizer_swap_ema: ::std::option::Option<
+        unsafe extern "C" fn(optimizer: *mut gw_optimizer, stream: *mut ::std::os::raw::c_void) -> gw_status,
+    >,
+    pub adafactor_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_adafactor_options, size: usize)>,
+    pub adafactor_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_adafactor_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub adamw8bit_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_adamw8bit_options, size: usize)>,
+    pub adamw8bit_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_adamw8bit_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub muon_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_muon_options, size: usize)>,
+    pub muon_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_muon_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub custom_optimizer_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_custom_optimizer_options, size: usize)>,
+    pub custom_optimizer_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            options: *const gw_custom_optimizer_options,
+            out_optimizer: *mut *mut gw_optimizer,
+        ) -> gw_status,
+    >,
+    pub optimizer_set_schedule: ::std::option::Option<
+        unsafe extern "C" fn(
+            optimizer: *mut gw_optimizer,
+            factor: gw_schedule_fn,
+            user: *mut ::std::os::raw::c_void,
+            release: gw_free_fn,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2080usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2160usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -11156,4 +12792,124 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_model_from_folder();
+    fn test_field_optimizer_swap_ema() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_swap_ema) as usize - ptr as usize
+            },
+            2080usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_swap_ema))
+        );
+    }
+    test_field_optimizer_swap_ema();
+    fn test_field_adafactor_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adafactor_options_init) as usize - ptr as usize
+            },
+            2088usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adafactor_options_init))
+        );
+    }
+    test_field_adafactor_options_init();
+    fn test_field_adafactor_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adafactor_create) as usize - ptr as usize
+            },
+            2096usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adafactor_create))
+        );
+    }
+    test_field_adafactor_create();
+    fn test_field_adamw8bit_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw8bit_options_init) as usize - ptr as usize
+            },
+            2104usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adamw8bit_options_init))
+        );
+    }
+    test_field_adamw8bit_options_init();
+    fn test_field_adamw8bit_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).adamw8bit_create) as usize - ptr as usize
+            },
+            2112usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(adamw8bit_create))
+        );
+    }
+    test_field_adamw8bit_create();
+    fn test_field_muon_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).muon_options_init) as usize - ptr as usize
+            },
+            2120usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(muon_options_init))
+        );
+    }
+    test_field_muon_options_init();
+    fn test_field_muon_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).muon_create) as usize - ptr as usize
+            },
+            2128usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(muon_create))
+        );
+    }
+    test_field_muon_create();
+    fn test_field_custom_optimizer_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).custom_optimizer_options_init) as usize - ptr as usize
+            },
+            2136usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(custom_optimizer_options_init))
+        );
+    }
+    test_field_custom_optimizer_options_init();
+    fn test_field_custom_optimizer_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).custom_optimizer_create) as usize - ptr as usize
+            },
+            2144usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(custom_optimizer_create))
+        );
+    }
+    test_field_custom_optimizer_create();
+    fn test_field_optimizer_set_schedule() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).optimizer_set_schedule) as usize - ptr as usize
+            },
+            2152usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(optimizer_set_schedule))
+        );
+    }
+    test_field_optimizer_set_schedule();
 }
