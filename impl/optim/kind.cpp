@@ -11,8 +11,7 @@ namespace gangway {
 extern const OptimizerKind kAdafactor, kAdamW, kAdamW8bit, kLion, kMuon, kSgd;
 
 std::span<const OptimizerKind* const> optimizer_kinds() {
-  static constexpr const OptimizerKind* kKinds[] = {&kAdafactor, &kAdamW, &kAdamW8bit, &kLion,
-                                                  &kMuon,      &kSgd};
+  static constexpr const OptimizerKind* kKinds[] = {&kAdafactor, &kAdamW, &kAdamW8bit, &kLion, &kMuon, &kSgd};
   return kKinds;
 }
 

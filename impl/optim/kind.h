@@ -45,11 +45,11 @@ struct StateName {
 };
 
 struct OptimizerKind {
-  const char* name;     // of the C functions: gw_<name>_create
-  const char* title;    // of the class in the bindings
-  const char* doc;      // one sentence
-  double lr;            // default learning rate
-  double weight_decay;  // default weight decay
+  const char* name;          // of the C functions: gw_<name>_create
+  const char* title;         // of the class in the bindings
+  const char* doc;           // one sentence
+  double lr;                 // default learning rate
+  double weight_decay;       // default weight decay
   bool mixes_adamw = false;  // steps some parameters by AdamW: OptimizerRule::adamw says which
   std::span<const StateName> states;
   std::span<const Hyperparameter> hyperparameters;

@@ -268,7 +268,8 @@ void check_optimizer(Model& model, const Optimizer& optimizer) {
                   optimizer.parameters().begin(), optimizer.parameters().end(), same))
     fail(Code::invalid_argument, "train: the optimizer was made for the parameters of another model");
   if (optimizer.ema_swapped())
-    fail(Code::invalid_state, "train: the parameters hold their averages; swap_ema swaps them back for a step");
+    fail(Code::invalid_state,
+         "train: the parameters hold their averages; swap_ema swaps them back for a step");
 }
 
 // A dynamic loss scale changes when steps are not finite, so that it needs check_finite. With any loss scale

@@ -121,7 +121,8 @@ static void averages_are_swapped_and_swapped_back(void** state) {
   gw_module* model = ones(&group, NULL);
   seen s = {0};
   gw_optimizer* opt = make(model, &s, 0.5);
-  assert_refused_as(gw_optimizer_swap_ema(opt, NULL), GW_E_INVALID_STATE, "no averages before the first step");
+  assert_refused_as(gw_optimizer_swap_ema(opt, NULL), GW_E_INVALID_STATE,
+                    "no averages before the first step");
   for (int i = 0; i < 2; ++i) {
     assert_ok(add(group, 2, 2, 2, 2));
     assert_ok(gw_optimizer_step(opt, NULL, NULL, NULL));
@@ -154,12 +155,12 @@ static void bad_options_are_refused_and_the_object_is_freed(void** state) {
   gw_optimizer* opt = NULL;
   seen s = {0};
   int refused = 0;
-#define REFUSED(set, part)                                             \
-  gw_custom_optimizer_options_init(&o, sizeof o);                      \
-  o.step = step, o.user = &s, o.free_user = free_seen;                 \
-  set;                                                                 \
-  assert_refused(gw_custom_optimizer_create(model, &o, &opt), part);   \
-  assert_null(opt);                                                    \
+#define REFUSED(set, part)                                           \
+  gw_custom_optimizer_options_init(&o, sizeof o);                    \
+  o.step = step, o.user = &s, o.free_user = free_seen;               \
+  set;                                                               \
+  assert_refused(gw_custom_optimizer_create(model, &o, &opt), part); \
+  assert_null(opt);                                                  \
   assert_int_equal(s.freed, ++refused)
   REFUSED(o.step = NULL, "options.step is null");
   REFUSED((o.states = twice, o.state_count = 2), "states[0] is \"m\", as another state is");

@@ -33,10 +33,9 @@ const std::set<std::string> kOptional = words(R"(
     gw_parallelize.gangs gw_tensor_parallel.gangs gw_context_parallel.gangs gw_fully_shard.gangs gw_replicate.gangs gw_shard_group_create.gangs gw_model_from_folder.gangs
     gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
     gw_optimizer_step.result gw_movement_create.target)");
-const std::set<std::string> kRequired = {"gw_attention_create.options", "gw_custom_create.options",
-                                         "gw_custom_optimizer_create.options",
-                                         "gw_decoder_options_from_family.options",
-                                         "gw_decoder_options_from_folder.options"};
+const std::set<std::string> kRequired = {
+    "gw_attention_create.options", "gw_custom_create.options", "gw_custom_optimizer_create.options",
+    "gw_decoder_options_from_family.options", "gw_decoder_options_from_folder.options"};
 // These are read only while a module runs; custom_test.c tests them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
 

@@ -52,7 +52,8 @@ TEST(Ema, SwapsWithTheValuesAndBackToTheSameBits) {
     set_gradient(w, step);
     optimizer->step(1, 1, cpu.stream);
   }
-  const std::vector<double> values = test::values(w.parameter->shard), f = test::values(frozen.parameter->shard),
+  const std::vector<double> values = test::values(w.parameter->shard),
+                            f = test::values(frozen.parameter->shard),
                             ema = test::values(optimizer->state(0).back().tensor);
   EXPECT_NE(values, ema);
   optimizer->swap_ema(cpu.stream);
@@ -69,8 +70,9 @@ TEST(Ema, SwapsWithTheValuesAndBackToTheSameBits) {
 TEST(Ema, ADecayOutsideItsRangeIsRefused) {
   Cpu cpu;
   for (const double decay : {-0.1, 1.0, std::nan("")})
-    EXPECT_EQ(error_of([&] { make_adamw({make_parameter(cpu, "w", Shape{2})}, with_ema(decay), *cpu.ops); })
-                  .message(),
+    EXPECT_EQ(error_of([&] {
+                make_adamw({make_parameter(cpu, "w", Shape{2})}, with_ema(decay), *cpu.ops);
+              }).message(),
               text("adamw: ema_decay = ", decay, " is outside [0, 1)"));
 }
 

@@ -79,7 +79,8 @@ TEST(OptimizerKind, AValueOfAnotherTypeIsRefused) {
 TEST(OptimizerKind, AnUnknownKindIsRefusedWithTheListOfAll) {
   const Error error = error_of([] { optimizer_kind("adam"); });
   EXPECT_EQ(error.code(), Code::invalid_argument);
-  EXPECT_NE(error.message().find("there is no optimizer \"adam\"; there are adafactor, adamw, "), std::string::npos);
+  EXPECT_NE(error.message().find("there is no optimizer \"adam\"; there are adafactor, adamw, "),
+            std::string::npos);
 }
 
 // What ranks compare has each hyperparameter once, under its name.
@@ -107,7 +108,8 @@ std::map<std::string, std::string> states_of(const OptimizerKind& kind, const Sh
     EXPECT_EQ(slot.tensor.shape(), slot.shape) << kind.name << " " << slot.name;
     EXPECT_EQ(slot.box().shape, slot.shape) << kind.name << " " << slot.name;
     const auto* const bytes = static_cast<const unsigned char*>(slot.tensor.raw());
-    EXPECT_TRUE(std::all_of(bytes, bytes + slot.tensor.bytes(), [](unsigned char byte) { return byte == 0; }));
+    EXPECT_TRUE(
+        std::all_of(bytes, bytes + slot.tensor.bytes(), [](unsigned char byte) { return byte == 0; }));
     states[slot.name] = slot.tensor.text();
   }
   return states;
@@ -130,9 +132,8 @@ TEST(OptimizerKind, StatesHaveTheNamesOfTheTableAndSayTheirShapes) {
       {"sgd", {{"momentum", "f32 [5, 130]"}}},
   };
   const std::map<std::string, States> vectors = {
-      {"adafactor", {{"variance", "f32 [7]"}}}, {"adamw", of_vector},
-      {"adamw8bit", of_vector},                 {"lion", {{"exp_avg", "f32 [7]"}}},
-      {"muon", of_vector},                      {"sgd", {{"momentum", "f32 [7]"}}},
+      {"adafactor", {{"variance", "f32 [7]"}}}, {"adamw", of_vector}, {"adamw8bit", of_vector},
+      {"lion", {{"exp_avg", "f32 [7]"}}},       {"muon", of_vector},  {"sgd", {{"momentum", "f32 [7]"}}},
   };
   for (const OptimizerKind* const kind : optimizer_kinds()) {
     EXPECT_EQ(states_of(*kind, Shape{5, 130}), matrices.at(kind->name)) << kind->name;

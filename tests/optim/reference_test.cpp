@@ -73,14 +73,8 @@ struct Row {
   const char *kind, *file;
 };
 constexpr Row kRows[] = {
-    {"adafactor", "adafactor"},
-    {"adamw", "adamw"},
-    {"lion", "lion"},
-    {"muon", "muon"},
-    {"muon", "muon_plain"},
-    {"muon", "muon_match_rms"},
-    {"sgd", "sgd_momentum"},
-    {"sgd", "sgd_nesterov"},
+    {"adafactor", "adafactor"}, {"adamw", "adamw"},         {"lion", "lion"},        {"muon", "muon"},
+    {"muon", "muon_plain"},     {"muon", "muon_match_rms"}, {"sgd", "sgd_momentum"}, {"sgd", "sgd_nesterov"},
 };
 
 TEST(OptimizerReference, TenStepsInF64) {
@@ -104,7 +98,8 @@ TEST(OptimizerReference, MuonInBf16IsWithinTwoPercentOfTorchs) {
       optimizer->step(1, 1, trial.cpu.stream);
     }
     for (const NamedParameter& p : trial.parameters) {
-      const std::vector<double> got = test::values(p.parameter->shard), &init = inputs.values("init." + p.name);
+      const std::vector<double> got = test::values(p.parameter->shard),
+                                &init = inputs.values("init." + p.name);
       const double* const want = file.values("torch." + p.name).data() + 9 * got.size();
       double difference = 0, change = 0;
       for (size_t i = 0; i < got.size(); ++i) {
