@@ -56,8 +56,7 @@ gw_status gw_custom_optimizer_create(gw_module* model, const gw_custom_optimizer
   CallerObject user = object_of(options);
   return guarded([&] {
     gw_optimizer*& result = out(out_optimizer, "out_optimizer");
-    const auto o =
-        read_struct(&required(options, "options"), gw_custom_optimizer_options_init, "options");
+    const auto o = read_struct(&required(options, "options"), gw_custom_optimizer_options_init, "options");
     if (o.step == nullptr) fail(Code::invalid_argument, "options.step is null");
     CustomOptimizerOptions own;
     own.name = text_or(o.name, "custom");

@@ -34,8 +34,7 @@ OptimizerOptions common_of(const Options& o) {
   OptimizerOptions r;
   r.lr = o.lr;
   r.weight_decay = o.weight_decay;
-  r.schedule = {schedule_of(o.schedule), o.warmup_steps, o.total_steps, o.last_lr_ratio,
-                o.decay_steps};
+  r.schedule = {schedule_of(o.schedule), o.warmup_steps, o.total_steps, o.last_lr_ratio, o.decay_steps};
   r.ema_decay = o.ema_decay;
   r.rules = rules_of(o.rules, o.rule_count);
   r.loss_scale = {o.loss_scale, o.initial_loss_scale, o.loss_scale_interval};

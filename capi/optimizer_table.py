@@ -122,7 +122,7 @@ def read_kind(path):
     if row is None:
         return None, None
     members = {name: lists("{" + value + "}") for name, value in
-               re.findall(r"\.(\w+) = (.*?),\n(?=\s*\.|\Z)", row[2] + "\n", re.S)}
+               re.findall(r"\.(\w+) =\s+(.*?),\n(?=\s*\.|\Z)", row[2] + "\n", re.S)}
     one = {name: values[0] for name, values in members.items()}
     own = [own_field(r) for r in table(source, "Hyperparameter kHyperparameters", 4)]
     decay = Field("weight_decay", "number", number(one["weight_decay"]),

@@ -255,13 +255,13 @@ struct AdamW8bitArgs {
 
 // The steps of optimizers, and what they need. Structs of elementwise steps share these names: p, g, copy,
 // control, lr_scale and weight_decay, and m and v for what an optimizer keeps.
-#define GANGWAY_OPTIMIZER_OPERATIONS(X)  \
-  X(adafactor, AdafactorArgs)            \
-  X(adafactor_norm, AdafactorNormArgs)   \
-  X(factor_sums, FactorSumsArgs)         \
-  X(adamw, AdamWArgs)                    \
-  X(adamw8bit, AdamW8bitArgs)            \
-  X(lion, LionArgs)                      \
+#define GANGWAY_OPTIMIZER_OPERATIONS(X) \
+  X(adafactor, AdafactorArgs)           \
+  X(adafactor_norm, AdafactorNormArgs)  \
+  X(factor_sums, FactorSumsArgs)        \
+  X(adamw, AdamWArgs)                   \
+  X(adamw8bit, AdamW8bitArgs)           \
+  X(lion, LionArgs)                     \
   X(sgd, SgdArgs)
 
 // The list of operations whose arguments are one struct. Macros generate from it what is the same for all of

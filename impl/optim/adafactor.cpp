@@ -66,7 +66,8 @@ class Adafactor final : public Optimizer {
   void make_states_of(size_t i) {
     const Parameter& p = parameter(i);
     if (p.shape.rank() < 2) return add_state(i, kVariance, DType::f32);
-    for (const auto& [state, dim] : {std::pair<size_t, int>{kRows, -1}, std::pair<size_t, int>{kColumns, -2}}) {
+    for (const auto& [state, dim] :
+         {std::pair<size_t, int>{kRows, -1}, std::pair<size_t, int>{kColumns, -2}}) {
       Slot slot = means_over(p.shape.rank() + dim, p);
       const Shape local = slot.box().shape;
       add_state(i, state, p.dtype, local, std::move(slot));
@@ -116,9 +117,7 @@ class Adafactor final : public Optimizer {
   }
 
   double g_factor() const { return control().scale * control().clip; }
-  Tensor gradient(const Plan& plan) const {
-    return parameter(plan.i).shard_grad->tensor.reshape(plan.local);
-  }
+  Tensor gradient(const Plan& plan) const { return parameter(plan.i).shard_grad->tensor.reshape(plan.local); }
 
   void add_first(const Plan& plan, Stream& stream) {
     const Shape rows{plan.local[0], plan.local[1]}, columns{plan.local[0], plan.local[2]};
@@ -206,8 +205,9 @@ constexpr Hyperparameter kHyperparameters[] = {
 extern const OptimizerKind kAdafactor = {
     .name = "adafactor",
     .title = "Adafactor",
-    .doc = "Adafactor (Shazeer and Stern, 2018), as torch.optim.Adafactor: a second moment of rows and columns, "
-           "and rates relative to the size of the parameter, at most 1 / sqrt(t) at step t.",
+    .doc =
+        "Adafactor (Shazeer and Stern, 2018), as torch.optim.Adafactor: a second moment of rows and columns, "
+        "and rates relative to the size of the parameter, at most 1 / sqrt(t) at step t.",
     .lr = 1e-2,
     .weight_decay = 0,
     .states = kStates,

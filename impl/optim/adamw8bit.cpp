@@ -96,11 +96,15 @@ constexpr Hyperparameter kHyperparameters[] = {
 extern const OptimizerKind kAdamW8bit = {
     .name = "adamw8bit",
     .title = "AdamW8bit",
-    .doc = "AdamW with averages of 8 bits (Dettmers and others, 2022). 64 elements of a row of the whole tensor "
-           "share a scale, their largest magnitude; a code is the nearest of 256 values: 0, 1, and seven decades "
-           "10^(d - 6) (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for the "
-           "gradient's average and 2^(d + 1) for that of its square. A tensor parallel cut inside of 64 elements "
-           "is refused. Averages of 1-d parameters are f32.",
+    .doc =
+        "AdamW with averages of 8 bits (Dettmers and others, 2022). 64 elements of a row of the whole tensor "
+        "share a scale, their largest magnitude; a code is the nearest of 256 values: 0, 1, and seven "
+        "decades "
+        "10^(d - 6) (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for "
+        "the "
+        "gradient's average and 2^(d + 1) for that of its square. A tensor parallel cut inside of 64 "
+        "elements "
+        "is refused. Averages of 1-d parameters are f32.",
     .lr = 1e-3,
     .weight_decay = 0,
     .states = kStates,

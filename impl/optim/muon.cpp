@@ -165,9 +165,11 @@ constexpr Hyperparameter kHyperparameters[] = {
      "a matrix's rate is lr * 0.2 sqrt(max(rows, columns)), to go with AdamW's; else lr * sqrt(max(1, rows / "
      "columns))"},
     {"matrix_dtype", DType::f32, "f32 or bf16",
-     "in which matrices are gathered and orthogonalised: f32, or bf16 as PyTorch does; those of f64 parameters "
+     "in which matrices are gathered and orthogonalised: f32, or bf16 as PyTorch does; those of f64 "
+     "parameters "
      "are f64"},
-    {"moment_dtype", DType::f32, "f32 or bf16", "of the averages: f32 or bf16; those of f64 parameters are f64"},
+    {"moment_dtype", DType::f32, "f32 or bf16",
+     "of the averages: f32 or bf16; those of f64 parameters are f64"},
 };
 
 }  // namespace
@@ -175,9 +177,10 @@ constexpr Hyperparameter kHyperparameters[] = {
 extern const OptimizerKind kMuon = {
     .name = "muon",
     .title = "Muon",
-    .doc = "Muon (Jordan and others, 2024), as torch.optim.Muon: the step of a matrix is its momentum, "
-           "orthogonalised. AdamW steps all other parameters, and embeddings and heads, unless a rule says "
-           "otherwise (its adamw).",
+    .doc =
+        "Muon (Jordan and others, 2024), as torch.optim.Muon: the step of a matrix is its momentum, "
+        "orthogonalised. AdamW steps all other parameters, and embeddings and heads, unless a rule says "
+        "otherwise (its adamw).",
     .lr = 1e-3,
     .weight_decay = 0.1,
     .mixes_adamw = true,

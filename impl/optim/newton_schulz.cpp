@@ -31,8 +31,8 @@ void orthogonalize(Ops& ops, const Tensor& x, int64_t steps, double eps, Stack& 
     ops.scale(next, kX, stream);
     // A tall x is multiplied from the right by the transpose, so that rounding is that of the transposed x.
     if (tall)
-      ops.gemm(
-          {.a = now, .b = factor, .c = next, .bias = {}, .transpose_b = true, .accumulate = true}, stream);
+      ops.gemm({.a = now, .b = factor, .c = next, .bias = {}, .transpose_b = true, .accumulate = true},
+               stream);
     else
       ops.gemm({.a = factor, .b = now, .c = next, .bias = {}, .accumulate = true}, stream);
     if (dtype == wide)

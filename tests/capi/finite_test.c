@@ -42,6 +42,16 @@ static gw_status frame(gw_frame_options* x) {
   }
 OPTIMIZERS(OPTIMIZER)
 #undef OPTIMIZER
+static gw_status step_one(void* user, const gw_optimizer_call* call) {
+  (void)user;
+  (void)call;
+  return GW_OK;
+}
+static gw_status custom_optimizer(gw_custom_optimizer_options* x) {
+  gw_optimizer* o = NULL;
+  x->step = step_one;
+  return gw_custom_optimizer_create(trained, x, &o);
+}
 static gw_status rule(gw_optimizer_rule* x) {
   gw_sgd_options s;
   gw_sgd_options_init(&s, sizeof s);
@@ -126,6 +136,12 @@ static void fields(void** state) {
   FLOAT(init_options, deviation, "initializer.deviation is", init)
   FLOAT(frame_options, loss_scale, "options.loss_scale is", frame)
   OPTIMIZER_FLOATS
+  FLOAT(custom_optimizer_options, lr, "lr = ", custom_optimizer)
+  FLOAT(custom_optimizer_options, weight_decay, "weight_decay = ", custom_optimizer)
+  FLOAT(custom_optimizer_options, ema_decay, "ema_decay = ", custom_optimizer)
+  FLOAT(custom_optimizer_options, last_lr_ratio, "last_lr_ratio = ", custom_optimizer)
+  FLOAT(custom_optimizer_options, loss_scale, "loss_scale = ", custom_optimizer)
+  FLOAT(custom_optimizer_options, initial_loss_scale, "initial_loss_scale = ", custom_optimizer)
   FLOAT(optimizer_rule, lr_scale, "lr_scale = ", rule)
   FLOAT(optimizer_rule, weight_decay, "weight_decay = ", rule)
   FLOAT(shard_options, bucket_cap_mb, "bucket_cap_mb is", shard)

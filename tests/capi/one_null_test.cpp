@@ -38,7 +38,7 @@ const std::set<std::string> kOptional = words(R"(
     gw_checkpoints_create.gangs gw_checkpoints_save.state gw_checkpoints_user.data
     gw_metrics_log.step gw_metrics_position.text gw_plan_memory.out_rank)");
 const std::set<std::string> kRequired = {
-    "gw_attention_create.options", "gw_custom_create.options", "gw_dataset_create.options",
+    "gw_attention_create.options", "gw_custom_create.options", "gw_custom_optimizer_create.options", "gw_dataset_create.options",
     "gw_decoder_options_from_family.options", "gw_decoder_options_from_folder.options", "gw_plan_memory.options"};
 // These are read only while a module runs; custom_test.c tests them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
@@ -54,6 +54,8 @@ gw_status put(void*, const char*, const void*, size_t) { return GW_OK; }
 gw_status get(void*, const char*, void*, size_t, int64_t* out_size) { return *out_size = -1, GW_OK; }
 gw_status drop(void*, const char*) { return GW_OK; }
 gw_status compute(void*, gw_call*) { return GW_OK; }
+gw_status step_one(void*, const gw_optimizer_call*) { return GW_OK; }
+gw_status rate(void*, int64_t, double* out_factor) { return *out_factor = 1, GW_OK; }
 
 // One valid object of every kind, so that a call can refuse nothing but the null.
 class World {
@@ -81,6 +83,7 @@ class World {
     group_parameter.ndim = 1;
     group_parameter.dims[0] = 2;
     must(gw_shard_group_create(gangs, "group", &group_parameter, 1, nullptr, 1, &group));
+    custom_optimizer.step = step_one;
     custom.shapes = custom.forward = custom.backward_input = compute;
     record.op = GW_BARRIER;
     for (gw_gang** place : {&gang_places.root, &gang_places.dp, &gang_places.rdp, &gang_places.sdp,
@@ -167,6 +170,7 @@ class World {
   void give(const gw_decoder_options*& x) { x = nullptr; }
   void give(const gw_attention_options*& x) { x = &attention; }
   void give(const gw_custom_options*& x) { x = &custom; }
+  void give(const gw_custom_optimizer_options*& x) { x = &custom_optimizer; }
   void give(const gw_frame_options*& x) { x = nullptr; }
   void give(const gw_parallel_options*& x) { x = nullptr; }
   void give(const gw_shard_options*& x) { x = nullptr; }
@@ -218,6 +222,7 @@ class World {
   void give(double*& x) { x = reinterpret_cast<double*>(places.data()); }
   void give(gw_interrupt_fn& x) { x = nullptr; }
   void give(gw_free_fn& x) { x = nullptr; }
+  void give(gw_schedule_fn& x) { x = rate; }
   void give(double& x) { x = 1; }
   template <typename Handle>
   // Where a call writes a handle.
@@ -269,6 +274,7 @@ class World {
   gw_mesh_options mesh_options = with(gw_mesh_options_init);
   gw_gang_places gang_places = with(gw_gang_places_init);
   gw_custom_options custom = with(gw_custom_options_init);
+  gw_custom_optimizer_options custom_optimizer = with(gw_custom_optimizer_options_init);
   gw_parameter_options group_parameter = with(gw_parameter_options_init);
   gw_store_callbacks callbacks = with(gw_store_callbacks_init);
   gw_collective record = with(gw_collective_init);

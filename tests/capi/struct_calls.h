@@ -140,6 +140,17 @@ static gw_status plan_row(void* x) {
   }
 OPTIMIZERS(OPTIMIZER)
 #undef OPTIMIZER
+static gw_status step_one(void* user, const gw_optimizer_call* call) {
+  (void)user;
+  (void)call;
+  return GW_OK;
+}
+static gw_status custom_optimizer_options(void* x) {
+  gw_optimizer* opt = NULL;
+  const gw_status status = gw_custom_optimizer_create(m.model, x, &opt);
+  gw_optimizer_release(opt);
+  return status;
+}
 static gw_status optimizer_rule(void* x) {
   gw_sgd_options s;
   gw_sgd_options_init(&s, sizeof s);
@@ -272,6 +283,7 @@ static void need_dtype(void* x) {
   ((gw_dtype_rule*)x)->dtype = GW_F32;
 }
 static void need_module(void* x) { ((gw_plan_row*)x)->pattern = "lm_head"; }
+static void need_step(void* x) { ((gw_custom_optimizer_options*)x)->step = step_one; }
 static void need_pattern(void* x) { ((gw_optimizer_rule*)x)->pattern = "**"; }
 static void need_batch(void* x) {
   gw_batch* b = x;
@@ -335,6 +347,7 @@ static const struct {
               INPUT(tensor_parallel_options, tensor_parallel_options, NULL),
               INPUT(plan_row, plan_row, need_module),
               OPTIMIZER_INPUTS,
+              INPUT(custom_optimizer_options, custom_optimizer_options, need_step),
               INPUT(optimizer_rule, optimizer_rule, need_pattern),
               INPUT(data_source, data_source, need_path),
               INPUT(dataset_options, dataset_options, need_source),

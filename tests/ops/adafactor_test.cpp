@@ -9,7 +9,8 @@ using namespace ops_testing;
 struct Case {
   int64_t matrices, rows, columns;
 };
-constexpr Case kCases[] = {{0, 3, 2}, {1, 0, 4}, {1, 1, 1}, {1, 7, 5}, {3, 4, 70}, {1, 300, 513}, {1, 5, 2000}};
+constexpr Case kCases[] = {{0, 3, 2},  {1, 0, 4},     {1, 1, 1},   {1, 7, 5},
+                           {3, 4, 70}, {1, 300, 513}, {1, 5, 2000}};
 
 std::string describe(const Case& c) {
   return std::to_string(c.matrices) + " x " + std::to_string(c.rows) + " x " + std::to_string(c.columns);

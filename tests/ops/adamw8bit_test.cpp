@@ -105,7 +105,8 @@ Trial trial(Bench& bench, DType p, DType g, int64_t rows, int64_t columns) {
   t.m = codes_tensor(bench, count, 3);
   t.v = codes_tensor(bench, count, 5);
   std::vector<double> scales(static_cast<size_t>(blocks));
-  for (size_t i = 0; i < scales.size(); ++i) scales[i] = i % 3 == 0 ? 0 : 0.01 * static_cast<double>(i % 5 + 1);
+  for (size_t i = 0; i < scales.size(); ++i)
+    scales[i] = i % 3 == 0 ? 0 : 0.01 * static_cast<double>(i % 5 + 1);
   t.m_scale = tensor(bench, DType::f32, {blocks}, scales);
   t.v_scale = tensor(bench, DType::f32, {blocks}, scales);
   t.copy = bench.empty(DType::bf16, {count});
@@ -164,7 +165,8 @@ TEST(AdamW8bit, ABlockOfZerosStaysZero) {
 TEST(AdamW8bit, PiecesOfRowsAndBlocksHaveTheBitsOfTheWhole) {
   for (cpu::Isa isa : available_isas()) {
     Bench bench(isa, 2);
-    const Trial whole = trial(bench, DType::f32, DType::f32, 4, 150), same = trial(bench, DType::f32, DType::f32, 4, 150);
+    const Trial whole = trial(bench, DType::f32, DType::f32, 4, 150),
+                same = trial(bench, DType::f32, DType::f32, 4, 150);
     bench.ops->adamw8bit(whole.args(150), bench.stream());
     for (const auto& [first, last] : std::vector<Sizes>{{0, 1}, {1, 4}}) {
       AdamW8bitArgs a = same.args(150);

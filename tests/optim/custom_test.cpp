@@ -36,8 +36,8 @@ TEST(CustomOptimizer, StepsAsTheLibrarysOwnWithTheSameFormula) {
   options.schedule = {LrSchedule::Kind::linear, 1, 6, 0.5};
   options.rules = {{"w", 0.5, 0.02}};
   options.ema_decay = 0.5;
-  const auto own = make_custom_optimizer({"mine", {"velocity"}}, std::make_unique<Momentum>(), {a}, options,
-                                         *cpu.ops);
+  const auto own =
+      make_custom_optimizer({"mine", {"velocity"}}, std::make_unique<Momentum>(), {a}, options, *cpu.ops);
   options.hyperparameters = {{"momentum", 0.9}};
   const auto sgd = make_optimizer("sgd", {b}, options, *cpu.ops);
   EXPECT_STREQ(own->kind(), "mine");
@@ -68,7 +68,8 @@ TEST(CustomOptimizer, RefusesStatesWithoutANameOfTheirOwn) {
   };
   EXPECT_EQ(refusal({"m", ""}), "mine: states[1] has an empty name");
   EXPECT_EQ(refusal({"m", "m"}), "mine: states[0] is \"m\", as another state is");
-  EXPECT_EQ(refusal({"ema"}), "mine: states[0] is \"ema\", the name of the library's average of the parameters");
+  EXPECT_EQ(refusal({"ema"}),
+            "mine: states[0] is \"ema\", the name of the library's average of the parameters");
 }
 
 TEST(Optimizer, TakesTheRateOfACallback) {
@@ -86,8 +87,8 @@ TEST(Optimizer, TakesTheRateOfACallback) {
   }
   const Error error = error_of([&] { optimizer->lr(); });
   EXPECT_EQ(error.code(), Code::invalid_argument);
-  EXPECT_EQ(error.message(),
-            text("adamw: the schedule's callback gave ", std::nan(""), " at step 3, not a finite number >= 0"));
+  EXPECT_EQ(error.message(), text("adamw: the schedule's callback gave ", std::nan(""),
+                                  " at step 3, not a finite number >= 0"));
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ TEST(Ema, SwapsWithTheValuesAndBackToTheSameBits) {
     set_gradient(w, step);
     optimizer->step(1, 1, cpu.stream);
   }
-  const std::vector<double> values = test::values(w.parameter->shard), f = test::values(frozen.parameter->shard),
+  const std::vector<double> values = test::values(w.parameter->shard),
+                            f = test::values(frozen.parameter->shard),
                             ema = test::values(optimizer->state(0).back().tensor);
   EXPECT_NE(values, ema);
   optimizer->swap_ema(cpu.stream);

@@ -65,10 +65,13 @@ TEST(Muon, StepsTheOthersAsAdamWDoes) {
 
 TEST(Muon, RefusesWithTheParameterAndTheRule) {
   Cpu cpu;
-  const NamedParameter w = make_parameter(cpu, "w", Shape{2, 2}), bias = make_parameter(cpu, "bias", Shape{3});
+  const NamedParameter w = make_parameter(cpu, "w", Shape{2, 2}),
+                       bias = make_parameter(cpu, "bias", Shape{3});
   OptimizerOptions options;
   options.rules = {{"**", 1, -1, false, 0}};
-  EXPECT_EQ(error_of([&] { make_optimizer("muon", {w, bias}, options, *cpu.ops); }).message(),
+  EXPECT_EQ(error_of([&] {
+              make_optimizer("muon", {w, bias}, options, *cpu.ops);
+            }).message(),
             "muon: bias is [3], not a matrix, but a rule has adamw = 0; leave it at -1");
   options.rules = {{"w", 1, -1, false, 1}};
   EXPECT_EQ(error_of([&] { make_optimizer("adamw", {w}, options, *cpu.ops); }).message(),
@@ -108,6 +111,25 @@ TEST(NewtonSchulz, MakesRowsAboutOrthonormal) {
         EXPECT_NEAR(product, a == b ? 1 : 0, 0.55) << shape.text();
       }
   }
+}
+
+// Ranks have different numbers of threads on different meshes.
+TEST(NewtonSchulz, HasTheSameBitsForEveryThreadCount) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const Shape& shape : {Shape{130, 300}, Shape{300, 130}}) {
+      std::vector<std::vector<double>> found;
+      for (const int threads : {1, 2, 3}) {
+        const std::shared_ptr<Device> device = make_device("cpu", {.index = 0, .threads = threads});
+        const std::unique_ptr<Ops> ops = make_ops(device);
+        Stack temporaries(device->allocator());
+        const Tensor x = Tensor::allocate(device->allocator(), dtype, shape);
+        test::fill_random(x, "x");
+        orthogonalize(*ops, x, 5, 1e-7, temporaries, device->stream());
+        found.push_back(test::values(x));
+      }
+      EXPECT_EQ(found[1], found[0]) << name(dtype) << " " << shape.text();
+      EXPECT_EQ(found[2], found[0]) << name(dtype) << " " << shape.text();
+    }
 }
 
 TEST(NewtonSchulz, GivesTheTransposeForATransposedMatrix) {

@@ -122,8 +122,11 @@ TEST(Schedule, RefusesWhatHasNoMeaning) {
 }
 
 TEST(Schedule, ADecayThatDoesNotFitIsRefusedWithTheNumbers) {
-  EXPECT_EQ(test::error_of([] { check({Kind::wsd, 7, 10, 0, 4}); }).message(),
-            "schedule: decay_steps = 4 is over 3, the steps that warmup_steps = 7 leaves of total_steps = 10");
+  EXPECT_EQ(
+      test::error_of([] {
+        check({Kind::wsd, 7, 10, 0, 4});
+      }).message(),
+      "schedule: decay_steps = 4 is over 3, the steps that warmup_steps = 7 leaves of total_steps = 10");
 }
 
 }  // namespace

@@ -45,9 +45,10 @@ TEST(SplitStates, AdamW8bitHasScalesForTheBlocksOfItsPiece) {
 TEST(SplitStates, AdamW8bitRefusesACutInsideOfABlockWithTheNumbers) {
   Cpu cpu;
   const NamedParameter p = piece_of(cpu, Shape{7, 200}, 1, 100, 0, 0);
-  EXPECT_EQ(error_of([&] { make_optimizer("adamw8bit", {p}, {}, *cpu.ops); }).message(),
-            "adamw8bit: w is [7, 200], and tp cuts its rows at 100, inside of a block of 64 elements that share "
-            "a scale; take a degree of tp that cuts at multiples of 64, or another optimizer");
+  EXPECT_EQ(
+      error_of([&] { make_optimizer("adamw8bit", {p}, {}, *cpu.ops); }).message(),
+      "adamw8bit: w is [7, 200], and tp cuts its rows at 100, inside of a block of 64 elements that share "
+      "a scale; take a degree of tp that cuts at multiples of 64, or another optimizer");
 }
 
 TEST(SplitStates, AdafactorKeepsTheMeansOfItsRowsAndColumns) {

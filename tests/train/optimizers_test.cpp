@@ -19,13 +19,20 @@ std::string describe(const Over& o) {
               static_cast<int>(o.strategy));
 }
 
+// tp divides the vocabulary.
+DecoderOptions llama() {
+  DecoderOptions options = test::small_llama();
+  options.vocab = 18;
+  return options;
+}
+
 test::Rig rig_over(Gang& root, const std::string& kind, const Over& over, DType master = DType::f64) {
   MeshOptions mesh;
   mesh.dp_replicate = over.replicas;
   mesh.tp = over.tp;
   mesh.pp = over.pp;
   test::Rig rig;
-  rig.model = test::make_model(make_decoder(test::small_llama()), create_gangs(root.shared_from_this(), mesh),
+  rig.model = test::make_model(make_decoder(llama()), create_gangs(root.shared_from_this(), mesh),
                                test::parallel(over.strategy, master));
   OptimizerOptions options;
   options.lr = 0.01;
@@ -64,11 +71,8 @@ void expect_one_rank(const std::string& kind, const std::vector<Over>& meshes) {
 
 TEST(Optimizers, ShardedTrainingEqualsOneRankInF64) {
   for (const OptimizerKind* const kind : optimizer_kinds())
-    expect_one_rank(kind->name, {{2},
-                                 {3},
-                                 {4, 2},
-                                 {2, 1, 1, 1, Strategy::no_shard},
-                                 {4, 1, 1, 1, Strategy::no_shard}});
+    expect_one_rank(kind->name,
+                    {{2}, {3}, {4, 2}, {2, 1, 1, 1, Strategy::no_shard}, {4, 1, 1, 1, Strategy::no_shard}});
 }
 
 TEST(Optimizers, TensorParallelTrainingEqualsOneRankInF64) {
@@ -167,7 +171,8 @@ TEST(Optimizers, MuonMakesTwoCollectivesForAsManyMatricesAsThereAreRanks) {
   for (const int ranks : {1, 2, 3})
     test::run_ranks(ranks, [&](Gang& root) {
       const uint64_t calls = collectives_of_a_step(root, "muon", {ranks});
-      const uint64_t count = matrices(*rig_over(root, "muon", {ranks}).model), r = static_cast<uint64_t>(ranks);
+      const uint64_t count = matrices(*rig_over(root, "muon", {ranks}).model),
+                     r = static_cast<uint64_t>(ranks);
       EXPECT_EQ(count, 14u);
       EXPECT_EQ(calls, ranks == 1 ? 0 : 2 * ((count + r - 1) / r)) << ranks;
     });

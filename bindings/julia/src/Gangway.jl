@@ -47,6 +47,7 @@ include("pipelines.jl")
 include("custom.jl")
 include("train.jl")
 include("optimizers.jl")
+include("custom_optimizer.jl")
 include("dataset.jl")
 include("checkpoints.jl")
 include("shard_groups.jl")
@@ -60,6 +61,7 @@ function make_callbacks()
     make_store_callbacks()
     make_gang_callbacks()
     make_module_callbacks()
+    make_optimizer_callbacks()
     return nothing
 end
 

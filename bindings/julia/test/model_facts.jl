@@ -211,6 +211,37 @@ fact("a module of Julia closures gives loss and gradients"; on_host = "its closu
     @test collect_all() <= 4
 end
 
+fact("an own optimizer steps as SGD does"; on_host = "its closure computes in Julia") do
+    x = Float32[0.1i - 0.2j for i in 1:3, j in 1:4]
+    function momentum(call)
+        @test call.name == "w"
+        velocity = call.states.velocity
+        velocity .= call.gradient .+ (call.step > 1 ? 0.5f0 : 0.0f0) .* velocity
+        call.value .-= Float32(call.lr) .* velocity
+    end
+    function trained(make)
+        model = parallelize!(scaled_tanh(Symbol[]))
+        opt = make(model)
+        set_schedule!(step -> 1 / step, opt)
+        foreach(_ -> train_step!(model, opt, x; weight = 4), 1:3)
+        @test Gangway.learning_rate(opt) ≈ 0.125
+        w = Gangway.gathered(model["w"])
+        swap_ema!(opt)
+        averages = Gangway.gathered(model["w"])
+        swap_ema!(opt)
+        @test Gangway.gathered(model["w"]) == w != averages
+        return vcat(w, averages)
+    end
+    own = trained(model -> CustomOptimizer(momentum, model; states = (:velocity,), lr = 0.5, ema_decay = 0.5))
+    @test own ≈ trained(model -> SGD(model; lr = 0.5, momentum = 0.5, ema_decay = 0.5))
+    model = parallelize!(scaled_tanh(Symbol[]))
+    opt = CustomOptimizer(call -> throw(DomainError(call.step)), model)
+    e = thrown(() -> train_step!(model, opt, x; weight = 4))
+    @test e isa DomainError && e.val == 1
+    @test refused(() -> CustomOptimizer(momentum, model; states = ("m", "m")), "as another state is")
+    @test refused(() -> CustomOptimizer(momentum, model; step = 3), "unknown keyword step")
+end
+
 # One output is NaN, and all gradients are numbers.
 nan_loss() = Custom(; name = "nan", outputs = 2, parameters = [Parameter("w", ones(Float32, 3))],
     shapes = inputs -> [(Float64, (1,)), (Float64, (1,))],

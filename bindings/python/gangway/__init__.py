@@ -14,6 +14,7 @@ from ._low import View
 from .arrays import Array, dtype_of
 from .checkpoints import Checkpoints, Restored, load_optimizer
 from .custom import Behaviour, Call, Custom
+from .custom_optimizer import CustomOptimizer, OptimizerCall
 from .dataset import DataBatch, Dataset
 from .enums import (
     ActionKind, ContextMethod, DType, Init, Op, Packing, Part, Phase, Recompute, Reduce, SkipReason, StageSplit, Status,
@@ -75,10 +76,10 @@ watch_signals()
 
 __all__ = [
     "Aborted", "Action", "ActionKind", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
-    "Block", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom", "DType", "DataBatch", "Dataset", "Decoder", "Embedding",
+    "Block", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom", "CustomOptimizer", "DType", "DataBatch", "Dataset", "Decoder", "Embedding",
     "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
     "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mistral", "Mlp", "Module",
-    "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OutOfMemory", "Packing", "Parameter", "Part", "Partial",
+    "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OptimizerCall", "OutOfMemory", "Packing", "Parameter", "Part", "Partial",
     "Partition", "PeerLost", "Phase", "Pipeline", "Placement", "PlanRow", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce",
     "ReduceScatter", "Repartition", "Replicate", "Restored", "Rule", "Sequential", "Shard", "ShardGroup",
     "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor",

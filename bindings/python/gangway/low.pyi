@@ -693,3 +693,5 @@ py_get: Any
 py_interrupt: Any
 py_put: Any
 py_remove: Any
+py_schedule: Any
+py_step: Any

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from . import _low as c
+from . import low
 from .arrays import ANY, Array, Place
 from .dataset import DataBatch
 from .enums import SkipReason
@@ -108,6 +109,11 @@ class Optimizer:
     @lr.setter
     def lr(self, lr: float) -> None:
         c.gw_optimizer_set_lr(self._h, lr)
+
+    def set_schedule(self, factor: Callable[[int], float]) -> None:
+        """Takes factor(step) in the place of schedule and warm-up: what lr is multiplied by; step counts from 1. Every rank must
+        give equal factors."""
+        c.gw_optimizer_set_schedule(self._h, low.py_schedule, factor, low.py_free)
 
     @property
     def loss_scale(self) -> float:

@@ -139,6 +139,29 @@ static gw_status gwpy_remove(void* user, const char* key) {
   return finish(PyObject_CallMethod((PyObject*)user, "remove", "s", key), state);
 }
 
+/* The callable gets (name, [value, gradient], states, lr, weight_decay, step). */
+static gw_status gwpy_step(void* user, const gw_optimizer_call* call) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const gw_view own[] = {call->value, call->gradient};
+  PyObject* values = gwpy_views_of(own, 2, NULL, 0);
+  PyObject* states = gwpy_views_of(call->states, (size_t)call->state_count, NULL, 0);
+  PyObject* result = NULL;
+  if (values != NULL && states != NULL)
+    result = PyObject_CallFunction((PyObject*)user, "sOOddL", call->name, values, states, call->lr,
+                                   call->weight_decay, (long long)call->step);
+  Py_XDECREF(values);
+  Py_XDECREF(states);
+  return finish(result, state);
+}
+
+static gw_status gwpy_schedule(void* user, int64_t step, double* out_factor) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* result = PyObject_CallFunction((PyObject*)user, "L", (long long)step);
+  if (result != NULL) *out_factor = PyFloat_AsDouble(result);
+  if (PyErr_Occurred()) Py_CLEAR(result);
+  return finish(result, state);
+}
+
 /* Ends a wait when a signal's handler raised, as KeyboardInterrupt does. */
 static int32_t gwpy_interrupt(void* user) {
   (void)user;

@@ -6,6 +6,8 @@
 %constant gw_status (*py_put)(void *, const char *, const void *, size_t) = gwpy_put;
 %constant gw_status (*py_get)(void *, const char *, void *, size_t, int64_t *) = gwpy_get;
 %constant gw_status (*py_remove)(void *, const char *) = gwpy_remove;
+%constant gw_optimizer_step_fn py_step = gwpy_step;
+%constant gw_schedule_fn py_schedule = gwpy_schedule;
 %constant gw_free_fn py_free = gwpy_free;
 %constant gw_interrupt_fn py_interrupt = gwpy_interrupt;
 

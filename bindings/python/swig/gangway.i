@@ -108,7 +108,8 @@ GW_NUMBER(int64_t, INT64_MIN, INT64_MAX)
   if ($1 != NULL) gwpy_hand_over($1->user, $1->free_user);
   gathering_ranks = $1 != NULL ? $1->size : 0;
 }
-%typemap(check) const gw_store_callbacks *callbacks, const gw_allocator *allocator {
+%typemap(check) const gw_store_callbacks *callbacks, const gw_allocator *allocator,
+                const gw_custom_optimizer_options *options {
   if ($1 != NULL) gwpy_hand_over($1->user, $1->free_user);
 }
 %typemap(check) const gw_custom_options *options {

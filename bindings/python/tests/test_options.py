@@ -45,6 +45,8 @@ CALLABLES = [
     (gw.Rule.__init__, "gw_optimizer_rule", {"pattern"}),
     *((getattr(gw, name).__init__, f"gw_{name.lower()}_options", {"rules", "rule_count"})
       for name in gw.optimizers.__all__ if name != "Schedule"),
+    (gw.CustomOptimizer.__init__, "gw_custom_optimizer_options",
+     {"rules", "rule_count", "states", "state_count", "step", "user", "free_user"}),
     (gw.Optimizer.step, "gw_step_options", {"microbatches"}),
     (gw.train_step, *STEP),
     (gw.eval_step, "gw_step_options", {"scale", "max_grad_norm", "norm_type", "allow_non_finite"}),

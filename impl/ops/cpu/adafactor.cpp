@@ -19,10 +19,9 @@ template <typename Task>
 void over_rows(Context& context, const Tensor& g, Task&& task) {
   constexpr int64_t kGrain = 8192;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, g.dim(2)));
-  context.pool.run(static_cast<size_t>(g.dim(0) * g.dim(1)), static_cast<size_t>(grain),
-                   [&](int, size_t first, size_t last) {
-                     task(static_cast<int64_t>(first), static_cast<int64_t>(last));
-                   });
+  context.pool.run(
+      static_cast<size_t>(g.dim(0) * g.dim(1)), static_cast<size_t>(grain),
+      [&](int, size_t first, size_t last) { task(static_cast<int64_t>(first), static_cast<int64_t>(last)); });
 }
 
 AdafactorUpdate update_of(const AdafactorNormArgs& args) {
@@ -66,9 +65,8 @@ void adafactor_norm(Context& context, const AdafactorNormArgs& args) {
   const AdafactorUpdate update = update_of(args);
   const auto rows = static_cast<size_t>(args.g.dim(0) * args.g.dim(1));
   double* const squares = context.scratch.of<double>(0, rows);
-  over_rows(context, args.g, [&](int64_t first, int64_t last) {
-    kernels(context.isa).squares(update, squares, first, last);
-  });
+  over_rows(context, args.g,
+            [&](int64_t first, int64_t last) { kernels(context.isa).squares(update, squares, first, last); });
   double total = *args.squares.data<double>();
   for (size_t row = 0; row < rows; ++row) total += squares[row];
   *args.squares.data<double>() = total;
@@ -87,9 +85,8 @@ void adafactor(Context& context, const AdafactorArgs& args) {
   step.copy = stored(args.copy);
   step.keep = 1 - lr * args.weight_decay;
   step.rate = rate / std::max(rms(args.update.squares) / args.threshold, 1.0);
-  over_rows(context, args.update.g, [&](int64_t first, int64_t last) {
-    kernels(context.isa).step(step, first, last);
-  });
+  over_rows(context, args.update.g,
+            [&](int64_t first, int64_t last) { kernels(context.isa).step(step, first, last); });
 }
 
 }  // namespace gangway::cpu

@@ -19,8 +19,10 @@ __device__ inline double square_of(const Array& g, int64_t at, double factor) {
 
 // A warp for each row.
 __global__ void row_sums_kernel(Array g, double factor, double* rows, int64_t row_count, int64_t columns) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warps = static_cast<int>(blockDim.x) / kWarpSize;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * warps + static_cast<int64_t>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize,
+            warps = static_cast<int>(blockDim.x) / kWarpSize;
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * warps + static_cast<int64_t>(threadIdx.x) / kWarpSize;
   for (int64_t row = first; row < row_count; row += static_cast<int64_t>(gridDim.x) * warps) {
     double sum = 0;
     for (int64_t c = lane; c < columns; c += kWarpSize) sum += square_of(g, row * columns + c, factor);
@@ -94,16 +96,11 @@ __global__ void step_kernel(Step a) {
 }
 
 Update update_of(const AdafactorNormArgs& args) {
-  return {array_of(args.g),
-          array_of(args.rows),
-          array_of(args.columns),
-          args.totals ? args.totals.data<double>() : nullptr,
-          args.g.count(),
-          args.g.dim(1),
-          args.g.dim(2),
-          args.row_count,
-          args.g_factor,
-          args.least};
+  return {array_of(args.g),       array_of(args.rows),
+          array_of(args.columns), args.totals ? args.totals.data<double>() : nullptr,
+          args.g.count(),         args.g.dim(1),
+          args.g.dim(2),          args.row_count,
+          args.g_factor,          args.least};
 }
 
 }  // namespace
@@ -112,8 +109,9 @@ void factor_sums(const FactorSumsArgs& args, Stream& stream) {
   if (args.g.count() == 0) return;
   const int64_t matrices = args.g.dim(0), rows = args.g.dim(1), columns = args.g.dim(2);
   if (args.rows)
-    launch("factor_sums", row_sums_kernel, {blocks(pieces(matrices * rows, kThreads / kWarpSize)), kThreads, 0},
-           native(stream), array_of(args.g), args.g_factor, args.rows.data<double>(), matrices * rows, columns);
+    launch("factor_sums", row_sums_kernel,
+           {blocks(pieces(matrices * rows, kThreads / kWarpSize)), kThreads, 0}, native(stream),
+           array_of(args.g), args.g_factor, args.rows.data<double>(), matrices * rows, columns);
   if (!args.columns) return;
   const int64_t of_part = pieces(rows, std::min(kMostParts, pieces(rows, 16))), parts = pieces(rows, of_part);
   double* const partials =
@@ -122,7 +120,8 @@ void factor_sums(const FactorSumsArgs& args, Stream& stream) {
   for (int64_t matrix = 0; matrix < matrices; ++matrix) {
     launch("factor_sums", column_sums_kernel, {all, kThreads, 0}, native(stream), array_of(args.g),
            args.g_factor, partials, matrix * rows, rows, columns, of_part);
-    add_partials(partials, DType::f64, parts, columns, args.columns.data<double>() + matrix * columns, stream);
+    add_partials(partials, DType::f64, parts, columns, args.columns.data<double>() + matrix * columns,
+                 stream);
   }
 }
 

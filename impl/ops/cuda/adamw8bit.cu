@@ -65,8 +65,10 @@ __global__ void adamw8bit_kernel(AdamW8bit a) {
   const S rest1 = static_cast<S>(1 - a.beta1), rest2 = static_cast<S>(1 - a.beta2),
           rate = static_cast<S>(a.rate);
   const S v_factor = static_cast<S>(a.v_factor), eps = static_cast<S>(a.eps), keep = static_cast<S>(a.keep);
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warps = static_cast<int>(blockDim.x) / kWarpSize;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * warps + static_cast<int64_t>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize,
+            warps = static_cast<int>(blockDim.x) / kWarpSize;
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * warps + static_cast<int64_t>(threadIdx.x) / kWarpSize;
   for (int64_t block = first; block < a.block_count; block += static_cast<int64_t>(gridDim.x) * warps) {
     const int64_t column = block % a.row_blocks * kCodeBlock, rest = a.columns - column;
     const int64_t at = block / a.row_blocks * a.columns + column, n = rest < kCodeBlock ? rest : kCodeBlock;
@@ -114,7 +116,8 @@ void adamw8bit(const AdamW8bitArgs& args, Stream& stream) {
                  {}};
   std::copy_n(signed_codes().values.begin(), kCodes, a.m_values);
   std::copy_n(unsigned_codes().values.begin(), kCodes, a.v_values);
-  const Grid grid = {blocks(pieces(a.block_count, kThreads / kWarpSize)), kThreads, 2 * kCodes * sizeof(float)};
+  const Grid grid = {blocks(pieces(a.block_count, kThreads / kWarpSize)), kThreads,
+                     2 * kCodes * sizeof(float)};
   if (args.p.dtype() == DType::f64)
     launch("adamw8bit", adamw8bit_kernel<double>, grid, native(stream), a);
   else

@@ -40,7 +40,9 @@ class MeshTensors::Exchange {
  public:
   Exchange(int ranks, DType dtype) : counts_(2 * static_cast<size_t>(ranks)), ranks_(ranks), dtype_(dtype) {}
 
-  void send(int to, const Box& box) { counts_[static_cast<size_t>(to)] = static_cast<size_t>(box.shape.count()); }
+  void send(int to, const Box& box) {
+    counts_[static_cast<size_t>(to)] = static_cast<size_t>(box.shape.count());
+  }
   void receive(int from, const Box& box) {
     counts_[static_cast<size_t>(ranks_ + from)] = static_cast<size_t>(box.shape.count());
   }
@@ -84,10 +86,7 @@ class MeshTensors::Exchange {
 
 MeshTensors::MeshTensors(const Gangs& gangs, Ops& ops, Stack& temporaries,
                          std::vector<NamedParameter> parameters)
-    : ops_(ops),
-      temporaries_(temporaries),
-      parameters_(std::move(parameters)),
-      gangs_(gangs) {
+    : ops_(ops), temporaries_(temporaries), parameters_(std::move(parameters)), gangs_(gangs) {
   for (const int r : gangs.mesh().group(kStage, gangs.root()->rank())) {
     if (r == gangs.root()->rank()) rank_ = ranks();
     coordinates_.push_back(gangs.mesh().coordinates(r));
@@ -134,7 +133,8 @@ void MeshTensors::exchange_places() {
 }
 
 bool MeshTensors::same_replica(AxisSet split, int a, int b) const {
-  const Coordinates &of_a = coordinates_[static_cast<size_t>(a)], &of_b = coordinates_[static_cast<size_t>(b)];
+  const Coordinates &of_a = coordinates_[static_cast<size_t>(a)],
+                    &of_b = coordinates_[static_cast<size_t>(b)];
   for (int axis = 0; axis < kAxes; ++axis)
     if ((split & axis_bit(static_cast<Axis>(axis))) == 0 &&
         of_a[static_cast<size_t>(axis)] != of_b[static_cast<size_t>(axis)])
@@ -181,8 +181,7 @@ void MeshTensors::scatter(std::span<const Parameter* const> parameters, const Te
   const int own = rank(), owners = static_cast<int>(parameters.size());
   Exchange exchange(ranks(), pieces[0].dtype());
   const Places* const mine = own < owners ? &places_of(*parameters[static_cast<size_t>(own)]) : nullptr;
-  for (int r = 0; mine != nullptr && r < ranks(); ++r)
-    exchange.send(r, mine->boxes[static_cast<size_t>(r)]);
+  for (int r = 0; mine != nullptr && r < ranks(); ++r) exchange.send(r, mine->boxes[static_cast<size_t>(r)]);
   for (int owner = 0; owner < owners; ++owner)
     exchange.receive(owner,
                      places_of(*parameters[static_cast<size_t>(owner)]).boxes[static_cast<size_t>(own)]);

@@ -36,6 +36,7 @@ mod checkpoints;
 mod collective;
 mod collectives;
 mod custom;
+mod custom_optimizer;
 mod dataset;
 mod element;
 mod error;
@@ -72,6 +73,7 @@ pub use checkpoints::{
 pub use collective::Collective;
 pub use collectives::Reduce;
 pub use custom::Custom;
+pub use custom_optimizer::{CustomOptimizer, CustomOptimizerOptions, OptimizerCall};
 pub use dataset::{DataBatch, Dataset, DatasetOptions, Packing, Source};
 pub use element::{Bf16, Bool, Complex, DType, Element, F16};
 pub use error::{Code, Error, Result};

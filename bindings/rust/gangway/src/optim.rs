@@ -1,8 +1,10 @@
+use crate::callback::{free_box, run};
 use crate::error::{check, made, Error, Result};
 use crate::module::Module;
 use crate::options::options;
 use crate::train::{StepOptions, StepResult};
 use gangway_sys as sys;
+use std::os::raw::c_void;
 use std::ptr::NonNull;
 
 options! {
@@ -98,6 +100,14 @@ impl Optimizer {
         check(unsafe { sys::gw_optimizer_set_lr(self.raw(), lr) })
     }
 
+    /// Local. Takes the closure in the place of schedule and warm-up: what the base rate is multiplied by at a step,
+    /// which counts from 1. Every rank must give equal factors.
+    pub fn set_schedule(&mut self, factor: impl Fn(i64) -> f64 + Send + 'static) -> Result<()> {
+        let user = Box::into_raw(Box::new(Box::new(factor) as OnSchedule)).cast();
+        let release = Some(free_box::<OnSchedule> as _);
+        check(unsafe { sys::gw_optimizer_set_schedule(self.raw(), Some(on_schedule), user, release) })
+    }
+
     /// Local. The factor of the loss in the next step; 1: none. Own loops start their backward from it over N.
     pub fn loss_scale(&self) -> Result<f64> {
         let mut scale = 0.0;
@@ -151,6 +161,15 @@ impl Optimizer {
             sys::gw_optimizer_step(self.raw(), &options.raw(), std::ptr::null_mut(), raw)
         })
     }
+}
+
+type OnSchedule = Box<dyn Fn(i64) -> f64 + Send>;
+
+unsafe extern "C" fn on_schedule(user: *mut c_void, step: i64, out_factor: *mut f64) -> sys::gw_status {
+    run(|| {
+        *out_factor = (*user.cast::<OnSchedule>())(step);
+        Ok(())
+    })
 }
 
 impl Drop for Optimizer {

@@ -296,3 +296,78 @@ fn a_closure_runs_its_child() {
         assert_eq!(values::<f32>(dx[0].as_ref().unwrap()), [4.0, 6.0, 8.0]);
     });
 }
+
+/// Three steps of the `scale` module: its weights and their averages.
+fn trained(gangs: &Gangs, make: impl Fn(&Module) -> Result<Optimizer>) -> Result<[Vec<f32>; 2]> {
+    let mut model = scale(|_| Ok(())).build()?;
+    model.parallelize(gangs, &Default::default())?;
+    let mut opt = make(&model)?;
+    opt.set_schedule(|step| 1.0 / step as f64)?;
+    let x = Array::new(vec![gangs.root().rank() as f32 + 1.0; 8], &[2, 4])?;
+    for _ in 0..3 {
+        model.train_step_with(&mut opt, &Batch::new(&x, ()).weight(2), &Default::default())?;
+    }
+    assert!((opt.lr()? - 0.125).abs() < 1e-12);
+    let weights = values::<f32>(&model.parameter("w")?.gather()?);
+    opt.swap_ema(&mut model)?;
+    let averages = values::<f32>(&model.parameter("w")?.gather()?);
+    opt.swap_ema(&mut model)?;
+    Ok([weights, averages])
+}
+
+#[test]
+fn an_own_optimizer_steps_as_sgd_does() {
+    meshes(2, |gangs| {
+        let sgd = trained(&gangs, |model| {
+            let options = SgdOptions { lr: 0.5, momentum: 0.5, ema_decay: 0.5, ..Default::default() };
+            Sgd::new(model, &options)
+        });
+        let own = trained(&gangs, |model| {
+            let states = vec!["velocity".to_owned()];
+            let options = CustomOptimizerOptions { lr: 0.5, ema_decay: 0.5, states, ..Default::default() };
+            CustomOptimizer::new(model, &options, |call| {
+                assert_eq!(call.name, "w");
+                let keep = if call.step == 1 { 0.0 } else { 0.5 };
+                let gradient = call.gradient.slice_mut::<f32>()?.to_vec();
+                let velocity = call.states[0].slice_mut::<f32>()?;
+                let value = call.value.slice_mut::<f32>()?;
+                for ((w, v), g) in value.iter_mut().zip(velocity).zip(gradient) {
+                    *v = keep * *v + g;
+                    *w -= call.lr as f32 * *v;
+                }
+                Ok(())
+            })
+        });
+        let (sgd, own) = (sgd.unwrap(), own.unwrap());
+        assert_ne!(own[0], own[1]);
+        for (a, b) in sgd.iter().flatten().zip(own.iter().flatten()) {
+            assert!((a - b).abs() < 1e-5, "{a} {b}");
+        }
+    });
+}
+
+#[test]
+fn an_own_optimizers_error_ends_the_step() {
+    let mut model = scale(|_| Ok(())).build().unwrap();
+    model.parallelize(&alone(), &Default::default()).unwrap();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    struct OnDrop(Arc<AtomicUsize>);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let held = OnDrop(dropped.clone());
+    let mut opt = CustomOptimizer::new(&model, &Default::default(), move |_| {
+        let _ = &held;
+        Err(Error::new(Code::NotFound, "no way down"))
+    })
+    .unwrap();
+    let x = Array::new(vec![1.0f32; 8], &[2, 4]).unwrap();
+    let batch = Batch::new(&x, ()).weight(2);
+    let error = model.train_step_with(&mut opt, &batch, &Default::default()).unwrap_err();
+    assert_eq!((error.code, error.text.as_str()), (Code::NotFound, "no way down"));
+    assert_eq!(dropped.load(Ordering::SeqCst), 0);
+    drop(opt);
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}

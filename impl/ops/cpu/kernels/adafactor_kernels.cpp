@@ -23,13 +23,14 @@ GW_SIMD void over_row(const Stored& x, int64_t row, int64_t columns, int64_t fir
 void row_sums(const FactorSums& sums, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; ++row) {
     double sum = 0;
-    over_row<double>(sums.g, row, sums.column_count, 0, sums.column_count,
-                     [&](int64_t, int64_t n, const double* g) __attribute__((always_inline)) {
-                       for (int64_t i = 0; i < n; ++i) {
-                         const double x = g[i] * sums.g_factor;
-                         sum += x * x;
-                       }
-                     });
+    over_row<double>(
+        sums.g, row, sums.column_count, 0,
+        sums.column_count, [&](int64_t, int64_t n, const double* g) __attribute__((always_inline)) {
+          for (int64_t i = 0; i < n; ++i) {
+            const double x = g[i] * sums.g_factor;
+            sum += x * x;
+          }
+        });
     sums.rows[row] += sum;
   }
 }
@@ -37,13 +38,14 @@ void row_sums(const FactorSums& sums, int64_t first, int64_t last) {
 void column_sums(const FactorSums& sums, int64_t matrix, int64_t first, int64_t last) {
   double* const to = sums.columns + matrix * sums.column_count;
   for (int64_t row = matrix * sums.row_count; row < (matrix + 1) * sums.row_count; ++row)
-    over_row<double>(sums.g, row, sums.column_count, first, last,
-                     [&](int64_t at, int64_t n, const double* g) __attribute__((always_inline)) {
-                       for (int64_t i = 0; i < n; ++i) {
-                         const double x = g[i] * sums.g_factor;
-                         to[at + i] += x * x;
-                       }
-                     });
+    over_row<double>(
+        sums.g, row, sums.column_count, first,
+        last, [&](int64_t at, int64_t n, const double* g) __attribute__((always_inline)) {
+          for (int64_t i = 0; i < n; ++i) {
+            const double x = g[i] * sums.g_factor;
+            to[at + i] += x * x;
+          }
+        });
 }
 
 // Calls body(column, n, u) for the blocks of a row.
@@ -58,24 +60,26 @@ GW_SIMD void over_updates(const AdafactorUpdate& a, int64_t row, Body&& body) {
     of_row = static_cast<S>(static_cast<double>(of_row) / (mean < a.least ? a.least : mean));
     columns = static_cast<const S*>(a.column.data) + matrix * a.column_count;
   }
-  over_row<S>(a.g, row, a.column_count, 0, a.column_count,
-              [&](int64_t at, int64_t n, const S* g) __attribute__((always_inline)) {
-                S u[kConvertBlock];
-                for (int64_t i = 0; i < n; ++i) {
-                  const S v = columns != nullptr ? of_row * columns[at + i] : of_row;
-                  u[i] = g[i] * g_factor / root(v < least ? least : v);
-                }
-                body(at, n, u);
-              });
+  over_row<S>(
+      a.g, row, a.column_count, 0,
+      a.column_count, [&](int64_t at, int64_t n, const S* g) __attribute__((always_inline)) {
+        S u[kConvertBlock];
+        for (int64_t i = 0; i < n; ++i) {
+          const S v = columns != nullptr ? of_row * columns[at + i] : of_row;
+          u[i] = g[i] * g_factor / root(v < least ? least : v);
+        }
+        body(at, n, u);
+      });
 }
 
 template <typename S>
 void squares_as(const AdafactorUpdate& update, double* squares, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; ++row) {
     double sum = 0;
-    over_updates<S>(update, row, [&](int64_t, int64_t n, const S* u) __attribute__((always_inline)) {
-      for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(u[i]) * static_cast<double>(u[i]);
-    });
+    over_updates<S>(
+        update, row, [&](int64_t, int64_t n, const S* u) __attribute__((always_inline)) {
+          for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(u[i]) * static_cast<double>(u[i]);
+        });
     squares[row] = sum;
   }
 }
@@ -92,12 +96,13 @@ template <typename S>
 void step_as(const AdafactorStep& step, int64_t first, int64_t last) {
   const S keep = static_cast<S>(step.keep), rate = static_cast<S>(step.rate);
   for (int64_t row = first; row < last; ++row)
-    over_updates<S>(step.update, row, [&](int64_t at, int64_t n, const S* u) __attribute__((always_inline)) {
-      const int64_t begin = row * step.update.column_count + at;
-      S* const p = static_cast<S*>(step.p.data) + begin;
-      for (int64_t i = 0; i < n; ++i) p[i] = p[i] * keep - rate * u[i];
-      if (step.copy.data != nullptr) write_block<S>(step.copy.dtype, step.copy.data, begin, n, p);
-    });
+    over_updates<S>(
+        step.update, row, [&](int64_t at, int64_t n, const S* u) __attribute__((always_inline)) {
+          const int64_t begin = row * step.update.column_count + at;
+          S* const p = static_cast<S*>(step.p.data) + begin;
+          for (int64_t i = 0; i < n; ++i) p[i] = p[i] * keep - rate * u[i];
+          if (step.copy.data != nullptr) write_block<S>(step.copy.dtype, step.copy.data, begin, n, p);
+        });
 }
 
 void step(const AdafactorStep& step, int64_t first, int64_t last) {

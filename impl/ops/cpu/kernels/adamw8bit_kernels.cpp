@@ -33,8 +33,7 @@ GW_SIMD void encode(const S* from, const CodedAverage& to, int64_t block, int64_
   const float scale = static_cast<float>(most);
   to.scales[block] = scale;
   const S factor = scale == 0 ? S{0} : S{1} / static_cast<S>(scale);
-  for (int64_t i = 0; i < n; ++i)
-    to.codes[at + i] = code_of(to.limits, static_cast<float>(from[i] * factor));
+  for (int64_t i = 0; i < n; ++i) to.codes[at + i] = code_of(to.limits, static_cast<float>(from[i] * factor));
 }
 
 template <typename S>
