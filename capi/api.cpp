@@ -267,6 +267,19 @@ const gw_api kApi = {
     gw_decoder_create,
     gw_decoder_options_from_folder,
     gw_model_from_folder,
+    gw_data_source_init,
+    gw_dataset_options_init,
+    gw_dataset_create,
+    gw_dataset_retain,
+    gw_dataset_release,
+    gw_data_batch_init,
+    gw_dataset_next,
+    gw_dataset_rows_per_epoch,
+    gw_dataset_rows_taken,
+    gw_dataset_batches_taken,
+    gw_dataset_set_rows_taken,
+    gw_dataset_position,
+    gw_dataset_restore,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -528,6 +541,19 @@ static_assert(offsetof(gw_api, decoder_options_from_family) == 16 + 254 * sizeof
 static_assert(offsetof(gw_api, decoder_create) == 16 + 255 * sizeof(void*));
 static_assert(offsetof(gw_api, decoder_options_from_folder) == 16 + 256 * sizeof(void*));
 static_assert(offsetof(gw_api, model_from_folder) == 16 + 257 * sizeof(void*));
+static_assert(offsetof(gw_api, data_source_init) == 16 + 258 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_options_init) == 16 + 259 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_create) == 16 + 260 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_retain) == 16 + 261 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_release) == 16 + 262 * sizeof(void*));
+static_assert(offsetof(gw_api, data_batch_init) == 16 + 263 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_next) == 16 + 264 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_rows_per_epoch) == 16 + 265 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_rows_taken) == 16 + 266 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_batches_taken) == 16 + 267 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_set_rows_taken) == 16 + 268 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_position) == 16 + 269 * sizeof(void*));
+static_assert(offsetof(gw_api, dataset_restore) == 16 + 270 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -444,6 +444,38 @@ class gw_generate_options:
     top_k: int
     seed: int
 
+class gw_data_source:
+    struct_size: int
+    path: str
+    format: str
+    weight: float
+
+class gw_dataset_options:
+    struct_size: int
+    sources: Any
+    source_count: int
+    sequence: int
+    seed: int
+    vocab_size: int
+    document_end: int
+    packing: int
+    shuffle: int
+    read_ahead: int
+    reserved: int
+
+class gw_data_batch:
+    struct_size: int
+    batch: Any
+    tokens: Any
+    labels: Any
+    documents: Any
+    first_row: int
+    last_row: int
+    rank_first_row: int
+    rank_last_row: int
+    label_count: int
+    data_seconds: float
+
 py_accepts: Any
 py_all_gather: Any
 py_call: Any

@@ -6,6 +6,7 @@
 #include <gangway/checkpoint.h>
 #include <gangway/collectives.h>
 #include <gangway/custom.h>
+#include <gangway/dataset.h>
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
@@ -341,6 +342,20 @@ typedef struct gw_api {
   gw_status (*decoder_options_from_folder)(const char *folder, gw_decoder_options *options);
   gw_status (*model_from_folder)(gw_gangs *gangs, const char *folder, const gw_parallel_options *options,
       gw_module **out_model);
+  void (*data_source_init)(gw_data_source *source, size_t size);
+  void (*dataset_options_init)(gw_dataset_options *options, size_t size);
+  gw_status (*dataset_create)(const gw_dataset_options *options, gw_dataset **out_dataset);
+  gw_dataset *(*dataset_retain)(gw_dataset *dataset);
+  void (*dataset_release)(gw_dataset *dataset);
+  void (*data_batch_init)(gw_data_batch *batch, size_t size);
+  gw_status (*dataset_next)(gw_dataset *dataset, const gw_gangs *gangs, int64_t global_batch, gw_data_batch
+      *batch);
+  gw_status (*dataset_rows_per_epoch)(const gw_dataset *dataset, int64_t *out_rows);
+  gw_status (*dataset_rows_taken)(const gw_dataset *dataset, int64_t *out_rows);
+  gw_status (*dataset_batches_taken)(const gw_dataset *dataset, int64_t *out_batches);
+  gw_status (*dataset_set_rows_taken)(gw_dataset *dataset, int64_t rows);
+  gw_status (*dataset_position)(const gw_dataset *dataset, char *text, size_t capacity, size_t *out_len);
+  gw_status (*dataset_restore)(gw_dataset *dataset, const char *position, int32_t ignore_differences);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

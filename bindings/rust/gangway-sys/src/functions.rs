@@ -893,112 +893,6 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
-}
-functions! {
-    frame_create: pub fn gw_frame_create(
-        model: *mut gw_module,
-        options: *const gw_frame_options,
-        out_frame: *mut *mut gw_frame,
-    ) -> gw_status;
-}
-functions! {
-    frame_reset: pub fn gw_frame_reset(frame: *mut gw_frame) -> gw_status;
-}
-functions! {
-    frame_retain: pub fn gw_frame_retain(frame: *mut gw_frame) -> *mut gw_frame;
-}
-functions! {
-    frame_release: pub fn gw_frame_release(frame: *mut gw_frame);
-}
-functions! {
-    module_forward: pub fn gw_module_forward(
-        model: *mut gw_module,
-        inputs: *const gw_view,
-        input_count: usize,
-        frame: *mut gw_frame,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensors: *mut *mut gw_tensor,
-        out_capacity: usize,
-        out_count: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    module_backward: pub fn gw_module_backward(
-        model: *mut gw_module,
-        output_grads: *const gw_view,
-        grad_count: usize,
-        frame: *mut gw_frame,
-        stream: *mut ::std::os::raw::c_void,
-        out_tensors: *mut *mut gw_tensor,
-        out_capacity: usize,
-        out_count: *mut usize,
-    ) -> gw_status;
-}
-functions! {
-    module_set_no_sync: pub fn gw_module_set_no_sync(model: *mut gw_module, no_sync: i32) -> gw_status;
-}
-functions! {
-    decoder_options_init: pub fn gw_decoder_options_init(options: *mut gw_decoder_options, size: usize);
-}
-functions! {
-    decoder_options_from_family: pub fn gw_decoder_options_from_family(
-        family: *const ::std::os::raw::c_char,
-        options: *mut gw_decoder_options,
-    ) -> gw_status;
-}
-functions! {
-    decoder_create: pub fn gw_decoder_create(options: *const gw_decoder_options, out_model: *mut *mut gw_module)
-        -> gw_status;
-}
-functions! {
-    decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
-        folder: *const ::std::os::raw::c_char,
-        options: *mut gw_decoder_options,
-    ) -> gw_status;
-}
-functions! {
-    linear_create: pub fn gw_linear_create(
-        input_dim: i64,
-        output_dim: i64,
-        bias: i32,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    embedding_create: pub fn gw_embedding_create(rows: i64, dim: i64, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    rmsnorm_create: pub fn gw_rmsnorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    attention_options_init: pub fn gw_attention_options_init(options: *mut gw_attention_options, size: usize);
-}
-functions! {
-    attention_create: pub fn gw_attention_create(
-        options: *const gw_attention_options,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
-}
-functions! {
-    block_create: pub fn gw_block_create(
-        attention: *const gw_attention_options,
-        ffn: i64,
-        eps: f64,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
-    sequential_create: pub fn gw_sequential_create(
-        models: *const *mut gw_module,
-        model_count: usize,
-        out_model: *mut *mut gw_module,
-    ) -> gw_status;
-}
-functions! {
     optimizer_rule_init: pub fn gw_optimizer_rule_init(rule: *mut gw_optimizer_rule, size: usize);
 }
 functions! {
@@ -1266,6 +1160,219 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    batch_init: pub fn gw_batch_init(batch: *mut gw_batch, size: usize);
+}
+functions! {
+    step_options_init: pub fn gw_step_options_init(options: *mut gw_step_options, size: usize);
+}
+functions! {
+    step_result_init: pub fn gw_step_result_init(result: *mut gw_step_result, size: usize);
+}
+functions! {
+    train_step: pub fn gw_train_step(
+        model: *mut gw_module,
+        optimizer: *mut gw_optimizer,
+        batch: *const gw_batch,
+        options: *const gw_step_options,
+        stream: *mut ::std::os::raw::c_void,
+        result: *mut gw_step_result,
+    ) -> gw_status;
+}
+functions! {
+    eval_step: pub fn gw_eval_step(
+        model: *mut gw_module,
+        batch: *const gw_batch,
+        options: *const gw_step_options,
+        stream: *mut ::std::os::raw::c_void,
+        result: *mut gw_step_result,
+    ) -> gw_status;
+}
+functions! {
+    optimizer_step: pub fn gw_optimizer_step(
+        optimizer: *mut gw_optimizer,
+        options: *const gw_step_options,
+        stream: *mut ::std::os::raw::c_void,
+        result: *mut gw_step_result,
+    ) -> gw_status;
+}
+functions! {
+    generate_options_init: pub fn gw_generate_options_init(options: *mut gw_generate_options, size: usize);
+}
+functions! {
+    generate: pub fn gw_generate(
+        model: *mut gw_module,
+        prompt: *const i64,
+        prompt_count: usize,
+        options: *const gw_generate_options,
+        stream: *mut ::std::os::raw::c_void,
+        out_tokens: *mut i64,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    data_source_init: pub fn gw_data_source_init(source: *mut gw_data_source, size: usize);
+}
+functions! {
+    dataset_options_init: pub fn gw_dataset_options_init(options: *mut gw_dataset_options, size: usize);
+}
+functions! {
+    dataset_create: pub fn gw_dataset_create(
+        options: *const gw_dataset_options,
+        out_dataset: *mut *mut gw_dataset,
+    ) -> gw_status;
+}
+functions! {
+    dataset_retain: pub fn gw_dataset_retain(dataset: *mut gw_dataset) -> *mut gw_dataset;
+}
+functions! {
+    dataset_release: pub fn gw_dataset_release(dataset: *mut gw_dataset);
+}
+functions! {
+    data_batch_init: pub fn gw_data_batch_init(batch: *mut gw_data_batch, size: usize);
+}
+functions! {
+    dataset_next: pub fn gw_dataset_next(
+        dataset: *mut gw_dataset,
+        gangs: *const gw_gangs,
+        global_batch: i64,
+        batch: *mut gw_data_batch,
+    ) -> gw_status;
+}
+functions! {
+    dataset_rows_per_epoch: pub fn gw_dataset_rows_per_epoch(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status;
+}
+functions! {
+    dataset_rows_taken: pub fn gw_dataset_rows_taken(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status;
+}
+functions! {
+    dataset_batches_taken: pub fn gw_dataset_batches_taken(dataset: *const gw_dataset, out_batches: *mut i64) -> gw_status;
+}
+functions! {
+    dataset_set_rows_taken: pub fn gw_dataset_set_rows_taken(dataset: *mut gw_dataset, rows: i64) -> gw_status;
+}
+functions! {
+    dataset_position: pub fn gw_dataset_position(
+        dataset: *const gw_dataset,
+        text: *mut ::std::os::raw::c_char,
+        capacity: usize,
+        out_len: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    dataset_restore: pub fn gw_dataset_restore(
+        dataset: *mut gw_dataset,
+        position: *const ::std::os::raw::c_char,
+        ignore_differences: i32,
+    ) -> gw_status;
+}
+functions! {
+    frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
+}
+functions! {
+    frame_create: pub fn gw_frame_create(
+        model: *mut gw_module,
+        options: *const gw_frame_options,
+        out_frame: *mut *mut gw_frame,
+    ) -> gw_status;
+}
+functions! {
+    frame_reset: pub fn gw_frame_reset(frame: *mut gw_frame) -> gw_status;
+}
+functions! {
+    frame_retain: pub fn gw_frame_retain(frame: *mut gw_frame) -> *mut gw_frame;
+}
+functions! {
+    frame_release: pub fn gw_frame_release(frame: *mut gw_frame);
+}
+functions! {
+    module_forward: pub fn gw_module_forward(
+        model: *mut gw_module,
+        inputs: *const gw_view,
+        input_count: usize,
+        frame: *mut gw_frame,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensors: *mut *mut gw_tensor,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    module_backward: pub fn gw_module_backward(
+        model: *mut gw_module,
+        output_grads: *const gw_view,
+        grad_count: usize,
+        frame: *mut gw_frame,
+        stream: *mut ::std::os::raw::c_void,
+        out_tensors: *mut *mut gw_tensor,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    module_set_no_sync: pub fn gw_module_set_no_sync(model: *mut gw_module, no_sync: i32) -> gw_status;
+}
+functions! {
+    decoder_options_init: pub fn gw_decoder_options_init(options: *mut gw_decoder_options, size: usize);
+}
+functions! {
+    decoder_options_from_family: pub fn gw_decoder_options_from_family(
+        family: *const ::std::os::raw::c_char,
+        options: *mut gw_decoder_options,
+    ) -> gw_status;
+}
+functions! {
+    decoder_create: pub fn gw_decoder_create(options: *const gw_decoder_options, out_model: *mut *mut gw_module)
+        -> gw_status;
+}
+functions! {
+    decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
+        folder: *const ::std::os::raw::c_char,
+        options: *mut gw_decoder_options,
+    ) -> gw_status;
+}
+functions! {
+    linear_create: pub fn gw_linear_create(
+        input_dim: i64,
+        output_dim: i64,
+        bias: i32,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    embedding_create: pub fn gw_embedding_create(rows: i64, dim: i64, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    rmsnorm_create: pub fn gw_rmsnorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    attention_options_init: pub fn gw_attention_options_init(options: *mut gw_attention_options, size: usize);
+}
+functions! {
+    attention_create: pub fn gw_attention_create(
+        options: *const gw_attention_options,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    block_create: pub fn gw_block_create(
+        attention: *const gw_attention_options,
+        ffn: i64,
+        eps: f64,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    sequential_create: pub fn gw_sequential_create(
+        models: *const *mut gw_module,
+        model_count: usize,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
     partition_create: pub fn gw_partition_create(gang: *mut gw_gang, out_partition: *mut *mut gw_partition) -> gw_status;
 }
 functions! {
@@ -1351,56 +1458,5 @@ functions! {
         output_grad: *const gw_view,
         stream: *mut ::std::os::raw::c_void,
         out_tensor: *mut *mut gw_tensor,
-    ) -> gw_status;
-}
-functions! {
-    batch_init: pub fn gw_batch_init(batch: *mut gw_batch, size: usize);
-}
-functions! {
-    step_options_init: pub fn gw_step_options_init(options: *mut gw_step_options, size: usize);
-}
-functions! {
-    step_result_init: pub fn gw_step_result_init(result: *mut gw_step_result, size: usize);
-}
-functions! {
-    train_step: pub fn gw_train_step(
-        model: *mut gw_module,
-        optimizer: *mut gw_optimizer,
-        batch: *const gw_batch,
-        options: *const gw_step_options,
-        stream: *mut ::std::os::raw::c_void,
-        result: *mut gw_step_result,
-    ) -> gw_status;
-}
-functions! {
-    eval_step: pub fn gw_eval_step(
-        model: *mut gw_module,
-        batch: *const gw_batch,
-        options: *const gw_step_options,
-        stream: *mut ::std::os::raw::c_void,
-        result: *mut gw_step_result,
-    ) -> gw_status;
-}
-functions! {
-    optimizer_step: pub fn gw_optimizer_step(
-        optimizer: *mut gw_optimizer,
-        options: *const gw_step_options,
-        stream: *mut ::std::os::raw::c_void,
-        result: *mut gw_step_result,
-    ) -> gw_status;
-}
-functions! {
-    generate_options_init: pub fn gw_generate_options_init(options: *mut gw_generate_options, size: usize);
-}
-functions! {
-    generate: pub fn gw_generate(
-        model: *mut gw_module,
-        prompt: *const i64,
-        prompt_count: usize,
-        options: *const gw_generate_options,
-        stream: *mut ::std::os::raw::c_void,
-        out_tokens: *mut i64,
-        out_capacity: usize,
-        out_count: *mut usize,
     ) -> gw_status;
 }

@@ -3082,681 +3082,6 @@ impl Default for gw_custom_options {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_frame {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_frame_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub loss_scale: f64,
-    pub step: i64,
-    pub microbatch: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_frame_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_frame_options>(),
-        40usize,
-        concat!("Size of: ", stringify!(gw_frame_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_frame_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_frame_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_loss_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(loss_scale))
-        );
-    }
-    test_field_loss_scale();
-    fn test_field_step() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(step))
-        );
-    }
-    test_field_step();
-    fn test_field_microbatch() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(microbatch))
-        );
-    }
-    test_field_microbatch();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            36usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_frame_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_decoder_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub family: *const ::std::os::raw::c_char,
-    pub vocab: i64,
-    pub dim: i64,
-    pub layers: i64,
-    pub heads: i64,
-    pub kv_heads: i64,
-    pub head_dim: i64,
-    pub ffn: i64,
-    pub max_positions: i64,
-    pub window: i64,
-    pub eps: f64,
-    pub rope_theta: f64,
-    pub rope_factor: f64,
-    pub rope_low_frequency_factor: f64,
-    pub rope_high_frequency_factor: f64,
-    pub rope_original_positions: i64,
-    pub initializer_range: f64,
-    pub qkv_bias: i32,
-    pub out_bias: i32,
-    pub mlp_bias: i32,
-    pub tied: i32,
-    pub qk_norm: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_decoder_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_decoder_options>(),
-        176usize,
-        concat!("Size of: ", stringify!(gw_decoder_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_decoder_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_decoder_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_family() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).family) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(family))
-        );
-    }
-    test_field_family();
-    fn test_field_vocab() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).vocab) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(vocab))
-        );
-    }
-    test_field_vocab();
-    fn test_field_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(dim))
-        );
-    }
-    test_field_dim();
-    fn test_field_layers() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).layers) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(layers))
-        );
-    }
-    test_field_layers();
-    fn test_field_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(heads))
-        );
-    }
-    test_field_heads();
-    fn test_field_kv_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(kv_heads))
-        );
-    }
-    test_field_kv_heads();
-    fn test_field_head_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(head_dim))
-        );
-    }
-    test_field_head_dim();
-    fn test_field_ffn() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(ffn))
-        );
-    }
-    test_field_ffn();
-    fn test_field_max_positions() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).max_positions) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(max_positions))
-        );
-    }
-    test_field_max_positions();
-    fn test_field_window() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).window) as usize - ptr as usize
-            },
-            88usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(window))
-        );
-    }
-    test_field_window();
-    fn test_field_eps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(eps))
-        );
-    }
-    test_field_eps();
-    fn test_field_rope_theta() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
-            },
-            104usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_theta))
-        );
-    }
-    test_field_rope_theta();
-    fn test_field_rope_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
-            },
-            112usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_factor))
-        );
-    }
-    test_field_rope_factor();
-    fn test_field_rope_low_frequency_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_low_frequency_factor) as usize - ptr as usize
-            },
-            120usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_decoder_options),
-                "::",
-                stringify!(rope_low_frequency_factor)
-            )
-        );
-    }
-    test_field_rope_low_frequency_factor();
-    fn test_field_rope_high_frequency_factor() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_high_frequency_factor) as usize - ptr as usize
-            },
-            128usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_decoder_options),
-                "::",
-                stringify!(rope_high_frequency_factor)
-            )
-        );
-    }
-    test_field_rope_high_frequency_factor();
-    fn test_field_rope_original_positions() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_original_positions) as usize - ptr as usize
-            },
-            136usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_decoder_options),
-                "::",
-                stringify!(rope_original_positions)
-            )
-        );
-    }
-    test_field_rope_original_positions();
-    fn test_field_initializer_range() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
-            },
-            144usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(initializer_range))
-        );
-    }
-    test_field_initializer_range();
-    fn test_field_qkv_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
-            },
-            152usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qkv_bias))
-        );
-    }
-    test_field_qkv_bias();
-    fn test_field_out_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
-            },
-            156usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(out_bias))
-        );
-    }
-    test_field_out_bias();
-    fn test_field_mlp_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
-            },
-            160usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(mlp_bias))
-        );
-    }
-    test_field_mlp_bias();
-    fn test_field_tied() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
-            },
-            164usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(tied))
-        );
-    }
-    test_field_tied();
-    fn test_field_qk_norm() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
-            },
-            168usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qk_norm))
-        );
-    }
-    test_field_qk_norm();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            172usize,
-            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_decoder_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_attention_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub dim: i64,
-    pub heads: i64,
-    pub kv_heads: i64,
-    pub head_dim: i64,
-    pub rope_theta: f64,
-    pub initializer_range: f64,
-    pub eps: f64,
-    pub qkv_bias: i32,
-    pub out_bias: i32,
-    pub causal: i32,
-    pub qk_norm: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_attention_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_attention_options>(),
-        88usize,
-        concat!("Size of: ", stringify!(gw_attention_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_attention_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_attention_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(dim))
-        );
-    }
-    test_field_dim();
-    fn test_field_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(heads))
-        );
-    }
-    test_field_heads();
-    fn test_field_kv_heads() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(kv_heads))
-        );
-    }
-    test_field_kv_heads();
-    fn test_field_head_dim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(head_dim))
-        );
-    }
-    test_field_head_dim();
-    fn test_field_rope_theta() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(rope_theta))
-        );
-    }
-    test_field_rope_theta();
-    fn test_field_initializer_range() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
-            },
-            56usize,
-            concat!(
-                "Offset of field: ",
-                stringify!(gw_attention_options),
-                "::",
-                stringify!(initializer_range)
-            )
-        );
-    }
-    test_field_initializer_range();
-    fn test_field_eps() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(eps))
-        );
-    }
-    test_field_eps();
-    fn test_field_qkv_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
-            },
-            72usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qkv_bias))
-        );
-    }
-    test_field_qkv_bias();
-    fn test_field_out_bias() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
-            },
-            76usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(out_bias))
-        );
-    }
-    test_field_out_bias();
-    fn test_field_causal() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).causal) as usize - ptr as usize
-            },
-            80usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(causal))
-        );
-    }
-    test_field_causal();
-    fn test_field_qk_norm() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
-            },
-            84usize,
-            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qk_norm))
-        );
-    }
-    test_field_qk_norm();
-}
-impl Default for gw_attention_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct gw_optimizer_rule {
     pub struct_size: usize,
     pub next: *const gw_ext,
@@ -5892,324 +5217,6 @@ pub struct gw_shard_group {
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
-pub struct gw_partition {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_movement {
-    _unused: [u8; 0],
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_partition_info {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub active: i32,
-    pub rank: i32,
-    pub size: i32,
-    pub ndim: i32,
-    pub shape: [i64; 8usize],
-    pub index: [i64; 8usize],
-}
-#[test]
-fn bindgen_test_layout_gw_partition_info() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_partition_info>(),
-        160usize,
-        concat!("Size of: ", stringify!(gw_partition_info))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_partition_info>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_partition_info))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_active() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).active) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(active))
-        );
-    }
-    test_field_active();
-    fn test_field_rank() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
-            },
-            20usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(rank))
-        );
-    }
-    test_field_rank();
-    fn test_field_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).size) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(size))
-        );
-    }
-    test_field_size();
-    fn test_field_ndim() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
-            },
-            28usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(ndim))
-        );
-    }
-    test_field_ndim();
-    fn test_field_shape() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(shape))
-        );
-    }
-    test_field_shape();
-    fn test_field_index() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).index) as usize - ptr as usize
-            },
-            96usize,
-            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(index))
-        );
-    }
-    test_field_index();
-}
-impl Default for gw_partition_info {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type gw_movement_kind = i32;
-pub const GW_MOVEMENT_INVALID: gw_movement_kind_value = -1;
-pub const GW_MOVEMENT_ALL_GATHER: gw_movement_kind_value = 0;
-pub const GW_MOVEMENT_REDUCE_SCATTER: gw_movement_kind_value = 1;
-pub const GW_MOVEMENT_ALL_SUM_REDUCE: gw_movement_kind_value = 2;
-pub const GW_MOVEMENT_BROADCAST: gw_movement_kind_value = 3;
-pub const GW_MOVEMENT_SUM_REDUCE: gw_movement_kind_value = 4;
-pub const GW_MOVEMENT_REPARTITION: gw_movement_kind_value = 5;
-pub type gw_movement_kind_value = ::std::os::raw::c_int;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct gw_movement_options {
-    pub struct_size: usize,
-    pub next: *const gw_ext,
-    pub axes: *const i32,
-    pub axis_count: usize,
-    pub axes_keep: *const i32,
-    pub keep_count: usize,
-    pub backward_scale: f64,
-    pub preserve_batch: i32,
-    pub transpose_source: i32,
-    pub transpose_target: i32,
-    pub reserved: i32,
-}
-#[test]
-fn bindgen_test_layout_gw_movement_options() {
-    assert_eq!(
-        ::std::mem::size_of::<gw_movement_options>(),
-        72usize,
-        concat!("Size of: ", stringify!(gw_movement_options))
-    );
-    assert_eq!(
-        ::std::mem::align_of::<gw_movement_options>(),
-        8usize,
-        concat!("Alignment of ", stringify!(gw_movement_options))
-    );
-    fn test_field_struct_size() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
-            },
-            0usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(struct_size))
-        );
-    }
-    test_field_struct_size();
-    fn test_field_next() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
-            },
-            8usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(next))
-        );
-    }
-    test_field_next();
-    fn test_field_axes() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).axes) as usize - ptr as usize
-            },
-            16usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes))
-        );
-    }
-    test_field_axes();
-    fn test_field_axis_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).axis_count) as usize - ptr as usize
-            },
-            24usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axis_count))
-        );
-    }
-    test_field_axis_count();
-    fn test_field_axes_keep() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).axes_keep) as usize - ptr as usize
-            },
-            32usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes_keep))
-        );
-    }
-    test_field_axes_keep();
-    fn test_field_keep_count() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).keep_count) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(keep_count))
-        );
-    }
-    test_field_keep_count();
-    fn test_field_backward_scale() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).backward_scale) as usize - ptr as usize
-            },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(backward_scale))
-        );
-    }
-    test_field_backward_scale();
-    fn test_field_preserve_batch() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).preserve_batch) as usize - ptr as usize
-            },
-            56usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(preserve_batch))
-        );
-    }
-    test_field_preserve_batch();
-    fn test_field_transpose_source() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).transpose_source) as usize - ptr as usize
-            },
-            60usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_source))
-        );
-    }
-    test_field_transpose_source();
-    fn test_field_transpose_target() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).transpose_target) as usize - ptr as usize
-            },
-            64usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_target))
-        );
-    }
-    test_field_transpose_target();
-    fn test_field_reserved() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
-            },
-            68usize,
-            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(reserved))
-        );
-    }
-    test_field_reserved();
-}
-impl Default for gw_movement_options {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
 pub struct gw_batch {
     pub struct_size: usize,
     pub next: *const gw_ext,
@@ -6757,6 +5764,1464 @@ fn bindgen_test_layout_gw_generate_options() {
     test_field_seed();
 }
 impl Default for gw_generate_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_dataset {
+    _unused: [u8; 0],
+}
+pub type gw_packing = i32;
+pub const GW_PACKING_INVALID: gw_packing_value = -1;
+pub const GW_PACKING_STREAM: gw_packing_value = 0;
+pub const GW_PACKING_DOCUMENTS: gw_packing_value = 1;
+pub type gw_packing_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_data_source {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub path: *const ::std::os::raw::c_char,
+    pub format: *const ::std::os::raw::c_char,
+    pub weight: f64,
+}
+#[test]
+fn bindgen_test_layout_gw_data_source() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_data_source>(),
+        40usize,
+        concat!("Size of: ", stringify!(gw_data_source))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_data_source>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_data_source))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_path() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).path) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(path))
+        );
+    }
+    test_field_path();
+    fn test_field_format() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).format) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(format))
+        );
+    }
+    test_field_format();
+    fn test_field_weight() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_source>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_data_source), "::", stringify!(weight))
+        );
+    }
+    test_field_weight();
+}
+impl Default for gw_data_source {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_dataset_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub sources: *const gw_data_source,
+    pub source_count: usize,
+    pub sequence: i64,
+    pub seed: u64,
+    pub vocab_size: i64,
+    pub document_end: i64,
+    pub packing: gw_packing,
+    pub shuffle: i32,
+    pub read_ahead: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_dataset_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_dataset_options>(),
+        80usize,
+        concat!("Size of: ", stringify!(gw_dataset_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_dataset_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_dataset_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_sources() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sources) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(sources))
+        );
+    }
+    test_field_sources();
+    fn test_field_source_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).source_count) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(source_count))
+        );
+    }
+    test_field_source_count();
+    fn test_field_sequence() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sequence) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(sequence))
+        );
+    }
+    test_field_sequence();
+    fn test_field_seed() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(seed))
+        );
+    }
+    test_field_seed();
+    fn test_field_vocab_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).vocab_size) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(vocab_size))
+        );
+    }
+    test_field_vocab_size();
+    fn test_field_document_end() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).document_end) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(document_end))
+        );
+    }
+    test_field_document_end();
+    fn test_field_packing() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).packing) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(packing))
+        );
+    }
+    test_field_packing();
+    fn test_field_shuffle() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shuffle) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(shuffle))
+        );
+    }
+    test_field_shuffle();
+    fn test_field_read_ahead() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).read_ahead) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(read_ahead))
+        );
+    }
+    test_field_read_ahead();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_dataset_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            76usize,
+            concat!("Offset of field: ", stringify!(gw_dataset_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_dataset_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_data_batch {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub batch: *const gw_batch,
+    pub tokens: *const gw_view,
+    pub labels: *const gw_view,
+    pub documents: *const gw_view,
+    pub first_row: i64,
+    pub last_row: i64,
+    pub rank_first_row: i64,
+    pub rank_last_row: i64,
+    pub label_count: i64,
+    pub data_seconds: f64,
+}
+#[test]
+fn bindgen_test_layout_gw_data_batch() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_data_batch>(),
+        96usize,
+        concat!("Size of: ", stringify!(gw_data_batch))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_data_batch>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_data_batch))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_batch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).batch) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(batch))
+        );
+    }
+    test_field_batch();
+    fn test_field_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tokens) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(tokens))
+        );
+    }
+    test_field_tokens();
+    fn test_field_labels() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).labels) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(labels))
+        );
+    }
+    test_field_labels();
+    fn test_field_documents() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).documents) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(documents))
+        );
+    }
+    test_field_documents();
+    fn test_field_first_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).first_row) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(first_row))
+        );
+    }
+    test_field_first_row();
+    fn test_field_last_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).last_row) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(last_row))
+        );
+    }
+    test_field_last_row();
+    fn test_field_rank_first_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank_first_row) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(rank_first_row))
+        );
+    }
+    test_field_rank_first_row();
+    fn test_field_rank_last_row() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank_last_row) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(rank_last_row))
+        );
+    }
+    test_field_rank_last_row();
+    fn test_field_label_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).label_count) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(label_count))
+        );
+    }
+    test_field_label_count();
+    fn test_field_data_seconds() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_data_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data_seconds) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_data_batch), "::", stringify!(data_seconds))
+        );
+    }
+    test_field_data_seconds();
+}
+impl Default for gw_data_batch {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_frame {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_frame_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub loss_scale: f64,
+    pub step: i64,
+    pub microbatch: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_frame_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_frame_options>(),
+        40usize,
+        concat!("Size of: ", stringify!(gw_frame_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_frame_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_frame_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_loss_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss_scale) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(loss_scale))
+        );
+    }
+    test_field_loss_scale();
+    fn test_field_step() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(step))
+        );
+    }
+    test_field_step();
+    fn test_field_microbatch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatch) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(microbatch))
+        );
+    }
+    test_field_microbatch();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_frame_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_decoder_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub family: *const ::std::os::raw::c_char,
+    pub vocab: i64,
+    pub dim: i64,
+    pub layers: i64,
+    pub heads: i64,
+    pub kv_heads: i64,
+    pub head_dim: i64,
+    pub ffn: i64,
+    pub max_positions: i64,
+    pub window: i64,
+    pub eps: f64,
+    pub rope_theta: f64,
+    pub rope_factor: f64,
+    pub rope_low_frequency_factor: f64,
+    pub rope_high_frequency_factor: f64,
+    pub rope_original_positions: i64,
+    pub initializer_range: f64,
+    pub qkv_bias: i32,
+    pub out_bias: i32,
+    pub mlp_bias: i32,
+    pub tied: i32,
+    pub qk_norm: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_decoder_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_decoder_options>(),
+        176usize,
+        concat!("Size of: ", stringify!(gw_decoder_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_decoder_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_decoder_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_family() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).family) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(family))
+        );
+    }
+    test_field_family();
+    fn test_field_vocab() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).vocab) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(vocab))
+        );
+    }
+    test_field_vocab();
+    fn test_field_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(dim))
+        );
+    }
+    test_field_dim();
+    fn test_field_layers() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).layers) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(layers))
+        );
+    }
+    test_field_layers();
+    fn test_field_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(heads))
+        );
+    }
+    test_field_heads();
+    fn test_field_kv_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(kv_heads))
+        );
+    }
+    test_field_kv_heads();
+    fn test_field_head_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(head_dim))
+        );
+    }
+    test_field_head_dim();
+    fn test_field_ffn() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(ffn))
+        );
+    }
+    test_field_ffn();
+    fn test_field_max_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_positions) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(max_positions))
+        );
+    }
+    test_field_max_positions();
+    fn test_field_window() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).window) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(window))
+        );
+    }
+    test_field_window();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_rope_theta() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_theta))
+        );
+    }
+    test_field_rope_theta();
+    fn test_field_rope_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_factor))
+        );
+    }
+    test_field_rope_factor();
+    fn test_field_rope_low_frequency_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_low_frequency_factor) as usize - ptr as usize
+            },
+            120usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_low_frequency_factor)
+            )
+        );
+    }
+    test_field_rope_low_frequency_factor();
+    fn test_field_rope_high_frequency_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_high_frequency_factor) as usize - ptr as usize
+            },
+            128usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_high_frequency_factor)
+            )
+        );
+    }
+    test_field_rope_high_frequency_factor();
+    fn test_field_rope_original_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_original_positions) as usize - ptr as usize
+            },
+            136usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_original_positions)
+            )
+        );
+    }
+    test_field_rope_original_positions();
+    fn test_field_initializer_range() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(initializer_range))
+        );
+    }
+    test_field_initializer_range();
+    fn test_field_qkv_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
+            },
+            152usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qkv_bias))
+        );
+    }
+    test_field_qkv_bias();
+    fn test_field_out_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
+            },
+            156usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(out_bias))
+        );
+    }
+    test_field_out_bias();
+    fn test_field_mlp_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
+            },
+            160usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(mlp_bias))
+        );
+    }
+    test_field_mlp_bias();
+    fn test_field_tied() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
+            },
+            164usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(tied))
+        );
+    }
+    test_field_tied();
+    fn test_field_qk_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
+            },
+            168usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qk_norm))
+        );
+    }
+    test_field_qk_norm();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            172usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_decoder_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_attention_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub dim: i64,
+    pub heads: i64,
+    pub kv_heads: i64,
+    pub head_dim: i64,
+    pub rope_theta: f64,
+    pub initializer_range: f64,
+    pub eps: f64,
+    pub qkv_bias: i32,
+    pub out_bias: i32,
+    pub causal: i32,
+    pub qk_norm: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_attention_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_attention_options>(),
+        88usize,
+        concat!("Size of: ", stringify!(gw_attention_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_attention_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_attention_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(dim))
+        );
+    }
+    test_field_dim();
+    fn test_field_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).heads) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(heads))
+        );
+    }
+    test_field_heads();
+    fn test_field_kv_heads() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).kv_heads) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(kv_heads))
+        );
+    }
+    test_field_kv_heads();
+    fn test_field_head_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).head_dim) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(head_dim))
+        );
+    }
+    test_field_head_dim();
+    fn test_field_rope_theta() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(rope_theta))
+        );
+    }
+    test_field_rope_theta();
+    fn test_field_initializer_range() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
+            },
+            56usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_attention_options),
+                "::",
+                stringify!(initializer_range)
+            )
+        );
+    }
+    test_field_initializer_range();
+    fn test_field_eps() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(eps))
+        );
+    }
+    test_field_eps();
+    fn test_field_qkv_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qkv_bias))
+        );
+    }
+    test_field_qkv_bias();
+    fn test_field_out_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
+            },
+            76usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(out_bias))
+        );
+    }
+    test_field_out_bias();
+    fn test_field_causal() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).causal) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(causal))
+        );
+    }
+    test_field_causal();
+    fn test_field_qk_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
+            },
+            84usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(qk_norm))
+        );
+    }
+    test_field_qk_norm();
+}
+impl Default for gw_attention_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_partition {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_movement {
+    _unused: [u8; 0],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_partition_info {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub active: i32,
+    pub rank: i32,
+    pub size: i32,
+    pub ndim: i32,
+    pub shape: [i64; 8usize],
+    pub index: [i64; 8usize],
+}
+#[test]
+fn bindgen_test_layout_gw_partition_info() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_partition_info>(),
+        160usize,
+        concat!("Size of: ", stringify!(gw_partition_info))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_partition_info>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_partition_info))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_active() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).active) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(active))
+        );
+    }
+    test_field_active();
+    fn test_field_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
+            },
+            20usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(rank))
+        );
+    }
+    test_field_rank();
+    fn test_field_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).size) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(size))
+        );
+    }
+    test_field_size();
+    fn test_field_ndim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ndim) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(ndim))
+        );
+    }
+    test_field_ndim();
+    fn test_field_shape() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).shape) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(shape))
+        );
+    }
+    test_field_shape();
+    fn test_field_index() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_partition_info>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).index) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_partition_info), "::", stringify!(index))
+        );
+    }
+    test_field_index();
+}
+impl Default for gw_partition_info {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type gw_movement_kind = i32;
+pub const GW_MOVEMENT_INVALID: gw_movement_kind_value = -1;
+pub const GW_MOVEMENT_ALL_GATHER: gw_movement_kind_value = 0;
+pub const GW_MOVEMENT_REDUCE_SCATTER: gw_movement_kind_value = 1;
+pub const GW_MOVEMENT_ALL_SUM_REDUCE: gw_movement_kind_value = 2;
+pub const GW_MOVEMENT_BROADCAST: gw_movement_kind_value = 3;
+pub const GW_MOVEMENT_SUM_REDUCE: gw_movement_kind_value = 4;
+pub const GW_MOVEMENT_REPARTITION: gw_movement_kind_value = 5;
+pub type gw_movement_kind_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_movement_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    pub axes: *const i32,
+    pub axis_count: usize,
+    pub axes_keep: *const i32,
+    pub keep_count: usize,
+    pub backward_scale: f64,
+    pub preserve_batch: i32,
+    pub transpose_source: i32,
+    pub transpose_target: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_movement_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_movement_options>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_movement_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_movement_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_movement_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_axes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axes) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes))
+        );
+    }
+    test_field_axes();
+    fn test_field_axis_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axis_count) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axis_count))
+        );
+    }
+    test_field_axis_count();
+    fn test_field_axes_keep() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).axes_keep) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(axes_keep))
+        );
+    }
+    test_field_axes_keep();
+    fn test_field_keep_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).keep_count) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(keep_count))
+        );
+    }
+    test_field_keep_count();
+    fn test_field_backward_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).backward_scale) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(backward_scale))
+        );
+    }
+    test_field_backward_scale();
+    fn test_field_preserve_batch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).preserve_batch) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(preserve_batch))
+        );
+    }
+    test_field_preserve_batch();
+    fn test_field_transpose_source() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).transpose_source) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_source))
+        );
+    }
+    test_field_transpose_source();
+    fn test_field_transpose_target() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).transpose_target) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(transpose_target))
+        );
+    }
+    test_field_transpose_target();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_movement_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            68usize,
+            concat!("Offset of field: ", stringify!(gw_movement_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_movement_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -8019,10 +8484,58 @@ pub struct gw_api {
             out_model: *mut *mut gw_module,
         ) -> gw_status,
     >,
+    pub data_source_init:
+        ::std::option::Option<unsafe extern "C" fn(source: *mut gw_data_source, size: usize)>,
+    pub dataset_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_dataset_options, size: usize)>,
+    pub dataset_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            options: *const gw_dataset_options,
+            out_dataset: *mut *mut gw_dataset,
+        ) -> gw_status,
+    >,
+    pub dataset_retain:
+        ::std::option::Option<unsafe extern "C" fn(dataset: *mut gw_dataset) -> *mut gw_dataset>,
+    pub dataset_release: ::std::option::Option<unsafe extern "C" fn(dataset: *mut gw_dataset)>,
+    pub data_batch_init: ::std::option::Option<unsafe extern "C" fn(batch: *mut gw_data_batch, size: usize)>,
+    pub dataset_next: ::std::option::Option<
+        unsafe extern "C" fn(
+            dataset: *mut gw_dataset,
+            gangs: *const gw_gangs,
+            global_batch: i64,
+            batch: *mut gw_data_batch,
+        ) -> gw_status,
+    >,
+    pub dataset_rows_per_epoch: ::std::option::Option<
+        unsafe extern "C" fn(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status,
+    >,
+    pub dataset_rows_taken: ::std::option::Option<
+        unsafe extern "C" fn(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status,
+    >,
+    pub dataset_batches_taken: ::std::option::Option<
+        unsafe extern "C" fn(dataset: *const gw_dataset, out_batches: *mut i64) -> gw_status,
+    >,
+    pub dataset_set_rows_taken:
+        ::std::option::Option<unsafe extern "C" fn(dataset: *mut gw_dataset, rows: i64) -> gw_status>,
+    pub dataset_position: ::std::option::Option<
+        unsafe extern "C" fn(
+            dataset: *const gw_dataset,
+            text: *mut ::std::os::raw::c_char,
+            capacity: usize,
+            out_len: *mut usize,
+        ) -> gw_status,
+    >,
+    pub dataset_restore: ::std::option::Option<
+        unsafe extern "C" fn(
+            dataset: *mut gw_dataset,
+            position: *const ::std::os::raw::c_char,
+            ignore_differences: i32,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2080usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2184usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -11156,4 +11669,160 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_model_from_folder();
+    fn test_field_data_source_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data_source_init) as usize - ptr as usize
+            },
+            2080usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(data_source_init))
+        );
+    }
+    test_field_data_source_init();
+    fn test_field_dataset_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_options_init) as usize - ptr as usize
+            },
+            2088usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_options_init))
+        );
+    }
+    test_field_dataset_options_init();
+    fn test_field_dataset_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_create) as usize - ptr as usize
+            },
+            2096usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_create))
+        );
+    }
+    test_field_dataset_create();
+    fn test_field_dataset_retain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_retain) as usize - ptr as usize
+            },
+            2104usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_retain))
+        );
+    }
+    test_field_dataset_retain();
+    fn test_field_dataset_release() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_release) as usize - ptr as usize
+            },
+            2112usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_release))
+        );
+    }
+    test_field_dataset_release();
+    fn test_field_data_batch_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).data_batch_init) as usize - ptr as usize
+            },
+            2120usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(data_batch_init))
+        );
+    }
+    test_field_data_batch_init();
+    fn test_field_dataset_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_next) as usize - ptr as usize
+            },
+            2128usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_next))
+        );
+    }
+    test_field_dataset_next();
+    fn test_field_dataset_rows_per_epoch() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_rows_per_epoch) as usize - ptr as usize
+            },
+            2136usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_rows_per_epoch))
+        );
+    }
+    test_field_dataset_rows_per_epoch();
+    fn test_field_dataset_rows_taken() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_rows_taken) as usize - ptr as usize
+            },
+            2144usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_rows_taken))
+        );
+    }
+    test_field_dataset_rows_taken();
+    fn test_field_dataset_batches_taken() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_batches_taken) as usize - ptr as usize
+            },
+            2152usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_batches_taken))
+        );
+    }
+    test_field_dataset_batches_taken();
+    fn test_field_dataset_set_rows_taken() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_set_rows_taken) as usize - ptr as usize
+            },
+            2160usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_set_rows_taken))
+        );
+    }
+    test_field_dataset_set_rows_taken();
+    fn test_field_dataset_position() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_position) as usize - ptr as usize
+            },
+            2168usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_position))
+        );
+    }
+    test_field_dataset_position();
+    fn test_field_dataset_restore() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dataset_restore) as usize - ptr as usize
+            },
+            2176usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dataset_restore))
+        );
+    }
+    test_field_dataset_restore();
 }
