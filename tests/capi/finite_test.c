@@ -102,6 +102,16 @@ static gw_status movement(gw_movement_options* x) {
   return status;
 }
 
+static gw_status source(gw_data_source* x) {
+  gw_dataset_options o;
+  gw_dataset* made = NULL;
+  gw_dataset_options_init(&o, sizeof o);
+  x->path = "a.u8";
+  o.sources = x;
+  o.source_count = 1;
+  return gw_dataset_create(&o, &made);
+}
+
 static const struct {
   double value;
   const char* text;
@@ -149,6 +159,7 @@ static void fields(void** state) {
   FLOAT(step_options, max_grad_norm, "step.max_grad_norm = ", step)
   FLOAT(step_options, scale, "scale = ", step)
   FLOAT(generate_options, temperature, "temperature = ", generate)
+  FLOAT(data_source, weight, "options.sources[0].weight is", source)
   FLOAT(movement_options, backward_scale, "options.backward_scale is", movement)
   end_of_table();
 }

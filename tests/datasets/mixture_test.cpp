@@ -25,8 +25,9 @@ TEST(Mixture, SharesAreRoundedToTheNearestAndSumToTheWhole) {
   EXPECT_EQ(Mixture({0.7, 0.3}).shares(), (std::vector<uint64_t>{45875, 19661}));
   EXPECT_EQ(Mixture({1, 1, 1}).shares(), (std::vector<uint64_t>{21846, 21845, 21845}));
   for (const std::vector<double>& weights : mixtures()) {
+    const Mixture mixture(weights);
     uint64_t sum = 0;
-    for (const uint64_t share : Mixture(weights).shares()) sum += share;
+    for (const uint64_t share : mixture.shares()) sum += share;
     EXPECT_EQ(sum, Mixture::kDenominator);
   }
 }

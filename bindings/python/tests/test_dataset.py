@@ -151,8 +151,8 @@ def test_json_lines_become_documents(tmp_path, words, ending, capsys):
 
 def test_validation_and_separators_cut_whole_documents(tmp_path, words):
     text, out = tmp_path / "in.txt", tmp_path / "out.bin"
-    text.write_text("--".join(["a b", "b", "c a", "a"] * 5))
-    tokens.main(["--tokenizer", "folder", str(text), str(out), "--separator", "--", "--validation", "0.2"])
+    text.write_text("|".join(["a b", "b", "c a", "a"] * 5))
+    tokens.main(["--tokenizer", "folder", str(text), str(out), "--separator", "|", "--validation", "0.2"])
     assert len(rows_of(out, 16)) == 16 and len(rows_of(tmp_path / "out.validation.bin", 4)) == 4
 
 
