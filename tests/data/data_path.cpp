@@ -1,4 +1,4 @@
-#include "data/place.h"
+#include "data/data_path.h"
 
 namespace gangway {
 
