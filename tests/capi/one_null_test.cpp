@@ -37,9 +37,13 @@ const std::set<std::string> kOptional = words(R"(
     gw_optimizer_step.result gw_movement_create.target gw_dataset_next.gangs
     gw_checkpoints_create.gangs gw_checkpoints_save.state gw_checkpoints_user.data
     gw_metrics_log.step gw_metrics_position.text gw_plan_memory.out_rank)");
-const std::set<std::string> kRequired = {
-    "gw_attention_create.options", "gw_custom_create.options", "gw_custom_optimizer_create.options", "gw_dataset_create.options",
-    "gw_decoder_options_from_family.options", "gw_decoder_options_from_folder.options", "gw_plan_memory.options"};
+const std::set<std::string> kRequired = {"gw_attention_create.options",
+                                         "gw_custom_create.options",
+                                         "gw_custom_optimizer_create.options",
+                                         "gw_dataset_create.options",
+                                         "gw_decoder_options_from_family.options",
+                                         "gw_decoder_options_from_folder.options",
+                                         "gw_plan_memory.options"};
 // These are read only while a module runs; custom_test.c tests them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
 

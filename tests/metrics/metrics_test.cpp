@@ -66,8 +66,8 @@ TEST(Metrics, ARowSumsTheStepsOfItsInterval) {
 TEST(Metrics, TheUtilizationIsThatOfTheFormula) {
   DecoderOptions o = test::small_llama();
   o.window = 0;
-  const double layer = 2.0 * static_cast<double>(o.dim) *
-                           static_cast<double>(o.heads + o.kv_heads) * static_cast<double>(o.dim / o.heads) +
+  const double layer = 2.0 * static_cast<double>(o.dim) * static_cast<double>(o.heads + o.kv_heads) *
+                           static_cast<double>(o.dim / o.heads) +
                        3.0 * static_cast<double>(o.dim * o.ffn);
   const double expected = 6 * (static_cast<double>(o.layers) * layer + static_cast<double>(o.dim * o.vocab)) +
                           6.0 * static_cast<double>(o.layers * o.dim * 8);
@@ -153,7 +153,8 @@ TEST(Metrics, AFullDiskIsAnErrorOfEveryRankAndTheGangWorksOn) {
       ADD_FAILURE();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::io);
-      EXPECT_NE(std::string(error.what()).find("/dev/full: No space left"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("/dev/full: No space left"), std::string::npos)
+          << error.what();
     }
     EXPECT_EQ(root.error(), std::nullopt);
   });

@@ -79,7 +79,8 @@ TEST(Optimizer, TakesTheRateOfACallback) {
   options.schedule = {LrSchedule::Kind::cosine, 1, 6, 0};
   const NamedParameter w = make_parameter(cpu, "w", Shape{2});
   const auto optimizer = make_optimizer("adamw", {w}, options, *cpu.ops);
-  optimizer->set_schedule([](int64_t step) { return step == 3 ? std::nan("") : 0.1 * static_cast<double>(step); });
+  optimizer->set_schedule(
+      [](int64_t step) { return step == 3 ? std::nan("") : 0.1 * static_cast<double>(step); });
   EXPECT_DOUBLE_EQ(optimizer->lr(), 0.05);
   for (int step = 0; step < 2; ++step) {
     set_gradient(w, step);

@@ -17,11 +17,11 @@ typedef struct gw_plan_options {
   const gw_mesh_options *mesh;         /* Default null: all ranks are dp_shard. */
   const gw_parallel_options *parallel; /* As for gw_parallelize. Default null: its defaults. */
   int32_t ranks;                       /* At least 1. Default 1. */
-  int32_t microbatches; /* Of a step. Default 0: 1; with pp, twice pp. */
-  int64_t rows;         /* Of a microbatch of a rank. Default 1. */
-  int64_t sequence;     /* Tokens of a row. Default 0: max_positions of the decoder. */
-  gw_dtype moment_dtype; /* Of AdamW's averages. Default GW_F32. */
-  int32_t one_host;      /* 1: the ranks are processes of one CPU host, and share gathered weights. Default 0. */
+  int32_t microbatches;                /* Of a step. Default 0: 1; with pp, twice pp. */
+  int64_t rows;                        /* Of a microbatch of a rank. Default 1. */
+  int64_t sequence;                    /* Tokens of a row. Default 0: max_positions of the decoder. */
+  gw_dtype moment_dtype;               /* Of AdamW's averages. Default GW_F32. */
+  int32_t one_host; /* 1: the ranks are processes of one CPU host, and share gathered weights. Default 0. */
 } gw_plan_options;
 GW_API void gw_plan_options_init(gw_plan_options *options, size_t size);
 

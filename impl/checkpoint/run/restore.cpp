@@ -80,6 +80,7 @@ ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_
 
 void ModelValues::read(Stream& stream) const {
   read_all(model_, rows_, stream);
+  for (const size_t i : without_average_) optimizer_.restart_ema(i, stream);
   source_.check_unchanged();
 }
 
@@ -107,7 +108,11 @@ void OptimizerStates::find(size_t i, LeftOut& left_out) {
     check_tensor(name, at->second.tensor, slot.shape, slot.tensor.dtype());
     rows_.push_back({slot.shape, slot.box(), slot.tensor, at->second});
   }
-  if (found == 0 && !optimizer_.state(i).empty()) without_.push_back(i);
+  if (optimizer_.state(i).empty()) return;
+  if (found == 0) without_.push_back(i);
+  // An average that is kept from now on begins with the values.
+  else if (optimizer_.has_ema() && used_.count("ema." + parameter) == 0)
+    without_average_.push_back(i);
 }
 
 void OptimizerStates::check_extra(LeftOut& left_out) const {

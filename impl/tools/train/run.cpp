@@ -16,7 +16,9 @@ namespace gangway::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
 
 class Run {
  public:
@@ -27,7 +29,8 @@ class Run {
 
  private:
   bool restore();  // false: the run is new
-  bool step();  // false: a rank has asked to stop
+  gw_step_result step();
+  void log(const gw_step_result& result);
   void evaluate();
   void save(bool last);
   gw_checkpoint_part part() const;
@@ -49,6 +52,7 @@ class Run {
   MetricsHandle metrics_;
   Data data_;
   int64_t step_ = 0, tokens_ = 0, saved_ = -1;
+  double data_seconds_ = 0;  // of the last batch
   double save_seconds_ = 0;  // of the last save, for the next row of metrics
 };
 
@@ -87,12 +91,19 @@ MetricsHandle make_metrics(const Settings& s, gw_module* model, const std::strin
 }
 
 Run::Run(const Settings& s)
-    : s_(s), stop_(s.number("train.max_hours")), gangs_(make_gangs(s)), root_(root_of(gangs_.get())),
-      talks_(gw_gang_rank(root_.get()) == 0), checkpoints_(make_checkpoints(s, gangs_.get())),
-      decoder_(decoder_of(s)), model_(make_model(s, gangs_.get(), decoder_)),
+    : s_(s),
+      stop_(s.number("train.max_hours")),
+      gangs_(make_gangs(s)),
+      root_(root_of(gangs_.get())),
+      talks_(gw_gang_rank(root_.get()) == 0),
+      checkpoints_(make_checkpoints(s, gangs_.get())),
+      decoder_(decoder_of(s)),
+      model_(make_model(s, gangs_.get(), decoder_)),
       optimizer_(make_optimizer(s, model_.get())),
-      metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))), data_(s, gangs_.get(), decoder_.vocab) {
-  if (!restore() && has_values(s)) check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
+      metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))),
+      data_(s, gangs_.get(), decoder_.vocab) {
+  if (!restore() && has_values(s))
+    check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
 }
 
 // Calls `copy(text, capacity, out_len)` for the size, then for the text.
@@ -138,7 +149,7 @@ bool Run::restore() {
   return true;
 }
 
-bool Run::step() {
+gw_step_result Run::step() {
   const gw_data_batch& batch = data_.next();
   auto options = fresh(gw_step_options_init);
   options.microbatches = data_.microbatches();
@@ -148,12 +159,21 @@ bool Run::step() {
   check(gw_train_step(model_.get(), optimizer_.get(), batch.batch, &options, nullptr, &result));
   ++step_;
   tokens_ += result.tokens;
+  data_seconds_ = batch.data_seconds;
+  return result;
+}
+
+void Run::log(const gw_step_result& result) {
   auto row = fresh(gw_metrics_step_init);
   row.samples = s_.integer("train.global_batch");
-  row.data_seconds = batch.data_seconds;
+  row.data_seconds = data_seconds_;
   row.checkpoint_seconds = std::exchange(save_seconds_, 0);
-  check(gw_metrics_log(metrics_.get(), &result, &row));
-  return result.stop == 0;
+  const gw_status status = gw_metrics_log(metrics_.get(), &result, &row);
+  if (status == GW_E_IO)
+    say(std::string("the numbers of step ") + std::to_string(step_) +
+        " are lost, training goes on: " + gw_last_error_text());
+  else
+    check(status);
 }
 
 void Run::evaluate() {
@@ -177,7 +197,10 @@ void Run::save(bool last) {
   if (saved_ != step_) {
     const auto start = Clock::now();
     // The rows so far are written first, so that the position of the metrics says what the files have.
-    check(gw_metrics_flush(metrics_.get()));
+    if (const gw_status status = gw_metrics_flush(metrics_.get()); status == GW_E_IO)
+      say(std::string("the picture of the losses is not drawn: ") + gw_last_error_text());
+    else
+      check(status);
     const gw_checkpoint_part own = part();
     const std::string data = data_.position();
     const std::string metrics = text_of([&](char* text, size_t capacity, size_t* length) {
@@ -193,8 +216,14 @@ void Run::save(bool last) {
     state.tokens = tokens_;
     state.texts = texts;
     state.text_count = 2;
-    check(gw_checkpoints_save(checkpoints_.get(), &own, 1, &state));
-    saved_ = step_;
+    gw_status status = gw_checkpoints_save(checkpoints_.get(), &own, 1, &state);
+    // The error may be that of the save before, and then nothing has been begun: the second call saves this step.
+    if (status == GW_E_IO) {
+      say(std::string("a save has failed, training goes on: ") + gw_last_error_text());
+      status = gw_checkpoints_save(checkpoints_.get(), &own, 1, &state);
+    }
+    if (last || status != GW_E_IO) check(status);
+    if (status == GW_OK) saved_ = step_;
     save_seconds_ += seconds_since(start);
   }
   if (last) check(gw_checkpoints_wait(checkpoints_.get()));
@@ -202,11 +231,15 @@ void Run::save(bool last) {
 
 Exit Run::train() {
   const int64_t steps = s_.integer("train.steps"), evaluates = s_.integer("evaluate.every");
-  if (step_ >= steps) say("the run has its " + std::to_string(steps) + " steps already; raise train.steps to go on");
+  if (step_ >= steps)
+    say("the run has its " + std::to_string(steps) + " steps already; raise train.steps to go on");
   bool goes_on = true;
   while (goes_on && step_ < steps) {
-    goes_on = step();
+    const gw_step_result result = step();
+    goes_on = result.stop == 0;
+    // Before the row of the step is written, which has the validation loss, too.
     if (evaluates > 0 && data_.has_validation() && (step_ % evaluates == 0 || step_ == steps)) evaluate();
+    log(result);
     int32_t due = 0;
     check(gw_checkpoints_due(checkpoints_.get(), step_, &due));
     if (due != 0 && goes_on && step_ < steps) save(false);
