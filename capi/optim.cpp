@@ -43,6 +43,7 @@ gw_status gw_optimizer_create(gw_module* model, const char* kind, const char* co
                               const char* const values[], size_t option_count, gw_optimizer** out_optimizer) {
   return guarded([&] {
     gw_optimizer*& result = out(out_optimizer, "out_optimizer");
+    required(model, "model");
     const OptimizerKind& row = optimizer_kind(&required(kind, "kind"));
     if (option_count > 0) required(names, "names"), required(values, "values");
     std::vector<std::pair<std::string, std::string>> settings;

@@ -80,7 +80,6 @@ ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_
 
 void ModelValues::read(Stream& stream) const {
   read_all(model_, rows_, stream);
-  for (const size_t i : without_average_) optimizer_.restart_ema(i, stream);
   source_.check_unchanged();
 }
 
@@ -132,6 +131,7 @@ void OptimizerStates::check_extra(LeftOut& left_out) const {
 
 void OptimizerStates::read(Stream& stream) const {
   read_all(model_, rows_, stream);
+  for (const size_t i : without_average_) optimizer_.restart_ema(i, stream);
   source_.check_unchanged();
 }
 

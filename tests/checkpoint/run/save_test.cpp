@@ -1,6 +1,7 @@
 // What a save writes: files that others read, the same bytes from every mesh and in every mode.
 #include "checkpoint/run/run_testing.h"
 #include "checkpoint/run/verify.h"
+#include "checkpoint/safetensors.h"
 
 namespace gangway::test {
 namespace {
