@@ -144,11 +144,11 @@ static void a_plan_that_cannot_be_is_refused(void** state) {
   end_of_table();
 }
 
-static gw_status see(void* user, const gw_metrics_row* row) {
+static gw_status sink_sees(void* user, const gw_metrics_row* row) {
   *(gw_metrics_row*)user = *row;
   return GW_OK;
 }
-static gw_status fail(void* user, const gw_metrics_row* row) {
+static gw_status sink_fails(void* user, const gw_metrics_row* row) {
   (void)user;
   (void)row;
   return GW_E_NOT_FOUND;
@@ -162,7 +162,7 @@ static void metrics_give_each_row_and_continue(void** state) {
   gw_metrics_options o;
   gw_metrics_options_init(&o, sizeof o);
   o.every = 2;
-  o.sink = see;
+  o.sink = sink_sees;
   o.user = &seen;
   gw_metrics* metrics = NULL;
   assert_ok(gw_metrics_create(model, &o, &metrics));
@@ -199,7 +199,7 @@ static void metrics_give_each_row_and_continue(void** state) {
   assert_ok(gw_metrics_flush(metrics));
   ROW(gw_metrics_restore(metrics, "{}"), CORRUPT, "the position has no number \"step\"");
   gw_metrics_release(metrics);
-  o.sink = fail;
+  o.sink = sink_fails;
   assert_ok(gw_metrics_create(model, &o, &metrics));
   ROW(gw_metrics_log(metrics, &result, NULL), NOT_FOUND, "sink");
   end_of_table();
