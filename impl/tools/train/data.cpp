@@ -83,8 +83,8 @@ std::string Data::position() const {
   return text;
 }
 
-void Data::restore(const std::string& position) {
-  check(gw_dataset_restore(train_.get(), position.c_str(), 0));
+void Data::restore(const std::string& position, bool ignore_differences) {
+  check(gw_dataset_restore(train_.get(), position.c_str(), ignore_differences ? 1 : 0));
 }
 
 void print_data(const Settings& s, int64_t vocab) {

@@ -31,7 +31,7 @@ class Run {
   bool restore();  // false: the run is new
   gw_step_result step();
   void log(const gw_step_result& result);
-  void evaluate();
+  bool evaluate();  // false: a rank has asked to stop
   void save(bool last);
   gw_checkpoint_part part() const;
   std::string path(const char* name) const { return s_.text("checkpoint.folder") + "/" + name; }
@@ -129,6 +129,8 @@ bool Run::restore() {
   const gw_checkpoint_part own = part();
   auto options = fresh(gw_restore_options_init);
   options.no_verify = s_.flag("checkpoint.verify") ? 0 : 1;
+  options.partial = s_.flag("checkpoint.strict") ? 0 : 1;
+  options.step = s_.integer("checkpoint.step");
   int64_t step = -1, tokens = 0;
   check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
   if (step < 0) return false;
@@ -139,7 +141,7 @@ bool Run::restore() {
       return gw_checkpoints_text(checkpoints_.get(), name, text, capacity, length);
     });
   };
-  data_.restore(saved("data"));
+  data_.restore(saved("data"), s_.flag("data.ignore_differences"));
   check(gw_metrics_restore(metrics_.get(), saved("metrics").c_str()));
   say("continuing " + s_.text("checkpoint.folder") + " after step " + std::to_string(step_));
   std::istringstream notes(text_of([&](char* text, size_t capacity, size_t* length) {
@@ -176,7 +178,7 @@ void Run::log(const gw_step_result& result) {
     check(status);
 }
 
-void Run::evaluate() {
+bool Run::evaluate() {
   const auto start = Clock::now();
   auto options = fresh(gw_step_options_init);
   options.microbatches = data_.microbatches();
@@ -185,12 +187,15 @@ void Run::evaluate() {
   data_.begin_validation();
   for (int64_t i = 0; i < s_.integer("evaluate.batches"); ++i) {
     const gw_data_batch& batch = data_.next_validation();
+    options.stop = stop_.wanted() ? 1 : 0;
     check(gw_eval_step(model_.get(), batch.batch, &options, nullptr, &result));
+    if (result.stop != 0) return false;  // a part of the batches is no evaluation
     if (result.weight == 0) continue;
     sum += result.loss * static_cast<double>(result.weight);
     weight += static_cast<double>(result.weight);
   }
   if (weight > 0) check(gw_metrics_log_evaluation(metrics_.get(), sum / weight, seconds_since(start)));
+  return true;
 }
 
 void Run::save(bool last) {
@@ -238,7 +243,8 @@ Exit Run::train() {
     const gw_step_result result = step();
     goes_on = result.stop == 0;
     // Before the row of the step is written, which has the validation loss, too.
-    if (evaluates > 0 && data_.has_validation() && (step_ % evaluates == 0 || step_ == steps)) evaluate();
+    const bool is_due = evaluates > 0 && data_.has_validation() && (step_ % evaluates == 0 || step_ == steps);
+    if (is_due && goes_on) goes_on = evaluate();
     log(result);
     int32_t due = 0;
     check(gw_checkpoints_due(checkpoints_.get(), step_, &due));

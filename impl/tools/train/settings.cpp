@@ -40,6 +40,9 @@ constexpr Key kKeys[] = {
     {"data.document_end", Kind::integer, "-1", "-1..",
      "the id that ends a document; -1: none, or the files' index"},
 
+    {"data.ignore_differences", Kind::flag, "false", "",
+     "continue although the token files are others than those of the checkpoint"},
+
     {"train.steps", Kind::integer, nullptr, "1..1000000000000", "steps of the whole run"},
     {"train.global_batch", Kind::integer, nullptr, "1..2147483647", "rows of a step, over all ranks"},
     {"train.microbatch", Kind::integer, "0", "0..2147483647", "rows of a rank at a time; 0: all of its rows"},
@@ -61,18 +64,21 @@ constexpr Key kKeys[] = {
     {"checkpoint.synchronous", Kind::flag, "false", "",
      "write before training goes on, and keep no copy in memory"},
     {"checkpoint.verify", Kind::flag, "true", "", "check every hash at resume"},
-    {"checkpoint.max_file_gb", Kind::number, "5", "(0, inf]",
+    {"checkpoint.strict", Kind::flag, "true", "",
+     "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest is listed"},
+    {"checkpoint.step", Kind::integer, "-1", "-1..", "the checkpoint to continue from; -1: the newest"},
+    {"checkpoint.max_file_gb", Kind::number, "5", "[0.001, inf]",
      "size above which model and optimizer files are split"},
 
     {"evaluate.every", Kind::integer, "0", "0..", "steps between two evaluations; 0: never"},
-    {"evaluate.batches", Kind::integer, "20", "1..", "global batches of an evaluation"},
+    {"evaluate.batches", Kind::integer, "20", "1..1000000000", "global batches of an evaluation"},
 
     {"metrics.every", Kind::integer, "1", "1..2147483647", "steps between two lines"},
     {"metrics.peak_tflops", Kind::number, "0", "[0, inf)",
      "of one rank, for MFU; 0: measured by a short product"},
 
     {"sample.prompt", Kind::text, "", "", "text that a byte-level model continues when the run ends"},
-    {"sample.tokens", Kind::integer, "240", "1..", "length of the continuation"},
+    {"sample.tokens", Kind::integer, "240", "1..1000000", "length of the continuation"},
     {"sample.temperature", Kind::number, "0.8", "[0, inf)", "0: the most likely token"},
     {"sample.top_k", Kind::integer, "40", "0..", "choose among this number of tokens; 0: among all"},
 };
