@@ -68,6 +68,8 @@ TEST(CustomOptimizer, RefusesStatesWithoutANameOfTheirOwn) {
   };
   EXPECT_EQ(refusal({"m", ""}), "mine: states[1] has an empty name");
   EXPECT_EQ(refusal({"m", "m"}), "mine: states[0] is \"m\", as another state is");
+  EXPECT_EQ(refusal({"a.b"}),
+            "mine: states[0] is \"a.b\", but files name a state <state>.<parameter>; leave the dot out");
   EXPECT_EQ(refusal({"ema"}),
             "mine: states[0] is \"ema\", the name of the library's average of the parameters");
 }
