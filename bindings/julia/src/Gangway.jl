@@ -50,6 +50,8 @@ include("optimizers.jl")
 include("custom_optimizer.jl")
 include("dataset.jl")
 include("checkpoints.jl")
+include("metrics.jl")
+include("plan.jl")
 include("shard_groups.jl")
 include("show.jl")
 
@@ -68,7 +70,7 @@ end
 # Julia compiles a function when it first runs, and may throw Ctrl-C where it does: in a finalizer the exception would be
 # lost, and the handle with it. So finalizers, and what the library calls in them, run here first, on nothing.
 const HANDLES = (Store, Gang, Work, Tensor, Model, Frame, Param, Optimizer, Bytes, Gangs, GangMemory,
-                 Partition, MovementHandle, PipelineHandle, DatasetHandle)
+                 Partition, MovementHandle, PipelineHandle, DatasetHandle, Metrics)
 foreach(H -> precompile(release!, (H,)), HANDLES)
 
 function compile_finalizers()

@@ -1,6 +1,28 @@
-# Own optimizers and schedules: Julia functions that the library calls.
+# Optimizers by name; own optimizers and schedules: Julia functions that the library calls.
 
-export CustomOptimizer, set_schedule!
+export Optimizer, CustomOptimizer, set_schedule!
+
+"""
+    Optimizer(kind, model; lr = 1e-3, ...)
+
+An optimizer by the name of its kind, for programs that read it from a file: `Optimizer("adamw", model; lr = 1e-3)`. A kind is the
+name of its function in lower case; the keywords are those of that function without `rules`. A refusal lists the known kinds or
+keywords.
+"""
+function Optimizer(kind::AbstractString, model::Model; keywords...)
+    names = String[string(name) for name in keys(keywords)]
+    texts = String[c_text("Optimizer", name, option_text(value)) for (name, value) in pairs(keywords)]
+    GC.@preserve names texts begin
+        raw_names = Ptr{Cchar}[pointer(name) for name in names]
+        raw_texts = Ptr{Cchar}[pointer(text) for text in texts]
+        wanted = c_text("Optimizer", "kind", kind)
+        return take(Optimizer, out -> LibGangway.gw_optimizer_create(model, wanted, raw_names, raw_texts, length(names), out))
+    end
+end
+
+# An option as the library reads it from a text: 0.1, true, cosine, f32.
+option_text(value) = string(value)
+option_text(value::Type) = unsafe_string(LibGangway.gw_dtype_name(dtype(value)))
 
 struct StepFunction
     step::Any

@@ -45,6 +45,6 @@ function Base.show(io::IO, work::Work)
     print(io, "Work(", state, ")")
 end
 
-for H in (Frame, Store, Bytes)
+for H in (Frame, Store, Bytes, Checkpoints, Metrics)
     @eval Base.show(io::IO, x::$H) = print(io, isopen(x) ? "" : "released ", $(string(nameof(H))))
 end

@@ -60,7 +60,7 @@ function step_result(ask)
     found = facts(LibGangway.gw_step_result, ask)
     reason = found.skip_reason
     name = 0 <= reason < length(SKIP_REASONS) ? SKIP_REASONS[reason+1] : :unknown
-    return merge(found, (skipped = found.skipped != 0, skip_reason = name))
+    return merge(found, (skipped = found.skipped != 0, skip_reason = name, stop = found.stop != 0))
 end
 
 # A batch from arrays whose last dim is the rows; the result of `step(batch, options, result)`.
@@ -78,12 +78,14 @@ end
 
 """
     train_step!(model, optimizer, inputs, targets = nothing; weight = -1, shifted = false, microbatches = 1,
-                max_grad_norm = 0, ...)
+                max_grad_norm = 0, stop = false, ...)
 
 One step: forward and backward of each microbatch, gradients summed over all ranks, clip, optimizer. `inputs` and `targets`
 are one array or a tuple of them, whose last dim is the rows of this rank's data coordinate. A language model's labels may
 be its tokens: the library shifts them, unless `shifted`. The result has `loss` (the global mean), `grad_norm`,
-`tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`, `loss_scale`. Collective.
+`tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`, `loss_scale`, `tokens` (of
+the batches of all data ranks, padding included), `stop`. With `stop` this rank asks all ranks to stop after this step, which runs as
+usual; the result's `stop` is then true on every rank. Collective.
 """
 train_step!(model::Model, optimizer::Optimizer, inputs, targets = nothing; keywords...) =
     run_batch_step("train_step!", inputs, targets, values(keywords)) do batch, made, result

@@ -42,14 +42,60 @@ fact("a dataset gives the batches of a training, and goes on from its place") do
     other = Dataset([file]; sequence = 8, seed = 3, weights = [2])
     restore!(other, position(data))
     @test Gangway.next!(other; global_batch = 4).tokens == Gangway.next!(data; global_batch = 4).tokens
-    @test refused(() -> restore!(Dataset(file; sequence = 4), position(data)), "sequence was 8 and is 4"; kind = Gangway.Mismatch)
+    @test refused(() -> restore!(Dataset(file; sequence = 4, seed = 3), position(data)), "sequence was 8 and is 4"; kind = Gangway.Mismatch)
     @test refused(() -> Dataset(file; weights = [1, 2]), "weights has 2 numbers, paths 1"; kind = ArgumentError)
     write(file, UInt8[1, 2, 0, 3, 0])
     packed = Dataset(file; sequence = 6, packing = :documents, document_end = 0, shuffle = false)
     @test vec(Gangway.next!(packed; global_batch = 1).documents) == [0, 0, 0, 1, 1, -1]
     rows_taken!(packed, 0)
-    release!(packed)
+    Gangway.release!(packed)
     @test repr(packed) == "released Dataset"
+end
+
+fact("every nth step gives a row of metrics, in files too, and a place continues them") do
+    model = parallelize!(Llama(dim = 8, layers = 1, heads = 2, ffn = 16, vocab = 22); seed = 1)
+    opt, batch = AdamW(model; lr = 0.01), Int64[mod(3i + j, 22) for i in 1:6, j in 1:2]
+    results = [train_step!(model, opt, batch, batch; max_grad_norm = 1, stop = n == 3) for n in 1:3]
+    @test [r.tokens for r in results] == [12, 12, 12] && [r.stop for r in results] == [false, false, true]
+    mktempdir() do folder
+        json, svg = joinpath(folder, "m.jsonl"), joinpath(folder, "loss.svg")
+        metrics = Metrics(model; json_lines = json, svg, every = 2, sequence = 6, peak_flops = 1e9)
+        @test log!(metrics, results[1]; samples = 2, data_seconds = 0.5) === nothing
+        log_evaluation!(metrics, 1.25, 2)
+        row = log!(metrics, results[2]; samples = 2, data_seconds = 0.25)
+        @test (row.step, row.samples, row.tokens, row.data_seconds, row.evaluate_seconds) == (2, 4, 24, 0.75, 2)
+        @test row.loss == results[2].loss && row.validation_loss == 1.25 && row.mfu > 0 && row.memory > 0
+        place = position(metrics)
+        @test log!(metrics, results[3]) === nothing
+        last = flush(metrics)
+        @test last.step == 3 && isnan(last.validation_loss) && flush(metrics) === nothing
+        @test countlines(json) == 2 && occursin("<svg", read(svg, String))
+        restore!(metrics, place)
+        @test countlines(json) == 1
+        log!(metrics, results[3])
+        @test flush(metrics).step == 3 && countlines(json) == 2
+        @test refused(() -> restore!(metrics, "{}"), "the position has no number"; kind = Gangway.Corrupt)
+        @test refused(() -> Metrics(model; every = 0), "every = 0 is below 1")
+        @test refused(() -> Metrics(model; sink = 1), "unknown keyword sink", "json_lines")
+        Gangway.release!(metrics)
+        @test repr(metrics) == "released Metrics"
+    end
+end
+
+fact("an optimizer has a name, and a plan gives the rank with the most memory") do
+    small = (dim = 8, layers = 1, heads = 2, ffn = 16, vocab = 22)
+    model = parallelize!(Llama(; small...))
+    opt = Optimizer("adamw", model; lr = 0.5, schedule = :linear, total_steps = 10, moment_dtype = Float32)
+    @test Gangway.learning_rate(opt) == Gangway.learning_rate(AdamW(model; lr = 0.5, schedule = :linear, total_steps = 10))
+    Optimizer("sgd", model; momentum = 0.9, nesterov = true)
+    @test refused(() -> Optimizer("adam", model), "adamw8bit")
+    @test refused(() -> Optimizer("adamw", model; momentum = 0.9), "momentum")
+    alone = plan_memory(small; sequence = 6, rows = 2)
+    @test alone.rank == 0 && 0 < alone.memory.master < alone.memory.optimizer
+    half = plan_memory(small; ranks = 2, mesh = (dp_shard = 2,), parallel = (recompute = :full,), sequence = 6, rows = 2)
+    @test half.memory.master < alone.memory.master
+    @test refused(() -> plan_memory((width = 3,)), "plan_memory: decoder: unknown keyword width")
+    @test refused(() -> plan_memory(small; ranks = 0), "ranks is 0, below 1")
 end
 
 fact("Float16 trains with a dynamic loss scale") do
@@ -492,7 +538,7 @@ fact("a restored run has the losses of the undisturbed one") do
         wanted = losses(model, opt, 3:4)
         wait(run)
         @test Gangway.buffer_bytes(run) > 0 && isdir(joinpath(folder, "step-00000002"))
-        release!(run)
+        Gangway.release!(run)
         model, opt = begin_run(2)
         run = Checkpoints(folder)
         state = restore!(run, model, opt)
@@ -507,6 +553,6 @@ fact("a restored run has the losses of the undisturbed one") do
         @test Gangway.steps(opt) == 9 && Gangway.base_learning_rate(opt) == 0.01 && Gangway.finite_steps(opt) == 0
         Gangway.restore_loss_scale!(opt, 4, 0)
         @test Gangway.loss_scale(opt) == 4
-        release!(run)
+        Gangway.release!(run)
     end
 end

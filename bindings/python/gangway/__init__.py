@@ -31,6 +31,7 @@ from .layers import (
 from .library import abi_version, version
 from .library import check as _check_library
 from .mesh import Gangs, current_gangs, init, mesh_preset, set_default_gangs, watch_signals
+from .metrics import Metrics, MetricsRow
 from .module import Frame, Module
 from .optimizers import *
 from .optimizers import __all__ as _optimizers
@@ -38,14 +39,16 @@ from .parameters import Spec
 from .partition import AllGather, AllSumReduce, Broadcast, Partition, ReduceScatter, Repartition, SumReduce
 from .pipeline import Action, Pipeline
 from .plan import Partial, Placement, PlanRow, Replicate, Shard, Varying
+from .planner import plan_memory
 from .progress import progress
 from .store import FileStore, Store
 from .structs import struct as _struct
 from .structs import text as _text
+from .tensorboard import TensorBoard
 from .tensors import Parameter, Tensor
 from .torch_modules import TorchGroup, shard
 from .torch_stages import TorchStages
-from .train import Optimizer, Rule, StepResult, eval_step, train_step
+from .train import Optimizer, Rule, StepResult, eval_step, optimizer, train_step
 from .works import Work, wait_all
 
 _check_library()
@@ -76,15 +79,18 @@ watch_signals()
 
 __all__ = [
     "Aborted", "Action", "ActionKind", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
-    "Block", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom", "CustomOptimizer", "DType", "DataBatch", "Dataset", "Decoder", "Embedding",
-    "FileFailed", "FileMissing", "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError",
-    "Init", "Internal", "InvalidArgument", "InvalidState", "Linear", "Llama", "Mismatch", "Mistral", "Mlp", "Module",
-    "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OptimizerCall", "OutOfMemory", "Packing", "Parameter", "Part", "Partial",
-    "Partition", "PeerLost", "Phase", "Pipeline", "Placement", "PlanRow", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce",
-    "ReduceScatter", "Repartition", "Replicate", "Restored", "Rule", "Sequential", "Shard", "ShardGroup",
-    "SkipReason", "Spec", "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor",
-    "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config", "current_gangs",
-    "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer", "log", "mesh_preset", "new_id", "progress", "set_default_gangs",
-    "shard", "train_step", "version", "wait_all", "watch_signals",
+    "Block", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom",
+    "CustomOptimizer", "DType", "DataBatch", "Dataset", "Decoder", "Embedding", "FileFailed", "FileMissing",
+    "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError", "Init", "Internal",
+    "InvalidArgument", "InvalidState", "Linear", "Llama", "Metrics", "MetricsRow", "Mismatch", "Mistral",
+    "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OptimizerCall",
+    "OutOfMemory", "Packing", "Parameter", "Part", "Partial", "Partition", "PeerLost", "Phase", "Pipeline",
+    "Placement", "PlanRow", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce", "ReduceScatter",
+    "Repartition", "Replicate", "Restored", "Rule", "Sequential", "Shard", "ShardGroup", "SkipReason", "Spec",
+    "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor", "TensorBoard",
+    "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config",
+    "current_gangs", "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer",
+    "log", "mesh_preset", "new_id", "optimizer", "plan_memory", "progress", "set_default_gangs", "shard",
+    "train_step", "version", "wait_all", "watch_signals",
 ]
 __all__ += _optimizers

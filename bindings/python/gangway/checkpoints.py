@@ -100,7 +100,7 @@ class Checkpoints:
 
         model, optimizer: one, or several by name; each model has a folder of its name. step: names the checkpoint; None:
         data.batches_taken, else the steps of the optimizer. user: anything of JSON, or bytes of JSON; rank 0's is saved. texts:
-        further texts by name, equal on every rank."""
+        further texts by name, equal on every rank, such as {"metrics": metrics.position()}; text("metrics") gives it back."""
         if step is None:
             first = next(iter(optimizer.values()), None) if isinstance(optimizer, Mapping) else optimizer
             step = getattr(data, "batches_taken", None)

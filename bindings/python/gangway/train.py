@@ -8,9 +8,9 @@ from typing import Any, Callable, Iterator, Sequence
 
 from . import _low as c
 from . import low
-from .arrays import ANY, Array, Place
+from .arrays import ANY, Array, Place, dtype_of
 from .dataset import DataBatch
-from .enums import SkipReason
+from .enums import Open, SkipReason
 from .groups import ShardGroup
 from .module import Module
 from .structs import block, handle_of, struct
@@ -31,7 +31,8 @@ class Rule:
 @dataclass(frozen=True)
 class StepResult:
     """What a step did. `loss` is the global mean, on every rank; `grad_norm` that before clipping, -1: not taken; both are
-    unscaled. `loss_scale`: that the step used, 1: none."""
+    unscaled. `loss_scale`: that the step used, 1: none. `tokens`: of the batches of all data ranks, padding included. `stop`: a
+    rank asked all ranks to stop after this step; equal on every rank."""
 
     loss: float
     grad_norm: float
@@ -44,11 +45,14 @@ class StepResult:
     skipped: bool
     skip_reason: SkipReason
     loss_scale: float
+    tokens: int
+    stop: bool
 
 
 def _result(made: Any) -> StepResult:
     return StepResult(made.loss, made.grad_norm, made.tokens_per_second, made.seconds, made.wait_seconds, made.lr,
-                      made.weight, made.step, bool(made.skipped), SkipReason(made.skip_reason), made.loss_scale)
+                      made.weight, made.step, bool(made.skipped), SkipReason(made.skip_reason), made.loss_scale, made.tokens,
+                      bool(made.stop))
 
 
 class Optimizer:
@@ -77,13 +81,14 @@ class Optimizer:
         return f"<{type(self).__name__}: lr {self.lr:g}, {self.steps} steps>"
 
     def step(self, *, scale: float = 1.0, max_grad_norm: float = 0.0, norm_type: float = 2.0,
-             allow_non_finite: bool = False) -> StepResult:
+             allow_non_finite: bool = False, stop: bool = False) -> StepResult:
         """Collective, for loops of your own. Divides the gradients by loss_scale, scales them, clips their norm (max_grad_norm 0:
         no clipping), steps, and empties them. norm_type: over 0 and at most 64 (32 beside a loss scale), or math.inf. A gradient
-        that is not finite skips the step on every rank, unless allow_non_finite, which a dynamic loss scale refuses."""
+        that is not finite skips the step on every rank, unless allow_non_finite, which a dynamic loss scale refuses. stop: as in
+        train_step()."""
         made = struct("gw_step_result")
         step = struct("gw_step_options", scale=scale, max_grad_norm=max_grad_norm, norm_type=norm_type,
-                      allow_non_finite=allow_non_finite)
+                      allow_non_finite=allow_non_finite, stop=stop)
         c.gw_optimizer_step(self._h, step, self.model._place.stream, made)
         return _result(made)
 
@@ -153,6 +158,26 @@ class Optimizer:
         self._h = c.RELEASED
 
 
+def optimizer(kind: str, model: Module | ShardGroup | Sequence[ShardGroup], **options: Any) -> Optimizer:
+    """An optimizer by the name of its kind, for programs that read it from a file: optimizer("adamw", model, lr=1e-3,
+    schedule="cosine"). A kind is the name of its class in lower case. The options are the keywords of that class without rules
+    and betas; InvalidArgument lists them where the kind has no such option."""
+    made = Optimizer.__new__(Optimizer)
+    made.model = model if isinstance(model, Module) else ShardGroup.module(model)
+    values = [_written(name, value) for name, value in options.items()]
+    made._h = c.gw_optimizer_create(made.model._h, kind, block("t", list(options)), block("t", values), len(values))
+    return made
+
+
+def _written(name: str, value: Any) -> str:
+    """An option as the library reads it from a text."""
+    if name.endswith("dtype"):
+        return str(c.gw_dtype_name(dtype_of(value)))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.name.lower() if isinstance(value, Open) else str(value)
+
+
 def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shifted: bool) -> Any:
     if isinstance(inputs, DataBatch):
         if targets is not None or weight is not None or shifted:
@@ -170,6 +195,7 @@ def train_step(
     model: Module, optimizer: Optimizer, inputs: Array | Sequence[Array] | DataBatch,
     targets: Array | Sequence[Array] | None = None, *, weight: int | None = None, shifted: bool = False,
     microbatches: int = 1, max_grad_norm: float = 0.0, norm_type: float = 2.0, allow_non_finite: bool = False,
+    stop: bool = False,
 ) -> StepResult:
     """Collective. One step over the rows of this rank's data coordinate; dim 0 of every array is the batch. A batch of a
     Dataset comes by itself.
@@ -178,10 +204,12 @@ def train_step(
     shifted: the labels are the next tokens already; else they are the tokens, and the library shifts them.
     max_grad_norm, norm_type: clips the norm of the gradients; 0: no clipping. norm_type: over 0 and at most 64 (32
     beside a loss scale), or math.inf.
-    allow_non_finite: else a loss or gradient that is not finite skips the step on every rank; not beside a dynamic loss scale."""
+    allow_non_finite: else a loss or gradient that is not finite skips the step on every rank; not beside a dynamic loss scale.
+    stop: this rank asks all ranks to stop after this step, for instance since it got a signal. The step runs as usual, and `stop`
+    of its result is True on every rank."""
     made = struct("gw_step_result")
     options = struct("gw_step_options", microbatches=microbatches, max_grad_norm=max_grad_norm, norm_type=norm_type,
-                     allow_non_finite=allow_non_finite)
+                     allow_non_finite=allow_non_finite, stop=stop)
     c.gw_train_step(handle_of(model, Module, "model"), handle_of(optimizer, Optimizer, "optimizer"),
                     _batch(model._place, inputs, targets, weight, shifted), options, model._place.stream, made)
     return _result(made)

@@ -72,7 +72,8 @@ GW_NUMBER(int64_t, INT64_MIN, INT64_MAX)
 
 // --- memory -----------------------------------------------------------------------------------------------------------
 %typemap(in) const void *, void *, void *const *, const int32_t *, const int64_t *, const size_t *, char *text,
-    const int64_t prompt[], int64_t out_tokens[], size_t out_sizes[], const char *const *, const gw_view *, gw_view *view {
+    const int64_t prompt[], int64_t out_tokens[], size_t out_sizes[], const char *const *, const char *const [],
+    const gw_view *, gw_view *view {
   if (!gwpy_address($input, $descriptor, "$1_name", (void **)&$1)) SWIG_fail;
 }
 %typemap(argout) const int32_t *, const int64_t *, const size_t *, const double *, const int64_t prompt[], int64_t out_tokens[],

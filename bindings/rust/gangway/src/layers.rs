@@ -82,6 +82,14 @@ impl DecoderOptions {
         Self::filled(|raw| unsafe { sys::gw_decoder_options_from_folder(folder.as_ptr(), raw) })
     }
 
+    /// Calls with the C struct; its text lives as long as the call.
+    pub(crate) fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_decoder_options) -> R) -> Result<R> {
+        let family = c_text(&self.family, "family")?;
+        let mut raw = self.raw();
+        raw.family = family.as_ptr();
+        Ok(call(&raw))
+    }
+
     fn filled(call: impl FnOnce(*mut sys::gw_decoder_options) -> sys::gw_status) -> Result<DecoderOptions> {
         let mut raw = DecoderOptions::default().raw();
         check(call(&mut raw))?;
@@ -130,11 +138,8 @@ pub enum Decoder {}
 impl Decoder {
     #[allow(clippy::new_ret_no_self)]
     pub fn new(options: &DecoderOptions) -> Result<Module> {
-        let family = c_text(&options.family, "family")?;
-        let mut raw = options.raw();
-        raw.family = family.as_ptr();
         let mut handle = std::ptr::null_mut();
-        let status = unsafe { sys::gw_decoder_create(&raw, &mut handle) };
+        let status = options.with_raw(|raw| unsafe { sys::gw_decoder_create(raw, &mut handle) })?;
         Module::owned(status, handle)
     }
 }

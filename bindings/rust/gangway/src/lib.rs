@@ -47,6 +47,7 @@ mod group;
 mod layers;
 mod memory;
 mod mesh;
+mod metrics;
 mod module;
 mod optim;
 mod optimizers;
@@ -55,6 +56,7 @@ mod parallel;
 mod parameter;
 mod partition;
 mod pipeline;
+mod plan;
 mod store;
 mod system;
 mod tensor;
@@ -88,6 +90,7 @@ pub use layers::{
 };
 pub use memory::{GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};
+pub use metrics::{Metrics, MetricsOptions, MetricsRow, MetricsStep};
 pub use module::{LoadOptions, MemoryUse, Module, SaveOptions};
 pub use optim::{Optimizer, Rule};
 pub use optimizers::*;
@@ -98,6 +101,7 @@ pub use parallel::{
 pub use parameter::{Parameter, ParameterInfo, ParameterOptions, Part};
 pub use partition::{Along, Movement, MovementOptions, Partition};
 pub use pipeline::{Action, ActionKind, Pipeline};
+pub use plan::{plan_memory, PlanOptions};
 pub use store::{KeyValue, Store};
 #[cfg(feature = "dlopen")]
 pub use system::load;

@@ -1,9 +1,10 @@
 use crate::callback::{free_box, run};
 use crate::error::{check, made, Error, Result};
 use crate::module::Module;
-use crate::options::options;
+use crate::options::{c_text, c_texts, options};
 use crate::train::{StepOptions, StepResult};
 use gangway_sys as sys;
+use std::ffi::CString;
 use std::os::raw::c_void;
 use std::ptr::NonNull;
 
@@ -63,6 +64,22 @@ impl Optimizer {
         Ok(Optimizer { handle: made(status, handle)?, model: model.raw() })
     }
 
+    /// Local. By the name of its kind and options as texts, for programs that read them from a file:
+    /// `Optimizer::by_name(&model, "adamw", &[("lr", "1e-3"), ("schedule", "cosine")])`. The options are the fields of the
+    /// kind's options without `rules`; those that are not given have their defaults. `Code::InvalidArgument` lists the known
+    /// kinds or options.
+    pub fn by_name(model: &Module, kind: &str, options: &[(&str, &str)]) -> Result<Optimizer> {
+        let kind = c_text(kind, "kind")?;
+        let names = c_texts(options.iter().map(|option| option.0), "option")?;
+        let values = c_texts(options.iter().map(|option| option.1), "value")?;
+        let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();
+        let (names_at, values_at) = (pointers(&names), pointers(&values));
+        Optimizer::made(model, |model, made| {
+            let (names, values) = (names_at.as_ptr(), values_at.as_ptr());
+            Ok(unsafe { sys::gw_optimizer_create(model, kind.as_ptr(), names, values, options.len(), made) })
+        })
+    }
+
     pub(crate) fn raw(&self) -> *mut sys::gw_optimizer {
         self.handle.as_ptr()
     }
@@ -70,10 +87,7 @@ impl Optimizer {
     /// A step writes the parameters of the optimizer's own model, so it must borrow that model: the borrow of another
     /// one would not protect their views.
     pub(crate) fn expect_model(&self, model: &Module) -> Result<()> {
-        if self.model == model.raw() {
-            return Ok(());
-        }
-        Err(Error::argument("the optimizer was made for another model"))
+        expect_same(self.model, model, "the optimizer was made")
     }
 
     /// Local. Steps taken.
@@ -161,6 +175,14 @@ impl Optimizer {
             sys::gw_optimizer_step(self.raw(), &options.raw(), std::ptr::null_mut(), raw)
         })
     }
+}
+
+/// Refuses another model than the one that `made` tells of.
+pub(crate) fn expect_same(own: *mut sys::gw_module, model: &Module, made: &str) -> Result<()> {
+    if own == model.raw() {
+        return Ok(());
+    }
+    Err(Error::argument(format!("{made} for another model")))
 }
 
 type OnSchedule = Box<dyn Fn(i64) -> f64 + Send>;

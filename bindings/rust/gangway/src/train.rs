@@ -2,7 +2,7 @@ use crate::array::Views;
 use crate::error::{check, Error, Result};
 use crate::module::Module;
 use crate::optim::Optimizer;
-use crate::options::{initialised, open_enum, options, results};
+use crate::options::{initialised, open_enum, options, results, Field};
 use crate::view::{raw_views, View};
 use gangway_sys as sys;
 
@@ -19,6 +19,9 @@ options! {
         norm_type: f64,
         /// Factor of the gradients, for loops whose backward starts from 1.
         scale: f64,
+        /// This rank asks all ranks to stop after this step, for instance since it got a signal. The step runs as usual,
+        /// and [`StepResult::stop`] is true on every rank.
+        stop: bool,
     }
 }
 
@@ -51,6 +54,23 @@ results! {
         skip_reason: SkipReason,
         /// The loss scale that the step used; 1: none.
         loss_scale: f64,
+        /// Of the batches of all data ranks, padding included.
+        tokens: i64,
+        /// A rank asked for it by [`StepOptions::stop`]; equal on all ranks.
+        stop: bool,
+    }
+}
+
+impl StepResult {
+    /// For the library, which reads it.
+    pub(crate) fn raw(&self) -> sys::gw_step_result {
+        let mut raw = initialised!(gw_step_result, gw_step_result_init);
+        (raw.loss, raw.grad_norm, raw.lr, raw.loss_scale) = (self.loss, self.grad_norm, self.lr, self.loss_scale);
+        (raw.tokens_per_second, raw.seconds) = (self.tokens_per_second, self.seconds);
+        (raw.wait_seconds, raw.weight, raw.step) = (self.wait_seconds, self.weight, self.step);
+        (raw.skipped, raw.skip_reason) = (self.skipped.write(), self.skip_reason.write());
+        (raw.tokens, raw.stop) = (self.tokens, self.stop.write());
+        raw
     }
 }
 
