@@ -99,7 +99,7 @@ static void a_plan_has_the_memory_of_the_training(void** state) {
   gw_memory_use_init(&planned, sizeof planned);
   gw_memory_use_init(&used, sizeof used);
   int32_t rank = -1;
-  assert_ok(gw_plan_memory(&o, &rank, &planned));
+  assert_ok(gw_plan_memory(&o, &planned, &rank));
   assert_int_equal(rank, 0);
 
   gw_gangs* gangs = NULL;
@@ -131,16 +131,16 @@ static void a_plan_that_cannot_be_is_refused(void** state) {
   gw_memory_use m;
   gw_plan_options_init(&o, sizeof o);
   gw_memory_use_init(&m, sizeof m);
-  ROW(gw_plan_memory(&o, NULL, &m), INVALID_ARGUMENT, "options.decoder is null");
+  ROW(gw_plan_memory(&o, &m, NULL), INVALID_ARGUMENT, "options.decoder is null");
   o.decoder = &decoder;
   o.ranks = 0;
-  ROW(gw_plan_memory(&o, NULL, &m), INVALID_ARGUMENT, "options.ranks is 0, below 1");
+  ROW(gw_plan_memory(&o, &m, NULL), INVALID_ARGUMENT, "options.ranks is 0, below 1");
   gw_mesh_options mesh;
   gw_mesh_options_init(&mesh, sizeof mesh);
   mesh.tp = 3;
   o.mesh = &mesh;
   o.ranks = 4;
-  ROW(gw_plan_memory(&o, NULL, &m), INVALID_ARGUMENT, "tp 3");
+  ROW(gw_plan_memory(&o, &m, NULL), INVALID_ARGUMENT, "tp 3");
   end_of_table();
 }
 
@@ -190,6 +190,8 @@ static void metrics_give_each_row_and_continue(void** state) {
   size_t length = 0;
   assert_ok(gw_metrics_position(metrics, position, sizeof position, &length));
   assert_int_equal(length, strlen(position));
+  assert_ptr_equal(gw_metrics_retain(metrics), metrics);
+  gw_metrics_release(metrics);
   gw_metrics_release(metrics);
   o.every = 1;
   assert_ok(gw_metrics_create(model, &o, &metrics));

@@ -30,7 +30,7 @@ GW_API void gw_plan_options_init(gw_plan_options *options, size_t size);
  * memory, where the same code as in a real run counts the same bytes. It takes some seconds for large models.
  * Null `out_rank` is skipped. INVALID_ARGUMENT: what gw_decoder_create, gw_gangs_create, gw_parallelize or
  * gw_train_step would refuse. */
-GW_API gw_status gw_plan_memory(const gw_plan_options *options, int32_t *out_rank, gw_memory_use *memory);
+GW_API gw_status gw_plan_memory(const gw_plan_options *options, gw_memory_use *memory, int32_t *out_rank);
 
 #ifdef __cplusplus
 }

@@ -93,7 +93,7 @@ Exit explain(const Settings& s, int ranks) {
   plan.one_host = s.text("mesh.device") != "cuda" ? 1 : 0;
   auto memory = fresh(gw_memory_use_init);
   int32_t rank = 0;
-  check(gw_plan_memory(&plan, &rank, &memory));
+  check(gw_plan_memory(&plan, &memory, &rank));
   print_memory(memory, rank);
 
   std::printf("step        %" PRId64 " rows of %" PRId64 " tokens = %" PRId64

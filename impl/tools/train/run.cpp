@@ -9,6 +9,7 @@
 
 #include "tools/train/build.h"
 #include "tools/train/data.h"
+#include "tools/train/progress.h"
 #include "tools/train/sample.h"
 #include "tools/train/stop.h"
 
@@ -51,6 +52,8 @@ class Run {
   OptimizerHandle optimizer_;
   MetricsHandle metrics_;
   Data data_;
+  Progress progress_;
+  int64_t rows_ = 0;  // of metrics that were shown
   int64_t step_ = 0, tokens_ = 0, saved_ = -1;
   double data_seconds_ = 0;  // of the last batch
   double save_seconds_ = 0;  // of the last save, for the next row of metrics
@@ -80,9 +83,7 @@ MetricsHandle make_metrics(const Settings& s, gw_module* model, const std::strin
   options.json_lines = lines.c_str();
   options.csv = csv.c_str();
   options.svg = svg.c_str();
-  options.terminal = 1;
   options.every = static_cast<int32_t>(s.integer("metrics.every"));
-  options.total_steps = s.integer("train.steps");
   options.sequence = s.integer("data.sequence");
   options.peak_flops = s.number("metrics.peak_tflops") * 1e12;
   gw_metrics* metrics = nullptr;
@@ -101,7 +102,8 @@ Run::Run(const Settings& s)
       model_(make_model(s, gangs_.get(), decoder_)),
       optimizer_(make_optimizer(s, model_.get())),
       metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))),
-      data_(s, gangs_.get(), decoder_.vocab) {
+      data_(s, gangs_.get(), decoder_.vocab),
+      progress_(s.integer("train.steps")) {
   if (!restore() && has_values(s))
     check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
 }
@@ -176,6 +178,11 @@ void Run::log(const gw_step_result& result) {
         " are lost, training goes on: " + gw_last_error_text());
   else
     check(status);
+  auto newest = fresh(gw_metrics_row_init);
+  int64_t rows = 0;
+  check(gw_metrics_latest(metrics_.get(), &newest, &rows));
+  if (talks_ && rows != rows_) progress_.show(newest);
+  rows_ = rows;
 }
 
 bool Run::evaluate() {

@@ -65,7 +65,8 @@ constexpr Key kKeys[] = {
      "write before training goes on, and keep no copy in memory"},
     {"checkpoint.verify", Kind::flag, "true", "", "check every hash at resume"},
     {"checkpoint.strict", Kind::flag, "true", "",
-     "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest is listed"},
+     "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest is "
+     "listed"},
     {"checkpoint.step", Kind::integer, "-1", "-1..", "the checkpoint to continue from; -1: the newest"},
     {"checkpoint.max_file_gb", Kind::number, "5", "[0.001, inf]",
      "size above which model and optimizer files are split"},
