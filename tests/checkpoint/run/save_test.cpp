@@ -233,7 +233,7 @@ TEST(SaveCheckpoint, OfAnEarlierStepMovesTheNewerOnesAside) {
 
 TEST(SaveCheckpoint, IsRefusedWhileTheModelHasTheAverages) {
   const TemporaryFolder folder;
-  run_ranks(1, [&](Gang& root) {
+  run_ranks(2, [&](Gang& root) {
     const RunCase c = small_run();
     const TrainingRun run(root, c);
     OptimizerOptions options;
