@@ -975,9 +975,8 @@ struct gw_metrics_options
     json_lines::Ptr{Cchar}
     csv::Ptr{Cchar}
     svg::Ptr{Cchar}
-    terminal::Int32
     every::Int32
-    total_steps::Int64
+    reserved::Int32
     sequence::Int64
     peak_flops::Cdouble
     sink::Ptr{Cvoid}
@@ -1063,7 +1062,7 @@ const LAYOUT = (
     (gw_dataset_options, 80, ((:struct_size, 0), (:next, 8), (:sources, 16), (:source_count, 24), (:sequence, 32), (:seed, 40), (:vocab_size, 48), (:document_end, 56), (:packing, 64), (:shuffle, 68), (:read_ahead, 72), (:reserved, 76),)),
     (gw_data_batch, 96, ((:struct_size, 0), (:next, 8), (:batch, 16), (:tokens, 24), (:labels, 32), (:documents, 40), (:first_row, 48), (:last_row, 56), (:rank_first_row, 64), (:rank_last_row, 72), (:label_count, 80), (:data_seconds, 88),)),
     (gw_metrics_row, 176, ((:struct_size, 0), (:next, 8), (:step, 16), (:tokens, 24), (:samples, 32), (:loss, 40), (:validation_loss, 48), (:grad_norm, 56), (:lr, 64), (:loss_scale, 72), (:tokens_per_second, 80), (:mfu, 88), (:seconds, 96), (:data_seconds, 104), (:checkpoint_seconds, 112), (:evaluate_seconds, 120), (:wait_seconds, 128), (:slowest_rank, 136), (:slowest_rank_seconds, 144), (:memory, 152), (:memory_peak, 160), (:skipped, 168),)),
-    (gw_metrics_options, 96, ((:struct_size, 0), (:next, 8), (:json_lines, 16), (:csv, 24), (:svg, 32), (:terminal, 40), (:every, 44), (:total_steps, 48), (:sequence, 56), (:peak_flops, 64), (:sink, 72), (:user, 80), (:free_user, 88),)),
+    (gw_metrics_options, 88, ((:struct_size, 0), (:next, 8), (:json_lines, 16), (:csv, 24), (:svg, 32), (:every, 40), (:reserved, 44), (:sequence, 48), (:peak_flops, 56), (:sink, 64), (:user, 72), (:free_user, 80),)),
     (gw_metrics_step, 40, ((:struct_size, 0), (:next, 8), (:samples, 16), (:data_seconds, 24), (:checkpoint_seconds, 32),)),
     (gw_plan_options, 72, ((:struct_size, 0), (:next, 8), (:decoder, 16), (:mesh, 24), (:parallel, 32), (:ranks, 40), (:microbatches, 44), (:rows, 48), (:sequence, 56), (:moment_dtype, 64), (:one_host, 68),)),
 )
@@ -1712,7 +1711,7 @@ gw_metrics_restore(metrics, position) =
     ccall(ADDRESSES[315], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}), metrics, position)
 gw_plan_options_init(options, size) =
     ccall(ADDRESSES[316], Cvoid, (Ptr{gw_plan_options}, Csize_t), options, size)
-gw_plan_memory(options, out_rank, memory) =
-    ccall(ADDRESSES[317], gw_status, (Ptr{gw_plan_options}, Ptr{Int32}, Ptr{gw_memory_use}), options, out_rank, memory)
+gw_plan_memory(options, memory, out_rank) =
+    ccall(ADDRESSES[317], gw_status, (Ptr{gw_plan_options}, Ptr{gw_memory_use}, Ptr{Int32}), options, memory, out_rank)
 
 end

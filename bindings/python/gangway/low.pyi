@@ -657,9 +657,8 @@ class gw_metrics_options:
     json_lines: str
     csv: str
     svg: str
-    terminal: int
     every: int
-    total_steps: int
+    reserved: int
     sequence: int
     peak_flops: float
     sink: Any

@@ -416,7 +416,7 @@ typedef struct gw_api {
   gw_status (*metrics_position)(const gw_metrics *metrics, char *text, size_t capacity, size_t *out_len);
   gw_status (*metrics_restore)(gw_metrics *metrics, const char *position);
   void (*plan_options_init)(gw_plan_options *options, size_t size);
-  gw_status (*plan_memory)(const gw_plan_options *options, int32_t *out_rank, gw_memory_use *memory);
+  gw_status (*plan_memory)(const gw_plan_options *options, gw_memory_use *memory, int32_t *out_rank);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

@@ -1684,7 +1684,7 @@ functions! {
 functions! {
     plan_memory: pub fn gw_plan_memory(
         options: *const gw_plan_options,
-        out_rank: *mut i32,
         memory: *mut gw_memory_use,
+        out_rank: *mut i32,
     ) -> gw_status;
 }

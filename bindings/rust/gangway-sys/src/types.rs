@@ -9458,9 +9458,8 @@ pub struct gw_metrics_options {
     pub json_lines: *const ::std::os::raw::c_char,
     pub csv: *const ::std::os::raw::c_char,
     pub svg: *const ::std::os::raw::c_char,
-    pub terminal: i32,
     pub every: i32,
-    pub total_steps: i64,
+    pub reserved: i32,
     pub sequence: i64,
     pub peak_flops: f64,
     pub sink: gw_metrics_fn,
@@ -9471,7 +9470,7 @@ pub struct gw_metrics_options {
 fn bindgen_test_layout_gw_metrics_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_metrics_options>(),
-        96usize,
+        88usize,
         concat!("Size of: ", stringify!(gw_metrics_options))
     );
     assert_eq!(
@@ -9539,18 +9538,6 @@ fn bindgen_test_layout_gw_metrics_options() {
         );
     }
     test_field_svg();
-    fn test_field_terminal() {
-        assert_eq!(
-            unsafe {
-                let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
-                let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).terminal) as usize - ptr as usize
-            },
-            40usize,
-            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(terminal))
-        );
-    }
-    test_field_terminal();
     fn test_field_every() {
         assert_eq!(
             unsafe {
@@ -9558,23 +9545,23 @@ fn bindgen_test_layout_gw_metrics_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).every) as usize - ptr as usize
             },
-            44usize,
+            40usize,
             concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(every))
         );
     }
     test_field_every();
-    fn test_field_total_steps() {
+    fn test_field_reserved() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_metrics_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).total_steps) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
-            48usize,
-            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(total_steps))
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(reserved))
         );
     }
-    test_field_total_steps();
+    test_field_reserved();
     fn test_field_sequence() {
         assert_eq!(
             unsafe {
@@ -9582,7 +9569,7 @@ fn bindgen_test_layout_gw_metrics_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).sequence) as usize - ptr as usize
             },
-            56usize,
+            48usize,
             concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(sequence))
         );
     }
@@ -9594,7 +9581,7 @@ fn bindgen_test_layout_gw_metrics_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).peak_flops) as usize - ptr as usize
             },
-            64usize,
+            56usize,
             concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(peak_flops))
         );
     }
@@ -9606,7 +9593,7 @@ fn bindgen_test_layout_gw_metrics_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).sink) as usize - ptr as usize
             },
-            72usize,
+            64usize,
             concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(sink))
         );
     }
@@ -9618,7 +9605,7 @@ fn bindgen_test_layout_gw_metrics_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
             },
-            80usize,
+            72usize,
             concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(user))
         );
     }
@@ -9630,7 +9617,7 @@ fn bindgen_test_layout_gw_metrics_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).free_user) as usize - ptr as usize
             },
-            88usize,
+            80usize,
             concat!("Offset of field: ", stringify!(gw_metrics_options), "::", stringify!(free_user))
         );
     }
@@ -11722,8 +11709,8 @@ pub struct gw_api {
     pub plan_memory: ::std::option::Option<
         unsafe extern "C" fn(
             options: *const gw_plan_options,
-            out_rank: *mut i32,
             memory: *mut gw_memory_use,
+            out_rank: *mut i32,
         ) -> gw_status,
     >,
 }
