@@ -92,8 +92,16 @@ void LogFile::open() {
 }
 
 void LogFile::write(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0)
-    fail_file("metrics: writing", path_, errno);
+  if (file_ == nullptr) open();
+  std::error_code none;
+  const auto before = fs::file_size(path_, none);
+  if (std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0) return;
+  // What was written of the line goes, so that the next one begins a line of its own.
+  const int error = errno;
+  std::fclose(file_);
+  file_ = nullptr;
+  if (!none) fs::resize_file(path_, before, none);
+  fail_file("metrics: writing", path_, error);
 }
 
 void LogFile::append(const MetricsRow& row) {
@@ -118,9 +126,9 @@ void LogFile::cut_after(int64_t step) {
   out.write(kept.data(), static_cast<std::streamsize>(kept.size()));
   out.close();
   if (!out) fail_file("metrics: writing", fresh, errno);
-  std::fclose(file_);
-  file_ = nullptr;
   if (std::rename(fresh.c_str(), path_.c_str()) != 0) fail_file("metrics: replacing", path_, errno);
+  if (file_ != nullptr) std::fclose(file_);
+  file_ = nullptr;
   open();
 }
 

@@ -153,9 +153,9 @@ void Metrics::end_interval() {
   total_.seconds = total_.data_seconds = total_.checkpoint_seconds = 0;
   total_.evaluate_seconds = total_.wait_seconds = 0;
   total_.skipped = 0;
-  if (options_.sink) options_.sink(row);
-  // A full disk must be an error of every rank, else the others wait in the next step.
+  // A full disk and a sink that fails must be errors of every rank, else the others wait in the next step.
   call.check([&] {
+    if (options_.sink) options_.sink(row);
     if (files_) files_->append(row);
   });
 }

@@ -41,7 +41,8 @@ typedef struct gw_metrics_row {
 } gw_metrics_row;
 GW_API void gw_metrics_row_init(gw_metrics_row *row, size_t size);
 
-/* Gets each row, on every rank and with equal numbers. `row` is borrowed. */
+/* Gets each row, on every rank. The fields in seconds but wait_seconds, and what is divided by them, are the
+ * rank's own; all others are equal on all ranks. `row` is borrowed. */
 typedef gw_status (*gw_metrics_fn)(void *user, const gw_metrics_row *row);
 
 typedef struct gw_metrics_options {

@@ -1,6 +1,7 @@
 #include "checkpoint/run/describe_save.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "checkpoint/config_json.h"
 #include "checkpoint/folders.h"
@@ -38,7 +39,9 @@ std::string model_json(Model& model, const SavedSet& set) {
 
 std::vector<std::string> files_to_carry(const std::string& folder) {
   std::vector<std::string> names = sorted_names(folder);
-  std::erase_if(names, [](const std::string& name) {
+  std::erase_if(names, [&](const std::string& name) {
+    std::error_code none;
+    if (!std::filesystem::is_regular_file(folder + "/" + name, none)) return true;
     const bool of_checkpoint = name == kConfigName || name == kStateName || name.ends_with(".index.json");
     return of_checkpoint || name.front() == '.' ||
            std::none_of(std::begin(kCarried), std::end(kCarried),

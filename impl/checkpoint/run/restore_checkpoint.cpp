@@ -160,15 +160,13 @@ std::optional<RestoreReport> restore_checkpoint(Gangs& gangs, HeldFolder& folder
   call.check([&] {
     LeftOut left_out(report.left_out, options.strict);
     for (const CheckpointPart& part : parts) found.push_back(find(part, path, report.state, left_out));
-  });
-
-  read(call, found);
-  call.check([&] {
-    resume_all(found, report);
     if (folder.is_here())
       report.moved_aside =
           folder.use([&](RunFolder& run) { return run.move_aside_newer_than(report.state.step); });
   });
+
+  read(call, found);
+  call.check([&] { resume_all(found, report); });
   return report;
 }
 

@@ -132,7 +132,6 @@ bool Run::restore() {
   auto options = fresh(gw_restore_options_init);
   options.no_verify = s_.flag("checkpoint.verify") ? 0 : 1;
   options.partial = s_.flag("checkpoint.strict") ? 0 : 1;
-  options.step = s_.integer("checkpoint.step");
   int64_t step = -1, tokens = 0;
   check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
   if (step < 0) return false;
@@ -245,6 +244,8 @@ Exit Run::train() {
   const int64_t steps = s_.integer("train.steps"), evaluates = s_.integer("evaluate.every");
   if (step_ >= steps)
     say("the run has its " + std::to_string(steps) + " steps already; raise train.steps to go on");
+  if (s_.text("data.packing") == "documents")
+    say("note: attention crosses the bounds of packed documents; labels do not");
   bool goes_on = true;
   while (goes_on && step_ < steps) {
     const gw_step_result result = step();
@@ -258,7 +259,7 @@ Exit Run::train() {
     if (due != 0 && goes_on && step_ < steps) save(false);
   }
   save(true);
-  if (step_ < steps) {
+  if (!goes_on) {
     const std::string why = stop_.reason();
     say("stopped after step " + std::to_string(step_) + (why.empty() ? "" : " (" + why + ")") +
         "; the same command continues the run");

@@ -36,7 +36,8 @@ constexpr Key kKeys[] = {
     {"data.validation", Kind::sources, "", "", "token files for [evaluate]"},
     {"data.sequence", Kind::integer, "1024", "1..2147483647", "tokens of a row"},
     {"data.packing", Kind::choice, "stream", "stream|documents",
-     "rows cut from the stream of tokens, or whole documents packed into rows"},
+     "rows cut from the stream of tokens, or whole documents packed into rows; attention still crosses their "
+     "bounds"},
     {"data.document_end", Kind::integer, "-1", "-1..",
      "the id that ends a document; -1: none, or the files' index"},
 
@@ -67,7 +68,6 @@ constexpr Key kKeys[] = {
     {"checkpoint.strict", Kind::flag, "true", "",
      "refuse a checkpoint with another model or optimizer; false: what fits is taken over, the rest is "
      "listed"},
-    {"checkpoint.step", Kind::integer, "-1", "-1..", "the checkpoint to continue from; -1: the newest"},
     {"checkpoint.max_file_gb", Kind::number, "5", "[0.001, inf]",
      "size above which model and optimizer files are split"},
 
