@@ -28,8 +28,9 @@ class Stepper final : public CustomStepper {
     gw_optimizer_call call{};
     call.struct_size = sizeof call;
     call.name = step.name.c_str();
-    call.value = view(step.value);
-    call.gradient = view(step.gradient);
+    const gw_view value = view(step.value), gradient = view(step.gradient);
+    call.value = &value;
+    call.gradient = &gradient;
     call.states = states.data();
     call.state_count = static_cast<int32_t>(states.size());
     call.lr = step.lr;

@@ -2,8 +2,8 @@
 #include <gangway/layers.h>
 
 #include "checkpoint/config_json.h"
-#include "families/family.h"
 #include "decoder_options.h"
+#include "families/family.h"
 #include "module_handle.h"
 
 using namespace gangway;
@@ -113,7 +113,8 @@ gw_status gw_decoder_options_from_family(const char* family, gw_decoder_options*
 gw_status gw_decoder_create(const gw_decoder_options* options, gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    const DecoderOptions decoder = decoder_options_of(read_struct(options, gw_decoder_options_init, "options"));
+    const DecoderOptions decoder =
+        decoder_options_of(read_struct(options, gw_decoder_options_init, "options"));
     check_expressible(decoder);
     result = new gw_module(make_decoder(decoder));
   });

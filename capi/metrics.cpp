@@ -49,9 +49,7 @@ MetricsOptions options_of(const gw_metrics_options& o, const std::shared_ptr<Cal
   m.json_lines = text_or(o.json_lines, "");
   m.csv = text_or(o.csv, "");
   m.svg = text_or(o.svg, "");
-  m.terminal = o.terminal != 0;
   m.every = o.every;
-  m.total_steps = o.total_steps;
   m.sequence = o.sequence;
   m.peak_flops = o.peak_flops;
   if (o.sink != nullptr)

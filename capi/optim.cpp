@@ -43,8 +43,10 @@ gw_status gw_optimizer_create(gw_module* model, const char* kind, const char* co
                               const char* const values[], size_t option_count, gw_optimizer** out_optimizer) {
   return guarded([&] {
     gw_optimizer*& result = out(out_optimizer, "out_optimizer");
-    const OptimizerKind& row = optimizer_kind(&required(kind, "kind"));
+    required(model, "model");
+    required(kind, "kind");
     if (option_count > 0) required(names, "names"), required(values, "values");
+    const OptimizerKind& row = optimizer_kind(kind);
     std::vector<std::pair<std::string, std::string>> settings;
     for (size_t i = 0; i < option_count; ++i)
       settings.emplace_back(&required(names[i], "names[i]"), &required(values[i], "values[i]"));

@@ -16,7 +16,7 @@ void gw_plan_options_init(gw_plan_options* options, size_t size) {
   init_struct(options, size, d);
 }
 
-gw_status gw_plan_memory(const gw_plan_options* options, int32_t* out_rank, gw_memory_use* memory) {
+gw_status gw_plan_memory(const gw_plan_options* options, gw_memory_use* memory, int32_t* out_rank) {
   return guarded([&] {
     if (out_rank != nullptr) *out_rank = 0;
     check_out_struct(memory, "memory");

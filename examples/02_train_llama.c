@@ -1,4 +1,4 @@
-/* Trains a byte-level Llama on a text, over any mesh of ranks. llama/ has a longer one, with more options.
+/* Trains a byte-level Llama on a text, over any mesh of ranks. gw-train has more options.
  *   gangrun -n 2 02_train_llama TEXT FOLDER [STEPS] [NAME=VALUE ...]
  *   gangrun -n 8 02_train_llama TEXT FOLDER 100 dp_shard=2 tp=2 pp=2 schedule=zbv microbatches=4 */
 #include "example.h"

@@ -39,6 +39,9 @@ set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "sharded training for any language: 
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME gangway-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
+# gw-train uses the shared library of this build.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/capi)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME} (= ${PROJECT_VERSION}-1)")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "sharded training for any language: launcher and facts\n${about}")
 
 # A module belongs to one build of the library, so its package depends on exactly this version. cuBLAS comes

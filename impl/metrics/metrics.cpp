@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,7 +12,6 @@
 #include "metrics/flops.h"
 #include "metrics/log_files.h"
 #include "metrics/loss_svg.h"
-#include "metrics/terminal.h"
 #include "parallel/collective_call.h"
 
 namespace gangway {
@@ -20,13 +20,11 @@ struct Metrics::Files {
   explicit Files(const MetricsOptions& options) : svg(options.svg) {
     if (!options.json_lines.empty()) json.emplace(options.json_lines, LogFile::Format::json_lines);
     if (!options.csv.empty()) csv.emplace(options.csv, LogFile::Format::csv);
-    if (options.terminal) terminal.emplace(options.total_steps);
   }
   void append(const MetricsRow& row) {
     if (json) json->append(row);
     if (csv) csv->append(row);
     if (!json && !csv && !svg.empty()) points.push_back({row.step, row.loss, row.validation_loss});
-    if (terminal) terminal->show(row);
   }
   void cut_after(int64_t step) {
     if (json) json->cut_after(step);
@@ -43,7 +41,6 @@ struct Metrics::Files {
   }
 
   std::optional<LogFile> json, csv;
-  std::optional<Terminal> terminal;
   std::string svg;
   std::vector<LogFile::Point> points;  // where no file has them
 };
@@ -59,8 +56,9 @@ void check_options(const MetricsOptions& options) {
   if (options.every < 1) fail(Code::invalid_argument, "metrics: every = ", options.every, " is below 1");
   if (options.sequence < 0)
     fail(Code::invalid_argument, "metrics: sequence = ", options.sequence, " is negative");
-  if (!(options.peak_flops >= 0))
-    fail(Code::invalid_argument, "metrics: peak_flops = ", options.peak_flops, " is negative");
+  if (!(std::isfinite(options.peak_flops) && options.peak_flops >= 0))
+    fail(Code::invalid_argument, "metrics: peak_flops = ", options.peak_flops,
+         " is not a finite number >= 0");
 }
 
 DType compute_dtype(Model& model) {
@@ -120,7 +118,6 @@ void Metrics::log(const StepResult& result, const Extra& extra) {
 void Metrics::log_evaluation(double loss, double seconds) {
   total_.validation_loss = loss;
   total_.evaluate_seconds += seconds;
-  if (files_ && files_->terminal) files_->terminal->show_evaluation(total_.step, loss);
 }
 
 void Metrics::add_ranks(const std::vector<RankNumbers>& all) {

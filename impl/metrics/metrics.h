@@ -16,9 +16,7 @@ namespace gangway {
 
 struct MetricsOptions {
   std::string json_lines, csv, svg;             // paths; "": not written. Rank 0 writes.
-  bool terminal = false;                        // rank 0 shows progress on standard output
   int64_t every = 1;                            // steps of a row
-  int64_t total_steps = 0;                      // for the remaining time; 0: not known
   int64_t sequence = 0;                         // tokens of a row of the batch, for MFU; 0: no MFU
   double peak_flops = 0;                        // of one rank; 0: measured when the object is made
   std::function<void(const MetricsRow&)> sink;  // called on every rank, with equal rows

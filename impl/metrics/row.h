@@ -1,5 +1,5 @@
 // The metrics layer holds the numbers of a run: it completes the result of each step (tokens, MFU, memory,
-// which rank the others waited for) and writes rows to files, to a picture and to a terminal. It contains
+// which rank the others waited for) and writes rows to files and to a picture. It contains
 // nothing that changes what a run computes.
 //
 // This header: a row, and the table of its fields, from which the files and the bindings are written.

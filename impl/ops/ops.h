@@ -39,6 +39,9 @@ struct GemmArgs {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;  // beta = 1
+  // The same bits for every number of threads. Otherwise a CPU cuts the product into a slice for each thread,
+  // and oneDNN's sums depend on the size of a slice.
+  bool steady = false;
 };
 
 // Root mean square normalization of x + residual:

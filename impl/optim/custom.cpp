@@ -10,6 +10,9 @@ struct OwnRow {
   explicit OwnRow(const CustomOptimizerOptions& own) : name(own.name), names(own.states) {
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].empty()) fail(Code::invalid_argument, name, ": states[", i, "] has an empty name");
+      if (names[i].find('.') != std::string::npos)
+        fail(Code::invalid_argument, name, ": states[", i, "] is \"", names[i],
+             "\", but files name a state <state>.<parameter>; leave the dot out");
       if (names[i] == "ema" || std::count(names.begin(), names.end(), names[i]) > 1)
         fail(Code::invalid_argument, name, ": states[", i, "] is \"", names[i],
              names[i] == "ema" ? "\", the name of the library's average of the parameters"

@@ -31,7 +31,7 @@ struct CustomOptimizerOptions {
   std::vector<std::string> states;  // names
 };
 
-// INVALID_ARGUMENT: a state has no name, or one that another state has.
+// INVALID_ARGUMENT: a state has no name, one with a dot, or one that another state has.
 std::unique_ptr<Optimizer> make_custom_optimizer(const CustomOptimizerOptions& own,
                                                  std::unique_ptr<CustomStepper> stepper,
                                                  std::vector<NamedParameter> parameters,

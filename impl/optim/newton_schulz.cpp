@@ -12,6 +12,12 @@ void orthogonalize(Ops& ops, const Tensor& x, int64_t steps, double eps, Stack& 
   const int64_t side = std::min(x.dim(0), x.dim(1));
   const DType dtype = x.dtype(), wide = dtype == DType::f64 ? DType::f64 : DType::f32;
 
+  // Ranks have other numbers of threads on another mesh, and the result is to have the same bits there.
+  const auto multiply = [&](GemmArgs product) {
+    product.steady = true;
+    ops.gemm(product, stream);
+  };
+
   const Tensor power = temporaries.allocate(DType::f64, Shape{1});
   ops.fill(power, 0, stream);
   ops.norm_power(x, 2, power, stream);
@@ -22,8 +28,8 @@ void orthogonalize(Ops& ops, const Tensor& x, int64_t steps, double eps, Stack& 
   const Tensor factor = dtype == wide ? polynomial : temporaries.allocate(dtype, Shape{side, side});
   Tensor now = x, next = temporaries.allocate(wide, x.shape());
   for (int64_t step = 0; step < steps; ++step) {
-    ops.gemm({.a = now, .b = now, .c = gram, .bias = {}, .transpose_a = tall, .transpose_b = !tall}, stream);
-    ops.gemm({.a = gram, .b = gram, .c = polynomial, .bias = {}}, stream);
+    multiply({.a = now, .b = now, .c = gram, .bias = {}, .transpose_a = tall, .transpose_b = !tall});
+    multiply({.a = gram, .b = gram, .c = polynomial, .bias = {}});
     ops.scale(polynomial, kAA, stream);
     ops.add(gram, kA, polynomial, stream);
     if (dtype != wide) ops.cast(polynomial, factor, stream);
@@ -31,10 +37,9 @@ void orthogonalize(Ops& ops, const Tensor& x, int64_t steps, double eps, Stack& 
     ops.scale(next, kX, stream);
     // A tall x is multiplied from the right by the transpose, so that rounding is that of the transposed x.
     if (tall)
-      ops.gemm({.a = now, .b = factor, .c = next, .bias = {}, .transpose_b = true, .accumulate = true},
-               stream);
+      multiply({.a = now, .b = factor, .c = next, .bias = {}, .transpose_b = true, .accumulate = true});
     else
-      ops.gemm({.a = factor, .b = now, .c = next, .bias = {}, .accumulate = true}, stream);
+      multiply({.a = factor, .b = now, .c = next, .bias = {}, .accumulate = true});
     if (dtype == wide)
       std::swap(now, next);
     else

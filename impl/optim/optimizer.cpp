@@ -221,6 +221,10 @@ void Optimizer::average(Stream& stream) {
   }
 }
 
+void Optimizer::restart_ema(size_t i, Stream& stream) {
+  if (has_rows(i)) ops_.cast(parameter(i).shard, states_[i].back().tensor, stream);
+}
+
 void Optimizer::swap_ema(Stream& stream) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (resolved_[i].frozen || !has_rows(i)) continue;

@@ -68,6 +68,7 @@ class Optimizer {
   bool has_ema() const { return options_.ema_decay > 0; }
   void add_ema();  // once, by what makes the optimizer, after all other states
   bool ema_swapped() const { return ema_swapped_; }
+  void restart_ema(size_t parameter, Stream& stream);  // its average becomes its value
   void swap_ema(Stream& stream);
 
   const OptimizerOptions& options() const { return options_; }
@@ -143,7 +144,7 @@ class Optimizer {
   OptimizerOptions options_;
   const double configured_lr_;
   HyperValues values_;
-  CallSignature fixed_;  // the part of add_to_signature that no call changes
+  CallSignature fixed_;                      // the part of add_to_signature that no call changes
   std::function<double(int64_t)> schedule_;  // empty: that of the options
   OptimizerControl control_;
   int64_t steps_ = 0;

@@ -14,7 +14,8 @@ namespace {
 }
 
 template <typename Number>
-Number number_of(const OptimizerKind& kind, const std::string& name, const std::string& value, const char* wanted) {
+Number number_of(const OptimizerKind& kind, const std::string& name, const std::string& value,
+                 const char* wanted) {
   Number number{};
   const char* const last = value.data() + value.size();
   const auto [end, error] = std::from_chars(value.data(), last, number);
@@ -38,7 +39,8 @@ void read(const OptimizerKind& kind, const std::string& name, const std::string&
     if (value == gangway::name(dtype)) return void(field = dtype);
   refuse(kind, name, value, "f32 or bf16");
 }
-void read(const OptimizerKind& kind, const std::string& name, const std::string& value, LrSchedule::Kind& field) {
+void read(const OptimizerKind& kind, const std::string& name, const std::string& value,
+          LrSchedule::Kind& field) {
   std::string known;
   for (int32_t i = 0; i < schedule_count(); ++i) {
     const auto row = static_cast<LrSchedule::Kind>(i);
@@ -49,7 +51,8 @@ void read(const OptimizerKind& kind, const std::string& name, const std::string&
 }
 
 // Reads one option; false: there is none of this name.
-bool read_option(const OptimizerKind& kind, const std::string& name, const std::string& value, OptimizerOptions& o) {
+bool read_option(const OptimizerKind& kind, const std::string& name, const std::string& value,
+                 OptimizerOptions& o) {
   const auto as = [&](const char* option, auto& field) {
     if (name != option) return false;
     read(kind, name, value, field);
@@ -73,7 +76,8 @@ bool read_option(const OptimizerKind& kind, const std::string& name, const std::
 
 std::string names_of(const OptimizerKind& kind) {
   std::string all =
-      "lr, weight_decay, schedule, warmup_steps, total_steps, decay_steps, last_lr_ratio, ema_decay, loss_scale, "
+      "lr, weight_decay, schedule, warmup_steps, total_steps, decay_steps, last_lr_ratio, ema_decay, "
+      "loss_scale, "
       "initial_loss_scale, loss_scale_interval";
   for (const Hyperparameter& row : kind.hyperparameters) all += ", " + std::string(row.name);
   return all;

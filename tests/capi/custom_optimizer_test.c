@@ -14,11 +14,11 @@ static gw_status step(void* user, const gw_optimizer_call* call) {
   ++s->steps;
   if (s->fails) return gw_error_set("no more steps"), GW_E_CALLER;
   s->wrong += strcmp(call->name, "g.w") != 0 || call->state_count != 1 || call->stream != NULL ||
-              call->value.ndim != 1 || call->value.shape[0] != 4 || call->step != s->steps;
+              call->value->ndim != 1 || call->value->shape[0] != 4 || call->step != s->steps;
   s->lr = call->lr;
   s->weight_decay = call->weight_decay;
-  double *value = call->value.data, *velocity = call->states[0].data;
-  const double* gradient = call->gradient.data;
+  double *value = call->value->data, *velocity = call->states[0].data;
+  const double* gradient = call->gradient->data;
   for (int i = 0; i < 4; ++i) {
     value[i] -= call->lr * (gradient[i] + call->weight_decay * value[i] + velocity[i]);
     velocity[i] += gradient[i];

@@ -112,6 +112,13 @@ static gw_status source(gw_data_source* x) {
   return gw_dataset_create(&o, &made);
 }
 
+static gw_status metrics(const gw_metrics_options* o) {
+  gw_metrics* made = NULL;
+  const gw_status status = gw_metrics_create(trained, o, &made);
+  gw_metrics_release(made);
+  return status;
+}
+
 static const struct {
   double value;
   const char* text;
@@ -145,6 +152,7 @@ static void fields(void** state) {
   FLOAT(attention_options, eps, "options.eps is", attention)
   FLOAT(init_options, deviation, "initializer.deviation is", init)
   FLOAT(frame_options, loss_scale, "options.loss_scale is", frame)
+  FLOAT(metrics_options, peak_flops, "peak_flops = ", metrics)
   OPTIMIZER_FLOATS
   FLOAT(custom_optimizer_options, lr, "lr = ", custom_optimizer)
   FLOAT(custom_optimizer_options, weight_decay, "weight_decay = ", custom_optimizer)

@@ -52,4 +52,5 @@ peak_tflops = 0.1
 prompt = "a"
 tokens = 4
 TOML
+check "$examples/09_resume" "$work/text.u8" "$work/resume"
 check "$examples/../impl/tools/gw-train" "$work/run.toml"

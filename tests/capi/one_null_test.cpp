@@ -37,9 +37,13 @@ const std::set<std::string> kOptional = words(R"(
     gw_optimizer_step.result gw_movement_create.target gw_dataset_next.gangs
     gw_checkpoints_create.gangs gw_checkpoints_save.state gw_checkpoints_user.data
     gw_metrics_log.step gw_metrics_position.text gw_plan_memory.out_rank)");
-const std::set<std::string> kRequired = {
-    "gw_attention_create.options", "gw_custom_create.options", "gw_custom_optimizer_create.options", "gw_dataset_create.options",
-    "gw_decoder_options_from_family.options", "gw_decoder_options_from_folder.options", "gw_plan_memory.options"};
+const std::set<std::string> kRequired = {"gw_attention_create.options",
+                                         "gw_custom_create.options",
+                                         "gw_custom_optimizer_create.options",
+                                         "gw_dataset_create.options",
+                                         "gw_decoder_options_from_family.options",
+                                         "gw_decoder_options_from_folder.options",
+                                         "gw_plan_memory.options"};
 // These are read only while a module runs; custom_test.c tests them.
 const std::set<std::string> kInsideOfCallbacks = {"gw_call_forward.out_views", "gw_call_backward.out_views"};
 
@@ -103,6 +107,8 @@ class World {
     must(gw_dataset_create(&dataset_options, &dataset));
     pipeline_options.microbatches = 1;
     must(gw_pipeline_create(gang, &pipeline_options, &pipeline));
+    must(gw_metrics_create(model, nullptr, &metrics));
+    plan_options.decoder = &plan_decoder;
     EXPECT_NE(mkdtemp(folder), nullptr);
     must(gw_checkpoints_create(gangs, folder, nullptr, &checkpoints));
     checkpoint_part.model = model;
@@ -112,6 +118,7 @@ class World {
     std::remove(kTokenFile);
     gw_checkpoints_release(checkpoints);
     std::filesystem::remove_all(folder);
+    gw_metrics_release(metrics);
     gw_pipeline_release(pipeline);
     gw_movement_release(movement);
     gw_partition_release(partition);
@@ -182,6 +189,14 @@ class World {
   void give(const gw_step_options*& x) { x = nullptr; }
   void give(const gw_generate_options*& x) { x = nullptr; }
   void give(const gw_save_options*& x) { x = nullptr; }
+  void give(gw_metrics*& x) { x = metrics; }
+  void give(const gw_metrics*& x) { x = metrics; }
+  void give(const gw_metrics_options*& x) { x = nullptr; }
+  void give(const gw_metrics_step*& x) { x = nullptr; }
+  void give(gw_metrics_row*& x) { x = &metrics_row; }
+  void give(const gw_step_result*& x) { x = &result; }
+  void give(const gw_plan_options*& x) { x = &plan_options; }
+  void give(const char* const*& x) { x = &one_text; }
   void give(const gw_load_options*& x) { x = nullptr; }
   void give(const gw_checkpoints_options*& x) { x = nullptr; }
   void give(const gw_checkpoint_part*& x) { x = &checkpoint_part; }
@@ -263,6 +278,11 @@ class World {
   gw_data_source source = with(gw_data_source_init);
   gw_dataset_options dataset_options = with(gw_dataset_options_init);
   gw_data_batch data_batch = with(gw_data_batch_init);
+  gw_metrics* metrics = nullptr;
+  gw_metrics_row metrics_row = with(gw_metrics_row_init);
+  gw_decoder_options plan_decoder = small_llama();
+  gw_plan_options plan_options = with(gw_plan_options_init);
+  const char* one_text = "lr";
   gw_pipeline* pipeline = nullptr;
   char folder[40] = "/tmp/gangway-null-XXXXXX";
   gw_checkpoints* checkpoints = nullptr;

@@ -189,10 +189,11 @@ static gw_status restore_options(void* x) {
   int64_t step = 0, tokens = 0;
   return gw_checkpoints_restore(m.checkpoints, &part, 1, x, &step, &tokens);
 }
-/* Without a part the call is refused after it has read the state. */
 static gw_status checkpoint_state(void* x) {
-  const gw_status status = gw_checkpoints_save(m.checkpoints, NULL, 0, x);
-  return status != GW_OK && strstr(last_error().message, "there is no part") != NULL ? GW_OK : status;
+  gw_checkpoint_part part;
+  gw_checkpoint_part_init(&part, sizeof part);
+  part.model = m.model;
+  return gw_checkpoints_save(m.checkpoints, &part, 1, x);
 }
 static gw_status checkpoint_text(void* x) {
   gw_checkpoint_state state;
@@ -212,10 +213,11 @@ static gw_status metrics_step(void* x) {
   gw_step_result_init(&result, sizeof result);
   return gw_metrics_log(m.metrics, &result, x);
 }
+static gw_status logged_result(void* x) { return gw_metrics_log(m.metrics, x, NULL); }
 static gw_status plan_options(void* x) {
   gw_memory_use memory;
   gw_memory_use_init(&memory, sizeof memory);
-  return gw_plan_memory(x, NULL, &memory);
+  return gw_plan_memory(x, &memory, NULL);
 }
 static gw_status batch(void* x) { return gw_train_step(m.model, m.opt, x, NULL, NULL, NULL); }
 static gw_status step_options(void* x) {
@@ -353,6 +355,7 @@ static const struct {
               INPUT(dataset_options, dataset_options, need_source),
               INPUT(metrics_options, metrics_options, NULL),
               INPUT(metrics_step, metrics_step, NULL),
+              INPUT(step_result, logged_result, NULL),
               INPUT(plan_options, plan_options, need_decoder),
               INPUT(batch, batch, need_batch),
               INPUT(step_options, step_options, NULL),

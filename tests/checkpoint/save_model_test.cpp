@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "checkpoint/model_io.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/save_folder.h"
 
 namespace gangway::test {

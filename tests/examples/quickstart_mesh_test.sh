@@ -15,7 +15,7 @@ quickstart() { # MESH...
   bash "$quick" --no-install --built "$build" --text "$work/text" --out "$work/out" "$@" >"$work/log" 2>&1
 }
 quick=$1 build=$2
-small=(-- --model.folder "$work/model" --train.steps 2 --data.sequence 32 --sample.tokens 8 --metrics.peak_tflops 0.1)
+small=(-- --model.folder "$work/model" --train.steps 2 --optimizer.warmup_steps 1 --data.sequence 32 --sample.tokens 8 --metrics.peak_tflops 0.1)
 losses() { cut -d, -f4 "$work/out/loss.csv" | tail -n 2; }
 
 quickstart "${small[@]}" || fail "two ranks"

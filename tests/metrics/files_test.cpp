@@ -47,7 +47,8 @@ TEST_F(MetricsFiles, AJsonLineLeavesOutAbsentValues) {
   MetricsRow r = row(3, 0.1);
   r.lr = 3e-4;
   const std::string line = json_line(r);
-  EXPECT_EQ(line.find("{\"step\": 3, \"tokens\": 0, \"samples\": 0, \"loss\": 0.1, \"lr\": 0.0003, "), 0u) << line;
+  EXPECT_EQ(line.find("{\"step\": 3, \"tokens\": 0, \"samples\": 0, \"loss\": 0.1, \"lr\": 0.0003, "), 0u)
+      << line;
   EXPECT_EQ(line.find("validation_loss"), std::string::npos);
 }
 
@@ -108,7 +109,8 @@ TEST_F(MetricsFiles, AFolderThatIsMissingIsNamed) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::io);
-    EXPECT_NE(std::string(error.what()).find("none/f.jsonl: No such file"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("none/f.jsonl: No such file"), std::string::npos)
+        << error.what();
   }
 }
 

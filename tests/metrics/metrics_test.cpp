@@ -16,8 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // A model with an optimizer, and the rows that its metrics gave.
-struct Run {
-  Run(Gang& root, MetricsOptions options) : rig(test::llama_rig(root)), model(std::move(rig.model)) {
+struct LoggedRun {
+  LoggedRun(Gang& root, MetricsOptions options) : rig(test::llama_rig(root)), model(std::move(rig.model)) {
     options.peak_flops = 1e9;
     options.sequence = 8;
     options.sink = [this](const MetricsRow& row) { rows.push_back(row); };
@@ -43,7 +43,7 @@ TEST(Metrics, ARowSumsTheStepsOfItsInterval) {
   test::run_ranks(2, [](Gang& root) {
     MetricsOptions options;
     options.every = 3;
-    Run run(root, options);
+    LoggedRun run(root, options);
     double seconds = 0, loss = 0;
     for (int s = 0; s < 3; ++s) {
       const StepResult result = run.step();
@@ -66,14 +66,14 @@ TEST(Metrics, ARowSumsTheStepsOfItsInterval) {
 TEST(Metrics, TheUtilizationIsThatOfTheFormula) {
   DecoderOptions o = test::small_llama();
   o.window = 0;
-  const double layer = 2.0 * static_cast<double>(o.dim) *
-                           static_cast<double>(o.heads + o.kv_heads) * static_cast<double>(o.dim / o.heads) +
+  const double layer = 2.0 * static_cast<double>(o.dim) * static_cast<double>(o.heads + o.kv_heads) *
+                           static_cast<double>(o.dim / o.heads) +
                        3.0 * static_cast<double>(o.dim * o.ffn);
   const double expected = 6 * (static_cast<double>(o.layers) * layer + static_cast<double>(o.dim * o.vocab)) +
                           6.0 * static_cast<double>(o.layers * o.dim * 8);
   EXPECT_NEAR(flops_per_token(o, 8), expected, 1e-6);
   test::run_ranks(2, [&](Gang& root) {
-    Run run(root, {});
+    LoggedRun run(root, {});
     run.step();
     const MetricsRow& row = run.rows.at(0);
     EXPECT_NEAR(row.mfu, row.tokens_per_second * expected / 2e9, 1e-9);
@@ -82,7 +82,7 @@ TEST(Metrics, TheUtilizationIsThatOfTheFormula) {
 
 TEST(Metrics, TheSlowestRankIsTheOneThatWaitedLeast) {
   test::run_ranks(3, [](Gang& root) {
-    Run run(root, {});
+    LoggedRun run(root, {});
     StepResult result = run.step();
     result.exposed_wait_seconds = root.rank() == 1 ? 0.5 : 2.0 + root.rank();
     run.metrics->log(result, {});
@@ -95,7 +95,7 @@ TEST(Metrics, TheSlowestRankIsTheOneThatWaitedLeast) {
 
 TEST(Metrics, AnEvaluationIsPartOfTheNextRowAlone) {
   test::run_ranks(1, [](Gang& root) {
-    Run run(root, {});
+    LoggedRun run(root, {});
     run.metrics->log_evaluation(1.5, 2);
     run.step();
     run.step();
@@ -111,7 +111,7 @@ TEST(Metrics, FlushWritesTheRowThatIsNotFull) {
     MetricsOptions options;
     options.every = 10;
     options.svg = svg;
-    Run run(root, options);
+    LoggedRun run(root, options);
     run.step();
     run.metrics->flush();
     EXPECT_EQ(run.rows.size(), 1u);
@@ -127,7 +127,7 @@ TEST(Metrics, AContinuedRunCountsOnAndCutsLaterLines) {
     test::run_ranks(2, [&](Gang& root) {
       MetricsOptions options;
       options.json_lines = path;
-      Run run(root, options);
+      LoggedRun run(root, options);
       if (restores) run.metrics->restore(position);
       for (int s = 0; s < steps; ++s) {
         run.step();
@@ -147,13 +147,14 @@ TEST(Metrics, AFullDiskIsAnErrorOfEveryRankAndTheGangWorksOn) {
   test::run_ranks(2, [](Gang& root) {
     MetricsOptions options;
     options.json_lines = "/dev/full";
-    Run run(root, options);
+    LoggedRun run(root, options);
     try {
       run.step();
       ADD_FAILURE();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::io);
-      EXPECT_NE(std::string(error.what()).find("/dev/full: No space left"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("/dev/full: No space left"), std::string::npos)
+          << error.what();
     }
     EXPECT_EQ(root.error(), std::nullopt);
   });
@@ -163,11 +164,11 @@ TEST(Metrics, OtherOptionsAndOtherPositionsAreRefused) {
   test::run_ranks(2, [](Gang& root) {
     MetricsOptions differs;
     differs.every = 1 + root.rank();
-    EXPECT_THROW(Run(root, differs), Error);
+    EXPECT_THROW(LoggedRun(root, differs), Error);
     MetricsOptions none;
     none.every = 0;
-    EXPECT_THROW(Run(root, none), Error);
-    Run run(root, {});
+    EXPECT_THROW(LoggedRun(root, none), Error);
+    LoggedRun run(root, {});
     for (const char* text : {"", "{}", "{\"step\": -1, \"tokens\": 0, \"samples\": 0}"})
       EXPECT_THROW(run.metrics->restore(text), Error) << text;
   });

@@ -238,6 +238,9 @@ class PlainOps final : public OpsWithoutOptimizers {
   // Of a single device there are no parts.
   void loss_part(const LossPartArgs&, Stream&) override { fail(Code::internal, "loss_part on one device"); }
   void loss_join(const LossJoinArgs&, Stream&) override { fail(Code::internal, "loss_join on one device"); }
+  void divide_by_norm(const DivideByNormArgs&, Stream&) override {
+    fail(Code::internal, "divide_by_norm is of Muon");
+  }
 
   void head_loss(const HeadLossArgs& h, Stack&, Stream&) override {
     const Vector x = get(h.x), w = get(h.w), labels = get(h.labels);

@@ -68,6 +68,8 @@ TEST(CustomOptimizer, RefusesStatesWithoutANameOfTheirOwn) {
   };
   EXPECT_EQ(refusal({"m", ""}), "mine: states[1] has an empty name");
   EXPECT_EQ(refusal({"m", "m"}), "mine: states[0] is \"m\", as another state is");
+  EXPECT_EQ(refusal({"a.b"}),
+            "mine: states[0] is \"a.b\", but files name a state <state>.<parameter>; leave the dot out");
   EXPECT_EQ(refusal({"ema"}),
             "mine: states[0] is \"ema\", the name of the library's average of the parameters");
 }
@@ -79,7 +81,8 @@ TEST(Optimizer, TakesTheRateOfACallback) {
   options.schedule = {LrSchedule::Kind::cosine, 1, 6, 0};
   const NamedParameter w = make_parameter(cpu, "w", Shape{2});
   const auto optimizer = make_optimizer("adamw", {w}, options, *cpu.ops);
-  optimizer->set_schedule([](int64_t step) { return step == 3 ? std::nan("") : 0.1 * static_cast<double>(step); });
+  optimizer->set_schedule(
+      [](int64_t step) { return step == 3 ? std::nan("") : 0.1 * static_cast<double>(step); });
   EXPECT_DOUBLE_EQ(optimizer->lr(), 0.05);
   for (int step = 0; step < 2; ++step) {
     set_gradient(w, step);

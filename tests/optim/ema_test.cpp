@@ -70,8 +70,9 @@ TEST(Ema, SwapsWithTheValuesAndBackToTheSameBits) {
 TEST(Ema, ADecayOutsideItsRangeIsRefused) {
   Cpu cpu;
   for (const double decay : {-0.1, 1.0, std::nan("")})
-    EXPECT_EQ(error_of([&] { make_optimizer("adamw", {make_parameter(cpu, "w", Shape{2})}, with_ema(decay), *cpu.ops); })
-                  .message(),
+    EXPECT_EQ(error_of([&] {
+                make_optimizer("adamw", {make_parameter(cpu, "w", Shape{2})}, with_ema(decay), *cpu.ops);
+              }).message(),
               text("adamw: ema_decay = ", decay, " is outside [0, 1)"));
 }
 

@@ -74,8 +74,9 @@ TEST(Muon, RefusesWithTheParameterAndTheRule) {
             }).message(),
             "muon: bias is [3], not a matrix, but a rule has adamw = 0; leave it at -1");
   options.rules = {{"w", 1, -1, false, 1}};
-  EXPECT_EQ(error_of([&] { make_optimizer("adamw", {w}, options, *cpu.ops); }).message(),
-            "adamw: rules[0] (\"w\").adamw = 1, but only muon steps some parameters by AdamW; leave it at -1");
+  EXPECT_EQ(
+      error_of([&] { make_optimizer("adamw", {w}, options, *cpu.ops); }).message(),
+      "adamw: rules[0] (\"w\").adamw = 1, but only muon steps some parameters by AdamW; leave it at -1");
   options.rules = {{"w", 1, -1, false, 2}};
   EXPECT_EQ(error_of([&] { make_optimizer("muon", {w}, options, *cpu.ops); }).message(),
             "muon: rules[0] (\"w\").adamw = 2 is not -1, 0 or 1");

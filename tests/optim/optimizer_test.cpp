@@ -295,7 +295,8 @@ TEST(Optimizer, ContinuesWithTheStepsThatAreSet) {
   options.lr = 0.01;
   const NamedParameter run = make_parameter(cpu, "w", Shape{3, 5}, DType::f64);
   const NamedParameter resumed = make_parameter(cpu, "w", Shape{3, 5}, DType::f64);
-  const auto all = make_optimizer("adamw", {run}, options, *cpu.ops), rest = make_optimizer("adamw", {resumed}, options, *cpu.ops);
+  const auto all = make_optimizer("adamw", {run}, options, *cpu.ops),
+             rest = make_optimizer("adamw", {resumed}, options, *cpu.ops);
   for (int step = 0; step < 3; ++step) {
     set_gradient(run, step);
     all->step(1, 1, cpu.stream);
@@ -319,7 +320,8 @@ TEST(Optimizer, CountsAParametersStepsFromItsFirst) {
   Cpu cpu;
   const NamedParameter fresh = make_parameter(cpu, "w", Shape{4}, DType::f64);
   const NamedParameter late = make_parameter(cpu, "w", Shape{4}, DType::f64);
-  const auto first = make_optimizer("adamw", {fresh}, {}, *cpu.ops), later = make_optimizer("adamw", {late}, {}, *cpu.ops);
+  const auto first = make_optimizer("adamw", {fresh}, {}, *cpu.ops),
+             later = make_optimizer("adamw", {late}, {}, *cpu.ops);
   later->set_steps(7);
   later->set_first_step(0, 7);
   for (const auto& optimizer : {first.get(), later.get()}) {

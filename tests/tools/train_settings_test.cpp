@@ -12,26 +12,31 @@ namespace gangway::train {
 namespace {
 
 constexpr const char* kLeast =
-    "[model]\nfolder = \"m\"\n[data]\ntrain = \"a.u8\"\n[train]\nsteps = 10\nglobal_batch = 4\n[checkpoint]\nfolder = "
+    "[model]\nfolder = \"m\"\n[data]\ntrain = \"a.u8\"\n[train]\nsteps = 10\nglobal_batch = "
+    "4\n[checkpoint]\nfolder = "
     "\"run\"\n";
 
 class TrainSettings : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = std::filesystem::temp_directory_path() / ("gangway-settings-" + std::to_string(getpid()) + ".toml");
+    path_ =
+        std::filesystem::temp_directory_path() / ("gangway-settings-" + std::to_string(getpid()) + ".toml");
   }
   void TearDown() override { std::filesystem::remove(path_); }
-  Settings read(const std::string& text, const std::vector<std::pair<std::string, std::string>>& overrides = {}) {
+  Settings read(const std::string& text,
+                const std::vector<std::pair<std::string, std::string>>& overrides = {}) {
     std::ofstream(path_) << text;
     return Settings::read(path_, overrides);
   }
   // The refusal, without the file's folder.
-  std::string refusal(const std::string& text, const std::vector<std::pair<std::string, std::string>>& overrides = {}) {
+  std::string refusal(const std::string& text,
+                      const std::vector<std::pair<std::string, std::string>>& overrides = {}) {
     try {
       read(text, overrides);
     } catch (const SettingsError& error) {
       std::string why = error.what();
-      if (const size_t at = why.find(path_); at != std::string::npos) why.replace(at, path_.size(), "run.toml");
+      if (const size_t at = why.find(path_); at != std::string::npos)
+        why.replace(at, path_.size(), "run.toml");
       return why;
     }
     return "nothing was refused";
@@ -52,8 +57,11 @@ TEST_F(TrainSettings, TheLeastFileHasTheDefaultsOfTheTable) {
 }
 
 TEST_F(TrainSettings, TheCommandLineReplacesTheFile) {
-  const Settings s = read(kLeast, {{"train.steps", "2000"}, {"mesh.dp_shard", "auto"}, {"checkpoint.folder", "17"},
-                                   {"data.train", "[\"b.u8\", \"c.u8\"]"}, {"optimizer.lr", "1e-3"}});
+  const Settings s = read(kLeast, {{"train.steps", "2000"},
+                                   {"mesh.dp_shard", "auto"},
+                                   {"checkpoint.folder", "17"},
+                                   {"data.train", "[\"b.u8\", \"c.u8\"]"},
+                                   {"optimizer.lr", "1e-3"}});
   EXPECT_EQ(s.integer("train.steps"), 2000);
   EXPECT_EQ(s.text("checkpoint.folder"), "17");
   ASSERT_EQ(s.sources("data.train").size(), 2u);
@@ -63,8 +71,9 @@ TEST_F(TrainSettings, TheCommandLineReplacesTheFile) {
 }
 
 TEST_F(TrainSettings, SourcesHavePathWeightAndFormat) {
-  const Settings s = read(std::string(kLeast) + "[evaluate]\nevery = 1\n",
-                          {{"data.train", "[{path = \"a.bin\", weight = 0.7, format = \"llm.c\"}, {path = \"b.bin\"}]"}});
+  const Settings s =
+      read(std::string(kLeast) + "[evaluate]\nevery = 1\n",
+           {{"data.train", "[{path = \"a.bin\", weight = 0.7, format = \"llm.c\"}, {path = \"b.bin\"}]"}});
   const std::vector<DataPath> sources = s.sources("data.train");
   ASSERT_EQ(sources.size(), 2u);
   EXPECT_EQ(sources[0].weight, 0.7);
@@ -74,7 +83,8 @@ TEST_F(TrainSettings, SourcesHavePathWeightAndFormat) {
 
 TEST_F(TrainSettings, AnUnknownKeyIsNamedWithItsLineAndTheNearestKey) {
   EXPECT_EQ(refusal(std::string(kLeast) + "[mesh]\ndp_shards = 2\n"),
-            "run.toml:11: unknown key mesh.dp_shards; did you mean mesh.dp_shard? (gw-train --help lists all keys)");
+            "run.toml:11: unknown key mesh.dp_shards; did you mean mesh.dp_shard? (gw-train --help lists all "
+            "keys)");
   EXPECT_EQ(refusal(kLeast, {{"weather", "fine"}}),
             "the command line: unknown key weather (gw-train --help lists all keys)");
 }
@@ -82,13 +92,17 @@ TEST_F(TrainSettings, AnUnknownKeyIsNamedWithItsLineAndTheNearestKey) {
 TEST_F(TrainSettings, AWrongTypeIsNamedWithTheValue) {
   EXPECT_EQ(refusal(std::string(kLeast) + "[mesh]\ntp = \"two\"\n"),
             "run.toml:11: mesh.tp is a number of ranks or \"auto\", not \"two\"");
-  EXPECT_EQ(refusal(kLeast, {{"train.steps", "1.5"}}), "the command line: train.steps is a whole number, not 1.5");
-  EXPECT_EQ(refusal(kLeast, {{"checkpoint.verify", "1"}}), "the command line: checkpoint.verify is true or false, not 1");
-  EXPECT_EQ(refusal(std::string(kLeast) + "[sample]\nprompt = 7\n"), "run.toml:11: sample.prompt is a text, not 7");
+  EXPECT_EQ(refusal(kLeast, {{"train.steps", "1.5"}}),
+            "the command line: train.steps is a whole number, not 1.5");
+  EXPECT_EQ(refusal(kLeast, {{"checkpoint.verify", "1"}}),
+            "the command line: checkpoint.verify is true or false, not 1");
+  EXPECT_EQ(refusal(std::string(kLeast) + "[sample]\nprompt = 7\n"),
+            "run.toml:11: sample.prompt is a text, not 7");
 }
 
 TEST_F(TrainSettings, AValueOutOfRangeIsNamedWithTheRange) {
-  EXPECT_EQ(refusal(kLeast, {{"train.steps", "0"}}), "the command line: train.steps = 0 is below 1");
+  EXPECT_EQ(refusal(kLeast, {{"train.steps", "0"}}),
+            "the command line: train.steps = 0 is outside of 1..1000000000000");
   EXPECT_EQ(refusal(kLeast, {{"mesh.tp", "0"}}), "the command line: mesh.tp = 0 is outside of 1..1000000");
   EXPECT_EQ(refusal(kLeast, {{"optimizer.max_grad_norm", "-1"}}),
             "the command line: optimizer.max_grad_norm = -1 is outside of [0, inf)");
@@ -100,7 +114,8 @@ TEST_F(TrainSettings, AValueOutOfRangeIsNamedWithTheRange) {
 
 TEST_F(TrainSettings, AMissingKeyIsNamed) {
   EXPECT_EQ(refusal("[model]\nfolder = \"m\"\n"),
-            "run.toml: the key data.train is missing (token files: a path, a list, or a list of {path, weight, format})");
+            "run.toml: the key data.train is missing (token files: a path, a list, or a list of {path, "
+            "weight, format})");
 }
 
 TEST_F(TrainSettings, ATextThatIsNoTomlIsNamedWithItsLine) {

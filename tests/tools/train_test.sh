@@ -96,6 +96,8 @@ for text in 'dp_shard 2, cp 1, tp 2' 'memory  *[0-9.]* MiB on rank' '8 rows of 3
   grep -q "$text" "$work/log" || { cat "$work/log"; fail "--explain does not say '$text'"; }
 done
 
+tail -n 1 "$work/a/loss.csv" | cut -d, -f5 | grep -q '[0-9]' || fail "the last row has no validation loss"
+
 # Each refusal is one line and names what is wrong.
 refused() { # CODE TEXT OPTIONS...
   local want=$1 text=$2 code=0
@@ -106,6 +108,9 @@ refused() { # CODE TEXT OPTIONS...
 }
 refused 64 'mesh.tp = 0 is outside of 1..1000000' --mesh.tp 0
 refused 64 'dp_shard 3.*2 ranks' --mesh.dp_shard 3
+code=0
+"$tools/gw-train" --explain "$work/run.toml" --ranks 4 --mesh.tp 8 --checkpoint.folder "$work/a" >"$work/log" 2>&1 || code=$?
+[ $code -eq 64 ] && grep -q 'product 8, which does not divide --ranks 4' "$work/log" || fail "--explain of tp 8 over 4 ranks: $code"
 refused 64 'there is no option beta3' --optimizer.beta3 1
 refused 64 'there is no optimizer "adam"' --optimizer.name adam
 refused 74 'No such file' --data.train "$work/none.u8"

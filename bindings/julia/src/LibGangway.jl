@@ -818,8 +818,8 @@ struct gw_optimizer_call
     struct_size::Csize_t
     next::Ptr{gw_ext}
     name::Ptr{Cchar}
-    value::gw_view
-    gradient::gw_view
+    value::Ptr{gw_view}
+    gradient::Ptr{gw_view}
     states::Ptr{gw_view}
     state_count::Int32
     reserved::Int32
@@ -1053,7 +1053,7 @@ const LAYOUT = (
     (gw_lion_options, 136, ((:struct_size, 0), (:next, 8), (:lr, 16), (:beta1, 24), (:beta2, 32), (:weight_decay, 40), (:schedule, 48), (:moment_dtype, 52), (:ema_decay, 56), (:warmup_steps, 64), (:total_steps, 72), (:last_lr_ratio, 80), (:decay_steps, 88), (:rules, 96), (:rule_count, 104), (:loss_scale, 112), (:initial_loss_scale, 120), (:loss_scale_interval, 128),)),
     (gw_muon_options, 192, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:ns_steps, 32), (:eps, 40), (:adamw_lr_scale, 48), (:beta1, 56), (:beta2, 64), (:adamw_eps, 72), (:weight_decay, 80), (:nesterov, 88), (:match_rms, 92), (:schedule, 96), (:matrix_dtype, 100), (:moment_dtype, 104), (:reserved, 108), (:ema_decay, 112), (:warmup_steps, 120), (:total_steps, 128), (:last_lr_ratio, 136), (:decay_steps, 144), (:rules, 152), (:rule_count, 160), (:loss_scale, 168), (:initial_loss_scale, 176), (:loss_scale_interval, 184),)),
     (gw_sgd_options, 128, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:ema_decay, 48), (:warmup_steps, 56), (:total_steps, 64), (:last_lr_ratio, 72), (:decay_steps, 80), (:rules, 88), (:rule_count, 96), (:loss_scale, 104), (:initial_loss_scale, 112), (:loss_scale_interval, 120),)),
-    (gw_optimizer_call, 168, ((:struct_size, 0), (:next, 8), (:name, 16), (:value, 24), (:gradient, 72), (:states, 120), (:state_count, 128), (:reserved, 132), (:lr, 136), (:weight_decay, 144), (:step, 152), (:stream, 160),)),
+    (gw_optimizer_call, 88, ((:struct_size, 0), (:next, 8), (:name, 16), (:value, 24), (:gradient, 32), (:states, 40), (:state_count, 48), (:reserved, 52), (:lr, 56), (:weight_decay, 64), (:step, 72), (:stream, 80),)),
     (gw_custom_optimizer_options, 168, ((:struct_size, 0), (:next, 8), (:name, 16), (:states, 24), (:state_count, 32), (:step, 40), (:user, 48), (:free_user, 56), (:lr, 64), (:weight_decay, 72), (:schedule, 80), (:reserved, 84), (:ema_decay, 88), (:warmup_steps, 96), (:total_steps, 104), (:last_lr_ratio, 112), (:decay_steps, 120), (:rules, 128), (:rule_count, 136), (:loss_scale, 144), (:initial_loss_scale, 152), (:loss_scale_interval, 160),)),
     (gw_batch, 64, ((:struct_size, 0), (:next, 8), (:inputs, 16), (:input_count, 24), (:targets, 32), (:target_count, 40), (:weight, 48), (:shifted, 56), (:reserved, 60),)),
     (gw_step_options, 56, ((:struct_size, 0), (:next, 8), (:microbatches, 16), (:allow_non_finite, 20), (:max_grad_norm, 24), (:norm_type, 32), (:scale, 40), (:stop, 48), (:reserved, 52),)),

@@ -61,7 +61,7 @@ function optimizer_step(user::Ptr{Cvoid}, ptr::Ptr{LibGangway.gw_optimizer_call}
     return guarded(() -> foreach(give_back!, lent)) do
         f, c = pinned(user)::StepFunction, unsafe_load(ptr)
         states = Tuple(lend_one(unsafe_load(c.states, i)) for i in 1:c.state_count)
-        f.step((name = unsafe_string(c.name), value = lend_one(c.value), gradient = lend_one(c.gradient),
+        f.step((name = unsafe_string(c.name), value = lend_one(unsafe_load(c.value)), gradient = lend_one(unsafe_load(c.gradient)),
                 states = NamedTuple{Tuple(f.states)}(states), lr = c.lr, weight_decay = c.weight_decay, step = Int(c.step)))
     end
 end

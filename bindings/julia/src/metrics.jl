@@ -1,16 +1,15 @@
-# Metrics: the numbers of a training run, in files, as a picture, on a terminal.
+# Metrics: the numbers of a training run, in files, as a picture.
 
 export Metrics, log!, log_evaluation!
 
 @handle Metrics gw_metrics """
-    Metrics(model; json_lines, csv, svg, terminal = false, every = 1, total_steps = 0, sequence = 0, peak_flops = 0)
+    Metrics(model; json_lines, csv, svg, every = 1, sequence = 0, peak_flops = 0)
 
 Adds up the results of steps, and writes a row of them every `every` steps: [`log!`](@ref Gangway.log!). Collective over the gangs of
 the model, which it keeps alive.
 
 - `json_lines`, `csv`, `svg`: files that rank 0 writes; `svg` is a picture of the losses, drawn by `flush(metrics)`. A file that is
   there is continued. A line of a step that comes again is cut.
-- `terminal`: rank 0 shows the progress on standard output; `total_steps`: of the whole run, for the remaining time.
 - `sequence`: tokens of a row of the batch, for `mfu`; `peak_flops`: of one rank, in FLOP/s; 0: measured by a short product.
 """
 Metrics(model::Model; keywords...) = take_with(Metrics, LibGangway.gw_metrics_options, "Metrics", keywords) do made, out

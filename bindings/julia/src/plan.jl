@@ -29,6 +29,6 @@ function plan_memory(decoder::NamedTuple; mesh = NamedTuple(), parallel = NamedT
         set_field!(made, name, pointer_to(nested))
     end
     rank = Ref{Int32}(0)
-    memory = facts(LibGangway.gw_memory_use, out -> check(LibGangway.gw_plan_memory(made, rank, out)))
+    memory = facts(LibGangway.gw_memory_use, out -> check(LibGangway.gw_plan_memory(made, out, rank)))
     return (rank = Int(rank[]), memory = memory)
 end

@@ -1,4 +1,4 @@
-"""Metrics: the numbers of a training run, in files, as a picture, on a terminal, and in sinks."""
+"""Metrics: the numbers of a training run, in files, as a picture, and in sinks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Sink = Union[Logger, Callable[[dict[str, float]], Any]]
 class Metrics:
     """Adds up the results of steps, and writes a row of them every `every` steps:
 
-        metrics = gw.Metrics(model, json_lines="run/metrics.jsonl", terminal=True, total_steps=10_000,
+        metrics = gw.Metrics(model, json_lines="run/metrics.jsonl",
                              sinks=[gw.TensorBoard("run/tensorboard"), print])
         ...
         metrics.log(result, samples=512, data_seconds=batch.data_seconds)
@@ -77,21 +77,20 @@ class Metrics:
 
     json_lines, csv, svg: files that rank 0 writes; svg is a picture of the losses, drawn by flush(). A file that is there is
     continued. A line of a step that comes again is cut.
-    terminal: rank 0 shows the progress on standard output. total_steps: of the whole run, for the remaining time.
     sequence: tokens of a row of the batch, for mfu. peak_flops: of one rank, in FLOP/s; 0: measured by a short product.
     sinks: each is called on rank 0 with a dict of the row's numbers, or has a method log that takes it. What a sink raises comes
     out of log() there."""
 
     def __init__(
         self, model: Module, *, json_lines: Path | None = None, csv: Path | None = None, svg: Path | None = None,
-        terminal: bool = False, every: int = 1, total_steps: int = 0, sequence: int = 0, peak_flops: float = 0.0,
+        every: int = 1, sequence: int = 0, peak_flops: float = 0.0,
         sinks: Sequence[Sink] = (),
     ) -> None:
         self._sinks = [_taker(sink, f"sinks[{i}]") for i, sink in enumerate(sinks)]
         files = {name: None if path is None else os.fspath(path)
                  for name, path in (("json_lines", json_lines), ("csv", csv), ("svg", svg))}
         self._h = c.gw_metrics_create(handle_of(model, Module, "model"), struct(
-            "gw_metrics_options", terminal=terminal, every=every, total_steps=total_steps, sequence=sequence,
+            "gw_metrics_options", every=every, sequence=sequence,
             peak_flops=peak_flops, **files))
         if model._mesh is not None and model._mesh.rank != 0:
             self._sinks = []

@@ -142,7 +142,7 @@ static gw_status gwpy_remove(void* user, const char* key) {
 /* The callable gets (name, [value, gradient], states, lr, weight_decay, step). */
 static gw_status gwpy_step(void* user, const gw_optimizer_call* call) {
   const PyGILState_STATE state = PyGILState_Ensure();
-  const gw_view own[] = {call->value, call->gradient};
+  const gw_view own[] = {*call->value, *call->gradient};
   PyObject* values = gwpy_views_of(own, 2, NULL, 0);
   PyObject* states = gwpy_views_of(call->states, (size_t)call->state_count, NULL, 0);
   PyObject* result = NULL;

@@ -117,7 +117,7 @@ class Function:
             return f"{base} | None"
         if ctype == "const char *":
             return "str | None"
-        if base in self.abi.structs and base not in ("gw_view", "gw_ext", "gw_call"):
+        if base in self.abi.structs and base not in ("gw_view", "gw_ext", "gw_call", "gw_optimizer_call"):
             return f"low.{base} | Block | None" if "const" in ctype else f"low.{base} | None"
         return "Any" if name in ("user", "object", "call", "managed", "handle") or base in self.abi.handles else "Memory"
 

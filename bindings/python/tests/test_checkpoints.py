@@ -80,7 +80,7 @@ def test_several_models_are_saved_by_name_and_differences_are_noted(gangs):
     other = gw.Llama(**SMALL).parallelize(gangs, seed=6)
     state = run.restore({"": model, "teacher": other}, {"": opt}, step=4)
     assert state.user is None and run.text("metrics") == "line 9"
-    assert state.notes == ("teacher: seed: 5 in the checkpoint, 6 now", "lr: 0.01 in the checkpoint, 0.5 now")
+    assert state.notes == ("lr: 0.01 in the checkpoint, 0.5 now", "teacher: seed: 5 in the checkpoint, 6 now")
     for name, value in teacher.state_dict().items():
         np.testing.assert_allclose(other.state_dict()[name], value, rtol=2**-8)
     gw.from_pretrained(str(path / "step-00000004"), gangs=gangs)

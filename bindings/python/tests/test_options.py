@@ -41,6 +41,8 @@ CALLABLES = [
     (gw.Module.generate, "gw_generate_options", set()),
     (gw.Module.save, "gw_save_options", set()),
     (gw.Module.load, "gw_load_options", set()),
+    (gw.Checkpoints.__init__, "gw_checkpoints_options", {"timeout_ms"}),  # timeout, in seconds
+    (gw.Checkpoints.restore, "gw_restore_options", {"no_verify", "partial"}),  # verify, strict
     (gw.Frame.__init__, "gw_frame_options", set()),
     (gw.Rule.__init__, "gw_optimizer_rule", {"pattern"}),
     *((getattr(gw, name).__init__, f"gw_{name.lower()}_options", {"rules", "rule_count"})

@@ -11,7 +11,9 @@ mod level;
 mod version;
 
 fn main() {
-    for name in ["GANGWAY_LIB_DIR", "GANGWAY_INCLUDE_DIR", "PKG_CONFIG", "PKG_CONFIG_PATH", "BINDGEN", "DOCS_RS"] {
+    for name in
+        ["GANGWAY_LIB_DIR", "GANGWAY_INCLUDE_DIR", "PKG_CONFIG", "PKG_CONFIG_PATH", "BINDGEN", "DOCS_RS"]
+    {
         println!("cargo:rerun-if-env-changed={name}");
     }
     println!("cargo:rerun-if-changed=src");

@@ -89,7 +89,7 @@ GW_API void gw_checkpoint_state_init(gw_checkpoint_state *state, size_t size);
 
 /* Local. Gives 1 if `step` is a multiple of options.every, else 0. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_checkpoints_due(const gw_checkpoints *checkpoints, int64_t step, int32_t *out_due);
-/* Saves the parts. Returns when the values are copied to host memory, which is kept for the next save and
+/* Collective. Saves the parts. Returns when the values are copied to host memory, which is kept for the next save and
  * counted in gw_memory_use.host of the first part's model; a thread of low priority writes them. First waits
  * for the save before, and returns its error, if there is one: then nothing has been begun. Training goes on
  * after a save that failed, and the earlier checkpoints are untouched. INVALID_STATE: a forward awaits its
@@ -98,7 +98,7 @@ GW_API gw_status gw_checkpoints_due(const gw_checkpoints *checkpoints, int64_t s
  * text: a full disk and so on. */
 GW_API gw_status gw_checkpoints_save(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts,
                                      size_t part_count, const gw_checkpoint_state *state);
-/* Waits until the last save has ended, and returns its error, once. IO and the other codes of
+/* Collective. Waits until the last save has ended, and returns its error, once. IO and the other codes of
  * gw_checkpoints_save. */
 GW_API gw_status gw_checkpoints_wait(gw_checkpoints *checkpoints);
 
@@ -112,7 +112,7 @@ typedef struct gw_restore_options {
   int32_t partial;
 } gw_restore_options;
 GW_API void gw_restore_options_init(gw_restore_options *options, size_t size);
-/* Restores parts from the newest complete checkpoint, or from that of a step, and moves newer ones aside. Gives
+/* Collective. Restores parts from the newest complete checkpoint, or from that of a step, and moves newer ones aside. Gives
  * its step and tokens; *out_step is -1 if there is no checkpoint. All files are verified, shared out among the
  * ranks, before any value changes. Steps, loss scale and moments come from the checkpoint; the options of the
  * optimizers hold, and gw_checkpoints_notes lists what differs. A rate that gw_optimizer_set_lr had set comes

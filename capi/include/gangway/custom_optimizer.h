@@ -15,9 +15,9 @@ extern "C" {
 typedef struct gw_optimizer_call {
   size_t struct_size;
   const gw_ext *next;
-  const char *name; /* Of the parameter. */
-  gw_view value;    /* f32, or f64. */
-  gw_view gradient;
+  const char *name;     /* Of the parameter. */
+  const gw_view *value; /* f32, or f64. */
+  const gw_view *gradient;
   const gw_view *states; /* In the order of the options; f32, or f64 where the value is. */
   int32_t state_count;
   int32_t reserved;

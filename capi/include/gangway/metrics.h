@@ -1,4 +1,4 @@
-/* Metrics: the numbers of a training run, in files, as a picture, on a terminal, or by a callback. */
+/* Metrics: the numbers of a training run, in files, as a picture, or by a callback. */
 #ifndef GANGWAY_METRICS_H
 #define GANGWAY_METRICS_H
 
@@ -53,12 +53,11 @@ typedef struct gw_metrics_options {
   const char *json_lines;
   const char *csv;
   const char *svg;
-  int32_t terminal;    /* 1: rank 0 shows the progress on standard output. Default 0. */
-  int32_t every;       /* The number of steps of a row. Default 1. */
-  int64_t total_steps; /* The steps of the whole run, for the remaining time. Default 0: not known. */
-  int64_t sequence;    /* The tokens of a row of the batch, for mfu. Default 0: no mfu. */
-  double peak_flops;   /* Of one rank, in FLOP/s. Default 0: measured by a short product at creation. */
-  gw_metrics_fn sink;  /* Default null. */
+  int32_t every; /* The number of steps of a row. Default 1. */
+  int32_t reserved;
+  int64_t sequence;   /* The tokens of a row of the batch, for mfu. Default 0: no mfu. */
+  double peak_flops;  /* Of one rank, in FLOP/s. Default 0: measured by a short product at creation. */
+  gw_metrics_fn sink; /* Default null. */
   void *user;
   gw_free_fn free_user;
 } gw_metrics_options;
@@ -93,7 +92,7 @@ GW_API gw_status gw_metrics_log(gw_metrics *metrics, const gw_step_result *resul
  * number with that of its last call knows whether there is a new one, and needs no sink. INVALID_ARGUMENT: a
  * null. */
 GW_API gw_status gw_metrics_latest(const gw_metrics *metrics, gw_metrics_row *row, int64_t *out_rows);
-/* Local. Adds the mean loss of an evaluation and its duration to the next row. */
+/* Local. Adds the mean loss of an evaluation and its duration to the next row. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_metrics_log_evaluation(gw_metrics *metrics, double loss, double seconds);
 /* Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at the
  * end. IO, on every rank. */

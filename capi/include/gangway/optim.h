@@ -70,7 +70,7 @@ GW_API gw_status gw_optimizer_loss_scale(const gw_optimizer *optimizer, double *
  * 2^-126 to 2^126; for a dynamic scale, outside of 1 to 2^24. */
 GW_API gw_status gw_optimizer_set_loss_scale(gw_optimizer *optimizer, double scale);
 
-/* For a caller's own checkpoints, local, one thread at a time. The next step depends on values and states
+/* Local, one thread at a time. For a caller's own checkpoints. The next step depends on values and states
  * (gw_parameter_state), on the number of steps, the base learning rate, the loss scale, and the number of
  * finite steps in a row that a dynamic scale has counted. gw_checkpoints of checkpoints.h saves all of them.
  *

@@ -17,11 +17,11 @@ typedef struct gw_plan_options {
   const gw_mesh_options *mesh;         /* Default null: all ranks are dp_shard. */
   const gw_parallel_options *parallel; /* As for gw_parallelize. Default null: its defaults. */
   int32_t ranks;                       /* At least 1. Default 1. */
-  int32_t microbatches; /* Of a step. Default 0: 1; with pp, twice pp. */
-  int64_t rows;         /* Of a microbatch of a rank. Default 1. */
-  int64_t sequence;     /* Tokens of a row. Default 0: max_positions of the decoder. */
-  gw_dtype moment_dtype; /* Of AdamW's averages. Default GW_F32. */
-  int32_t one_host;      /* 1: the ranks are processes of one CPU host, and share gathered weights. Default 0. */
+  int32_t microbatches;                /* Of a step. Default 0: 1; with pp, twice pp. */
+  int64_t rows;                        /* Of a microbatch of a rank. Default 1. */
+  int64_t sequence;                    /* Tokens of a row. Default 0: max_positions of the decoder. */
+  gw_dtype moment_dtype;               /* Of AdamW's averages. Default GW_F32. */
+  int32_t one_host; /* 1: the ranks are processes of one CPU host, and share gathered weights. Default 0. */
 } gw_plan_options;
 GW_API void gw_plan_options_init(gw_plan_options *options, size_t size);
 
@@ -30,7 +30,7 @@ GW_API void gw_plan_options_init(gw_plan_options *options, size_t size);
  * memory, where the same code as in a real run counts the same bytes. It takes some seconds for large models.
  * Null `out_rank` is skipped. INVALID_ARGUMENT: what gw_decoder_create, gw_gangs_create, gw_parallelize or
  * gw_train_step would refuse. */
-GW_API gw_status gw_plan_memory(const gw_plan_options *options, int32_t *out_rank, gw_memory_use *memory);
+GW_API gw_status gw_plan_memory(const gw_plan_options *options, gw_memory_use *memory, int32_t *out_rank);
 
 #ifdef __cplusplus
 }

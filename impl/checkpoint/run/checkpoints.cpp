@@ -119,6 +119,7 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
         plan_files(job->plan, options_.max_file_bytes);
         arguments = signature_of(job->plan);
         describe_save(*job, parts, std::move(state));
+        static_cast<void>(to_json(job->state));  // refuses what cannot be written
         if (options_.synchronous) return;
         me.copy.reserve(job->plan);
         me.thread.prepare();

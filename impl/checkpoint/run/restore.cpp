@@ -107,7 +107,11 @@ void OptimizerStates::find(size_t i, LeftOut& left_out) {
     check_tensor(name, at->second.tensor, slot.shape, slot.tensor.dtype());
     rows_.push_back({slot.shape, slot.box(), slot.tensor, at->second});
   }
-  if (found == 0 && !optimizer_.state(i).empty()) without_.push_back(i);
+  if (optimizer_.state(i).empty()) return;
+  if (found == 0) without_.push_back(i);
+  // An average that is kept from now on begins with the values.
+  else if (optimizer_.has_ema() && used_.count("ema." + parameter) == 0)
+    without_average_.push_back(i);
 }
 
 void OptimizerStates::check_extra(LeftOut& left_out) const {
@@ -127,6 +131,7 @@ void OptimizerStates::check_extra(LeftOut& left_out) const {
 
 void OptimizerStates::read(Stream& stream) const {
   read_all(model_, rows_, stream);
+  for (const size_t i : without_average_) optimizer_.restart_ema(i, stream);
   source_.check_unchanged();
 }
 

@@ -71,6 +71,7 @@ class OptimizerStates {
   std::set<std::string> used_;  // tensors of the files that have a place
   std::vector<RowsToRead> rows_;
   std::vector<size_t> without_;
+  std::vector<size_t> without_average_;  // parameters with states, but for the EMA
 };
 
 // Restores the parts from a checkpoint of the run's folder. Collective; Checkpoints::restore says the rest.

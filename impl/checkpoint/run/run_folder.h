@@ -1,8 +1,9 @@
 // The folder of a run: its checkpoints, and who may write to it.
 //
-//    step-00000500/          a complete checkpoint    .writing-500-<id>/      a save in progress, or the rest
-// of one that was killed    aside-<time>-00000900/  a checkpoint newer than the one that a restore resumed
-// from    .lease                  names the job and attempt that writes here
+//   step-00000500/          a complete checkpoint
+//   .writing-500-<id>/      a save in progress, or the rest of one that was killed
+//   aside-<time>-00000900/  a checkpoint that was newer than one which a run has restored or saved
+//   .lease                  names the job that writes here
 //
 // One rename makes a checkpoint visible, so no reader ever finds half of one. Rank 0 of a run calls all of
 // this; the other ranks only write into the path that begin() returned.

@@ -72,10 +72,13 @@ void commit(SaveJob& job, Files files, const std::vector<std::string>& records, 
   write_file(path, kStateName, to_json(job.state));
   folder.use([&](RunFolder& run) { run.commit(job.state.step, path); });
   try {
+    // A run that saves an earlier step than the folder's newest has not gone on from that one. Its own
+    // checkpoint must be the newest, for the next restore and for remove_old.
+    folder.use([&](RunFolder& run) { run.move_aside_newer_than(job.state.step); });
     folder.use([&](RunFolder& run) { run.remove_old(job.keep); });
   } catch (const Error& error) {
     throw Error(error.code(), text("checkpoint: step ", job.state.step,
-                                   " is saved, but older ones stay: ", error.message()));
+                                   " is saved, but other ones stay: ", error.message()));
   }
 }
 

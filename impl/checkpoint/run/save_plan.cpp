@@ -44,6 +44,9 @@ void check_part(const CheckpointPart& part, const Gangs& gangs, const char* call
                                                part.optimizer->parameters().end(), same))
     fail(Code::invalid_argument, call, ": the optimizer of part \"", part.name,
          "\" was made for the parameters of another model");
+  if (part.optimizer != nullptr && part.optimizer->ema_swapped())
+    fail(Code::invalid_state, call, ": the model of part \"", part.name,
+         "\" has the averages of its parameters; swap them back first (gw_optimizer_swap_ema)");
   model.run().check_update();
 }
 

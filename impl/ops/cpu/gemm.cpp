@@ -158,7 +158,8 @@ bool gemm_uses_onednn(Context& context, DType dtype) {
 void gemm(Context& context, const GemmArgs& args) {
   const int64_t m = args.c.dim(0), n = args.c.dim(1), k = args.a.dim(args.transpose_a ? 0 : 1);
   if (m == 0 || n == 0) return;
-  const Grid grid = cut(m, n, k, context.pool.threads());
+  constexpr int kSteadySlices = 8;  // enough for as many threads, and not too small for one
+  const Grid grid = cut(m, n, k, args.steady ? kSteadySlices : context.pool.threads());
   const auto slice = [&](int64_t i) {
     const int64_t row = i / grid.columns, column = i % grid.columns;
     return Slice{boundary(m, grid.rows, row), boundary(m, grid.rows, row + 1),

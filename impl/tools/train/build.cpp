@@ -39,14 +39,13 @@ Parallel::Parallel(const Settings& s)
   options.shard = &shard_;
   options.tensor_parallel = &tensor_;
   options.pipeline = &pipeline_;
-  options.context_method = choice<gw_context_method>(s.text("mesh.context"),
-                                                     {{"ring", GW_CONTEXT_RING},
-                                                      {"all_gather", GW_CONTEXT_ALL_GATHER},
-                                                      {"all_to_all", GW_CONTEXT_ALL_TO_ALL}});
-  options.recompute = choice<gw_recompute_kind>(s.text("train.recompute"),
-                                                {{"none", GW_RECOMPUTE_NONE},
-                                                 {"selective", GW_RECOMPUTE_SELECTIVE},
-                                                 {"full", GW_RECOMPUTE_FULL}});
+  options.context_method =
+      choice<gw_context_method>(s.text("mesh.context"), {{"ring", GW_CONTEXT_RING},
+                                                         {"all_gather", GW_CONTEXT_ALL_GATHER},
+                                                         {"all_to_all", GW_CONTEXT_ALL_TO_ALL}});
+  options.recompute = choice<gw_recompute_kind>(
+      s.text("train.recompute"),
+      {{"none", GW_RECOMPUTE_NONE}, {"selective", GW_RECOMPUTE_SELECTIVE}, {"full", GW_RECOMPUTE_FULL}});
   options.activation_offload = s.flag("train.activation_offload") ? 1 : 0;
   options.seed = static_cast<uint64_t>(s.integer("train.seed"));
 }
@@ -112,8 +111,8 @@ OptimizerHandle make_optimizer(const Settings& s, gw_module* model) {
     values.push_back(steps.c_str());
   }
   gw_optimizer* optimizer = nullptr;
-  check(gw_optimizer_create(model, s.text("optimizer.name").c_str(), names.data(), values.data(), names.size(),
-                            &optimizer));
+  check(gw_optimizer_create(model, s.text("optimizer.name").c_str(), names.data(), values.data(),
+                            names.size(), &optimizer));
   return OptimizerHandle(optimizer);
 }
 

@@ -21,9 +21,12 @@ void print_dataset(const Settings& s, const char* key, int64_t vocab) {
   check(gw_dataset_rows_per_epoch(dataset.get(), &rows));
   std::string paths;
   for (const DataPath& source : s.sources(key)) paths += (paths.empty() ? "" : ", ") + source.path;
-  std::printf("%-12s%s: %" PRId64 " rows an epoch, %.2f epochs\n", key, paths.c_str(), rows,
-              static_cast<double>(s.integer("train.steps") * s.integer("train.global_batch")) /
-                  static_cast<double>(rows));
+  std::printf("%-12s%s: %" PRId64 " rows an epoch", key, paths.c_str(), rows);
+  if (std::string(key) == "data.train")
+    std::printf(", %.2f epochs", static_cast<double>(s.integer("train.steps")) *
+                                     static_cast<double>(s.integer("train.global_batch")) /
+                                     static_cast<double>(rows));
+  std::printf("\n");
 }
 
 }  // namespace
@@ -80,7 +83,9 @@ std::string Data::position() const {
   return text;
 }
 
-void Data::restore(const std::string& position) { check(gw_dataset_restore(train_.get(), position.c_str(), 0)); }
+void Data::restore(const std::string& position, bool ignore_differences) {
+  check(gw_dataset_restore(train_.get(), position.c_str(), ignore_differences ? 1 : 0));
+}
 
 void print_data(const Settings& s, int64_t vocab) {
   print_dataset(s, "data.train", vocab);

@@ -24,7 +24,7 @@ class Data {
   int microbatches() const { return microbatches_; }
 
   std::string position() const;
-  void restore(const std::string& position);
+  void restore(const std::string& position, bool ignore_differences);
 
  private:
   const gw_data_batch& take(gw_dataset* dataset);

@@ -23,12 +23,13 @@ std::string amount(uint64_t bytes) {
 }
 
 void print_memory(const gw_memory_use& m, int rank) {
-  const uint64_t weights = m.master + m.copies + m.region_rows, gradients = m.gradient_shards + m.full_gradients;
+  const uint64_t weights = m.master + m.copies + m.region_rows,
+                 gradients = m.gradient_shards + m.full_gradients;
   const uint64_t activations = m.activations + m.gradients, rest = m.gathered + m.temporaries;
   std::printf("memory      %s on rank %d: weights %s, gradients %s, optimizer %s, activations %s, other %s\n",
-              amount(weights + gradients + m.optimizer + activations + rest).c_str(), rank, amount(weights).c_str(),
-              amount(gradients).c_str(), amount(m.optimizer).c_str(), amount(activations).c_str(),
-              amount(rest).c_str());
+              amount(weights + gradients + m.optimizer + activations + rest).c_str(), rank,
+              amount(weights).c_str(), amount(gradients).c_str(), amount(m.optimizer).c_str(),
+              amount(activations).c_str(), amount(rest).c_str());
   if (m.host != 0) std::printf("            and %s of host memory\n", amount(m.host).c_str());
 }
 
@@ -49,7 +50,8 @@ int64_t newest_step(const std::string& folder) {
 void print_checkpoints(const Settings& s) {
   const std::string& folder = s.text("checkpoint.folder");
   const int64_t newest = newest_step(folder), every = s.integer("checkpoint.every");
-  const std::string when = every > 0 ? "every " + std::to_string(every) + " steps and at the end" : "at the end";
+  const std::string when =
+      every > 0 ? "every " + std::to_string(every) + " steps and at the end" : "at the end";
   std::printf("checkpoint  %s: %s, ", folder.c_str(), when.c_str());
   if (newest < 0)
     std::printf("a new run\n");
@@ -61,16 +63,19 @@ void print_checkpoints(const Settings& s) {
 
 Exit explain(const Settings& s, int ranks) {
   const gw_decoder_options decoder = decoder_of(s);
-  std::printf("model       %s: %s, %" PRId64 " layers of width %" PRId64 ", %s\n", s.text("model.folder").c_str(),
-              decoder.family, decoder.layers, decoder.dim,
+  std::printf("model       %s: %s, %" PRId64 " layers of width %" PRId64 ", %s\n",
+              s.text("model.folder").c_str(), decoder.family, decoder.layers, decoder.dim,
               has_values(s) ? "values from its files" : "fresh values");
 
   auto mesh = mesh_of(s);
-  const int others = (mesh.pp < 0 ? 1 : mesh.pp) * (mesh.dp_replicate < 0 ? 1 : mesh.dp_replicate) *
-                     (mesh.dp_shard < 0 ? 1 : mesh.dp_shard) * (mesh.cp < 0 ? 1 : mesh.cp) * (mesh.tp < 0 ? 1 : mesh.tp);
-  const int rest = ranks / others;
+  int64_t product = 1;
+  for (const int32_t degree : {mesh.pp, mesh.dp_replicate, mesh.dp_shard, mesh.cp, mesh.tp})
+    product = degree < 0 ? product : std::min<int64_t>(product * degree, INT32_MAX);
+  if (ranks % product != 0)
+    throw Failed(Exit::usage, "the degrees of [mesh] have the product " + std::to_string(product) +
+                                  ", which does not divide --ranks " + std::to_string(ranks));
   for (int32_t* degree : {&mesh.pp, &mesh.dp_replicate, &mesh.dp_shard, &mesh.cp, &mesh.tp})
-    if (*degree < 0) *degree = rest;
+    if (*degree < 0) *degree = static_cast<int32_t>(ranks / product);
   std::printf("mesh        %d ranks: pp %d, dp_replicate %d, dp_shard %d, cp %d, tp %d\n", ranks, mesh.pp,
               mesh.dp_replicate, mesh.dp_shard, mesh.cp, mesh.tp);
 
@@ -88,10 +93,11 @@ Exit explain(const Settings& s, int ranks) {
   plan.one_host = s.text("mesh.device") != "cuda" ? 1 : 0;
   auto memory = fresh(gw_memory_use_init);
   int32_t rank = 0;
-  check(gw_plan_memory(&plan, &rank, &memory));
+  check(gw_plan_memory(&plan, &memory, &rank));
   print_memory(memory, rank);
 
-  std::printf("step        %" PRId64 " rows of %" PRId64 " tokens = %" PRId64 " tokens, in %d microbatches of a rank\n",
+  std::printf("step        %" PRId64 " rows of %" PRId64 " tokens = %" PRId64
+              " tokens, in %d microbatches of a rank\n",
               s.integer("train.global_batch"), s.integer("data.sequence"),
               s.integer("train.global_batch") * s.integer("data.sequence"), plan.microbatches);
   print_data(s, decoder.vocab);

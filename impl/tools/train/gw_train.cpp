@@ -21,7 +21,8 @@ constexpr const char* kUsage =
     "  gangrun -n 4 gw-train run.toml --train.steps 2000    any key of the file can be given here\n"
     "  gw-train --explain run.toml [--ranks 4]              prints what will happen, and stops\n"
     "  gw-train --help                                      lists all keys\n"
-    "Exit status: 0 done, 75 stopped and saved (the same command continues), 64 wrong settings, 65 a damaged\n"
+    "Exit status: 0 done, 75 stopped and saved (the same command continues), 64 wrong settings, 65 a "
+    "damaged\n"
     "file, 69 another rank was lost, 71 no memory, 74 a file cannot be read or written, 70 anything else.\n";
 
 struct Command {
@@ -62,7 +63,8 @@ Command parse(int argc, char** argv) {
     } else if (command.file.empty()) {
       command.file = word;
     } else {
-      throw SettingsError("the command line: \"" + word + "\" is one word too many; the file is " + command.file);
+      throw SettingsError("the command line: \"" + word + "\" is one word too many; the file is " +
+                          command.file);
     }
   }
   if (command.file.empty()) throw SettingsError(std::string("no file is given\n") + kUsage);

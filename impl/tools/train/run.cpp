@@ -9,6 +9,7 @@
 
 #include "tools/train/build.h"
 #include "tools/train/data.h"
+#include "tools/train/progress.h"
 #include "tools/train/sample.h"
 #include "tools/train/stop.h"
 
@@ -16,7 +17,9 @@ namespace gangway::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
 
 class Run {
  public:
@@ -27,8 +30,9 @@ class Run {
 
  private:
   bool restore();  // false: the run is new
-  bool step();  // false: a rank has asked to stop
-  void evaluate();
+  gw_step_result step();
+  void log(const gw_step_result& result);
+  bool evaluate();  // false: a rank has asked to stop
   void save(bool last);
   gw_checkpoint_part part() const;
   std::string path(const char* name) const { return s_.text("checkpoint.folder") + "/" + name; }
@@ -48,7 +52,10 @@ class Run {
   OptimizerHandle optimizer_;
   MetricsHandle metrics_;
   Data data_;
+  Progress progress_;
+  int64_t rows_ = 0;  // of metrics that were shown
   int64_t step_ = 0, tokens_ = 0, saved_ = -1;
+  double data_seconds_ = 0;  // of the last batch
   double save_seconds_ = 0;  // of the last save, for the next row of metrics
 };
 
@@ -76,9 +83,7 @@ MetricsHandle make_metrics(const Settings& s, gw_module* model, const std::strin
   options.json_lines = lines.c_str();
   options.csv = csv.c_str();
   options.svg = svg.c_str();
-  options.terminal = 1;
   options.every = static_cast<int32_t>(s.integer("metrics.every"));
-  options.total_steps = s.integer("train.steps");
   options.sequence = s.integer("data.sequence");
   options.peak_flops = s.number("metrics.peak_tflops") * 1e12;
   gw_metrics* metrics = nullptr;
@@ -87,12 +92,20 @@ MetricsHandle make_metrics(const Settings& s, gw_module* model, const std::strin
 }
 
 Run::Run(const Settings& s)
-    : s_(s), stop_(s.number("train.max_hours")), gangs_(make_gangs(s)), root_(root_of(gangs_.get())),
-      talks_(gw_gang_rank(root_.get()) == 0), checkpoints_(make_checkpoints(s, gangs_.get())),
-      decoder_(decoder_of(s)), model_(make_model(s, gangs_.get(), decoder_)),
+    : s_(s),
+      stop_(s.number("train.max_hours")),
+      gangs_(make_gangs(s)),
+      root_(root_of(gangs_.get())),
+      talks_(gw_gang_rank(root_.get()) == 0),
+      checkpoints_(make_checkpoints(s, gangs_.get())),
+      decoder_(decoder_of(s)),
+      model_(make_model(s, gangs_.get(), decoder_)),
       optimizer_(make_optimizer(s, model_.get())),
-      metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))), data_(s, gangs_.get(), decoder_.vocab) {
-  if (!restore() && has_values(s)) check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
+      metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))),
+      data_(s, gangs_.get(), decoder_.vocab),
+      progress_(s.integer("train.steps")) {
+  if (!restore() && has_values(s))
+    check(gw_module_load(model_.get(), s.text("model.folder").c_str(), nullptr));
 }
 
 // Calls `copy(text, capacity, out_len)` for the size, then for the text.
@@ -118,6 +131,8 @@ bool Run::restore() {
   const gw_checkpoint_part own = part();
   auto options = fresh(gw_restore_options_init);
   options.no_verify = s_.flag("checkpoint.verify") ? 0 : 1;
+  options.partial = s_.flag("checkpoint.strict") ? 0 : 1;
+  options.step = s_.integer("checkpoint.step");
   int64_t step = -1, tokens = 0;
   check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
   if (step < 0) return false;
@@ -128,7 +143,7 @@ bool Run::restore() {
       return gw_checkpoints_text(checkpoints_.get(), name, text, capacity, length);
     });
   };
-  data_.restore(saved("data"));
+  data_.restore(saved("data"), s_.flag("data.ignore_differences"));
   check(gw_metrics_restore(metrics_.get(), saved("metrics").c_str()));
   say("continuing " + s_.text("checkpoint.folder") + " after step " + std::to_string(step_));
   std::istringstream notes(text_of([&](char* text, size_t capacity, size_t* length) {
@@ -138,7 +153,7 @@ bool Run::restore() {
   return true;
 }
 
-bool Run::step() {
+gw_step_result Run::step() {
   const gw_data_batch& batch = data_.next();
   auto options = fresh(gw_step_options_init);
   options.microbatches = data_.microbatches();
@@ -148,15 +163,29 @@ bool Run::step() {
   check(gw_train_step(model_.get(), optimizer_.get(), batch.batch, &options, nullptr, &result));
   ++step_;
   tokens_ += result.tokens;
-  auto row = fresh(gw_metrics_step_init);
-  row.samples = s_.integer("train.global_batch");
-  row.data_seconds = batch.data_seconds;
-  row.checkpoint_seconds = std::exchange(save_seconds_, 0);
-  check(gw_metrics_log(metrics_.get(), &result, &row));
-  return result.stop == 0;
+  data_seconds_ = batch.data_seconds;
+  return result;
 }
 
-void Run::evaluate() {
+void Run::log(const gw_step_result& result) {
+  auto row = fresh(gw_metrics_step_init);
+  row.samples = s_.integer("train.global_batch");
+  row.data_seconds = data_seconds_;
+  row.checkpoint_seconds = std::exchange(save_seconds_, 0);
+  const gw_status status = gw_metrics_log(metrics_.get(), &result, &row);
+  if (status == GW_E_IO)
+    say(std::string("the numbers of step ") + std::to_string(step_) +
+        " are lost, training goes on: " + gw_last_error_text());
+  else
+    check(status);
+  auto newest = fresh(gw_metrics_row_init);
+  int64_t rows = 0;
+  check(gw_metrics_latest(metrics_.get(), &newest, &rows));
+  if (talks_ && rows != rows_) progress_.show(newest);
+  rows_ = rows;
+}
+
+bool Run::evaluate() {
   const auto start = Clock::now();
   auto options = fresh(gw_step_options_init);
   options.microbatches = data_.microbatches();
@@ -165,19 +194,25 @@ void Run::evaluate() {
   data_.begin_validation();
   for (int64_t i = 0; i < s_.integer("evaluate.batches"); ++i) {
     const gw_data_batch& batch = data_.next_validation();
+    options.stop = stop_.wanted() ? 1 : 0;
     check(gw_eval_step(model_.get(), batch.batch, &options, nullptr, &result));
+    if (result.stop != 0) return false;  // a part of the batches is no evaluation
     if (result.weight == 0) continue;
     sum += result.loss * static_cast<double>(result.weight);
     weight += static_cast<double>(result.weight);
   }
   if (weight > 0) check(gw_metrics_log_evaluation(metrics_.get(), sum / weight, seconds_since(start)));
+  return true;
 }
 
 void Run::save(bool last) {
   if (saved_ != step_) {
     const auto start = Clock::now();
     // The rows so far are written first, so that the position of the metrics says what the files have.
-    check(gw_metrics_flush(metrics_.get()));
+    if (const gw_status status = gw_metrics_flush(metrics_.get()); status == GW_E_IO)
+      say(std::string("the picture of the losses is not drawn: ") + gw_last_error_text());
+    else
+      check(status);
     const gw_checkpoint_part own = part();
     const std::string data = data_.position();
     const std::string metrics = text_of([&](char* text, size_t capacity, size_t* length) {
@@ -193,8 +228,14 @@ void Run::save(bool last) {
     state.tokens = tokens_;
     state.texts = texts;
     state.text_count = 2;
-    check(gw_checkpoints_save(checkpoints_.get(), &own, 1, &state));
-    saved_ = step_;
+    gw_status status = gw_checkpoints_save(checkpoints_.get(), &own, 1, &state);
+    // The error may be that of the save before, and then nothing has been begun: the second call saves this step.
+    if (status == GW_E_IO) {
+      say(std::string("a save has failed, training goes on: ") + gw_last_error_text());
+      status = gw_checkpoints_save(checkpoints_.get(), &own, 1, &state);
+    }
+    if (last || status != GW_E_IO) check(status);
+    if (status == GW_OK) saved_ = step_;
     save_seconds_ += seconds_since(start);
   }
   if (last) check(gw_checkpoints_wait(checkpoints_.get()));
@@ -202,11 +243,16 @@ void Run::save(bool last) {
 
 Exit Run::train() {
   const int64_t steps = s_.integer("train.steps"), evaluates = s_.integer("evaluate.every");
-  if (step_ >= steps) say("the run has its " + std::to_string(steps) + " steps already; raise train.steps to go on");
+  if (step_ >= steps)
+    say("the run has its " + std::to_string(steps) + " steps already; raise train.steps to go on");
   bool goes_on = true;
   while (goes_on && step_ < steps) {
-    goes_on = step();
-    if (evaluates > 0 && data_.has_validation() && (step_ % evaluates == 0 || step_ == steps)) evaluate();
+    const gw_step_result result = step();
+    goes_on = result.stop == 0;
+    // Before the row of the step is written, which has the validation loss, too.
+    const bool is_due = evaluates > 0 && data_.has_validation() && (step_ % evaluates == 0 || step_ == steps);
+    if (is_due && goes_on) goes_on = evaluate();
+    log(result);
     int32_t due = 0;
     check(gw_checkpoints_due(checkpoints_.get(), step_, &due));
     if (due != 0 && goes_on && step_ < steps) save(false);

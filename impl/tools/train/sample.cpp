@@ -20,8 +20,8 @@ void write_sample(const Settings& s, gw_module* model, bool talks) {
   options.top_k = s.integer("sample.top_k");
   options.seed = static_cast<uint64_t>(s.integer("train.seed"));
   size_t count = 0;
-  const gw_status status =
-      gw_generate(model, context.data(), context.size(), &options, nullptr, tokens.data(), tokens.size(), &count);
+  const gw_status status = gw_generate(model, context.data(), context.size(), &options, nullptr,
+                                       tokens.data(), tokens.size(), &count);
   if (status == GW_E_NOT_SUPPORTED) {
     if (talks) std::printf("no sample: %s\n", gw_last_error_text());
     return;
@@ -30,7 +30,8 @@ void write_sample(const Settings& s, gw_module* model, bool talks) {
   if (!talks) return;
   std::string text = prompt;
   // Ids beyond a byte end documents (gw-tokens).
-  for (size_t i = 0; i < count; ++i) text += tokens[i] < 256 ? std::string(1, static_cast<char>(tokens[i])) : "\n\n";
+  for (size_t i = 0; i < count; ++i)
+    text += tokens[i] < 256 ? std::string(1, static_cast<char>(tokens[i])) : "\n\n";
   std::printf("sample: %s\n", text.c_str());
   std::ofstream out(s.text("checkpoint.folder") + "/sample.txt", std::ios::binary);
   out << text;

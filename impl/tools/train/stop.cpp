@@ -33,7 +33,9 @@ Stop::Stop(double max_hours) : max_hours_(max_hours) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaction(signal, &action, nullptr);
 }
 
-bool Stop::wanted() const { return got_signal.load(std::memory_order_relaxed) != 0 || is_over(max_hours_, start_); }
+bool Stop::wanted() const {
+  return got_signal.load(std::memory_order_relaxed) != 0 || is_over(max_hours_, start_);
+}
 
 std::string Stop::reason() const {
   if (const int signal = got_signal.load(); signal != 0) return std::string("SIG") + sigabbrev_np(signal);

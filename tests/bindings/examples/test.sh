@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The four examples are the same programs in C, Python, Rust and Julia: each below 60 lines (with what C shares in example.h;
-# C's train_llama, which takes every degree, below 120), of at most 120 columns; over 1 and 2 ranks each ends well and prints what C's does (speeds and samples apart). So do the
-# pipeline of own stages in C, Rust and Julia over 2 ranks, and training over tp 2 x pp 2 x dp_shard 2 in the bindings.
+# The five examples are the same programs in C, Python, Rust and Julia: each below 60 lines (with what C shares in example.h;
+# C's train_llama, which takes every degree, and resume below 120), of at most 120 columns. Over 1 and 2 ranks each ends well
+# and prints what C's does (speeds and samples apart). So do the pipeline of own stages in C, Rust and Julia over 2 ranks, and
+# training over tp 2 x pp 2 x dp_shard 2 in the bindings. A killed rank changes no loss of resume.
 #   usage: tests/bindings/examples/test.sh BUILD_DIR
 # BUILD_DIR and the programs of the languages as for tests/bindings/mixed/test.sh, with the C examples built, too.
 set -uo pipefail
@@ -71,6 +72,22 @@ same_output() {
     good "$language $name over $ranks ranks prints what the others do"; else bad "$language $name over $ranks ranks"; fi
 }
 
+# resumes LANGUAGE: a run whose rank 1 kills itself goes on from a checkpoint, and ends with the loss of a run without a
+# death, to the last digit. That loss is also the one of the first language that ran it.
+resumes() {
+  local language=$1 reference=$work/first.resume start=("$build/impl/tools/gangrun" -n 2 --no-prefix --timeout 600 --max-restarts 2)
+  find_program "$language" resume
+  "${start[@]}" -- "${program[@]}" "$work/text" "$work/$language.whole" >"$work/whole" 2>"$work/log" &&
+    "${start[@]}" -- "${program[@]}" "$work/text" "$work/$language.killed" 13 >"$work/killed" 2>>"$work/log" ||
+    { bad "$language resume"; cat "$work/whole" "$work/killed" "$work/log"; return; }
+  [ -e "$reference" ] || cp "$work/whole" "$reference"
+  if grep -q '^gangrun: restart 1 of 2$' "$work/log" && grep -qE '^goes on after step (5|10)$' "$work/killed" &&
+    [ "$(grep -c '^step ' "$work/whole")" -eq 20 ] && diff "$reference" "$work/whole" &&
+    diff <(tail -n 1 "$work/whole") <(tail -n 1 "$work/killed") &&
+    ! grep '^step ' "$work/killed" | grep -vxF -f "$work/whole"; then
+    good "$language resume ends with the loss of the undisturbed run"; else bad "$language resume"; cat "$work/killed" "$work/log"; fi
+}
+
 # Its losses on an emulated GPU (of which every process has its own) are those of a CPU.
 trains_on_a_gpu() { # LANGUAGE
   local language=$1 device gpus=$build/tests/gpu_emulation
@@ -90,12 +107,12 @@ for i in $(seq 1 500); do echo "Sentence $i says that $((i * 7)) is seven times 
 for language in c python rust julia; do
   there=1
   is_there "$language" || there=0
-  for name in all_reduce train_llama custom_module shard_group; do
+  for name in all_reduce train_llama custom_module shard_group resume; do
     file=$(source_of "$language" "$name")
     lines=$(wc -l <"$file")
     [ "$language" != c ] || lines=$((lines + $(wc -l <"$top/examples/example.h")))
     most=60
-    [ "$language $name" != "c train_llama" ] || most=120
+    case "$language $name" in "c train_llama" | "c resume") most=120 ;; esac
     if [ "$lines" -lt $most ] && ! grep -nE '.{121}' "$file"; then
       good "$language $name has $lines lines"; else bad "$language $name is too long: $lines lines"; fi
     if [ $there = 0 ]; then
@@ -103,6 +120,7 @@ for language in c python rust julia; do
       if [ "${GANGWAY_ALL_LANGUAGES:-0}" = 1 ] || [ "$language" = c ]; then bad "$language is not there"; fi
       continue
     fi
+    [ "$name" != resume ] || { resumes "$language"; continue; }
     for ranks in 1 2; do same_output "$language" "$name" $ranks; done
   done
   [ $there = 1 ] || continue

@@ -17,7 +17,7 @@ model = abi.read_abi()
 bad = []
 functions = {f.name: f for f in model.functions}
 plain = {"gw_view": "DLPack's DLTensor", "gw_ext": "the record of extensions itself", "gw_api": "the function table"}
-made_by_library = {"gw_call"}  # only the library sets it up
+made_by_library = {"gw_call", "gw_optimizer_call"}  # only the library sets it up
 sized = [s for s in model.structs if s.size > 0 and s.name not in plain]
 handles = [s for s in model.structs if s.size == 0 and s.name.startswith("gw_")]
 

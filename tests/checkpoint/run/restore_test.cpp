@@ -1,5 +1,6 @@
 // What a restore refuses, what it lists, and what it does beside values.
 #include "checkpoint/run/run_testing.h"
+#include "checkpoint/safetensors.h"
 
 namespace gangway::test {
 namespace {

@@ -1,6 +1,7 @@
 // What a save writes: files that others read, the same bytes from every mesh and in every mode.
 #include "checkpoint/run/run_testing.h"
 #include "checkpoint/run/verify.h"
+#include "checkpoint/safetensors.h"
 
 namespace gangway::test {
 namespace {
@@ -211,6 +212,55 @@ TEST(SaveCheckpoint, CountsItsCopyInTheModelsMemory) {
     }
     EXPECT_EQ(run.model->inspect().memory().host, 0u);
   });
+}
+
+TEST(SaveCheckpoint, OfAnEarlierStepMovesTheNewerOnesAside) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](Gang& root) {
+    const RunCase c = small_run();
+    const TrainingRun run(root, c);
+    CheckpointsOptions options = in_folder(folder.path());
+    options.keep = 1;
+    Checkpoints checkpoints(run.gangs(), options);
+    for (const int64_t step : {900, 5}) {
+      checkpoints.save({run.part()}, at_step(step));
+      checkpoints.wait();
+    }
+    EXPECT_EQ(checkpoints.restore({run.part()}, {})->state.step, 5);
+  });
+  EXPECT_EQ(names_in(folder.path()).size(), 2u);  // step 5, and step 900 aside
+}
+
+TEST(SaveCheckpoint, IsRefusedWhileTheModelHasTheAverages) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](Gang& root) {
+    const RunCase c = small_run();
+    const TrainingRun run(root, c);
+    OptimizerOptions options;
+    options.ema_decay = 0.5;
+    const auto optimizer =
+        make_optimizer("sgd", run.model->inspect().parameters(), options, run.model->ops());
+    optimizer->swap_ema(run.model->device().stream());
+    Checkpoints checkpoints(run.gangs(), in_folder(folder.path()));
+    const Error error = error_of([&] {
+      checkpoints.save({{"", run.model.get(), optimizer.get()}}, at_step(1));
+    });
+    EXPECT_EQ(error.code(), Code::invalid_state);
+    EXPECT_NE(error.message().find("swap them back first"), std::string::npos) << error.message();
+  });
+}
+
+TEST(SaveCheckpoint, OfATextThatIsNotUtf8IsRefusedBeforeAnythingIsWritten) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](Gang& root) {
+    const TrainingRun run(root, small_run());
+    Checkpoints checkpoints(run.gangs(), in_folder(folder.path()));
+    CheckpointState state = at_step(1);
+    state.texts = {{"data", "\xff"}};
+    EXPECT_THROW(checkpoints.save({run.part()}, state), Error);
+    checkpoints.wait();
+  });
+  EXPECT_TRUE(names_in(folder.path()).empty());
 }
 
 }  // namespace

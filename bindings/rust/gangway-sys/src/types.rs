@@ -5504,8 +5504,8 @@ pub struct gw_optimizer_call {
     pub struct_size: usize,
     pub next: *const gw_ext,
     pub name: *const ::std::os::raw::c_char,
-    pub value: gw_view,
-    pub gradient: gw_view,
+    pub value: *const gw_view,
+    pub gradient: *const gw_view,
     pub states: *const gw_view,
     pub state_count: i32,
     pub reserved: i32,
@@ -5518,7 +5518,7 @@ pub struct gw_optimizer_call {
 fn bindgen_test_layout_gw_optimizer_call() {
     assert_eq!(
         ::std::mem::size_of::<gw_optimizer_call>(),
-        168usize,
+        88usize,
         concat!("Size of: ", stringify!(gw_optimizer_call))
     );
     assert_eq!(
@@ -5581,7 +5581,7 @@ fn bindgen_test_layout_gw_optimizer_call() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).gradient) as usize - ptr as usize
             },
-            72usize,
+            32usize,
             concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(gradient))
         );
     }
@@ -5593,7 +5593,7 @@ fn bindgen_test_layout_gw_optimizer_call() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).states) as usize - ptr as usize
             },
-            120usize,
+            40usize,
             concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(states))
         );
     }
@@ -5605,7 +5605,7 @@ fn bindgen_test_layout_gw_optimizer_call() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).state_count) as usize - ptr as usize
             },
-            128usize,
+            48usize,
             concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(state_count))
         );
     }
@@ -5617,7 +5617,7 @@ fn bindgen_test_layout_gw_optimizer_call() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
-            132usize,
+            52usize,
             concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(reserved))
         );
     }
@@ -5629,7 +5629,7 @@ fn bindgen_test_layout_gw_optimizer_call() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).lr) as usize - ptr as usize
             },
-            136usize,
+            56usize,
             concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(lr))
         );
     }
@@ -5641,7 +5641,7 @@ fn bindgen_test_layout_gw_optimizer_call() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).weight_decay) as usize - ptr as usize
             },
-            144usize,
+            64usize,
             concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(weight_decay))
         );
     }
@@ -5653,7 +5653,7 @@ fn bindgen_test_layout_gw_optimizer_call() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).step) as usize - ptr as usize
             },
-            152usize,
+            72usize,
             concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(step))
         );
     }
@@ -5665,7 +5665,7 @@ fn bindgen_test_layout_gw_optimizer_call() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).stream) as usize - ptr as usize
             },
-            160usize,
+            80usize,
             concat!("Offset of field: ", stringify!(gw_optimizer_call), "::", stringify!(stream))
         );
     }

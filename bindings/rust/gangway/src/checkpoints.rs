@@ -130,9 +130,8 @@ impl Checkpoints {
         let mut raw = options.raw();
         raw.job = text_pointer(&job);
         let mut handle = std::ptr::null_mut();
-        let status = unsafe {
-            sys::gw_checkpoints_create(raw_gangs(gangs), folder.as_ptr(), &raw, &mut handle)
-        };
+        let status =
+            unsafe { sys::gw_checkpoints_create(raw_gangs(gangs), folder.as_ptr(), &raw, &mut handle) };
         Ok(Checkpoints(made(status, handle)?))
     }
 
@@ -165,9 +164,7 @@ impl Checkpoints {
         (raw.step, raw.tokens) = (state.step, state.tokens);
         (raw.texts, raw.text_count) = (texts.as_ptr(), texts.len());
         (raw.user, raw.user_size) = (state.user.as_ptr().cast(), state.user.len());
-        check(unsafe {
-            sys::gw_checkpoints_save(self.raw(), parts.raw.as_ptr(), parts.raw.len(), &raw)
-        })
+        check(unsafe { sys::gw_checkpoints_save(self.raw(), parts.raw.as_ptr(), parts.raw.len(), &raw) })
     }
 
     /// Collective. Waits until the last save has ended, and returns its error, once.
@@ -192,10 +189,9 @@ impl Checkpoints {
         if step < 0 {
             return Ok(None);
         }
-        let notes =
-            read_text(|text, capacity, length| unsafe {
-                sys::gw_checkpoints_notes(self.raw(), text, capacity, length)
-            })?;
+        let notes = read_text(|text, capacity, length| unsafe {
+            sys::gw_checkpoints_notes(self.raw(), text, capacity, length)
+        })?;
         let notes = notes.lines().map(String::from).collect();
         Ok(Some(Restored { step, tokens, user: self.user()?, notes }))
     }

@@ -95,8 +95,8 @@ unsafe extern "C" fn on_step(user: *mut c_void, call: *const sys::gw_optimizer_c
             .collect();
         (*user.cast::<OnStep>())(&mut OptimizerCall {
             name: CStr::from_ptr(c.name).to_str().unwrap_or_default(),
-            value: ViewMut::from_raw(&c.value, Name("value", None)),
-            gradient: ViewMut::from_raw(&c.gradient, Name("gradient", None)),
+            value: ViewMut::from_raw(&*c.value, Name("value", None)),
+            gradient: ViewMut::from_raw(&*c.gradient, Name("gradient", None)),
             states,
             lr: c.lr,
             weight_decay: c.weight_decay,

@@ -70,7 +70,8 @@ pub use array::{Array, AsView, Views};
 pub use buffer::{Buffer, BufferMut};
 pub use call::{Call, Shapes, Spec};
 pub use checkpoints::{
-    CheckpointPart, CheckpointPartMut, CheckpointState, Checkpoints, CheckpointsOptions, RestoreOptions, Restored,
+    CheckpointPart, CheckpointPartMut, CheckpointState, Checkpoints, CheckpointsOptions, RestoreOptions,
+    Restored,
 };
 pub use collective::Collective;
 pub use collectives::Reduce;

@@ -38,7 +38,13 @@ impl Mesh {
         let name = c_text(name, "preset")?;
         let mut raw = Mesh::default().raw();
         check(unsafe { sys::gw_mesh_options_preset(&mut raw, name.as_ptr(), node_size) })?;
-        Ok(Mesh { pp: raw.pp, dp_replicate: raw.dp_replicate, dp_shard: raw.dp_shard, cp: raw.cp, tp: raw.tp })
+        Ok(Mesh {
+            pp: raw.pp,
+            dp_replicate: raw.dp_replicate,
+            dp_shard: raw.dp_shard,
+            cp: raw.cp,
+            tp: raw.tp,
+        })
     }
 }
 

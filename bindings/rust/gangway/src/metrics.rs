@@ -1,4 +1,4 @@
-//! Metrics: the numbers of a training run, in files, as a picture, on a terminal.
+//! Metrics: the numbers of a training run, in files, as a picture.
 use crate::error::{check, made, Result};
 use crate::module::Module;
 use crate::optim::expect_same;
@@ -12,12 +12,8 @@ use std::ptr::NonNull;
 
 options! {
     MetricsOptions = gw_metrics_options, gw_metrics_options_init {
-        /// Rank 0 shows the progress on standard output.
-        terminal: bool,
         /// The number of steps of a row.
         every: i32,
-        /// The steps of the whole run, for the remaining time; 0: not known.
-        total_steps: i64,
         /// The tokens of a row of the batch, for the MFU; 0: no MFU.
         sequence: i64,
         /// Of one rank, in FLOP/s; 0: measured by a short product.
@@ -91,7 +87,7 @@ results! {
 /// use gangway::{Metrics, MetricsOptions, MetricsStep};
 /// # fn train(model: &mut gangway::Module, opt: &mut gangway::Optimizer, batch: &gangway::DataBatch<'_>)
 /// # -> gangway::Result<()> {
-/// let options = MetricsOptions { json_lines: Some("run/metrics.jsonl".into()), terminal: true, ..Default::default() };
+/// let options = MetricsOptions { json_lines: Some("run/metrics.jsonl".into()), ..Default::default() };
 /// let mut metrics = Metrics::new(model, &options)?;
 /// let result = model.train_step_on(opt, batch, &Default::default())?;
 /// let step = MetricsStep { samples: 512, data_seconds: batch.data_seconds, ..Default::default() };

@@ -47,7 +47,7 @@ pub fn plan_memory(options: &PlanOptions) -> Result<(i32, MemoryUse)> {
         options.parallel.with_raw(|parallel| {
             let mut raw = options.raw();
             (raw.decoder, raw.mesh, raw.parallel) = (decoder, &mesh, parallel);
-            MemoryUse::filled(|memory| unsafe { sys::gw_plan_memory(&raw, &mut rank, memory) })
+            MemoryUse::filled(|memory| unsafe { sys::gw_plan_memory(&raw, memory, &mut rank) })
         })
     })???;
     Ok((rank, memory))

@@ -149,7 +149,10 @@ impl Layout {
             return Err(Error::argument(text));
         }
         if self.device.0 != sys::GW_DEVICE_CPU {
-            return Err(Error::argument(format!("{name} lies on GPU {}: Tensor::to_host copies it", self.device.1)));
+            return Err(Error::argument(format!(
+                "{name} lies on GPU {}: Tensor::to_host copies it",
+                self.device.1
+            )));
         }
         if !self.contiguous {
             return Err(Error::argument(format!(

@@ -38,8 +38,7 @@ fn a_restored_run_has_the_losses_of_the_undisturbed_one() {
         let part = |model, optimizer| CheckpointPart { name: "", model, optimizer, carry_from: None };
         losses(&mut model, &mut opt, 0, 2);
         assert!(run.due(2).unwrap() && !run.due(3).unwrap());
-        let state =
-            CheckpointState { step: 2, tokens: 24, texts: &[("data", "row 4")], user: b"own\0bytes" };
+        let state = CheckpointState { step: 2, tokens: 24, texts: &[("data", "row 4")], user: b"own\0bytes" };
         run.save(&[part(&model, Some(&opt))], &state).unwrap();
         let wanted = losses(&mut model, &mut opt, 2, 4);
         run.wait().unwrap();

@@ -1,11 +1,12 @@
-#include "metrics/terminal.h"
+#include "tools/train/progress.h"
 
 #include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
+#include <string>
 
-namespace gangway {
+namespace gangway::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -23,15 +24,15 @@ std::string remaining(double seconds) {
 
 }  // namespace
 
-Terminal::~Terminal() { end_line(); }
+Progress::~Progress() { end_line(); }
 
-void Terminal::end_line() {
+void Progress::end_line() {
   if (line_is_open_) std::printf("\n");
   line_is_open_ = false;
   std::fflush(stdout);
 }
 
-void Terminal::show(const MetricsRow& row) {
+void Progress::show(const gw_metrics_row& row) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   const Clock::time_point now = Clock::now();
   const bool first = first_ < 0;
@@ -42,7 +43,8 @@ void Terminal::show(const MetricsRow& row) {
   const auto since = [&](Clock::time_point then) {
     return std::chrono::duration<double>(now - then).count();
   };
-  if (!terminal && !first && row.step != total_ && since(shown_) < kSecondsBetweenLines) return;
+  const bool evaluated = std::isfinite(row.validation_loss);
+  if (!terminal && !first && !evaluated && row.step != total_ && since(shown_) < kSecondsBetweenLines) return;
   shown_ = now;
   std::string line = "step " + std::to_string(row.step);
   if (total_ > 0) line += "/" + std::to_string(total_);
@@ -52,6 +54,10 @@ void Terminal::show(const MetricsRow& row) {
   line += numbers;
   if (std::isfinite(row.grad_norm)) {
     std::snprintf(numbers, sizeof numbers, "  grad norm %.3f", row.grad_norm);
+    line += numbers;
+  }
+  if (evaluated) {
+    std::snprintf(numbers, sizeof numbers, "  validation loss %.4f", row.validation_loss);
     line += numbers;
   }
   if (std::isfinite(row.mfu)) {
@@ -65,14 +71,8 @@ void Terminal::show(const MetricsRow& row) {
             " left";
   std::printf("%s%s%s", terminal ? "\r" : "", line.c_str(), terminal ? "\033[K" : "\n");
   line_is_open_ = terminal;
-  if (row.step == total_) end_line();
+  if (evaluated || row.step == total_) end_line();  // what was evaluated stays to be read
   std::fflush(stdout);
 }
 
-void Terminal::show_evaluation(int64_t step, double loss) {
-  end_line();
-  std::printf("step %lld  validation loss %.4f\n", static_cast<long long>(step), loss);
-  std::fflush(stdout);
-}
-
-}  // namespace gangway
+}  // namespace gangway::train

@@ -4,18 +4,17 @@
 // Thread rule: one thread per object.
 #pragma once
 
+#include <gangway/metrics.h>
+
 #include <chrono>
 
-#include "metrics/row.h"
+namespace gangway::train {
 
-namespace gangway {
-
-class Terminal {
+class Progress {
  public:
-  explicit Terminal(int64_t total_steps) : total_(total_steps) {}
-  ~Terminal();  // ends the line
-  void show(const MetricsRow& row);
-  void show_evaluation(int64_t step, double loss);
+  explicit Progress(int64_t total_steps) : total_(total_steps) {}
+  ~Progress();  // ends the line
+  void show(const gw_metrics_row& row);
 
  private:
   void end_line();
@@ -26,4 +25,4 @@ class Terminal {
   std::chrono::steady_clock::time_point start_, shown_;
 };
 
-}  // namespace gangway
+}  // namespace gangway::train
