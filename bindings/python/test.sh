@@ -16,7 +16,7 @@ work=$build/python venv=$build/python/venv
 mkdir -p "$work/wheels"
 make_venv "$venv" || exit 1
 pip_install "$venv" --retries 2 -r "$here/tests/frameworks.txt" ||
-  echo "skip: JAX and matplotlib could not be installed; what needs them is skipped"
+  echo "skip: JAX, matplotlib and TensorBoard could not be installed; what needs them is skipped"
 lend "$venv" "${GANGWAY_TEST_VENV:-$build/tests/bench/venv}"
 install_wheel "$venv" "$build" "$work" || exit 1
 # What the wheel needs lies next to it: test_wheel.py installs both where nothing else is.

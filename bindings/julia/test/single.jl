@@ -6,6 +6,7 @@ include("facts.jl")
 include("arrays_facts.jl")
 include("lifetime_facts.jl")
 include("model_facts.jl")
+include("run_facts.jl")
 
 fact("every struct has the layout of the C compiler") do
     @test length(LibGangway.LAYOUT) > 25

@@ -68,8 +68,7 @@ Sink = Union[Logger, Callable[[dict[str, float]], Any]]
 class Metrics:
     """Adds up the results of steps, and writes a row of them every `every` steps:
 
-        metrics = gw.Metrics(model, json_lines="run/metrics.jsonl",
-                             sinks=[gw.TensorBoard("run/tensorboard"), print])
+        metrics = gw.Metrics(model, json_lines="run/metrics.jsonl", sinks=[gw.TensorBoard("run/tensorboard"), print])
         ...
         metrics.log(result, samples=512, data_seconds=batch.data_seconds)
 
@@ -83,15 +82,13 @@ class Metrics:
 
     def __init__(
         self, model: Module, *, json_lines: Path | None = None, csv: Path | None = None, svg: Path | None = None,
-        every: int = 1, sequence: int = 0, peak_flops: float = 0.0,
-        sinks: Sequence[Sink] = (),
+        every: int = 1, sequence: int = 0, peak_flops: float = 0.0, sinks: Sequence[Sink] = (),
     ) -> None:
         self._sinks = [_taker(sink, f"sinks[{i}]") for i, sink in enumerate(sinks)]
         files = {name: None if path is None else os.fspath(path)
                  for name, path in (("json_lines", json_lines), ("csv", csv), ("svg", svg))}
         self._h = c.gw_metrics_create(handle_of(model, Module, "model"), struct(
-            "gw_metrics_options", every=every, sequence=sequence,
-            peak_flops=peak_flops, **files))
+            "gw_metrics_options", every=every, sequence=sequence, peak_flops=peak_flops, **files))
         if model._mesh is not None and model._mesh.rank != 0:
             self._sinks = []
         self._rows = 0

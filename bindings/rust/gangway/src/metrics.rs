@@ -161,8 +161,7 @@ impl Metrics {
     /// How many rows there were, and the newest.
     fn latest(&self) -> Result<(i64, MetricsRow)> {
         let mut rows = 0;
-        let row =
-            MetricsRow::filled(|raw| unsafe { sys::gw_metrics_latest(self.raw(), raw, &mut rows) })?;
+        let row = MetricsRow::filled(|raw| unsafe { sys::gw_metrics_latest(self.raw(), raw, &mut rows) })?;
         Ok((rows, row))
     }
 

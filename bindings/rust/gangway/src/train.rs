@@ -65,7 +65,8 @@ impl StepResult {
     /// For the library, which reads it.
     pub(crate) fn raw(&self) -> sys::gw_step_result {
         let mut raw = initialised!(gw_step_result, gw_step_result_init);
-        (raw.loss, raw.grad_norm, raw.lr, raw.loss_scale) = (self.loss, self.grad_norm, self.lr, self.loss_scale);
+        (raw.loss, raw.grad_norm, raw.lr, raw.loss_scale) =
+            (self.loss, self.grad_norm, self.lr, self.loss_scale);
         (raw.tokens_per_second, raw.seconds) = (self.tokens_per_second, self.seconds);
         (raw.wait_seconds, raw.weight, raw.step) = (self.wait_seconds, self.weight, self.step);
         (raw.skipped, raw.skip_reason) = (self.skipped.write(), self.skip_reason.write());

@@ -108,7 +108,8 @@ fn an_optimizer_has_a_name() {
     let opt = Optimizer::by_name(&model, "adamw", &[("lr", "0.5"), ("moment_dtype", "bf16")]).unwrap();
     assert_eq!(opt.lr().unwrap(), 0.5);
     Optimizer::by_name(&model, "sgd", &[]).unwrap();
-    let refused = |kind, options: &[(&str, &str)]| Optimizer::by_name(&model, kind, options).err().unwrap().text;
+    let refused =
+        |kind, options: &[(&str, &str)]| Optimizer::by_name(&model, kind, options).err().unwrap().text;
     assert!(refused("adam", &[]).contains("adamw8bit"));
     assert!(refused("adamw", &[("momentum", "0.9")]).contains("momentum"));
 }
