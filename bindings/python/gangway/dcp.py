@@ -41,6 +41,13 @@ def _dcp() -> Any:
     return importlib.import_module("torch.distributed.checkpoint")
 
 
+def _alone(call: Callable[..., Any], values: Mapping[str, Any], folder: Path) -> None:
+    """Saves or loads in this process alone. PyTorch warns that it does so, which is what is meant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(values, checkpoint_id=str(folder), no_dist=True)
+
+
 def _empty(out: Path) -> None:
     """Nothing is overwritten: a folder with parts of two checkpoints would be read as one."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -164,7 +171,7 @@ def to_gangway(source: Path, out: Path, *, model_key: str | None = None, model_o
     def load(name: str) -> Any:
         dtype, size = found.sizes[name]
         value = {name: torch.empty(size, dtype=dtype)}
-        _dcp().load(value, checkpoint_id=str(source))
+        _alone(_dcp().load, value, source)
         return value[name]
 
     states = {} if model_only else found.states
@@ -217,9 +224,7 @@ def from_gangway(source: Path, out: Path, *, model_key: str = "model", optimizer
                              **{moment: values[f"{moment}.{name}"] for moment in _MOMENTS}} for name in trained},
             **_groups(optimizer, trained)}
     _empty(out)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one process saves, which is what is meant
-        _dcp().save(written, checkpoint_id=str(out))
+    _alone(_dcp().save, written, out)
     print(f"{out}: {len(model)} tensors of the model, "
           + (f"AdamW after {optimizer['steps']} steps" if optimizer is not None else "no optimizer"))
 
