@@ -63,6 +63,8 @@ TEST(FailedSave, IsToldByWaitAndByTheNextSaveOnAllRanks) {
     }
     checkpoints.wait();  // the error was told
     EXPECT_EQ(complete(folder.path()), (std::vector<std::string>{"step-00000001"}));
+    for (const std::string& name : folder.names())
+      EXPECT_EQ(name.find(".writing"), std::string::npos) << name;
     {
       const FullDisk full(root, 0);
       checkpoints.save({run.part()}, at_step(3));
