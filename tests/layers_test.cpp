@@ -76,13 +76,8 @@ const std::map<std::string, std::vector<Names>>& floors() {
       // checkpoint/run stands on top.
       {"checkpoint",
        {{"config_json", "config_read", "folders", "header_json", "input_file", "json_scalars", "json_text",
-<<<<<<< HEAD
          "load", "model_files", "output_file", "pieces", "row_copies", "safetensors", "save", "save_folder",
          "source", "writing_rank"}}},
-=======
-         "load", "output_file", "pieces", "row_copies", "safetensors", "save", "save_folder", "source",
-         "writing_rank"}}},
->>>>>>> capture
       {"parallel",
        {{"pipeline/schedule"},
         {"collective_call", "memory_use", "options", "plan", "recompute", "redistribute",
