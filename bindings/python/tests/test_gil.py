@@ -290,6 +290,80 @@ def gw_train_step(gang, meet):
     meet(lambda: gw.train_step(model, opt, TOKENS, TOKENS))
 
 
+def run_of(gang, name, **options):
+    """A model of a run, its optimizer, and the checkpoints of a folder of their own."""
+    gangs = gw.Gangs.create(gang)
+    model = gw.Llama(**SMALL).parallelize(gangs)
+    return model, gw.SGD(model, **options), gw.Checkpoints(f"{FOLDER}/{name}", gangs=gangs)
+
+
+@entry
+def gw_checkpoints_create(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.Checkpoints(f"{FOLDER}/create", gangs=gangs))
+
+
+@entry
+def gw_checkpoints_save(gang, meet):
+    model, opt, run = run_of(gang, "save")
+    meet(lambda: run.save(model, opt, step=1))
+    run.wait()
+
+
+@entry
+def gw_checkpoints_wait(gang, meet):
+    model, opt, run = run_of(gang, "wait")
+    meet(run.wait)
+
+
+@entry
+def gw_checkpoints_restore(gang, meet):
+    model, opt, run = run_of(gang, "restore")
+    meet(lambda: run.restore(model, opt))
+
+
+@entry
+def gw_optimizer_load(gang, meet):
+    model, opt, run = run_of(gang, "load", momentum=0.5)
+    run.save(model, opt, step=1)
+    run.wait()
+    meet(lambda: gw.load_optimizer(opt, f"{FOLDER}/load/step-00000001/optimizer.safetensors"))
+
+
+@entry
+def gw_optimizer_swap_ema(gang, meet):
+    model = llama(gang)
+    opt = gw.SGD(model, ema_decay=0.5)
+    gw.train_step(model, opt, TOKENS, TOKENS)
+    meet(opt.swap_ema)
+
+
+@entry
+def gw_metrics_create(gang, meet):
+    model = llama(gang)
+    meet(lambda: gw.Metrics(model))
+
+
+@entry
+def gw_metrics_log(gang, meet):
+    model = llama(gang)
+    metrics, result = gw.Metrics(model), gw.train_step(model, gw.SGD(model), TOKENS, TOKENS)
+    meet(lambda: metrics.log(result))
+
+
+@entry
+def gw_metrics_flush(gang, meet):
+    metrics = gw.Metrics(llama(gang))
+    meet(metrics.flush)
+
+
+@entry
+def gw_metrics_restore(gang, meet):
+    metrics = gw.Metrics(llama(gang))
+    place = metrics.position()
+    meet(lambda: metrics.restore(place))
+
+
 @entry
 def gw_eval_step(gang, meet):
     model = llama(gang)

@@ -48,10 +48,13 @@ CALLABLES = [
     *((getattr(gw, name).__init__, f"gw_{name.lower()}_options", {"rules", "rule_count"})
       for name in gw.optimizers.__all__ if name != "Schedule"),
     (gw.CustomOptimizer.__init__, "gw_custom_optimizer_options",
-     {"rules", "rule_count", "states", "state_count", "step", "user", "free_user"}),
+     {"rules", "rule_count", "states", "state_count", "step", "user", "free_user", "name"}),  # name: the class's own default
+    (gw.Dataset.__init__, "gw_dataset_options", {"sources", "source_count"}),
+    (gw.Metrics.__init__, "gw_metrics_options", {"sink", "user", "free_user"}),
+    (gw.plan_memory, "gw_plan_options", set()),
     (gw.Optimizer.step, "gw_step_options", {"microbatches"}),
     (gw.train_step, *STEP),
-    (gw.eval_step, "gw_step_options", {"scale", "max_grad_norm", "norm_type", "allow_non_finite"}),
+    (gw.eval_step, "gw_step_options", {"scale", "max_grad_norm", "norm_type", "allow_non_finite", "stop"}),
     (gw.train_step, "gw_batch", {"inputs", "targets", "input_count", "target_count"}),
     (gw.eval_step, "gw_batch", {"inputs", "targets", "input_count", "target_count"}),
     (gw.Pipeline.__init__, "gw_pipeline_options", {"shard_actions"}),  # most_unsharded
@@ -70,7 +73,7 @@ def same(default, field, made):
         if field.endswith("_dtype"):
             return gw.dtype_of(default) == made
         kinds = {"strategy": gw.Strategy, "recompute": gw.Recompute, "schedule": gw.Schedule,
-                 "context_method": gw.ContextMethod, "stage_split": gw.StageSplit}
+                 "context_method": gw.ContextMethod, "stage_split": gw.StageSplit, "packing": gw.Packing}
         return kinds[field][default.upper()] == made
     return default == made
 
