@@ -69,7 +69,7 @@ end
 
 # Julia compiles a function when it first runs, and may throw Ctrl-C where it does: in a finalizer the exception would be
 # lost, and the handle with it. So finalizers, and what the library calls in them, run here first, on nothing.
-const HANDLES = (Store, Gang, Work, Tensor, Model, Frame, Param, Optimizer, Bytes, Gangs, GangMemory,
+const HANDLES = (Store, Gang, Work, Tensor, Model, Frame, Param, Optimizer, Bytes, Gangs, Checkpoints, GangMemory,
                  Partition, MovementHandle, PipelineHandle, DatasetHandle, Metrics)
 foreach(H -> precompile(release!, (H,)), HANDLES)
 

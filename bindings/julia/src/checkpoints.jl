@@ -1,6 +1,8 @@
 # The checkpoints of a run: everything that changes the next step.
 
-@handle Checkpoints gw_checkpoints """
+@handle Checkpoints gw_checkpoints "The folder of a run."
+
+@doc """
 The folder of a run, which one job holds at a time: `Checkpoints(folder, gangs = nothing; keep = 3, every = 0, synchronous = false,
 max_file_bytes, model_dtype, job, timeout_ms)`. `due(run, step)`, `save(run, model, optimizer; step)`, `wait(run)`,
 `restore!(run, model, optimizer)`. Its release waits until a save in progress has ended. Collective.
@@ -8,7 +10,7 @@ max_file_bytes, model_dtype, job, timeout_ms)`. `due(run, step)`, `save(run, mod
 - `keep`: the newest complete ones stay; 0: all. `every`: what `due` answers.
 - `synchronous`: `save` returns after the commit, and needs no memory for a copy.
 - `max_file_bytes`: of a safetensors file; 0: no limit. `model_dtype`: of the model's files; left out: the masters'.
-"""
+""" Checkpoints
 function Checkpoints(folder, gangs = nothing; keywords...)
     made = options(LibGangway.gw_checkpoints_options, "Checkpoints", keywords)
     text = c_text("Checkpoints", "folder", folder)

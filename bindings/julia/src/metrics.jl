@@ -2,7 +2,9 @@
 
 export Metrics, log!, log_evaluation!
 
-@handle Metrics gw_metrics """
+@handle Metrics gw_metrics "The numbers of a run."
+
+@doc """
     Metrics(model; json_lines, csv, svg, every = 1, sequence = 0, peak_flops = 0)
 
 Adds up the results of steps, and writes a row of them every `every` steps: [`log!`](@ref Gangway.log!). Collective over the gangs of
@@ -11,7 +13,7 @@ the model, which it keeps alive.
 - `json_lines`, `csv`, `svg`: files that rank 0 writes; `svg` is a picture of the losses, drawn by `flush(metrics)`. A file that is
   there is continued. A line of a step that comes again is cut.
 - `sequence`: tokens of a row of the batch, for `mfu`; `peak_flops`: of one rank, in FLOP/s; 0: measured by a short product.
-"""
+""" Metrics
 Metrics(model::Model; keywords...) = take_with(Metrics, LibGangway.gw_metrics_options, "Metrics", keywords) do made, out
     LibGangway.gw_metrics_create(model, made, out)
 end

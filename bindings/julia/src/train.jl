@@ -11,7 +11,7 @@ steps!(optimizer::Optimizer, steps) = check(LibGangway.gw_optimizer_set_steps(op
 "The learning rate of the next step, before rules."
 function learning_rate(optimizer::Optimizer)
     out = Ref{Cdouble}(0)
-    check(LibGangway.gw_optimizer_lr(optimizer, out))
+    @waits LibGangway.gw_optimizer_lr(optimizer, out)  # a schedule of the caller's own is a callback
     return out[]
 end
 "A new base rate; every rank must set the same."
