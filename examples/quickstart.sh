@@ -3,12 +3,13 @@
 # parameters, gradients and optimizer states sharded.
 #   usage: bash examples/quickstart.sh [--text FILE] [--out FOLDER] [--mesh AXIS=N,...] [--no-install]
 #     [--build-dir DIR | --built DIR] [-- OPTIONS OF gw-train]
-# It makes token files of the text and runs gw-train with quickstart/run.toml; both are what a run of your own uses.
+# It makes token files of the text and runs gw-train with quickstart/run.toml; both are what a run of your own
+# uses.
 # --mesh: over which axes the model is split, and over how many ranks: tp=2, pp=2, dp_shard=2,tp=2. The axes are
 # dp_replicate, dp_shard, cp, tp and pp. --built takes the programs of a build that is there and builds nothing.
-# Leaves in FOLDER (default quickstart-out): loss.csv, loss.svg, metrics.jsonl, the checkpoint step-00000400 with
-# config.json and model.safetensors, and sample.txt (not over cp and pp). Where FOLDER has a checkpoint of a run that was
-# stopped, it is continued.
+# Leaves in FOLDER (default quickstart-out): loss.csv, loss.svg, metrics.jsonl, the checkpoint step-00000400
+# with config.json and model.safetensors, and sample.txt (not over cp and pp). Where FOLDER has a checkpoint
+# of a run that was stopped, it is continued.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"

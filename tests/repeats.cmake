@@ -25,8 +25,8 @@ set(GANGWAY_REPEATS_IN_EVERY_RUN
 
 # Under the thread sanitizer (.ci/run's second leg) a program of each kind of sharing runs: the threads of a
 # rank, ranks that are threads, streams that run late, the C layer. What shares in the same way has the label
-# tsan_all and runs there with GANGWAY_TEST_ALL=1: nine of the operations, the software GPU and the module over
-# it, six programs of training steps.
+# tsan_all and runs there with GANGWAY_TEST_ALL=1: nine of the operations, the software GPU and the module
+# over it, six programs of training steps.
 
 # label_repeat(TEST): gives it the label "repeat" unless a row above names it.
 function(label_repeat test)

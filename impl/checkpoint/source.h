@@ -1,5 +1,5 @@
-// The files that a load reads: one file, or a folder that has model.safetensors (or another stem), or an index
-// and the files that it names.
+// The files that a load reads: one file, or a folder that has model.safetensors (or another stem), or an
+// index and the files that it names.
 //
 // Thread rule: values; one thread per object.
 #pragma once

@@ -1,4 +1,5 @@
-# Finds the headers of cuDNN and of its frontend, for attention. The module opens the library itself at its first use.
+# Finds the headers of cuDNN and of its frontend, for attention. The module opens the library itself at its
+# first use.
 set(GANGWAY_CUDNN AUTO CACHE STRING "attention by cuDNN: AUTO (if its headers and its frontend's are found), ON or OFF")
 set_property(CACHE GANGWAY_CUDNN PROPERTY STRINGS AUTO ON OFF)
 if(GANGWAY_CUDNN STREQUAL "OFF")
@@ -41,7 +42,8 @@ target_include_directories(gangway_cudnn PRIVATE ${PROJECT_SOURCE_DIR}/impl)
 target_include_directories(gangway_cudnn SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${GANGWAY_CUDNN_INCLUDE} ${GANGWAY_CUDNN_FRONTEND_INCLUDE}
   ${GANGWAY_NVRTC_INCLUDE})
 target_compile_definitions(gangway_cudnn PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB NV_CUDNN_FRONTEND_DISABLE_LOGGING)
-# Always with -O1: without optimisation the compiler keeps functions of the frontend that nothing calls, and these call
-# functions of cuDNN that calls.cpp does not define. A higher level costs a minute and gains nothing.
+# Always with -O1: without optimisation the compiler keeps functions of the frontend that nothing calls, and
+# these call functions of cuDNN that calls.cpp does not define. A higher level costs a minute and gains
+# nothing.
 target_compile_options(gangway_cudnn PRIVATE -O1)
 target_link_libraries(gangway_cudnn PUBLIC gangway_ops CUDA::cudart_static)

@@ -1,5 +1,5 @@
-# The sources of the module for CUDA. impl/cuda compiles them with nvcc, tests/gpu_emulation with the host compiler for
-# the software GPU.
+# The sources of the module for CUDA. impl/cuda compiles them with nvcc, tests/gpu_emulation with the host
+# compiler for the software GPU.
 set(kernels adafactor adamw8bit attention attention_backward attention_backward_tensor_core attention_tensor_core elementwise embedding head_loss loss_parts norm optimizer random reductions rope swiglu)
 list(TRANSFORM kernels REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/impl/ops/cuda/\\1.cu" OUTPUT_VARIABLE GANGWAY_CUDA_KERNELS)
 set(GANGWAY_CUDA_SOURCES cuda/module.cpp

@@ -42,9 +42,9 @@ class ReadAhead {
 
   const RowStream& stream() const { return stream_; }
 
-  // Gives a batch. If it is the next one after the last that was taken, it may be there already; else what was
-  // read ahead is dropped. `reuse`, which may be null: a batch whose memory is free. What reading threw is
-  // thrown here, and the next call reads again. TIMEOUT: a read took longer than the time-out of gangs
+  // Gives a batch. If it is the next one after the last that was taken, it may be there already; else what
+  // was read ahead is dropped. `reuse`, which may be null: a batch whose memory is free. What reading threw
+  // is thrown here, and the next call reads again. TIMEOUT: a read took longer than the time-out of gangs
   // (GANGWAY_TIMEOUT_MS).
   DataBatchPtr take(const BatchRows& rows, DataBatchPtr reuse);
 

@@ -16,8 +16,8 @@ namespace gangway {
 class LogFile {
  public:
   enum class Format : uint8_t { json_lines, csv };
-  // Opens the file for appending, and creates it if it is missing. Removes a last line that has no line break,
-  // which a killed run left. IO.
+  // Opens the file for appending, and creates it if it is missing. Removes a last line that has no line
+  // break, which a killed run left. IO.
   LogFile(const std::string& path, Format format);
   ~LogFile();
   LogFile(const LogFile&) = delete;
@@ -25,7 +25,8 @@ class LogFile {
 
   // Appends a row. Before the first row it cuts the lines of this step and later ones. IO.
   void append(const MetricsRow& row);
-  // Removes the lines of steps above `step`. Other lines keep their bytes. The file is replaced in one rename.
+  // Removes the lines of steps above `step`. Other lines keep their bytes. The file is replaced in one
+  // rename.
   void cut_after(int64_t step);
   // Returns step, loss and validation loss of every line.
   struct Point {

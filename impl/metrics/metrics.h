@@ -32,16 +32,16 @@ class Metrics {
     int64_t samples = 0;  // rows of the global batch
     double data_seconds = 0, checkpoint_seconds = 0;
   };
-  // Adds the result of a step. Collective: where the step ends an interval, ranks exchange their waiting times,
-  // and rank 0 writes the row.
+  // Adds the result of a step. Collective: where the step ends an interval, ranks exchange their waiting
+  // times, and rank 0 writes the row.
   void log(const StepResult& result, const Extra& extra);
   // Adds an evaluation; its loss is part of the next row, and of one that flush() writes. Local.
   void log_evaluation(double loss, double seconds);
   // Writes what is not written yet, and the picture. Collective.
   void flush();
 
-  // Step, tokens and samples so far, as UTF-8 text for a checkpoint. restore() takes it back, cuts later lines
-  // of the files and continues. Collective. CORRUPT: not such a text.
+  // Step, tokens and samples so far, as UTF-8 text for a checkpoint. restore() takes it back, cuts later
+  // lines of the files and continues. Collective. CORRUPT: not such a text.
   std::string position() const;
   void restore(const std::string& position);
   // The newest row; that of a run without rows has no step.

@@ -1,11 +1,11 @@
-// The 8-bit codes of averages: dynamic quantisation in blocks, as in bitsandbytes (Dettmers and others, "8-bit
-// optimizers via block-wise quantization", 2022).
+// The 8-bit codes of averages: dynamic quantisation in blocks, as in bitsandbytes (Dettmers and others,
+// "8-bit optimizers via block-wise quantization", 2022).
 //
 // A code is the index of a value in an ascending table. The tables have 0, 1, and values of seven decades:
 //   10^(d - 6) (0.1 + 0.9 (k + 1/2) / n),  d from 0 to 6, k from 0 to n - 1
-// For numbers of either sign n is 2^d and every value has its negative (-1 is not in the table); for numbers that
-// are not negative n is 2^(d + 1). A block's numbers are divided by the greatest magnitude, and each becomes the
-// code of the nearest value, the lower of two that are equally near.
+// For numbers of either sign n is 2^d and every value has its negative (-1 is not in the table); for numbers
+// that are not negative n is 2^(d + 1). A block's numbers are divided by the greatest magnitude, and each
+// becomes the code of the nearest value, the lower of two that are equally near.
 //
 // Thread rule: constants.
 #pragma once

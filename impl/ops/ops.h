@@ -218,14 +218,15 @@ struct LionArgs {
 // Adafactor (Shazeer and Stern, 2018) over a piece g [B, R, C] of a gradient, in three operations, between
 // which ranks sum what they have of the rows and columns. g' = g * g_factor.
 //
-// factor_sums: rows [B, R] and columns [B, C] (f64, each may be absent) += the sums of g'^2 over a row and over
-// a column.
+// factor_sums: rows [B, R] and columns [B, C] (f64, each may be absent) += the sums of g'^2 over a row and
+// over a column.
 struct FactorSumsArgs {
   Tensor g, rows, columns;
   double g_factor = 1;
 };
 // The update u of a piece from the averages of the row means and the column means of g'^2, `rows` and
-// `columns` (f32, or f64 for f64). `totals` [B] (f64) are sums of `rows` over all row_count rows of the tensor:
+// `columns` (f32, or f64 for f64). `totals` [B] (f64) are sums of `rows` over all row_count rows of the
+// tensor:
 //   v = rows columns / max(totals / row_count, least), without columns v = rows;  u = g' / sqrt(max(v, least^2))
 // adafactor_norm: squares (f64 [1]) += sum u^2.
 struct AdafactorNormArgs {
@@ -244,11 +245,11 @@ struct AdafactorArgs {
   int64_t count = 1;
 };
 
-// AdamW whose averages have 8 bits, over rows of `columns` elements. Each row is cut into blocks of kCodeBlock
-// elements, its last block may be shorter. m and v are codes (u8, as p), m_scale and v_scale (f32, [rows,
-// ceil(columns / kCodeBlock)]) the largest magnitudes of the blocks: a code stands for signed_codes()[code] or
-// unsigned_codes()[code] times the block's scale (ops/codes.h). The step of p is AdamW's, with averages that are
-// rounded only after it.
+// AdamW whose averages have 8 bits, over rows of `columns` elements. Each row is cut into blocks of
+// kCodeBlock elements, its last block may be shorter. m and v are codes (u8, as p), m_scale and v_scale (f32,
+// [rows, ceil(columns / kCodeBlock)]) the largest magnitudes of the blocks: a code stands for
+// signed_codes()[code] or unsigned_codes()[code] times the block's scale (ops/codes.h). The step of p is
+// AdamW's, with averages that are rounded only after it.
 struct AdamW8bitArgs {
   Tensor p, g, m, v, m_scale, v_scale, copy;
   OptimizerControl control;

@@ -2,8 +2,8 @@
 // means of rows and of columns, which have 1 in the dim that they are taken over. A parameter of one dim is a
 // list of matrices of one element, whose row means are its second moment.
 //
-// A step needs sums over all pieces of a tensor at three places: the sums of rows, columns and values; the mean
-// of the rows; the size of the update. Each place adds up those of all parameters at once.
+// A step needs sums over all pieces of a tensor at three places: the sums of rows, columns and values; the
+// mean of the rows; the size of the update. Each place adds up those of all parameters at once.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
-// Blocks of codes are cut from the rows of the whole tensor, so that a split over dim 0 changes no bits. A split
-// over the last dim has to lie between two blocks.
+// Blocks of codes are cut from the rows of the whole tensor, so that a split over dim 0 changes no bits. A
+// split over the last dim has to lie between two blocks.
 #include "ops/codes.h"
 #include "optim/optimizer.h"
 

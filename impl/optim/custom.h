@@ -1,5 +1,5 @@
-// An optimizer whose step the caller provides. The library keeps its states, schedule, rules and loss scale, and
-// its average of the parameters.
+// An optimizer whose step the caller provides. The library keeps its states, schedule, rules and loss scale,
+// and its average of the parameters.
 //
 // Thread rule: that of an optimizer.
 #pragma once

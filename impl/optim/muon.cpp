@@ -1,7 +1,7 @@
-// The momentum and the update of a parameter are elementwise, and each rank computes them for its rows. Between
-// them stands the orthogonalisation, which needs whole matrices. Matrices are gathered in rounds, one for each
-// rank at a time, the greatest first, so that the ranks of a round have about equal work and a rank needs
-// memory for one whole matrix.
+// The momentum and the update of a parameter are elementwise, and each rank computes them for its rows.
+// Between them stands the orthogonalisation, which needs whole matrices. Matrices are gathered in rounds, one
+// for each rank at a time, the greatest first, so that the ranks of a round have about equal work and a rank
+// needs memory for one whole matrix.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -23,9 +23,9 @@ namespace gangway {
 
 class Optimizer {
  public:
-  // A state of one parameter. The whole state is a tensor of `shape`, of which `tensor` holds this rank's part,
-  // box(). Checkpoints write and read states so. A kind may keep states of other shapes than the parameter's;
-  // their layout has the parameter's placement over pp, if there is one.
+  // A state of one parameter. The whole state is a tensor of `shape`, of which `tensor` holds this rank's
+  // part, box(). Checkpoints write and read states so. A kind may keep states of other shapes than the
+  // parameter's; their layout has the parameter's placement over pp, if there is one.
   struct Slot {
     std::string name;  // from the kind's table of states
     Tensor tensor;     // contiguous
@@ -57,14 +57,15 @@ class Optimizer {
 
   double lr() const;       // at the next step
   void set_lr(double lr);  // sets the base rate. INVALID_ARGUMENT: not a finite number >= 0
-  // Takes `factor` in the place of the schedule: what the base rate is multiplied by at a step, counted from 1.
+  // Takes `factor` in the place of the schedule: what the base rate is multiplied by at a step, counted from
+  // 1.
   // lr() refuses a factor that is not a finite number >= 0, and hands on what it throws.
   void set_schedule(std::function<double(int64_t step)> factor) { schedule_ = std::move(factor); }
   double base_lr() const { return options_.lr; }           // which the schedule multiplies
   double configured_lr() const { return configured_lr_; }  // that of the options, before any set_lr
-  // The averages of the parameters (EMA). A step ends with ema = ema_decay ema + (1 - ema_decay) p; the first one
-  // copies p. swap_ema exchanges the averages and the values, for an evaluation; a second call swaps back. It is
-  // local and writes values: begin_update comes before it. It needs ema_decay > 0.
+  // The averages of the parameters (EMA). A step ends with ema = ema_decay ema + (1 - ema_decay) p; the first
+  // one copies p. swap_ema exchanges the averages and the values, for an evaluation; a second call swaps
+  // back. It is local and writes values: begin_update comes before it. It needs ema_decay > 0.
   bool has_ema() const { return options_.ema_decay > 0; }
   void add_ema();  // once, by what makes the optimizer, after all other states
   bool ema_swapped() const { return ema_swapped_; }
@@ -85,7 +86,8 @@ class Optimizer {
   // Steps all parameters that are not frozen. As it stands, it steps those that have rows on this rank, one
   // after the other. A kind that exchanges values with other ranks does so here: every rank calls it.
   virtual void step_all(Stream& stream);
-  // Steps parameters()[i], for step_all as it stands. arguments(i) fills in the arguments that every kind has.
+  // Steps parameters()[i], for step_all as it stands. arguments(i) fills in the arguments that every kind
+  // has.
   virtual void step_one(size_t, Stream&) {}
 
   const Parameter& parameter(size_t i) const { return *parameters_[i].parameter; }
@@ -100,11 +102,12 @@ class Optimizer {
   T hyper(std::string_view name) const {
     return std::get<T>(values_.find(name)->second);
   }
-  // Allocates every state of the kind's table for every parameter: zeros in shape and layout of the parameter.
+  // Allocates every state of the kind's table for every parameter: zeros in shape and layout of the
+  // parameter.
   // f64 parameters have f64 states.
   void make_states(DType dtype);
-  // Adds a state to parameters()[i]: row `state` of the kind's table, in shape and layout of the parameter, f64
-  // for f64 parameters; or in its own, with all bytes zero.
+  // Adds a state to parameters()[i]: row `state` of the kind's table, in shape and layout of the parameter,
+  // f64 for f64 parameters; or in its own, with all bytes zero.
   void add_state(size_t i, size_t state, DType dtype);
   void add_state(size_t i, size_t state, DType dtype, const Shape& local, Slot slot);
   // Whether parameters()[i] can have states: it is not frozen, and this rank knows its rows.
@@ -153,7 +156,8 @@ class Optimizer {
 };
 
 // Parameters must have storage (INVALID_STATE). States are zero. `whole` reaches the other ranks; null: this
-// rank has every parameter whole. INVALID_ARGUMENT names the field and its value, or the kinds that there are.
+// rank has every parameter whole. INVALID_ARGUMENT names the field and its value, or the kinds that there
+// are.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view kind, std::vector<NamedParameter> parameters,
                                           const OptimizerOptions& options, Ops& ops,
                                           std::unique_ptr<WholeTensors> whole = nullptr);

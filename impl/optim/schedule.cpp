@@ -24,8 +24,8 @@ double inverse_sqrt(const LrSchedule& schedule, double over) {
   return over <= warmup ? 1 : std::max(schedule.final_ratio, std::sqrt(warmup / over));
 }
 
-// A schedule. `part` is the part of total_steps that the decay covers unless decay_steps says otherwise: 1 for
-// all steps after the warm-up, 10 for a tenth of total_steps, 0 if there is no decay with an end.
+// A schedule. `part` is the part of total_steps that the decay covers unless decay_steps says otherwise: 1
+// for all steps after the warm-up, 10 for a tenth of total_steps, 0 if there is no decay with an end.
 struct ScheduleKind {
   const char* name;
   const char* doc;

@@ -25,8 +25,8 @@ struct LrSchedule {
 int32_t schedule_count();
 const char* schedule_name(LrSchedule::Kind kind);  // as in the table
 
-// INVALID_ARGUMENT: an unknown kind, a negative count, total <= warmup in a schedule that decays, a decay that
-// does not fit behind the warm-up, an inverse_sqrt without a warm-up, or a ratio outside [0, 1].
+// INVALID_ARGUMENT: an unknown kind, a negative count, total <= warmup in a schedule that decays, a decay
+// that does not fit behind the warm-up, an inverse_sqrt without a warm-up, or a ratio outside [0, 1].
 void check(const LrSchedule& schedule);
 
 // Returns the factor of the base rate at step `step`, counted from 1.

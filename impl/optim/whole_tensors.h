@@ -2,8 +2,8 @@
 // sees pieces and never a gang; parallel/model/mesh_tensors.h implements this interface for a mesh.
 //
 // Some parameters are matrices whose update needs all their elements. gather() brings such tensors to ranks
-// that share the work: each tensor has one owner, which computes with the whole of it, and scatter() brings the
-// pieces of the result back to every rank that holds rows of the parameter.
+// that share the work: each tensor has one owner, which computes with the whole of it, and scatter() brings
+// the pieces of the result back to every rank that holds rows of the parameter.
 //
 // Thread rule: one thread at a time; gather, scatter and sum are collective, in the same order on all ranks.
 #pragma once
@@ -32,9 +32,9 @@ class WholeTensors {
   // Temporaries of a step. They lie in the device's memory.
   virtual Stack& temporaries() = 0;
 
-  // Rank r gets the whole of tensor r of the list, which has at most ranks() tensors. pieces[i] is this rank's
-  // piece of tensor i, in the shape of its piece of parameters[i]; all are contiguous and have one dtype. The
-  // list is equal on all ranks. `whole` is absent on a rank that gets none.
+  // Rank r gets the whole of tensor r of the list, which has at most ranks() tensors. pieces[i] is this
+  // rank's piece of tensor i, in the shape of its piece of parameters[i]; all are contiguous and have one
+  // dtype. The list is equal on all ranks. `whole` is absent on a rank that gets none.
   virtual void gather(std::span<const Parameter* const> parameters, std::span<const Tensor> pieces,
                       const Tensor& whole, Stream& stream) = 0;
   // The way back: writes `pieces` from the whole tensors of the same list.

@@ -47,8 +47,8 @@ MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, 
 // Returns the bytes that a rank would use, by a training on the meta device.
 MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degrees, int microbatches,
                       int rank);
-// Returns the plan of the rank that uses the most memory with this mesh. The first rank of a stage has the most
-// rows, so only one rank of each stage is planned.
+// Returns the plan of the rank that uses the most memory with this mesh. The first rank of a stage has the
+// most rows, so only one rank of each stage is planned.
 MeshPlan plan_mesh(const ModelPlanRequest& request, const MeshOptions& degrees);
 // Returns all meshes: first those that work, by the memory that they use, then the refused ones.
 // INVALID_ARGUMENT: no mesh of this number of ranks has the given degrees.

@@ -38,8 +38,8 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
 // end_update. The caller's backward must have started from the optimizer's loss scale, too.
 StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions& options, Stream& stream);
 
-// Exchanges the values of the parameters and their averages (OptimizerOptions::ema_decay), for an evaluation, a
-// save or generation. No step is taken until a second call has swapped them back. Collective; refusals are
+// Exchanges the values of the parameters and their averages (OptimizerOptions::ema_decay), for an evaluation,
+// a save or generation. No step is taken until a second call has swapped them back. Collective; refusals are
 // agreed. INVALID_STATE: the optimizer keeps no averages, or has not stepped yet.
 void swap_ema(Model& model, Optimizer& optimizer, Stream& stream);
 

@@ -1,6 +1,6 @@
-// Every entry of the ABI as a list, each with a way to call it with null and zero for all arguments. The types of
-// the arguments are left in one small function for each signature: tests that went over the entries in
-// templates of their own took minutes to compile.
+// Every entry of the ABI as a list, each with a way to call it with null and zero for all arguments. The
+// types of the arguments are left in one small function for each signature: tests that went over the entries
+// in templates of their own took minutes to compile.
 #pragma once
 
 #include <gangway/gangway.h>

@@ -121,8 +121,8 @@ TEST(Packing, LeavesLittlePadding) {
 
 // --- several regions
 
-// A file of three regions: documents of about 100,000 tokens, one of which crosses each bound, and one that is
-// longer than a region.
+// A file of three regions: documents of about 100,000 tokens, one of which crosses each bound, and one that
+// is longer than a region.
 std::vector<int64_t> long_lengths() {
   std::vector<int64_t> lengths(15, 99'990);
   lengths.push_back(1'300'000);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The example of a run that continues: with a killed rank, and after a death of all ranks, the losses have the bits of a run
-# without a death.
+# The example of a run that continues: with a killed rank, and after a death of all ranks, the losses have the
+# bits of a run without a death.
 #   usage: resume_test.sh GANGRUN 09_RESUME
 set -euo pipefail
 gangrun=$1 resume=$2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gw-train: learns from a text, is the same twice, continues on the same mesh bit by bit and on another one, stops when it is
-# asked to, says what it would do, and refuses what is wrong with one line.
+# gw-train: learns from a text, is the same twice, continues on the same mesh bit by bit and on another one,
+# stops when it is asked to, says what it would do, and refuses what is wrong with one line.
 #   usage: train_test.sh BUILD_DIR
 set -euo pipefail
 tools=$1/impl/tools

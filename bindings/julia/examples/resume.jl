@@ -1,5 +1,5 @@
-# A run that outlives its ranks: every 5 steps it saves all that changes the next step. A program that is started
-# again goes on from the newest checkpoint, with the losses of a run that was never stopped.
+# A run that outlives its ranks: every 5 steps it saves all that changes the next step. A program that is
+# started again goes on from the newest checkpoint, with the losses of a run that was never stopped.
 #   gangrun -n 2 --max-restarts 2 julia --project=bindings/julia bindings/julia/examples/resume.jl TEXT FOLDER [DIE]
 # DIE: before this step rank 1 kills itself, in the first attempt alone.
 using Gangway, Printf

@@ -84,9 +84,9 @@ function in_one_line(exception)
     return replace(first(split(text, '\n')), '\0' => ' ')
 end
 
-# Runs a callback: its exception waits for the end of the library's call, and its text goes into the library's error,
-# which the peers get, too. `ended` runs after it, whatever happened, and must not throw. The call that runs the
-# callback holds Ctrl-C back (see `@waits`); it comes through while f runs and nowhere else.
+# Runs a callback: its exception waits for the end of the library's call, and its text goes into the library's
+# error, which the peers get, too. `ended` runs after it, whatever happened, and must not throw. The call that
+# runs the callback holds Ctrl-C back (see `@waits`); it comes through while f runs and nowhere else.
 function guarded(f, ended = () -> nothing)
     task = current_task()
     sticky = task.sticky
@@ -107,9 +107,9 @@ function guarded(f, ended = () -> nothing)
     end
 end
 
-# The library calls this between the sleeps of a wait. A safepoint lets other threads' collections go on; Ctrl-C, which
-# the call holds back, comes through here. Nothing here may yield, for another task of this thread could wait for a lock
-# that this call holds.
+# The library calls this between the sleeps of a wait. A safepoint lets other threads' collections go on;
+# Ctrl-C, which the call holds back, comes through here. Nothing here may yield, for another task of this
+# thread could wait for a lock that this call holds.
 function ask_interrupt(::Ptr{Cvoid})::Int32
     try
         Base.sigatomic_end()

@@ -1,4 +1,5 @@
-# Pipelines of stages that the caller computes: each rank asks for an action, computes it, and ends it with its results.
+# Pipelines of stages that the caller computes: each rank asks for an action, computes it, and ends it with
+# its results.
 
 @handle PipelineHandle gw_pipeline "The library's side of a pipeline."
 

@@ -122,7 +122,8 @@ class _Found:
             raise _Refused(f"{folder} is no DCP folder: {error}") from None
         self.sizes = {name: (entry.properties.dtype, entry.size) for name, entry in metadata.state_dict_metadata.items()
                       if hasattr(entry, "properties")}
-        # Where a tensor was in the nested dicts that were saved. Names alone are ambiguous, since they have dots, too.
+        # Where a tensor was in the nested dicts that were saved. Names alone are ambiguous, since they have
+        # dots, too.
         places = metadata.planner_data or {}
         paths = {name: tuple(map(str, places.get(name, (name,)))) for name in self.sizes}
         self.states: dict[str, dict[str, str]] = {}

@@ -6,7 +6,8 @@
 // training's collectives. An error of the writer is thrown by the next save() or by wait(), on all ranks
 // alike, and the earlier checkpoints are untouched.
 //
-// Thread rule: one thread at a time; every call is collective over the gangs, but for due() and buffer_bytes().
+// Thread rule: one thread at a time; every call is collective over the gangs, but for due() and
+// buffer_bytes().
 #pragma once
 
 #include <memory>
@@ -65,8 +66,8 @@ class Checkpoints {
   const CheckpointsOptions& options() const { return options_; }
   const std::shared_ptr<Gangs>& gangs() const;
   bool due(int64_t step) const { return options_.every > 0 && step > 0 && step % options_.every == 0; }
-  // `state` carries step, tokens and texts, which are equal on all ranks, and rank 0's user bytes; the rest is
-  // filled in here. First waits for the save before, whose error it throws; then nothing has been begun.
+  // `state` carries step, tokens and texts, which are equal on all ranks, and rank 0's user bytes; the rest
+  // is filled in here. First waits for the save before, whose error it throws; then nothing has been begun.
   // INVALID_STATE: a forward awaits its backward, or a model has no storage. INVALID_ARGUMENT: a part.
   // OUT_OF_MEMORY: no room for the copy.
   void save(const std::vector<CheckpointPart>& parts, CheckpointState state);
@@ -74,8 +75,10 @@ class Checkpoints {
   void wait();
   // Restores the newest complete checkpoint, or that of a step, and moves newer ones aside. Absent: there is
   // none. Throws before any value changes; only a file that changes or vanishes while it is read (IO) leaves
-  // values undefined, on all ranks alike. NOT_FOUND: the checkpoint of a step, a part, a parameter or a state.
-  // INVALID_ARGUMENT: another shape, dtype or kind of optimizer. CORRUPT: with verify, a flipped bit in any file.
+  // values undefined, on all ranks alike. NOT_FOUND: the checkpoint of a step, a part, a parameter or a
+  // state.
+  // INVALID_ARGUMENT: another shape, dtype or kind of optimizer. CORRUPT: with verify, a flipped bit in any
+  // file.
   std::optional<RestoreReport> restore(const std::vector<CheckpointPart>& parts,
                                        const RestoreOptions& options);
   uint64_t buffer_bytes() const;  // of host memory that save() keeps for its copies
@@ -86,10 +89,10 @@ class Checkpoints {
   std::unique_ptr<Impl> impl_;
 };
 
-// Reads the states of an optimizer from one safetensors file: tensors `<state>.<parameter>` in the parameter's
-// whole shape, such as exp_avg.model.norm.weight, and optionally `step`, one number. A PyTorch state_dict whose
-// states were given these names is such a file. Without `step`, the number of steps stays. Collective over the
-// model's gangs; errors as those of Checkpoints::restore.
+// Reads the states of an optimizer from one safetensors file: tensors `<state>.<parameter>` in the
+// parameter's whole shape, such as exp_avg.model.norm.weight, and optionally `step`, one number. A PyTorch
+// state_dict whose states were given these names is such a file. Without `step`, the number of steps stays.
+// Collective over the model's gangs; errors as those of Checkpoints::restore.
 void load_optimizer(Model& model, Optimizer& optimizer, const std::string& path);
 
 }  // namespace gangway

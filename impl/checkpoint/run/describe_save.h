@@ -11,14 +11,15 @@
 
 namespace gangway {
 
-// Fills in the job's state, texts and carried files. The plan has its tensors. IO: a folder to carry files from
-// cannot be read.
+// Fills in the job's state, texts and carried files. The plan has its tensors. IO: a folder to carry files
+// from cannot be read.
 void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, CheckpointState state);
 
 // The text that must be equal on all ranks.
 std::string facts_of_save(const std::vector<CheckpointPart>& parts, const CheckpointState& state);
 
-// Returns the names in a folder of a model that are neither its weights nor its config.json, but belong to it:
+// Returns the names in a folder of a model that are neither its weights nor its config.json, but belong to
+// it:
 // the tokenizer's files, generation_config.json, the chat template.
 std::vector<std::string> files_to_carry(const std::string& folder);
 

@@ -24,8 +24,8 @@ class HostCopy {
   std::shared_ptr<Buffer> memory_;
 };
 
-// Writes rows without a copy of all of them: rows that the host can read and that are stored in their own dtype
-// from where they are, others through a buffer of kBlockBytes.
+// Writes rows without a copy of all of them: rows that the host can read and that are stored in their own
+// dtype from where they are, others through a buffer of kBlockBytes.
 class DirectWrite {
  public:
   void write(const SavedRows& rows, TensorSetWriter& writer);

@@ -1,5 +1,5 @@
-// A restore from top to bottom: the ranks agree on a checkpoint, verify it, and find a place for everything in
-// it. Then values change.
+// A restore from top to bottom: the ranks agree on a checkpoint, verify it, and find a place for everything
+// in it. Then values change.
 #include <algorithm>
 #include <optional>
 

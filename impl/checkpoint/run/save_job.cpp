@@ -11,7 +11,8 @@ namespace {
 
 using Files = std::map<std::string, StoredFile>;  // by name
 
-// Rank 0: makes the folder and all files but state.json. `path` is set as soon as there is something to remove.
+// Rank 0: makes the folder and all files but state.json. `path` is set as soon as there is something to
+// remove.
 Files make_files(const SaveJob& job, HeldFolder& folder, std::string& path) {
   path = folder.use([&](RunFolder& run) { return run.begin(job.state.step); });
   Files files;
@@ -70,8 +71,8 @@ void commit(SaveJob& job, Files files, const std::vector<std::string>& records, 
   for (const std::string& of_rank : records) add_blocks(files, of_rank);
   for (auto& [name, file] : files) job.state.files.push_back(std::move(file));
   write_file(path, kStateName, to_json(job.state));
-  // A run that saves an earlier step than the folder's newest has not gone on from that one. Its own checkpoint
-  // must be the newest when it is visible, for the next restore and for remove_old.
+  // A run that saves an earlier step than the folder's newest has not gone on from that one. Its own
+  // checkpoint must be the newest when it is visible, for the next restore and for remove_old.
   folder.use([&](RunFolder& run) { run.move_aside_newer_than(job.state.step); });
   folder.use([&](RunFolder& run) { run.commit(job.state.step, path); });
   try {

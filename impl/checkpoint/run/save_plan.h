@@ -1,5 +1,5 @@
-// What a checkpoint holds of its parts: the tensors of each model and of each optimizer, in a fixed order, and
-// this rank's rows of them. The rows are those that save_model writes: of ranks with equal rows the first
+// What a checkpoint holds of its parts: the tensors of each model and of each optimizer, in a fixed order,
+// and this rank's rows of them. The rows are those that save_model writes: of ranks with equal rows the first
 // one's; each stage of a pipeline has its own; a tied parameter appears once, a frozen one has no states.
 //
 // Thread rule: values, made by one thread.

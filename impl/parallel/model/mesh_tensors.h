@@ -1,6 +1,6 @@
-// Whole tensors and sums for an optimizer over a mesh (optim/whole_tensors.h). One all_to_all brings the pieces
-// of up to one tensor for each rank to their owners, and one brings the pieces of the results back. A replica
-// gathers from its own ranks.
+// Whole tensors and sums for an optimizer over a mesh (optim/whole_tensors.h). One all_to_all brings the
+// pieces of up to one tensor for each rank to their owners, and one brings the pieces of the results back. A
+// replica gathers from its own ranks.
 //
 // Thread rule: that of the interface.
 #pragma once
@@ -20,8 +20,8 @@ class Model;
 
 class MeshTensors final : public WholeTensors {
  public:
-  // `parameters` are all of a materialised model, in the same order on all ranks. What is passed outlives this
-  // object.
+  // `parameters` are all of a materialised model, in the same order on all ranks. What is passed outlives
+  // this object.
   MeshTensors(const Gangs& gangs, Ops& ops, Stack& temporaries, std::vector<NamedParameter> parameters);
 
   int ranks() const override { return static_cast<int>(coordinates_.size()); }

@@ -13,7 +13,8 @@ GangsHandle make_gangs(const Settings& settings);
 gw_mesh_options mesh_of(const Settings& settings);
 gw_decoder_options decoder_of(const Settings& settings);  // of model.folder
 
-// With fresh values. Values of files are read later, since a run that is continued has them in its checkpoint.
+// With fresh values. Values of files are read later, since a run that is continued has them in its
+// checkpoint.
 ModelHandle make_model(const Settings& settings, gw_gangs* gangs, const gw_decoder_options& decoder);
 
 // Whether model.folder has values that the settings ask for.

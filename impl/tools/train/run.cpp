@@ -228,7 +228,8 @@ void Run::save(bool last) {
     state.texts = texts;
     state.text_count = 2;
     gw_status status = gw_checkpoints_save(checkpoints_.get(), &own, 1, &state);
-    // The error may be that of the save before, and then nothing has been begun: the second call saves this step.
+    // The error may be that of the save before, and then nothing has been begun: the second call saves this
+    // step.
     if (status == GW_E_IO) {
       say(std::string("a save has failed, training goes on: ") + gw_last_error_text());
       status = gw_checkpoints_save(checkpoints_.get(), &own, 1, &state);

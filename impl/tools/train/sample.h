@@ -6,9 +6,9 @@
 
 namespace gangway::train {
 
-// Continues sample.prompt, whose bytes are the tokens; writes sample.txt into the run's folder and prints it on
-// rank 0 (`talks`). Collective. Does nothing without a prompt, and says so where the model cannot generate on
-// its mesh.
+// Continues sample.prompt, whose bytes are the tokens; writes sample.txt into the run's folder and prints it
+// on rank 0 (`talks`). Collective. Does nothing without a prompt, and says so where the model cannot generate
+// on its mesh.
 void write_sample(const Settings& settings, gw_module* model, bool talks);
 
 }  // namespace gangway::train

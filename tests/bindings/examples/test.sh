@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The five examples are the same programs in C, Python, Rust and Julia: each below 60 lines (with what C shares in example.h;
-# C's train_llama, which takes every degree, and resume below 120), of at most 120 columns. Over 1 and 2 ranks each ends well
-# and prints what C's does (speeds and samples apart). So do the pipeline of own stages in C, Rust and Julia over 2 ranks, and
-# training over tp 2 x pp 2 x dp_shard 2 in the bindings. A killed rank changes no loss of resume.
+# The five examples are the same programs in C, Python, Rust and Julia: each below 60 lines (with what C
+# shares in example.h; C's train_llama, which takes every degree, and resume below 120), of at most 120
+# columns. Over 1 and 2 ranks each ends well and prints what C's does (speeds and samples apart). So do the
+# pipeline of own stages in C, Rust and Julia over 2 ranks, and training over tp 2 x pp 2 x dp_shard 2 in the
+# bindings. A killed rank changes no loss of resume.
 #   usage: tests/bindings/examples/test.sh BUILD_DIR
 # BUILD_DIR and the programs of the languages as for tests/bindings/mixed/test.sh, with the C examples built, too.
 set -uo pipefail
@@ -72,8 +73,8 @@ same_output() {
     good "$language $name over $ranks ranks prints what the others do"; else bad "$language $name over $ranks ranks"; fi
 }
 
-# resumes LANGUAGE: a run whose rank 1 kills itself goes on from a checkpoint, and ends with the loss of a run without a
-# death, to the last digit. That loss is also the one of the first language that ran it.
+# resumes LANGUAGE: a run whose rank 1 kills itself goes on from a checkpoint, and ends with the loss of a run
+# without a death, to the last digit. That loss is also the one of the first language that ran it.
 resumes() {
   local language=$1 reference=$work/first.resume start=("$build/impl/tools/gangrun" -n 2 --no-prefix --timeout 600 --max-restarts 2)
   find_program "$language" resume

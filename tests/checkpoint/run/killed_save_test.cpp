@@ -1,4 +1,5 @@
-// A rank, which is a process, is killed during a save: the earlier checkpoints stay, and the next run goes on.
+// A rank, which is a process, is killed during a save: the earlier checkpoints stay, and the next run goes
+// on.
 #include <csignal>
 
 #include "checkpoint/file_calls.h"

@@ -4,8 +4,8 @@
 namespace gangway::test {
 namespace {
 
-// Trains for 3 steps, saves, and trains on; then restores into a run that began with other values, and does the
-// same steps. Both ends must have the same bits. `prepare` is called on the first run before the save.
+// Trains for 3 steps, saves, and trains on; then restores into a run that began with other values, and does
+// the same steps. Both ends must have the same bits. `prepare` is called on the first run before the save.
 template <typename Prepare>
 void expect_same_bits(const RunCase& c, Prepare&& prepare, bool synchronous = false) {
   const TemporaryFolder folder;

@@ -1,5 +1,5 @@
-// A training run for tests of checkpoints: a small language model with its optimizer on any mesh, and steps of a
-// global batch that every mesh shares out in its own way.
+// A training run for tests of checkpoints: a small language model with its optimizer on any mesh, and steps
+// of a global batch that every mesh shares out in its own way.
 #pragma once
 
 #include <cstring>

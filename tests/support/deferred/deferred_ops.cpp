@@ -13,8 +13,8 @@ template <typename Number>
 requires std::is_trivially_copyable_v<Number>
 void reach(Number&) {}
 
-// Replaces each tensor of an operation's arguments, and of a record inside of them, by one with which the worker
-// accesses its memory.
+// Replaces each tensor of an operation's arguments, and of a record inside of them, by one with which the
+// worker accesses its memory.
 template <typename Record>
 requires(std::is_aggregate_v<Record> && !std::is_trivially_copyable_v<Record>) void reach(Record& record) {
   with_members(record, [](auto&... members) { (reach(members), ...); });

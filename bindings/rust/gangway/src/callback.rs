@@ -1,5 +1,5 @@
-//! How errors and panics of callbacks pass through the library, which knows only a status: the rest is kept on the
-//! thread that ran the callback until the library's call returns there.
+//! How errors and panics of callbacks pass through the library, which knows only a status: the rest is kept
+//! on the thread that ran the callback until the library's call returns there.
 use crate::error::{Code, Error, Result};
 use gangway_sys as sys;
 use std::any::Any;

@@ -60,7 +60,8 @@ pub struct CheckpointPartMut<'a> {
     pub optimizer: Option<&'a mut Optimizer>,
 }
 
-/// What a save writes besides its parts. Step, tokens and texts are equal on all ranks; rank 0's user bytes are saved.
+/// What a save writes besides its parts. Step, tokens and texts are equal on all ranks; rank 0's user bytes
+/// are saved.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckpointState<'a> {
     /// Batches taken; names the checkpoint.
@@ -118,8 +119,8 @@ fn raw_optimizer(optimizer: Option<&Optimizer>) -> *mut sys::gw_optimizer {
 }
 
 impl Checkpoints {
-    /// Collective. Opens the folder of a run, and makes it if it is missing. No gangs: the thread's current ones, else one
-    /// rank.
+    /// Collective. Opens the folder of a run, and makes it if it is missing. No gangs: the thread's current
+    /// ones, else one rank.
     pub fn new(
         folder: impl AsRef<Path>,
         gangs: Option<&Gangs>,
@@ -146,8 +147,8 @@ impl Checkpoints {
         Ok(due != 0)
     }
 
-    /// Collective. Returns when the values are copied; a thread writes them beside training. First waits for the save
-    /// before, and returns its error.
+    /// Collective. Returns when the values are copied; a thread writes them beside training. First waits for
+    /// the save before, and returns its error.
     pub fn save(&mut self, parts: &[CheckpointPart<'_>], state: &CheckpointState<'_>) -> Result<()> {
         let parts = RawParts::new(
             parts.iter().map(|p| (p.name, p.model.raw(), raw_optimizer(p.optimizer), p.carry_from)),
@@ -172,7 +173,8 @@ impl Checkpoints {
         check(unsafe { sys::gw_checkpoints_wait(self.raw()) })
     }
 
-    /// Collective. Restores the newest complete checkpoint, or that of a step, on any mesh; none: there is none.
+    /// Collective. Restores the newest complete checkpoint, or that of a step, on any mesh; none: there is
+    /// none.
     pub fn restore(
         &mut self,
         parts: &mut [CheckpointPartMut<'_>],

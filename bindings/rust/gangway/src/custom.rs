@@ -71,7 +71,8 @@ impl Custom {
         self
     }
 
-    /// How the children are split over tp: rows "pattern -> style", a line each, with paths that start at this module.
+    /// How the children are split over tp: rows "pattern -> style", a line each, with paths that start at
+    /// this module.
     /// A row of the caller's wins.
     pub fn parallel_plan(mut self, plan: &str) -> Custom {
         self.parallel_plan = Some(plan.to_owned());

@@ -56,8 +56,8 @@ with_rules! {
 
 type OnStep = Box<dyn Fn(&mut OptimizerCall<'_>) -> Result<()> + Send>;
 
-/// An optimizer whose step is a closure, which is called for each parameter that has rows on this rank. An error or a
-/// panic in it fails the training step on all ranks.
+/// An optimizer whose step is a closure, which is called for each parameter that has rows on this rank. An
+/// error or a panic in it fails the training step on all ranks.
 #[derive(Debug)]
 pub enum CustomOptimizer {}
 

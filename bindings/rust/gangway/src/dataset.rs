@@ -16,7 +16,8 @@ open_enum! {
     Packing {
         /// Rows of consecutive tokens.
         Stream = GW_PACKING_STREAM,
-        /// Whole documents packed into rows. The steps do not take the documents of tokens yet: attention crosses the bounds.
+        /// Whole documents packed into rows. The steps do not take the documents of tokens yet: attention
+        /// crosses the bounds.
         Documents = GW_PACKING_DOCUMENTS,
     }
 }
@@ -119,8 +120,9 @@ impl Dataset {
         self.handle.as_ptr()
     }
 
-    /// The next `global_batch` rows: those of this rank's data coordinate. Every rank gives the same number. Without gangs
-    /// they are the thread's current ones, else all rows are given. There is no end: a new epoch follows.
+    /// The next `global_batch` rows: those of this rank's data coordinate. Every rank gives the same number.
+    /// Without gangs they are the thread's current ones, else all rows are given. There is no end: a new
+    /// epoch follows.
     pub fn next(&mut self, gangs: Option<&Gangs>, global_batch: i64) -> Result<DataBatch<'_>> {
         let gangs = gangs.map_or(std::ptr::null_mut(), Gangs::raw);
         let mut raw = initialised!(gw_data_batch, gw_data_batch_init);
@@ -169,7 +171,8 @@ impl Dataset {
         read_text(|text, room, length| unsafe { sys::gw_dataset_position(self.raw(), text, room, length) })
     }
 
-    /// Goes to such a place. Files and options that decide the order must be as they were, unless `ignore_differences`.
+    /// Goes to such a place. Files and options that decide the order must be as they were, unless
+    /// `ignore_differences`.
     pub fn restore(&mut self, position: &str, ignore_differences: bool) -> Result<()> {
         let position = c_text(position, "position")?;
         check(unsafe { sys::gw_dataset_restore(self.raw(), position.as_ptr(), ignore_differences as i32) })
@@ -192,7 +195,8 @@ pub struct DataBatch<'d> {
     pub tokens: View<'d>,
     /// i64 [rows, sequence]: the token that follows; -100 where none does.
     pub labels: View<'d>,
-    /// i32 [rows, sequence], with packed documents: each token's document in its row; -1 where there is padding.
+    /// i32 [rows, sequence], with packed documents: each token's document in its row; -1 where there is
+    /// padding.
     pub documents: Option<View<'d>>,
     /// The global batch has these rows of the training: from the first number up to the second.
     pub rows: (i64, i64),

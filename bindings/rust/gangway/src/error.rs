@@ -296,8 +296,8 @@ fn check_library() -> Result<()> {
     Ok(())
 }
 
-/// Takes over a handle that a call has just made. Every use of the library begins with one, so an incompatible library
-/// is refused here.
+/// Takes over a handle that a call has just made. Every use of the library begins with one, so an
+/// incompatible library is refused here.
 pub(crate) fn made<T>(status: sys::gw_status, handle: *mut T) -> Result<std::ptr::NonNull<T>> {
     check_library()?;
     check(status)?;

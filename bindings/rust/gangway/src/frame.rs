@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 options! {
     #[derive(Copy)]
     FrameOptions = gw_frame_options, gw_frame_options_init {
-        /// The value from which the backward of a loss starts: for a mean over N items the optimizer's loss scale (1
-        /// where it has none) / N.
+        /// The value from which the backward of a loss starts: for a mean over N items the optimizer's loss
+        /// scale (1 where it has none) / N.
         loss_scale: f64,
         step: i64,
         microbatch: i32,

@@ -19,7 +19,8 @@ options! {
         /// Of one rank, in FLOP/s; 0: measured by a short product.
         peak_flops: f64,
     } with {
-        /// A file that rank 0 writes. One that is there is continued; a line of a step that comes again is cut.
+        /// A file that rank 0 writes. One that is there is continued; a line of a step that comes again is
+        /// cut.
         json_lines: Option<PathBuf> = None,
         /// Likewise.
         csv: Option<PathBuf> = None,
@@ -42,8 +43,9 @@ options! {
 }
 
 results! {
-    /// The numbers of the steps since the row before; equal on every rank. The fields in seconds are sums over these steps;
-    /// `loss`, `grad_norm`, `lr` and `loss_scale` are those of the last one. What is absent is NaN.
+    /// The numbers of the steps since the row before; equal on every rank. The fields in seconds are sums
+    /// over these steps; `loss`, `grad_norm`, `lr` and `loss_scale` are those of the last one. What is absent
+    /// is NaN.
     MetricsRow = gw_metrics_row, gw_metrics_row_init {
         /// Of the run, skipped ones included.
         step: i64,
@@ -139,8 +141,8 @@ impl Metrics {
         check(unsafe { sys::gw_metrics_log_evaluation(self.raw(), loss, seconds) })
     }
 
-    /// Collective, at each checkpoint and at the end. Completes the row that is not full yet, and gives it; draws the
-    /// picture.
+    /// Collective, at each checkpoint and at the end. Completes the row that is not full yet, and gives it;
+    /// draws the picture.
     pub fn flush(&mut self, model: &Module) -> Result<Option<MetricsRow>> {
         self.fresh(model, |raw| unsafe { sys::gw_metrics_flush(raw) })
     }

@@ -47,8 +47,8 @@ results! {
         copies: u64,
         /// State of the optimizers that this model has at present.
         optimizer: u64,
-        /// Host memory that is in none of the above: what `cpu_offload` keeps there, the peak of the activations that
-        /// `activation_offload` keeps there, and the copies of checkpoints.
+        /// Host memory that is in none of the above: what `cpu_offload` keeps there, the peak of the
+        /// activations that `activation_offload` keeps there, and the copies of checkpoints.
         host: u64,
     }
 }
@@ -92,8 +92,8 @@ impl Module {
         options.with_raw(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs.raw(), raw) }))?
     }
 
-    /// Collective. Each match of `pattern` (whole paths; '*' does not match a dot) becomes a parameter group; "" is the
-    /// root, the last. [`Module::materialize`] follows.
+    /// Collective. Each match of `pattern` (whole paths; '*' does not match a dot) becomes a parameter group;
+    /// "" is the root, the last. [`Module::materialize`] follows.
     pub fn fully_shard(
         &mut self,
         pattern: &str,

@@ -9,8 +9,8 @@ use std::os::raw::c_void;
 use std::ptr::NonNull;
 
 options! {
-    /// For parameters whose whole name matches ('*' does not match a dot, "**" matches everything); the last match
-    /// wins. Without a match: the optimizer's weight decay, but none for 1-d parameters.
+    /// For parameters whose whole name matches ('*' does not match a dot, "**" matches everything); the last
+    /// match wins. Without a match: the optimizer's weight decay, but none for 1-d parameters.
     Rule = gw_optimizer_rule, gw_optimizer_rule_init {
         lr_scale: f64,
         /// -1: as without a rule (the optimizer's; 0 for 1-d parameters).
@@ -65,9 +65,9 @@ impl Optimizer {
     }
 
     /// Local. By the name of its kind and options as texts, for programs that read them from a file:
-    /// `Optimizer::by_name(&model, "adamw", &[("lr", "1e-3"), ("schedule", "cosine")])`. The options are the fields of the
-    /// kind's options without `rules`; those that are not given have their defaults. `Code::InvalidArgument` lists the known
-    /// kinds or options.
+    /// `Optimizer::by_name(&model, "adamw", &[("lr", "1e-3"), ("schedule", "cosine")])`. The options are the
+    /// fields of the kind's options without `rules`; those that are not given have their defaults.
+    /// `Code::InvalidArgument` lists the known kinds or options.
     pub fn by_name(model: &Module, kind: &str, options: &[(&str, &str)]) -> Result<Optimizer> {
         let kind = c_text(kind, "kind")?;
         let names = c_texts(options.iter().map(|option| option.0), "option")?;
@@ -84,8 +84,8 @@ impl Optimizer {
         self.handle.as_ptr()
     }
 
-    /// A step writes the parameters of the optimizer's own model, so it must borrow that model: the borrow of another
-    /// one would not protect their views.
+    /// A step writes the parameters of the optimizer's own model, so it must borrow that model: the borrow of
+    /// another one would not protect their views.
     pub(crate) fn expect_model(&self, model: &Module) -> Result<()> {
         expect_same(self.model, model, "the optimizer was made")
     }
@@ -114,8 +114,8 @@ impl Optimizer {
         check(unsafe { sys::gw_optimizer_set_lr(self.raw(), lr) })
     }
 
-    /// Local. Takes the closure in the place of schedule and warm-up: what the base rate is multiplied by at a step,
-    /// which counts from 1. Every rank must give equal factors.
+    /// Local. Takes the closure in the place of schedule and warm-up: what the base rate is multiplied by at
+    /// a step, which counts from 1. Every rank must give equal factors.
     pub fn set_schedule(&mut self, factor: impl Fn(i64) -> f64 + Send + 'static) -> Result<()> {
         let user = Box::into_raw(Box::new(Box::new(factor) as OnSchedule)).cast();
         let release = Some(free_box::<OnSchedule> as _);
@@ -129,8 +129,8 @@ impl Optimizer {
         Ok(scale)
     }
 
-    /// Local. Sets the loss scale; it stays fixed or dynamic as it was. Every rank must set the same, between step and
-    /// backward.
+    /// Local. Sets the loss scale; it stays fixed or dynamic as it was. Every rank must set the same, between
+    /// step and backward.
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
         check(unsafe { sys::gw_optimizer_set_loss_scale(self.raw(), scale) })
     }
@@ -154,14 +154,15 @@ impl Optimizer {
         check(unsafe { sys::gw_optimizer_restore_loss_scale(self.raw(), scale, finite_steps) })
     }
 
-    /// Collective. States from a safetensors file: tensors STATE.PARAMETER such as exp_avg.model.norm.weight, and `step`.
+    /// Collective. States from a safetensors file: tensors STATE.PARAMETER such as exp_avg.model.norm.weight,
+    /// and `step`.
     pub fn load(&mut self, path: impl AsRef<std::path::Path>) -> Result<()> {
         let path = crate::options::path_text(path.as_ref())?;
         check(unsafe { sys::gw_optimizer_load(self.raw(), path.as_ptr()) })
     }
 
-    /// Collective. Exchanges the parameters and their averages (`ema_decay`), for an evaluation or a save; a second
-    /// call swaps back, and no step is taken before.
+    /// Collective. Exchanges the parameters and their averages (`ema_decay`), for an evaluation or a save; a
+    /// second call swaps back, and no step is taken before.
     pub fn swap_ema(&mut self, model: &mut Module) -> Result<()> {
         self.expect_model(model)?;
         check(unsafe { sys::gw_optimizer_swap_ema(self.raw(), std::ptr::null_mut()) })

@@ -30,8 +30,9 @@ options! {
     }
 }
 
-/// Local. The rank that uses the most memory, and its bytes. They are exact: the library builds the model, splits it and
-/// trains it on a device without memory, by the code of a real run. That takes some seconds for large models.
+/// Local. The rank that uses the most memory, and its bytes. They are exact: the library builds the model,
+/// splits it and trains it on a device without memory, by the code of a real run. That takes some seconds for
+/// large models.
 ///
 /// ```no_run
 /// use gangway::{plan_memory, DecoderOptions, Mesh, PlanOptions};

@@ -19,8 +19,8 @@ options! {
         norm_type: f64,
         /// Factor of the gradients, for loops whose backward starts from 1.
         scale: f64,
-        /// This rank asks all ranks to stop after this step, for instance since it got a signal. The step runs as usual,
-        /// and [`StepResult::stop`] is true on every rank.
+        /// This rank asks all ranks to stop after this step, for instance since it got a signal. The step
+        /// runs as usual, and [`StepResult::stop`] is true on every rank.
         stop: bool,
     }
 }
