@@ -23,8 +23,7 @@ class Documents {
 
 // With `document_end` at least 0, a document ends with each token of that id. With -1 the documents are those
 // of Megatron's index, or of the index that gw-tokens writes beside a file (documents_path).
-// INVALID_ARGUMENT:
-// -1, and there is no index. CORRUPT: the index belongs to other tokens.
+// INVALID_ARGUMENT: -1, and there is no index. CORRUPT: the index belongs to other tokens.
 std::unique_ptr<Documents> documents_of(const TokenFile& tokens, int64_t document_end);
 
 // An index of documents: kDocumentsMagic, then the numbers of tokens and of documents, then the first token

@@ -9,7 +9,7 @@
 
 namespace gangway::data {
 
-// A document, or a part of one that is longer than a row.
+// A whole document, or a part of a document that is longer than a row.
 struct Piece {
   uint32_t first = 0;  // its first token, counted from the region's
   uint32_t count = 0;

@@ -35,7 +35,7 @@ class Metrics {
   // Adds the result of a step. Collective: where the step ends an interval, ranks exchange their waiting
   // times, and rank 0 writes the row.
   void log(const StepResult& result, const Extra& extra);
-  // Adds an evaluation; its loss is part of the next row, and of one that flush() writes. Local.
+  // Adds an evaluation. The next row has its loss, even if flush() writes that row. Local.
   void log_evaluation(double loss, double seconds);
   // Writes what is not written yet, and the picture. Collective.
   void flush();

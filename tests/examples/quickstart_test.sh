@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The quickstart to its end on its own text: it learns as far as it says (2.4 nats a token on text that it has
-# not seen, from
-# 5.55) and leaves its files.
+# not seen, from 5.55) and leaves its files.
 #   usage: quickstart_test.sh QUICKSTART BUILD_DIR
 set -euo pipefail
 out=$(mktemp -d)

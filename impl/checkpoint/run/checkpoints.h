@@ -71,7 +71,7 @@ class Checkpoints {
   // INVALID_STATE: a forward awaits its backward, or a model has no storage. INVALID_ARGUMENT: a part.
   // OUT_OF_MEMORY: no room for the copy.
   void save(const std::vector<CheckpointPart>& parts, CheckpointState state);
-  // Waits for the writer, and throws the error of the last save if nobody has seen it.
+  // Waits until the last save is written. Throws its error, unless an earlier call has thrown it.
   void wait();
   // Restores the newest complete checkpoint, or that of a step, and moves newer ones aside. Absent: there is
   // none. Throws before any value changes; only a file that changes or vanishes while it is read (IO) leaves

@@ -1,8 +1,8 @@
 // What state.json says of an optimizer besides its states: steps, rates, loss scale, hyperparameters.
 //
 // At a resume the options of the new optimizer hold, and what differs from the checkpoint is listed; steps
-// and a dynamic loss scale come from the checkpoint. The base rate comes from it only if the configured rates
-// are equal: then it is one that set_lr set.
+// and a dynamic loss scale come from the checkpoint. The base rate comes from it only if both runs
+// configure the same rate, because a saved rate that differs from it was set by set_lr.
 //
 // Thread rule: functions; local.
 #pragma once

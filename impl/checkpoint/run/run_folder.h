@@ -1,7 +1,7 @@
 // The folder of a run: its checkpoints, and who may write to it.
 //
 //   step-00000500/          a complete checkpoint
-//   .writing-500-<id>/      a save in progress, or the rest of one that was killed
+//   .writing-500-<id>/      a save in progress, or what a killed save left behind
 //   aside-<time>-00000900/  a checkpoint that was newer than one which a run has restored or saved
 //   .lease                  names the job that writes here
 //

@@ -47,7 +47,8 @@ struct SavePlan {
 // Throws what is wrong with the parts. Local.
 void check_parts(const std::vector<CheckpointPart>& parts, const Gangs& gangs, const char* call);
 
-// Lists the tensors that this rank knows. It may lack states of parameters of which it has no rows.
+// Lists the tensors that this rank knows. The list may lack the states of parameters of which this rank has
+// no rows.
 SavePlan list_tensors(const std::vector<CheckpointPart>& parts, DType model_dtype);
 // Ranks exchange the states that they know: known_states() of each goes to add_states() on all.
 std::string known_states(const SavePlan& plan);

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dq_tensor_core_k
   int buffer = 0;
   for (int64_t key = 0; key < end; key += columns, buffer ^= 1) {
     cp_async_wait();
-    __syncthreads();  // this tile is loaded, and nobody reads the one before any more
+    __syncthreads();  // this tile is loaded, and no thread still reads the previous one
     if (key + columns < end) load(key + columns, buffer ^ 1);
     float score[columns / 8][4], dweight[columns / 8][4];
     multiply_rows(q, first_row_of_warp(), k(buffer), score);
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dkv_tensor_core_
     for (int64_t query = begin; query < p.sight.q_rows; query += columns, buffer ^= 1) {
       const Columns now(buffers + buffer * Columns::kBytes), next(buffers + (buffer ^ 1) * Columns::kBytes);
       cp_async_wait();
-      __syncthreads();  // this tile is loaded, and nobody reads the one before any more
+      __syncthreads();  // this tile is loaded, and no thread still reads the previous one
       if (query + columns < p.sight.q_rows)
         next.load(p, b, h, query + columns);
       else if (h < last_head)

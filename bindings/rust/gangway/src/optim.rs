@@ -178,7 +178,7 @@ impl Optimizer {
     }
 }
 
-/// Refuses another model than the one that `made` tells of.
+/// Refuses a model that is not `own`. The error begins with `made`, for instance "the optimizer was made".
 pub(crate) fn expect_same(own: *mut sys::gw_module, model: &Module, made: &str) -> Result<()> {
     if own == model.raw() {
         return Ok(());
