@@ -28,6 +28,14 @@ set(GANGWAY_REPEATS_IN_EVERY_RUN
 # tsan_all and runs there with GANGWAY_TEST_ALL=1: nine of the operations, the software GPU and the module
 # over it, six programs of training steps.
 
+# slow_under_thread(TEST FILTER): those of the program's tests that the filter names share as its others do,
+# and take too long under the thread sanitizer; they run there with GANGWAY_TEST_ALL=1 alone.
+function(slow_under_thread test filter)
+  if(GANGWAY_SANITIZE STREQUAL "thread" AND NOT GANGWAY_TEST_ALL)
+    only(${test} -${filter})
+  endif()
+endfunction()
+
 # label_repeat(TEST): gives it the label "repeat" unless a row above names it.
 function(label_repeat test)
   if(NOT test IN_LIST GANGWAY_REPEATS_IN_EVERY_RUN)
@@ -39,6 +47,7 @@ endfunction()
 # TEST.rest, which has the label "repeat"; TEST runs the others.
 function(rest_in_full test filter)
   if(GANGWAY_SANITIZE STREQUAL "thread")
+    slow_under_thread(${test} ${filter})
     return()  # which has a list of its own
   endif()
   string(REGEX REPLACE "\\.(cuda|deferred)$" "" program ${test})
@@ -51,4 +60,11 @@ function(rest_in_full test filter)
   set_tests_properties(${test}.rest PROPERTIES LABELS "${labels};repeat" TIMEOUT ${timeout}
     ENVIRONMENT "${others};GTEST_OUTPUT=${results}/${test}.rest.xml;GTEST_FILTER=${filter}")
   set_property(TEST ${test} PROPERTY ENVIRONMENT "${environment};GTEST_FILTER=-${filter}")
+endfunction()
+
+# in_full(TEST...): each costs CI more than its share, and runs with GANGWAY_TEST_ALL=1 alone.
+function(in_full)
+  foreach(test ${ARGN})
+    set_property(TEST ${test} APPEND PROPERTY LABELS repeat)
+  endforeach()
 endfunction()
