@@ -63,7 +63,11 @@ void PreparedBatch::find_labels(const Batch& batch, bool decoder) {
 
 void PreparedBatch::check_values(Model& model, Stream& stream) {
   Context ctx = model.run().context(stream);
-  const Tensor tokens = checks_places_ ? values_[0] : Tensor(), given = checks_places_ ? labels_ : Tensor();
+  Tensor tokens, given;  // as the caller gave them
+  if (checks_places_) {
+    tokens = (whole_.empty() ? values_ : whole_)[0];
+    given = labels_;
+  }
   if (shifts_) shift_labels(ctx);
   if (!whole_.empty()) split_sequences(model.gangs(), ctx);
   std::vector<IdRule> rules = model.root().id_rules();
