@@ -2,6 +2,7 @@
 #include <gangway/custom.h>
 
 #include <deque>
+#include <sstream>
 
 #include "module_handle.h"
 #include "nn/custom.h"
@@ -208,6 +209,16 @@ std::string plan_of(const char* plan) {
   return rows;
 }
 
+std::vector<std::string> lines_of(const char* text) {
+  std::vector<std::string> lines;
+  std::istringstream all(text_or(text, ""));
+  for (std::string line; std::getline(all, line);) {
+    const size_t first = line.find_first_not_of(" \t\r"), last = line.find_last_not_of(" \t\r");
+    if (first != std::string::npos) lines.push_back(line.substr(first, last + 1 - first));
+  }
+  return lines;
+}
+
 }  // namespace
 
 void gw_custom_options_init(gw_custom_options* options, size_t size) {
@@ -231,6 +242,7 @@ gw_status gw_custom_create(const gw_custom_options* options, gw_module** out_mod
     c.input_count = o.input_count;
     c.output_count = o.output_count;
     c.parallel_plan = plan_of(o.parallel_plan);
+    c.parameter_groups = lines_of(o.parameter_groups);
     if (o.parameter_count > 0) required(o.parameters, "options.parameters");
     for (size_t i = 0; i < o.parameter_count; ++i) {
       const gw_parameter_options p =

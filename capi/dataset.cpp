@@ -40,7 +40,6 @@ struct HandedBatch {
     batch.input_count = 1;
     batch.targets = &labels;
     batch.target_count = 1;
-    batch.shifted = 1;
     if (weighted) batch.weight = data->label_count;
   }
 };

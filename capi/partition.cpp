@@ -1,5 +1,6 @@
 #include <gangway/partition.h>
 
+#include <mutex>
 #include <tuple>
 
 #include "gang_handle.h"
@@ -19,10 +20,11 @@ struct gw_partition : Handle {
   const Partition partition;
 };
 
-// A data movement as a module, with the context that its calls need. The frame holds what the last forward
-// saved.
-struct gw_movement : Handle {
-  gw_movement(ModulePtr m, GangPtr g)
+namespace {
+
+// A data movement as a module, with the context that its calls need.
+struct Mover {
+  Mover(ModulePtr m, GangPtr g)
       : gang(std::move(g)),
         module(std::move(m)),
         ops(make_ops(gang->owner()->device_ptr())),
@@ -59,9 +61,37 @@ struct gw_movement : Handle {
   Stack temporaries;
   Frame frame;
   StreamOrder order;
+  std::mutex mutex;  // held by a forward or a backward, since duplicates may be used by several threads
+};
+
+}  // namespace
+
+struct gw_movement : Handle {
+  explicit gw_movement(std::shared_ptr<Mover> m) : mover(std::move(m)) {}
+  const std::shared_ptr<Mover> mover;  // shared with its duplicates
+  UserStates kept;                     // what the last forward of this handle left for its backward
 };
 
 namespace {
+
+// Lends what a forward left to the frame of the movement, for one backward.
+class Lent {
+ public:
+  explicit Lent(gw_movement& movement) : movement_(movement) { move(movement.kept, frame_states()); }
+  ~Lent() { move(frame_states(), movement_.kept); }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+
+ private:
+  UserStates& frame_states() const { return movement_.mover->frame.user_states(); }
+  void move(UserStates& from, UserStates& to) const {
+    const Module& module = *movement_.mover->module;
+    to.clear();
+    if (from.get(module) != nullptr) to.set(module, from.take(module));
+  }
+
+  gw_movement& movement_;
+};
 
 const Partition& partition_of(const gw_partition* partition, const char* name) {
   return required(partition, name).partition;
@@ -191,7 +221,14 @@ gw_status gw_movement_create(const gw_partition* source, const gw_partition* tar
     });
     ModulePtr module = make_movement(static_cast<Movement>(kind), from,
                                      target != nullptr ? &target->partition : nullptr, read);
-    *out_movement = new gw_movement(std::move(module), from.base());
+    *out_movement = new gw_movement(std::make_shared<Mover>(std::move(module), from.base()));
+  });
+}
+
+gw_status gw_movement_duplicate(const gw_movement* movement, gw_movement** out_movement) {
+  return guarded([&] {
+    gw_movement*& result = out(out_movement, "out_movement");
+    result = new gw_movement(required(movement, "movement").mover);
   });
 }
 
@@ -202,11 +239,16 @@ gw_status gw_movement_forward(gw_movement* movement, const gw_view* input, void*
                               gw_tensor** out_tensor) {
   return guarded([&] {
     if (out_tensor != nullptr) *out_tensor = nullptr;
-    gw_movement& m = required(movement, "movement");
+    UserStates& kept = required(movement, "movement").kept;
+    Mover& m = *movement->mover;
+    const std::lock_guard lock(m.mutex);
     const auto [x, ordered_on] = m.read(input, "input", stream, out_tensor);
     m.frame.reset();
     Context ctx = m.context(*ordered_on);
-    *out_tensor = m.return_tensor(m.module->forward_one(ctx, x, &m.frame), *ordered_on);
+    const Tensor moved = m.module->forward_one(ctx, x, &m.frame);
+    kept.clear();
+    kept.set(*m.module, m.frame.user_states().take(*m.module));
+    *out_tensor = m.return_tensor(moved, *ordered_on);
   });
 }
 
@@ -214,8 +256,10 @@ gw_status gw_movement_backward(gw_movement* movement, const gw_view* output_grad
                                gw_tensor** out_tensor) {
   return guarded([&] {
     if (out_tensor != nullptr) *out_tensor = nullptr;
-    gw_movement& m = required(movement, "movement");
+    Mover& m = *required(movement, "movement").mover;
+    const std::lock_guard lock(m.mutex);
     const auto [dy, ordered_on] = m.read(output_grad, "output_grad", stream, out_tensor);
+    const Lent lent(*movement);
     Context ctx = m.context(*ordered_on);
     const Stack::Mark before = m.frame.mark();
     *out_tensor = m.return_tensor(m.module->backward_one(ctx, dy, m.frame), *ordered_on);

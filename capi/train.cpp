@@ -14,7 +14,7 @@ Batch batch_of(const gw_batch* batch, Stream& stream) {
   r.inputs = tensors_of(b.inputs, b.input_count, stream, "batch.inputs");
   r.targets = tensors_of(b.targets, b.target_count, stream, "batch.targets");
   r.weight = b.weight;
-  r.shifted = b.shifted != 0;
+  r.shift_labels = b.shift_labels != 0;
   return r;
 }
 

@@ -67,9 +67,9 @@ int main(int count, char **arguments) {
   int64_t tokens[kRows][kSequence];
   gw_view rows;
   check(gw_view_set(&rows, tokens, (int64_t[]){last - first, kSequence}, 2, GW_I64));
-  WITH_DEFAULTS(gw_batch, batch); /* the labels are the tokens: the library shifts them */
-  batch.inputs = batch.targets = &rows;
-  batch.input_count = batch.target_count = 1;
+  WITH_DEFAULTS(gw_batch, batch); /* tokens alone: the library makes the labels, which are the next tokens */
+  batch.inputs = &rows;
+  batch.input_count = 1;
   WITH_DEFAULTS(gw_step_result, result);
   step_options.max_grad_norm = 1;
   const int talks = gw_gang_rank(root) == 0;

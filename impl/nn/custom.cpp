@@ -34,6 +34,7 @@ struct StateGuard {
 Custom::Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour)
     : name_(options.name),
       parallel_plan_(options.parallel_plan),
+      parameter_groups_(options.parameter_groups),
       input_count_(options.input_count),
       output_count_(options.output_count),
       behaviour_(std::move(behaviour)) {
@@ -59,6 +60,7 @@ Custom::Custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> be
 void Custom::add_options(CallSignature& signature) const {
   signature.add("input_count", input_count_);
   signature.add("output_count", output_count_);
+  for (const std::string& pattern : parameter_groups_) signature.add("parameter group", pattern);
 }
 
 std::string Custom::label() const { return full_name().empty() ? name_ : name_ + " (" + full_name() + ")"; }

@@ -27,6 +27,7 @@ class Custom final : public Module {
   const char* kind() const override { return name_.c_str(); }
   void add_options(CallSignature& signature) const override;
   std::string parallel_plan() const override { return parallel_plan_; }
+  const std::vector<std::string>& parameter_groups() const { return parameter_groups_; }
   int input_count() const { return input_count_; }
   size_t output_count(size_t) const override { return static_cast<size_t>(output_count_); }
   size_t gradient_count() const override { return static_cast<size_t>(input_count_); }
@@ -51,6 +52,7 @@ class Custom final : public Module {
   int gradient_slot() const { return input_count_ + output_count_; }
 
   std::string name_, parallel_plan_;
+  std::vector<std::string> parameter_groups_;
   int input_count_, output_count_;
   std::shared_ptr<CustomBehaviour> behaviour_;
 };

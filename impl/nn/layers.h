@@ -86,7 +86,7 @@ struct DecoderOptions : BlockOptions {
 // Children "model.embed_tokens", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}.
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
 // forward({tokens, labels [B, S]}) -> {loss, weight}: the sum of -log p over the labels that are not -100,
-// as f64 [1], and the number of such labels. The labels are already shifted. backward({}) starts from
+// as f64 [1], and the number of such labels. label[i] is what token[i] must predict. backward({}) starts from
 // ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the head's gradients.
 // NOT_SUPPORTED: a window below max_positions.
 ModulePtr make_decoder(const DecoderOptions& options);
@@ -133,6 +133,8 @@ struct CustomOptions {
   std::vector<Parameter> parameters;
   std::vector<Module::Child> children;
   std::string parallel_plan;  // Module::parallel_plan
+  // Which modules below it should be parameter groups: patterns of paths that start at it, as in path_matches.
+  std::vector<std::string> parameter_groups;
 };
 std::shared_ptr<Module> make_custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour);
 

@@ -25,13 +25,15 @@ void* UserStates::get(const Module& owner) const {
   return found == states_.end() ? nullptr : found->second.state;
 }
 
-void UserStates::free(const Module& owner) {
+UserState UserStates::take(const Module& owner) {
   const auto found = states_.find(&owner);
-  if (found == states_.end()) return;
+  if (found == states_.end()) return {};
   const UserState state = found->second;
   states_.erase(found);
-  release(state);
+  return state;
 }
+
+void UserStates::free(const Module& owner) { release(take(owner)); }
 
 // A module may have been destroyed before its frame, so only its address is used.
 void UserStates::clear() {

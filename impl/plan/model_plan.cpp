@@ -67,7 +67,6 @@ MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, 
   model.device().zero(ids.raw(), ids.bytes(), model.device().stream());
   Batch batch;
   batch.inputs = batch.targets = {ids};
-  batch.shifted = true;
   StepOptions step;
   step.microbatches = microbatches;
   step.max_grad_norm = 1;

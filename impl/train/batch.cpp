@@ -1,11 +1,14 @@
 #include "train/batch.h"
 
+#include <array>
+
 #include "base/philox.h"
 #include "nn/gradient.h"
 #include "nn/ids.h"
 #include "nn/loss.h"
 #include "parallel/context/balance.h"
 #include "tensor/host_view.h"
+#include "train/label_places.h"
 
 namespace gangway {
 namespace {
@@ -26,27 +29,45 @@ void check_tensor(const Tensor& tensor, const char* what, size_t index, Device& 
 PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches) : weight_(batch.weight) {
   if (batch.weight < -1) fail(Code::invalid_argument, "batch.weight = ", batch.weight, " is below -1");
   check_tensors(model, batch);
-  labels_at_ = batch.inputs.size();
-  if (!batch.targets.empty() && batch.targets[0].dtype() == DType::i64) labels_ = batch.targets[0];
-  shifts_ = labels_ && !batch.shifted && labels_.rank() > 1;
+  find_labels(batch, decoder_options(model.root()) != nullptr);
   compute_checksum(model.gangs());
   if (model.gangs().mesh().degree(Axis::cp) > 1) make_parts(model);
 
   const int64_t rows = values_[0].dim(0);
   bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
+}
+
+void PreparedBatch::find_labels(const Batch& batch, bool decoder) {
+  labels_at_ = batch.inputs.size();
+  const bool tokens_alone = decoder && batch.targets.empty() && labels_at_ == 1;
+  if (tokens_alone) values_.push_back(values_[0]);
+  const Tensor given = values_.size() > labels_at_ ? values_[labels_at_] : Tensor();
   // The loss of a decoder counts labels, so that a weight that the caller gave is checked against their
   // number.
-  counts_ = batch.weight == -1 || decoder_options(model.root()) != nullptr;
-  if (counts_ && batch.targets.empty())
+  counts_ = batch.weight == -1 || decoder;
+  if ((counts_ || batch.shift_labels) && !given)
     fail(Code::invalid_argument, "batch.weight = ", batch.weight,
+         ", batch.shift_labels = ", batch.shift_labels ? 1 : 0,
          ", but what counts are labels, and there is no target");
-  if (counts_ && !labels_)
-    fail(Code::invalid_argument, "targets[0] is ", name(batch.targets[0].dtype()), ", but labels are i64");
+  // The decoder itself refuses tokens of another type or shape, by check_microbatches.
+  if (!tokens_alone && (counts_ || batch.shift_labels) && given.dtype() != DType::i64)
+    fail(Code::invalid_argument, "targets[0] is ", name(given.dtype()), ", but labels are i64");
+  if (!tokens_alone && batch.shift_labels && given.rank() < 2)
+    fail(Code::invalid_argument, "batch.shift_labels is 1, but the labels are ", given.text(),
+         "; only labels with two dims or more are shifted");
+  if (given && given.dtype() == DType::i64) labels_ = given;
+  shifts_ = labels_ && labels_.rank() > 1 && (batch.shift_labels || tokens_alone);
+  checks_places_ = decoder && !tokens_alone;
 }
 
 void PreparedBatch::check_values(Model& model, Stream& stream) {
   Context ctx = model.run().context(stream);
+  Tensor tokens, given;  // as the caller gave them
+  if (checks_places_) {
+    tokens = (whole_.empty() ? values_ : whole_)[0];
+    given = labels_;
+  }
   if (shifts_) shift_labels(ctx);
   if (!whole_.empty()) split_sequences(model.gangs(), ctx);
   std::vector<IdRule> rules = model.root().id_rules();
@@ -56,7 +77,13 @@ void PreparedBatch::check_values(Model& model, Stream& stream) {
   const bool on_host = is_on_host(model.device().memory_kind());
   // Not every stage of a pipeline reads its sums, so that a pipeline waits here.
   pending_ = ids_.found && !on_host && weight_ > 0 && model.pipeline() == nullptr;
-  if (!pending_) finish_check(ids_.found ? read_on_host(ids_.found, stream) : Tensor());
+  if (pending_) return;
+  if (!ids_.found)
+    return finish_check(Tensor());  // on meta there are no values, and some modules take no ids
+  // The host waits for the verdict on the ids, and reads the labels in the same wait.
+  const std::vector<Tensor> read = read_on_host(std::array{ids_.found, tokens, given}, stream);
+  finish_check(read[0]);
+  if (given) check_label_places(read[1], read[2], shifts_);
 }
 
 void PreparedBatch::finish_check(const Tensor& found) {
@@ -64,8 +91,8 @@ void PreparedBatch::finish_check(const Tensor& found) {
   if (!counts_) return;
   const int64_t counted = !ids_.found ? labels_.count() : all[labels_at_].count;  // on meta: not found
   if (weight_ != -1 && weight_ != counted)
-    fail(Code::invalid_argument, "batch.weight = ", weight_, ", but ", counted,
-         " labels count after the shift");
+    fail(Code::invalid_argument, "batch.weight = ", weight_, ", but ", counted, " labels count",
+         shifts_ ? " after the shift" : "");
   weight_ = counted;
 }
 

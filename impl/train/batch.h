@@ -1,5 +1,5 @@
-// A batch that is ready for a step: its tensors are checked, its labels are shifted and counted, and it is
-// cut into microbatches.
+// A batch that is ready for a step: its tensors are checked, its labels are counted, and shifted where the
+// caller wants it, and it is cut into microbatches.
 //
 // Thread rule: values; local, nothing here is collective.
 #pragma once
@@ -21,9 +21,10 @@ class PreparedBatch {
   // Shifts the labels, checks the range of ids and labels, and counts the labels. A step checks values here
   // only. If the device is not the host and the caller gave the weight, check_values() does not wait for the
   // device: the caller reads pending_check() together with the sums of the step and passes it to
-  // finish_check(). Call check_microbatches before check_values(): it reports wrong shapes. The shifted
-  // labels, and with context parallelism this rank's part of the sequences, lie in the model's temporaries,
-  // inside the caller's StackScope.
+  // finish_check(). If it waits, it also refuses a decoder's labels by check_label_places. Call
+  // check_microbatches before check_values(): it reports wrong shapes. The shifted labels, and with context
+  // parallelism this rank's part of the sequences, lie in the model's temporaries, inside the caller's
+  // StackScope.
   void check_values(Model& model, Stream& stream);
 
   // The result on the device of a check_values() that did not wait for it; absent if check_values() waited
@@ -46,6 +47,7 @@ class PreparedBatch {
 
  private:
   void check_tensors(Model& model, const Batch& batch);
+  void find_labels(const Batch& batch, bool decoder);
   void compute_checksum(const Gangs& gangs);
   void shift_labels(Context& ctx);
   // With context parallelism, each tensor that has a sequence (dim 1) is replaced by this rank's part of it:
@@ -55,9 +57,9 @@ class PreparedBatch {
 
   Values values_;
   Values whole_;   // values_ before the sequences are split; empty without context parallelism
-  Tensor labels_;  // one of values_; absent if the first target is not i64
+  Tensor labels_;  // one of values_, or a decoder's tokens; absent if the first target is not i64
   size_t labels_at_ = 0;
-  bool shifts_ = false, counts_ = false;
+  bool shifts_ = false, counts_ = false, checks_places_ = false;
   std::vector<int64_t> bounds_;  // microbatch i has rows [bounds_[i], bounds_[i + 1])
   int64_t weight_ = -1;          // before finish_check(): the caller's, or -1
   int64_t tokens_ = 0;

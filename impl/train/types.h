@@ -15,13 +15,14 @@ namespace gangway {
 struct Batch {
   std::vector<Tensor> inputs, targets;
   // The number of items that count in the mean loss. -1: the number of labels (the first target, i64) that
-  // are not -100 after the shift. With context parallelism it must be -1. A batch of zero rows with weight 0
-  // is allowed.
+  // are not -100, after the shift if there is one. With context parallelism it must be -1. A batch of zero
+  // rows with weight 0 is allowed.
   int64_t weight = -1;
-  // By default, labels (the first target, i64 with two dims or more) equal the tokens, as in Hugging Face.
-  // The library shifts them by one along the last dim, and the last position does not count. True: the caller
-  // has shifted them already.
-  bool shifted = false;
+  // False: labels (the first target, i64) are used as they are: label[i] is what token[i] must predict. True:
+  // label[i] belongs to token[i] itself, as Hugging Face's collators make labels; the library shifts them by
+  // one along the last dim, and the last position does not count. Without targets, a decoder's labels are its
+  // tokens, which the library shifts.
+  bool shift_labels = false;
 };
 
 struct StepOptions {

@@ -76,7 +76,7 @@ static void a_batch_has_its_tokens_labels_and_place(void** state) {
     }
     assert_int_equal(b.label_count, counted);
     assert_true(b.batch->inputs == b.tokens && b.batch->targets == b.labels);
-    assert_true(b.batch->shifted == 1 && b.batch->weight == counted);
+    assert_true(b.batch->shift_labels == 0 && b.batch->weight == counted);
   }
   assert_ok(gw_dataset_rows_taken(dataset, &taken));
   assert_int_equal(taken, 18);

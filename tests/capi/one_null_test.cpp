@@ -157,6 +157,7 @@ class World {
   void give(gw_work*& x) { x = work; }
   void give(const gw_partition*& x) { x = partition; }
   void give(gw_movement*& x) { x = movement; }
+  void give(const gw_movement*& x) { x = movement; }
   void give(gw_pipeline*& x) { x = pipeline; }
   void give(const gw_pipeline*& x) { x = pipeline; }
   void give(gw_dataset*& x) { x = dataset; }

@@ -110,7 +110,26 @@ static void all_gather(rank* me) {
     const double error = at(&out, i) - 2 * sum;
     EXPECT(error < 1e-12 && error > -1e-12);
   }
+  /* A duplicate has a forward of its own: another shape does not disturb the first one's backward. */
+  gw_movement* other = NULL;
+  gw_tensor *small = NULL, *again = NULL;
+  const int64_t row[] = {1, 4};
+  EXPECT_OK(gw_movement_duplicate(gather, &other));
+  EXPECT_STATUS(gw_movement_backward(other, &dy, NULL, &again), GW_E_INVALID_STATE, "no forward has run");
+  EXPECT_OK(gw_view_set(&in, x, row, 2, GW_F64));
+  EXPECT_OK(gw_movement_forward(other, &in, NULL, &small));
+  EXPECT_OK(gw_movement_backward(gather, &dy, NULL, &again));
+  for (int64_t i = 0; i < 28; ++i) {
+    gw_view twin;
+    EXPECT_OK(gw_tensor_view(again, &twin));
+    EXPECT(at(&out, i) == at(&twin, i));
+  }
+  gw_movement_release(other);
+  gw_tensor_release(small);
+  gw_tensor_release(again);
+  EXPECT_STATUS(gw_movement_duplicate(NULL, &other), GW_E_INVALID_ARGUMENT, "movement is null");
   gw_tensor* refused = joined;
+  EXPECT_OK(gw_view_set(&in, x, local, 2, GW_F64));
   EXPECT_REFUSED(gw_movement_backward(gather, &in, NULL, &refused), "the output was f64 [7, 12]");
   EXPECT(refused == NULL);
   gw_tensor_release(joined);

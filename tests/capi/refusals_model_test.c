@@ -262,7 +262,7 @@ static void steps(void** state) {
   ROW(STEP((void)0, b.shape[0] = -1), INVALID_ARGUMENT, "dim 0 of a tensor is -1");
   ROW(STEP((void)0, b.shape[1] = 17), INVALID_ARGUMENT, "sequences of 17 tokens");
   ROW(STEP((void)0, b.batch.input_count = 0), INVALID_ARGUMENT, "inputs is empty");
-  ROW(STEP((void)0, b.batch.target_count = 0), INVALID_ARGUMENT, "there is no target");
+  ROW(STEP((void)0, b.batch.shift_labels = 0), INVALID_ARGUMENT, "is its own token");
   ROW(STEP((void)0, b.batch.weight = -2), INVALID_ARGUMENT, "weight = -2");
   ROW(STEP((void)0, b.batch.weight = 5), INVALID_ARGUMENT, "weight = 5, but 6 labels count");
   ROW(STEP((void)0, b.batch.struct_size = 4), INVALID_ARGUMENT, "batch.struct_size is 4");

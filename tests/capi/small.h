@@ -27,7 +27,7 @@ static MAYBE_UNUSED gw_decoder_options small_llama(void) {
   return o;
 }
 
-/* Tokens [rows, 4] in a fixed pattern. The labels are the tokens themselves, because the library shifts
+/* Tokens [rows, 4] in a fixed pattern. The labels are the tokens themselves, and the library shifts
  * them. */
 typedef struct small_batch {
   int64_t tokens[4 * 4];
@@ -46,6 +46,7 @@ static MAYBE_UNUSED void fill_batch(small_batch* b, int64_t rows, int64_t first_
   b->batch.input_count = 1;
   b->batch.targets = &b->target;
   b->batch.target_count = 1;
+  b->batch.shift_labels = 1;
 }
 
 #ifdef __cplusplus

@@ -322,6 +322,11 @@ static void a_batch_may_be_cut_out_of_a_longer_array(void** state) {
   gw_step_result_init(&dense, sizeof dense);
   gw_step_result_init(&strided, sizeof strided);
   assert_ok(gw_eval_step(model, &b.batch, NULL, NULL, &dense));
+  gw_step_result_init(&strided, sizeof strided);
+  b.batch.target_count = 0; /* tokens alone: their labels are the next tokens */
+  assert_ok(gw_eval_step(model, &b.batch, NULL, NULL, &strided));
+  assert_true(strided.loss == dense.loss && strided.weight == dense.weight);
+  b.batch.target_count = 1;
   assert_ok(gw_module_forward(model, &b.input, 1, NULL, NULL, &from_dense, 1, &count));
   gw_view_set(&cut, longer + 1, shape, 2, GW_I64);
   cut.strides = strides;

@@ -104,7 +104,6 @@ Batch batch_of(Model& model, const FamilyReference& reference) {
   Batch batch;
   batch.inputs = {part("tokens")};
   batch.targets = {part("labels_shifted")};
-  batch.shifted = true;
   return batch;
 }
 

@@ -33,11 +33,10 @@ void step_and(Gang& root, const std::function<void()>& last) {
                                       test::parallel(Strategy::full_shard, DType::f32));
   const auto optimizer =
       make_optimizer("adamw", model->inspect().parameters(), OptimizerOptions(), model->ops());
-  const std::vector<int64_t> ids{1, 2, 3, 4};
+  const std::vector<int64_t> ids{1, 2, 3, 4, 5};
   Batch batch;
   batch.inputs = {test::tensor_of(*model, DType::i64, Shape{1, 4}, ids.data())};
-  batch.targets = {test::tensor_of(*model, DType::i64, Shape{1, 4}, ids.data())};
-  batch.shifted = true;
+  batch.targets = {test::tensor_of(*model, DType::i64, Shape{1, 4}, ids.data() + 1)};
   const StepResult result = train_step(*model, optimizer.get(), batch, {}, model->device().stream());
   EXPECT_TRUE(std::isfinite(result.loss));
   last();

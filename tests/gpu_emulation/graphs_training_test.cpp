@@ -49,8 +49,7 @@ struct Rig {
   StepResult step(int64_t rows, int64_t first = 0, int microbatches = 1) {
     Batch batch;
     batch.inputs = {tokens(*model, rows, first)};
-    batch.targets = {tokens(*model, rows, first)};
-    batch.shifted = true;
+    batch.targets = {tokens(*model, rows, first + 5)};  // the next tokens
     StepOptions options;
     options.max_grad_norm = 1;
     options.microbatches = microbatches;

@@ -1,5 +1,7 @@
 // Computations that do not belong to this library in place of a block: a custom module, and a shard group
 // whose owner computes by itself.
+#include <set>
+
 #include "nn/custom.h"
 #include "nn/layers.h"
 #include "optim/optimizer.h"
@@ -83,6 +85,44 @@ TEST(Parallelize, ACustomModuleMayHaveTheNameOfALayer) {
     for (const NamedModule& named : named_modules(model.root().shared_from_this()))
       if (std::string_view(named.module->kind()) == "Recompute") recomputed.push_back(named.path);
     EXPECT_EQ(recomputed, std::vector<std::string>{"1.inner"});
+  });
+}
+
+ModulePtr with_named_groups(const std::string& pattern) {
+  CustomOptions options;
+  options.name = "Scaled";
+  options.parameters = {{"scale", Shape{6}, Init::normal(1)}};
+  options.children = {{"layers", make_sequential({small_block(), small_block()})}};
+  options.parameter_groups = {pattern};
+  return make_sequential({small_block(), make_custom(options, std::make_shared<Scaled>())});
+}
+
+TEST(Parallelize, AModuleNamesItsParameterGroupsAndItsOwnHasTheRest) {
+  const ReferenceRun reference{[] { return with_named_groups("layers.*"); }, Shape{2, 5, 6}};
+  const auto want = reference.on_one_device(2);
+  for (const Strategy strategy : kStrategies)
+    run_ranks(2, [&](Gang& root) {
+      Model model(reference.make(), mesh_of(root));
+      ParallelOptions options;
+      options.shard.strategy = strategy;
+      options.master_dtype = DType::f64;
+      options.seed = reference.seed;
+      model.build().parallelize(options);
+      std::set<std::string> groups;
+      for (const auto& group : model.fsdp().groups()) groups.insert(group->name());
+      EXPECT_EQ(groups.size(), 5u) << "with the root's";
+      for (const char* name : {"0", "1", "1.layers.0", "1.layers.1"})
+        EXPECT_TRUE(groups.contains(name)) << name;
+      reference.run(model);
+      expect_near(reference.gradients(model), want, 1e-12);
+    });
+}
+
+TEST(Parallelize, AParameterGroupThatAModuleNamesMustBeThere) {
+  run_ranks(2, [](Gang& root) {
+    Model model(with_named_groups("layer.*"), mesh_of(root));
+    expect_refusal(Code::not_found, [&] { model.build().parallelize(ParallelOptions()); },
+                   {"Scaled 1: no module with parameters matches \"layer.*\" of its parameter_groups"});
   });
 }
 

@@ -42,11 +42,12 @@ GangOptions gang_options() {
   return options;
 }
 
-Tensor ids_of(Model& model, const Plan& plan) {
+// Ids that count up from `first`, so that those of first + 1 are the next tokens.
+Tensor ids_of(Model& model, const Plan& plan, int64_t first = 0) {
   const Tensor ids =
       Tensor::allocate(model.device().allocator(), DType::i64, Shape{plan.sequences, plan.tokens});
   test::HostMemory host(ids);
-  for (int64_t i = 0; i < ids.count(); ++i) host.data<int64_t>()[i] = i % plan.model.vocab;
+  for (int64_t i = 0; i < ids.count(); ++i) host.data<int64_t>()[i] = (first + i) % plan.model.vocab;
   host.write();
   return ids;
 }
@@ -67,8 +68,7 @@ StepResult train(const Plan& plan, Gang& root, std::barrier<>& all, std::vector<
   Stream& stream = model->device().stream();
   Batch batch;
   batch.inputs = {ids_of(*model, plan)};
-  batch.targets = {ids_of(*model, plan)};
-  batch.shifted = true;
+  batch.targets = {ids_of(*model, plan, 1)};
   if (plan.says_weight) batch.weight = plan.sequences * plan.tokens;
   StepOptions options;
   options.max_grad_norm = plan.max_grad_norm;

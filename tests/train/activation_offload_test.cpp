@@ -105,6 +105,7 @@ Batch batch_without_values(Model& model) {
   const Tensor ids = Tensor::allocate(model.device().allocator(), DType::i64, Shape{kRows, kLength});
   Batch batch;
   batch.inputs = batch.targets = {ids};
+  batch.shift_labels = true;
   return batch;
 }
 

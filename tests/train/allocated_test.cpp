@@ -56,7 +56,6 @@ Trained train(Gang& root, const GangsPtr& gangs, const Case& c, const Tensor& id
   trained.counted = trained.model->inspect().count_optimizer(trained.optimizer->state_bytes());
   Batch batch;
   batch.inputs = batch.targets = {ids};
-  batch.shifted = true;
   StepOptions step;
   step.max_grad_norm = 1;
   for (int i = 0; i < 2; ++i)

@@ -168,6 +168,7 @@ TEST(ContextParallel, BatchesThatCannotBeSplitAreRefusedOnAllRanks) {
       Batch batch;
       batch.inputs = {test::tensor_of(*model, DType::i64, Shape{2, tokens}, ids.data())};
       batch.targets = {test::tensor_of(*model, DType::i64, Shape{2, tokens}, ids.data())};
+      batch.shift_labels = true;
       return batch;
     };
     refuses(cut(10), Code::invalid_argument, "10 tokens");
@@ -178,6 +179,9 @@ TEST(ContextParallel, BatchesThatCannotBeSplitAreRefusedOnAllRanks) {
     Batch uneven = cut(12);
     uneven.targets = cut(8).targets;
     refuses(uneven, Code::invalid_argument, "sequences of 12");
+    Batch copies = test::own_rows(*model, reference, 0);
+    copies.targets = copies.inputs;
+    refuses(copies, Code::invalid_argument, "is its own token");
     const StepResult result =
         train_step(*model, optimizer.get(), cut(12), StepOptions{}, model->device().stream());
     EXPECT_EQ(result.weight, 22);  // the last token of each row has no label

@@ -35,7 +35,6 @@ MemoryUse use(Gang& root, const Case& c) {
   if (ids.raw() != nullptr) std::fill_n(ids.data<int64_t>(), ids.count(), 3);
   Batch batch;
   batch.inputs = batch.targets = {ids};
-  batch.shifted = true;
   StepOptions step;
   step.microbatches = 2;
   step.max_grad_norm = 1;

@@ -26,6 +26,7 @@ Batch chain_batch(Model& model, int step, int rank) {
   Batch batch;
   batch.inputs = {tokens};
   batch.targets = {tokens};
+  batch.shift_labels = true;
   return batch;
 }
 

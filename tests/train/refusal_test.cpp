@@ -64,7 +64,21 @@ const Refusal kRefusals[] = {
     {"weight", [](Model&, Batch& b, StepOptions&) { b.weight = -2; }, "batch.weight = -2"},
     {"wrong weight", [](Model&, Batch& b, StepOptions&) { b.weight = 11; },
      "batch.weight = 11, but 10 labels count"},
-    {"targets lack", [](Model&, Batch& b, StepOptions&) { b.targets.clear(); }, "there is no target"},
+    {"labels that are the tokens", [](Model&, Batch& b, StepOptions&) { b.shift_labels = false; },
+     "each of the 12 labels of targets[0] that count is its own token"},
+    {"labels that are shifted twice",
+     [](Model& m, Batch& b, StepOptions&) {
+       std::vector<int64_t> next = test::copy_out<int64_t>(b.inputs[0]);
+       std::rotate(next.begin(), next.begin() + 1, next.end());
+       b.targets[0] = test::tensor_of(m, DType::i64, Shape{2, 6}, next.data());
+     },
+     "each of the 10 labels of targets[0] that count is the next token already"},
+    {"floats alone",
+     [](Model& m, Batch& b, StepOptions&) {
+       b.inputs[0] = test::tensor_of(m, DType::f32, Shape{2, 6}, std::vector<float>(12).data());
+       b.targets.clear();
+     },
+     "tokens are f32 [2, 6]"},
 };
 
 // Runs a step or an evaluation with a wrong argument on rank 1, and expects the refusal on every rank.
@@ -110,6 +124,20 @@ const Refusal kSquareRefusals[] = {
      },
      "Square takes f64 [rows, 5], not f32 [3, 5]"},
     {"inputs", [](Model&, Batch& b, StepOptions&) { b.targets.clear(); }, "takes 2 inputs, got 1"},
+    {"targets lack",
+     [](Model&, Batch& b, StepOptions&) {
+       b.targets.clear();
+       b.weight = -1;
+     },
+     "there is no target"},
+    {"labels of floats", [](Model&, Batch& b, StepOptions&) { b.shift_labels = true; },
+     "targets[0] is f64, but labels are i64"},
+    {"labels without a sequence",
+     [](Model& m, Batch& b, StepOptions&) {
+       b.targets[0] = test::tensor_of(m, DType::i64, Shape{3}, std::vector<int64_t>(3).data());
+       b.shift_labels = true;
+     },
+     "batch.shift_labels is 1, but the labels are i64 [3]"},
 };
 
 TEST(TrainStep, WhatACustomModuleDoesNotTakeComesBackOnAllAndTheGangWorksOn) {

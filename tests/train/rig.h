@@ -16,6 +16,7 @@ inline Batch pattern_batch(Model& model, int64_t rows, int64_t length, int64_t s
   Batch batch;
   batch.inputs = {tokens};
   batch.targets = {tokens};
+  batch.shift_labels = true;
   return batch;
 }
 

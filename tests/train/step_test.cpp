@@ -1,6 +1,9 @@
 // A training step: the weight N of the mean, uneven data, evaluation, and reproducible bits.
+#include <algorithm>
 #include <cmath>
 
+#include "tensor/host_view.h"
+#include "train/label_places.h"
 #include "train/rig.h"
 
 namespace gangway {
@@ -12,23 +15,81 @@ using test::Reference;
 using test::Rig;
 using test::small_llama;
 
-TEST(TrainStep, LabelsAreShiftedByTheLibrary) {
+// The next tokens of each row, and -100 for the last one, which has none.
+std::vector<int64_t> next_tokens(const Tensor& tokens) {
+  const auto length = static_cast<size_t>(tokens.dim(1));
+  std::vector<int64_t> next = test::copy_out<int64_t>(tokens);
+  std::rotate(next.begin(), next.begin() + 1, next.end());
+  for (size_t last = length - 1; last < next.size(); last += length) next[last] = -100;
+  return next;
+}
+
+TEST(TrainStep, TokensAloneAndTheirLabelsWithAndWithoutAShiftGiveTheSameStep) {
   test::run_ranks(1, [](Gang& root) {
-    const Rig shifts = llama_rig(root), shifted = llama_rig(root);
-    const Batch batch = pattern_batch(*shifts.model, 3, 7, 0);
-    Batch by_hand = batch;
-    std::vector<int64_t> labels = test::copy_out<int64_t>(batch.targets[0]);
-    for (size_t row = 0; row < 3; ++row) {
-      for (size_t s = 0; s < 6; ++s) labels[row * 7 + s] = labels[row * 7 + s + 1];
-      labels[row * 7 + 6] = -100;
-    }
-    by_hand.targets = {test::tensor_of(*shifted.model, DType::i64, Shape{3, 7}, labels.data())};
-    by_hand.shifted = true;
-    const StepResult a = shifts.step(batch), b = shifted.step(by_hand);
+    const Rig alone = llama_rig(root), over = llama_rig(root), next = llama_rig(root);
+    const Batch over_tokens = pattern_batch(*over.model, 3, 7, 0);
+    Batch tokens = over_tokens, next_labels = over_tokens;
+    tokens.targets.clear();
+    next_labels.targets = {
+        test::tensor_of(*next.model, DType::i64, Shape{3, 7}, next_tokens(tokens.inputs[0]).data())};
+    tokens.shift_labels = next_labels.shift_labels = false;
+    const StepResult a = alone.step(tokens), b = over.step(over_tokens), c = next.step(next_labels);
     EXPECT_EQ(a.weight, 18);
     EXPECT_EQ(a.loss, b.loss);
-    EXPECT_EQ(shifts.parameters(), shifted.parameters());
-    EXPECT_EQ(test::copy_out<int64_t>(batch.targets[0])[0], 0) << "the caller's labels stay as they were";
+    EXPECT_EQ(a.loss, c.loss);
+    EXPECT_EQ(alone.parameters(), over.parameters());
+    EXPECT_EQ(alone.parameters(), next.parameters());
+    EXPECT_EQ(test::copy_out<int64_t>(tokens.inputs[0])[0], 0) << "the caller's tokens stay as they were";
+  });
+}
+
+struct Places {
+  const char* what;
+  int64_t length;
+  std::vector<int64_t> tokens, labels;
+  bool refused_with_shift, refused_without;
+};
+
+TEST(LabelPlaces, OnlyLabelsThatFitTheOtherPlaceAloneAreRefused) {
+  std::vector<int64_t> many(3001), after(3001);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int64_t>(i * i % 97);
+  for (size_t i = 0; i < many.size(); ++i) after[i] = static_cast<int64_t>((i + 1) * (i + 1) % 97);
+  const std::vector<int64_t> same(64, 5);
+  const Places table[] = {
+      {"no row", 4, {}, {}, false, false},
+      {"one token, its own label", 1, {3, 4}, {3, 4}, false, false},
+      {"one token, another label", 1, {3, 4}, {4, 5}, false, false},
+      {"own", 3, {1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6}, false, true},
+      {"next", 3, {1, 2, 3, 4, 5, 6}, {2, 3, 9, 5, 6, 9}, true, false},
+      {"own, and padding that does not count", 3, {1, 2, 0}, {1, 2, -100}, false, true},
+      {"next, and padding that does not count", 3, {1, 2, 0}, {2, -100, -100}, true, false},
+      {"nothing counts", 3, {1, 2, 3}, {-100, -100, -100}, false, false},
+      {"constant tokens", 8, same, same, false, false},
+      {"an answer that repeats its token", 4, {1, 2, 2, 3}, {-100, 2, -100, -100}, false, false},
+      {"own but for one", 3, {1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 7}, false, false},
+      {"next but for one", 3, {1, 2, 3, 4, 5, 6}, {2, 3, 4, 5, 7, 7}, false, false},
+      {"many, own", 3001, many, many, false, true},
+      {"many, next", 3001, many, after, true, false},
+  };
+  test::run_ranks(1, [&](Gang& root) {
+    const Rig rig = llama_rig(root);
+    for (const Places& row : table) {
+      const Shape shape{static_cast<int64_t>(row.tokens.size()) / row.length, row.length};
+      const Tensor tokens =
+          read_on_host(test::tensor_of(*rig.model, DType::i64, shape, row.tokens.data()), rig.stream());
+      const Tensor labels =
+          read_on_host(test::tensor_of(*rig.model, DType::i64, shape, row.labels.data()), rig.stream());
+      for (const bool shifts : {false, true}) {
+        bool refused = false;
+        try {
+          check_label_places(tokens, labels, shifts);
+        } catch (const Error& error) {
+          refused = error.code() == Code::invalid_argument;
+        }
+        EXPECT_EQ(refused, shifts ? row.refused_with_shift : row.refused_without)
+            << row.what << ", " << shifts;
+      }
+    }
   });
 }
 

@@ -263,7 +263,7 @@ TEST(TensorParallel, SequencesThatCannotBeSplitAreRefusedOnAllRanks) {
     const std::vector<int64_t> ids(20, 1);
     const auto batch = [&](int64_t tokens) {
       Batch b;
-      b.inputs = b.targets = {test::tensor_of(*model, DType::i64, Shape{2, tokens}, ids.data())};
+      b.inputs = {test::tensor_of(*model, DType::i64, Shape{2, tokens}, ids.data())};
       return b;
     };
     const Error error = test::error_of(
@@ -337,7 +337,6 @@ TEST(TensorParallel, RanksOfOneDataCoordinateTakeTheSameBatch) {
     }
     // The same values with another shape. Ranks compare values only on a CPU, and shapes on every device.
     batch = test::own_rows(*model, reference, 0);
-    batch.shifted = true;
     const Batch right = batch;
     if (root.rank() == 3)
       for (Values* values : {&batch.inputs, &batch.targets})

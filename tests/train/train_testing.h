@@ -75,7 +75,6 @@ inline Batch batch_rows(Model& model, const Reference& reference, int64_t step, 
   Batch batch;
   batch.inputs = {tensor_of(model, DType::i64, shape, reference.rows("tokens", first, last, step).data())};
   batch.targets = {tensor_of(model, DType::i64, shape, reference.rows("labels", first, last, step).data())};
-  batch.shifted = true;
   return batch;
 }
 

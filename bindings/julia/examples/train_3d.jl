@@ -18,7 +18,7 @@ function main(steps = "40")
         loss = Inf
         for step in 1:parse(Int, steps)
             tokens = batch(step, ROWS * shard ÷ shards, ROWS * (shard + 1) ÷ shards)
-            loss = train_step!(model, opt, tokens, tokens; microbatches = MICROBATCHES, max_grad_norm = 1).loss
+            loss = train_step!(model, opt, tokens; microbatches = MICROBATCHES, max_grad_norm = 1).loss
             Gangway.rank(gangs.root) == 0 && (step == 1 || step % 10 == 0) && @printf("step %d  loss %.3f\n", step, loss)
         end
         @assert loss < 1

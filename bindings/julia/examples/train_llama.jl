@@ -19,7 +19,7 @@ function main(path, folder, steps = "200", device = "cpu")
         first, last = ROWS * shard ÷ shards, ROWS * (shard + 1) ÷ shards
         for step in 1:count
             tokens = batch(text, step, first, last) # the labels are the tokens: the library shifts them
-            result = train_step!(model, opt, tokens, tokens; max_grad_norm = 1)
+            result = train_step!(model, opt, tokens; max_grad_norm = 1)
             shard == 0 && (step == 1 || step % 20 == 0) &&
                 @printf("step %d/%d  loss %.3f  %.0f tokens/s\n", step, count, result.loss, result.tokens_per_second)
         end

@@ -18,6 +18,7 @@ export Decoder, Llama, Mistral, Qwen2, Qwen3, decoder_options, from_pretrained, 
 export parallelize!, tensor_parallel!, context_parallel!, fully_shard!, replicate!, recompute!, materialize!, freeze!
 export train_step!, eval_step, step!, swap_ema!, generate, clip_grad_norm!, zero_grad!
 export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, send, recv!, barrier
+export reducescatter, bcast, alltoall
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
 export rank, parameters, save, load!

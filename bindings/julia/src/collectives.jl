@@ -152,6 +152,19 @@ end
 allreduce(gang::Gang, x; op = :sum) = allreduce!(gang, x, similar(x, eltype(x), size(x)); op = op)
 "A new array with one more dim, the ranks."
 allgather(gang::Gang, x) = allgather!(gang, x, similar(x, eltype(x), (size(x)..., length(gang))))
+"This rank's part, of the last dim, which is the rank's, of the sum of all x, as a new array."
+function reducescatter(gang::Gang, x; op = :sum)
+    size(x, ndims(x)) == length(gang) || refuse("reducescatter: the last dim of x is ", size(x, ndims(x)), ", not ",
+                                                length(gang), ", the number of ranks")
+    return reducescatter!(gang, x, similar(x, eltype(x), Base.front(size(x))); op = op)
+end
+"The root's array as a new one; elsewhere x gives size and type alone."
+function bcast(gang::Gang, x; root = 0)
+    made = copyto!(similar(x, eltype(x), size(x)), x)
+    return bcast!(gang, made; root = root)
+end
+"Part p, of the last dim, of x goes to rank p, as a new array."
+alltoall(gang::Gang, x) = alltoall!(gang, x, similar(x, eltype(x), size(x)))
 
 # The element word and where the outputs are.
 function gather_list(call, gang, input, outputs)

@@ -209,21 +209,23 @@ end
 
 """
     Custom(; shapes = nothing, forward, backward_input, backward_weight = nothing, parameters = [], children = [], inputs = 1,
-           outputs = 1, accepts = nothing, name = "Custom", parallel_plan = nothing)
+           outputs = 1, accepts = nothing, name = "Custom", parallel_plan = nothing, parameter_groups = nothing)
 
 A module of Julia functions. `shapes(inputs)` gets `[(type, size), ...]` and returns the outputs' likewise (nothing: each is
 one Float64, as a training root's are); the others get a
 [`Call`](@ref Gangway.Call): forward fills `call.outputs`; backward_input fills `call.input_grads` from
 `call.output_grads`; backward_weight adds to `call.parameter_grads` (nothing: backward_input does both).
 `parallel_plan`: how the children are split over tp, as the `plan` of `tensor_parallel!`, with paths that start at this
-module. `parameters`: `Parameter`s or `name => dims`; `children`: `name => model`, run by `Gangway.run_child`. A
+module. `parameter_groups`: which modules below it `parallelize!` makes parameter groups, as patterns of such paths,
+`["layers.*"]`; what they leave is in the group around them. `parameters`: `Parameter`s or `name => dims`; `children`: `name => model`, run by `Gangway.run_child`. A
 training root has two outputs, `{loss sum, weight}`. What a function throws comes out of the call that ran it, on that
 rank.
 """
 function Custom(; shapes = nothing, forward, backward_input, backward_weight = nothing, accepts = nothing, name = "Custom",
-                parameters = (), children = (), inputs = 1, outputs = 1, parallel_plan = nothing)
+                parameters = (), children = (), inputs = 1, outputs = 1, parallel_plan = nothing, parameter_groups = nothing)
+    groups = parameter_groups === nothing ? nothing : join(parameter_groups, '\n')
     made = options(LibGangway.gw_custom_options, "Custom", (name = name, input_count = inputs, output_count = outputs,
-                                                            parallel_plan = parallel_plan))
+                                                            parallel_plan = parallel_plan, parameter_groups = groups))
     kids = Model[child for (_, child) in children]
     kid_names = String[c_text("Custom", "children", string(kid)) for (kid, _) in children]
     for (field, value) in ((:forward, FORWARD[]), (:backward_input, INPUT[]),

@@ -101,7 +101,7 @@ restore!(data::Dataset, position; ignore_differences = false) =
     check(LibGangway.gw_dataset_restore(data.handle, c_text("restore!", "position", position), ignore_differences))
 
 # What a batch of a dataset says of itself in a step.
-its_weight(batch::DataBatch) = (weight = batch.weight, shifted = true)
+its_weight(batch::DataBatch) = (weight = batch.weight,)
 
 train_step!(model::Model, optimizer::Optimizer, batch::DataBatch; keywords...) =
     train_step!(model, optimizer, batch.tokens, batch.labels; its_weight(batch)..., keywords...)

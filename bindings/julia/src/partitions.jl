@@ -107,3 +107,11 @@ end
 "The gradient of the last forward's input, from that of its output. Collective."
 backward(movement::Movement, dy) = moved("backward", movement, dy, LibGangway.gw_movement_backward)
 release!(movement::Movement) = release!(movement.handle)
+"""
+    Gangway.duplicate(movement)
+
+Another handle of the same movement, which keeps a forward of its own: several forwards before their backwards take a duplicate
+each. All ranks run the calls of a movement and of its duplicates in one order.
+"""
+duplicate(movement::Movement) =
+    Movement(take(MovementHandle, out -> LibGangway.gw_movement_duplicate(movement.handle, out)))

@@ -77,12 +77,14 @@ function run_batch_step(step, call, inputs, targets, keywords)
 end
 
 """
-    train_step!(model, optimizer, inputs, targets = nothing; weight = -1, shifted = false, microbatches = 1,
+    train_step!(model, optimizer, inputs, targets = nothing; weight = -1, shift_labels = false, microbatches = 1,
                 max_grad_norm = 0, stop = false, ...)
 
 One step: forward and backward of each microbatch, gradients summed over all ranks, clip, optimizer. `inputs` and `targets`
-are one array or a tuple of them, whose last dim is the rows of this rank's data coordinate. A language model's labels may
-be its tokens: the library shifts them, unless `shifted`. The result has `loss` (the global mean), `grad_norm`,
+are one array or a tuple of them, whose last dim is the rows of this rank's data coordinate. Without targets, a language model's
+labels are its next tokens. Labels that are given are used as they are: `labels[i]` is what `tokens[i]` must predict, -100 does
+not count. With `shift_labels` they lie over their own tokens, as Hugging Face's collators make them, and the library shifts
+them. The result has `loss` (the global mean), `grad_norm`,
 `tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`, `loss_scale`, `tokens` (of
 the batches of all data ranks, padding included), `stop`. With `stop` this rank asks all ranks to stop after this step, which runs as
 usual; the result's `stop` is then true on every rank. Collective.

@@ -83,7 +83,7 @@ fact("Ctrl-C ends a training step within a second, and the peer learns of it") d
     gangs = Gangway.init(; timeout_ms = 600_000)
     model = parallelize!(Llama(dim = 16, layers = 1, heads = 2), gangs)
     opt, tokens = AdamW(model), ones(Int64, 4, 2)
-    step() = train_step!(model, opt, tokens, tokens)
+    step() = train_step!(model, opt, tokens)
     step()
     if ME == 0
         e, late = interrupted("a training step", step)

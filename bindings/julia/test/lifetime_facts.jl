@@ -9,7 +9,7 @@ const ONE = Gangway.Gang()
     root = gangs.root
     model = parallelize!(Llama(dim = 16, layers = 1, heads = 2, vocab = 32), gangs)
     opt = AdamW(model)
-    train_step!(model, opt, ones(Int64, 4, 2), ones(Int64, 4, 2))
+    train_step!(model, opt, ones(Int64, 4, 2))
     parameter = first(Gangway.parameters(model))
     frame = Gangway.Frame(model)
     group = ShardGroup(gangs, "g", "w" => (3,))

@@ -4,11 +4,11 @@ fact("a model trains, evaluates, generates") do
     model = parallelize!(Llama(dim = 32, layers = 1, heads = 2, vocab = 16); seed = 3)
     opt = AdamW(model; lr = 0.01)
     tokens = Int64[mod(i + 3j, 16) for i in 1:12, j in 1:4]
-    first_loss = Gangway.eval_step(model, tokens, tokens).loss
+    first_loss = Gangway.eval_step(model, tokens).loss
     @test abs(first_loss - log(16)) < 0.5
     result = nothing
     for _ in 1:60
-        result = train_step!(model, opt, tokens, tokens; max_grad_norm = 1, microbatches = 2)
+        result = train_step!(model, opt, tokens; max_grad_norm = 1, microbatches = 2)
     end
     @test result.loss < first_loss / 4 && result.weight == 44 && result.step == 60 && !result.skipped
     @test result.grad_norm >= 0 && result.lr ≈ 0.01 && result.skip_reason === :none
@@ -18,9 +18,13 @@ fact("a model trains, evaluates, generates") do
     more = generate(model, tokens[1:4, 1]; token_count = 5, temperature = 0)
     @test more == tokens[5:9, 1]
     @test Gangway.memory_use(model).master > 0
-    # Labels shifted by hand mean the same.
-    shifted = Gangway.eval_step(model, tokens[1:11, :], tokens[2:12, :]; shifted = true)
-    @test shifted.loss ≈ Gangway.eval_step(model, tokens, tokens).loss rtol = 1e-4
+    # Labels are used as they are, or shifted where the caller says so; wrong places are told.
+    loss = Gangway.eval_step(model, tokens).loss
+    @test Gangway.eval_step(model, tokens[1:11, :], tokens[2:12, :]).loss ≈ loss rtol = 1e-4
+    @test Gangway.eval_step(model, tokens, tokens; shift_labels = true).loss == loss
+    @test refused(() -> Gangway.eval_step(model, tokens, tokens), "is its own token")
+    @test refused(() -> Gangway.eval_step(model, tokens[1:11, :], tokens[2:12, :]; shift_labels = true),
+                  "is the next token already")
     nothing_counts = train_step!(model, opt, tokens, fill(-100, 12, 4))
     @test nothing_counts.skipped && nothing_counts.skip_reason === :no_weight
 end
@@ -31,10 +35,10 @@ fact("Float16 trains with a dynamic loss scale") do
     tokens = Int64[mod(i + 3j, 16) for i in 1:12, j in 1:4]
     @test Gangway.loss_scale(opt) == 65536
     Gangway.loss_scale!(opt, 1024)
-    results = [train_step!(model, opt, tokens, tokens) for _ in 1:3]
+    results = [train_step!(model, opt, tokens) for _ in 1:3]
     @test [r.loss_scale for r in results] == [1024, 1024, 2048] && results[3].loss < results[1].loss
     Gangway.loss_scale!(opt, 2^24)
-    result = train_step!(model, opt, tokens, tokens)
+    result = train_step!(model, opt, tokens)
     @test result.skip_reason === :non_finite && isfinite(result.loss) && result.loss_scale == 2^24
     @test Gangway.loss_scale(opt) == 2^23
     @test refused(() -> Gangway.loss_scale!(opt, -1), "loss scale = -1")
@@ -245,7 +249,7 @@ fact("texts say what is wrong and what to do") do
     @test length(generate(model, [1]; token_count = 3)) == 3
     opt = SGD(model)
     Gangway.release!(opt)
-    for use in (() -> Gangway.steps(opt), () -> step!(opt), () -> train_step!(model, opt, Int64.(tokens), Int64.(tokens)))
+    for use in (() -> Gangway.steps(opt), () -> step!(opt), () -> train_step!(model, opt, Int64.(tokens)))
         @test refused(use, "the Optimizer was released"; kind = Gangway.InvalidState)
     end
 end

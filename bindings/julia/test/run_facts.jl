@@ -30,7 +30,7 @@ end
 fact("every nth step gives a row of metrics, in files too, and a place continues them") do
     model = parallelize!(Llama(dim = 8, layers = 1, heads = 2, ffn = 16, vocab = 22); seed = 1)
     opt, batch = AdamW(model; lr = 0.01), Int64[mod(3i + j, 22) for i in 1:6, j in 1:2]
-    results = [train_step!(model, opt, batch, batch; max_grad_norm = 1, stop = n == 3) for n in 1:3]
+    results = [train_step!(model, opt, batch; max_grad_norm = 1, stop = n == 3) for n in 1:3]
     @test [r.tokens for r in results] == [12, 12, 12] && [r.stop for r in results] == [false, false, true]
     mktempdir() do folder
         json, svg = joinpath(folder, "m.jsonl"), joinpath(folder, "loss.svg")
@@ -79,7 +79,7 @@ fact("a restored run has the losses of the undisturbed one") do
         (model, AdamW(model; lr = 0.01))
     end
     batch(number) = Int64[mod(5number + 3i + j, 22) for i in 1:6, j in 1:2]
-    losses(model, opt, numbers) = [train_step!(model, opt, batch(n), batch(n)).loss for n in numbers]
+    losses(model, opt, numbers) = [train_step!(model, opt, batch(n)).loss for n in numbers]
     mktempdir() do folder
         model, opt = begin_run(1)
         run = Checkpoints(folder; every = 2, keep = 1)

@@ -62,6 +62,7 @@ function on_cpus()
         ranks(2, "full values without shared regions", "test/ranks.jl")
     end
     ranks(4, "partitions", "test/partitions.jl")
+    ranks(4, "rules of gradients", "test/gradients.jl")
     ranks(4, "pipelines", "test/pipelines.jl")
     ranks(2, "interrupts", "test/interrupts.jl")
     foreach(file -> example(2, file), ("all_reduce.jl", "custom_module.jl", "shard_group.jl",

@@ -28,7 +28,7 @@ with gw.init(tp=2, pp=2) as gangs:  # dp_shard is what is left
     shard, shards = gangs.data_shard  # the ranks of a data coordinate read the same rows
     for step in range(1, steps + 1):
         tokens = batch(step, ROWS * shard // shards, ROWS * (shard + 1) // shards)
-        result = gw.train_step(model, opt, tokens, tokens, microbatches=MICROBATCHES, max_grad_norm=1.0)
+        result = gw.train_step(model, opt, tokens, microbatches=MICROBATCHES, max_grad_norm=1.0)
         if gangs.rank == 0 and (step == 1 or step % 10 == 0):
             print(f"step {step}  loss {result.loss:.3f}", flush=True)
     assert result.loss < 1.0

@@ -33,7 +33,7 @@ with gw.init(device=device) as gangs:
     curve = []
     for step in range(1, steps + 1):
         tokens = batch(step, first, last)  # the labels are the tokens: the library shifts them
-        result = gw.train_step(model, opt, tokens, tokens, max_grad_norm=1.0)
+        result = gw.train_step(model, opt, tokens, max_grad_norm=1.0)
         memory = sum(model.memory().values()) / (1 << 20)  # of this rank: parameters, gradients, activations, ...
         curve.append((step, result.loss, result.tokens_per_second, memory))
         if shard == 0 and (step == 1 or step % 20 == 0):

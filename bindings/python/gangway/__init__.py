@@ -4,7 +4,7 @@
     with gw.init() as gangs:
         model = gw.Llama(dim=256, layers=4).parallelize(gangs)
         opt = gw.AdamW(model, lr=3e-4)
-        result = gw.train_step(model, opt, tokens, labels, max_grad_norm=1.0)
+        result = gw.train_step(model, opt, tokens, max_grad_norm=1.0)
 """
 
 from __future__ import annotations

@@ -217,11 +217,14 @@ class Custom(Module):
     """A module by a behaviour: parameters are Specs, shapes or arrays by name; children other modules by name. A training
     root has the outputs {loss sum, weight}. `kind`: the framework of the arrays that callbacks see: "numpy" (not on a GPU),
     "torch", "jax", or "tensor" for Views, which are not checked for being kept. `parallel_plan`: how its children are
-    split over tp, as text as in Module.tensor_parallel(), with paths that start at this module."""
+    split over tp, as text as in Module.tensor_parallel(), with paths that start at this module. `parameter_groups`: which
+    modules below it parallelize() makes parameter groups, as patterns of such paths, ["layers.*"]; what they leave is in the
+    group around them."""
 
     def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,
                  inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,
-                 name: str | None = None, kind: str = "numpy", parallel_plan: str | None = None) -> None:
+                 name: str | None = None, kind: str = "numpy", parallel_plan: str | None = None,
+                 parameter_groups: Sequence[str] | None = None) -> None:
         made, _ = parameter_options({n: spec_of(p) for n, p in (parameters or {}).items()})
         kids = dict(children or {})
         label = name or type(behaviour).__name__
@@ -233,5 +236,6 @@ class Custom(Module):
             accepts_dtype=low.py_accepts, user=inner, free_user=low.py_free, free_state=low.py_free,
             input_count=inputs, output_count=outputs, parameters=block("s", made), parameter_count=len(made),
             children=block("gw_module", [m._h for m in kids.values()]), child_names=block("t", list(kids)),
-            child_count=len(kids), parallel_plan=parallel_plan)
+            child_count=len(kids), parallel_plan=parallel_plan,
+            parameter_groups=None if parameter_groups is None else "\n".join(parameter_groups))
         super().__init__(c.gw_custom_create(options))

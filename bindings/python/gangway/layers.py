@@ -15,7 +15,7 @@ from .plan import Plan
 from .structs import block, fields_of, fill, handle_of, struct
 
 class Decoder(Module):
-    """A decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], shifted already -> {loss sum, weight}.
+    """A decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], the next tokens -> {loss sum, weight}.
 
     family is the model_type of a Hugging Face config.json, in whose keys the model is saved; Llama, Mistral, Qwen2 and
     Qwen3 are Decoder with that family. The other options are those of a config.json, and None is the family's default:

@@ -270,6 +270,7 @@ class gw_custom_options:
     child_names: Any
     child_count: int
     parallel_plan: str
+    parameter_groups: str
 
 class gw_frame_options:
     struct_size: int
@@ -560,7 +561,7 @@ class gw_batch:
     targets: Any
     target_count: int
     weight: int
-    shifted: int
+    shift_labels: int
     reserved: int
 
 class gw_step_options:

@@ -6,18 +6,22 @@
     y = gather(x)                  # [3, 7, 4] on each of 12 workers becomes [3, 7, 12]
     dx = gather.backward(dy)
 
+A tensor of PyTorch that requires a gradient, and an array of JAX under jax.grad, go through the framework's own
+differentiation, by the adjoint: y = gather(x); loss(y).backward(). See gangway.autograd.
+
 Dims of a partition are its axes; worker i has the row-major index i. The inner product is the sum over all ranks, so an
 array that several workers hold counts once for each. A rank that is no worker passes None, or an array without elements.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
 
 import numpy as np
 
 from . import _low as c
 from .arrays import ANY, Array, Place, kind_of, known_kind
+from .autograd import differentiated, is_tracked
 from .gang import Gang
 from .structs import block, handle_of, struct
 from .tensors import Tensor
@@ -96,6 +100,8 @@ class Movement:
 
     def forward(self, x: Array | None, kind: str | None = None) -> Array:
         """A new array of `kind`; None: of x's framework, of NumPy where x is None."""
+        if kind is None and is_tracked(x):
+            return differentiated(x, self._kept)
         self._kind = known_kind(kind) if kind else "numpy" if x is None else kind_of(x)  # before any peer waits
         return self._run(c.gw_movement_forward, x, "x")
 
@@ -104,6 +110,12 @@ class Movement:
     def backward(self, dy: Array | None) -> Array:
         """The gradient of the last forward's input, by the adjoint."""
         return self._run(c.gw_movement_backward, dy, "dy")
+
+    def _kept(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """forward(x) in a frame of its own, with its backward."""
+        own = object.__new__(Movement)
+        own._h, own._place = c.gw_movement_duplicate(self._h), self._place
+        return own.forward(x), own.backward
 
     def _run(self, call: Any, array: Array | None, name: str) -> Array:
         view = self._place.borrow(np.empty(0, np.float32) if array is None else array, name, ANY)

@@ -38,7 +38,7 @@ def train(gangs, model, opt, data, steps):
     losses = []
     for _ in range(steps):
         batch = data.next(gangs)
-        losses.append(gw.train_step(model, opt, batch, batch, max_grad_norm=1.0).loss)
+        losses.append(gw.train_step(model, opt, batch, max_grad_norm=1.0).loss)
     return losses
 
 

@@ -287,7 +287,7 @@ def llama(gang):
 def gw_train_step(gang, meet):
     model = llama(gang)
     opt = gw.SGD(model)
-    meet(lambda: gw.train_step(model, opt, TOKENS, TOKENS))
+    meet(lambda: gw.train_step(model, opt, TOKENS))
 
 
 def run_of(gang, name, **options):
@@ -334,7 +334,7 @@ def gw_optimizer_load(gang, meet):
 def gw_optimizer_swap_ema(gang, meet):
     model = llama(gang)
     opt = gw.SGD(model, ema_decay=0.5)
-    gw.train_step(model, opt, TOKENS, TOKENS)
+    gw.train_step(model, opt, TOKENS)
     meet(opt.swap_ema)
 
 
@@ -347,7 +347,7 @@ def gw_metrics_create(gang, meet):
 @entry
 def gw_metrics_log(gang, meet):
     model = llama(gang)
-    metrics, result = gw.Metrics(model), gw.train_step(model, gw.SGD(model), TOKENS, TOKENS)
+    metrics, result = gw.Metrics(model), gw.train_step(model, gw.SGD(model), TOKENS)
     meet(lambda: metrics.log(result))
 
 
@@ -367,7 +367,7 @@ def gw_metrics_restore(gang, meet):
 @entry
 def gw_eval_step(gang, meet):
     model = llama(gang)
-    meet(lambda: gw.eval_step(model, TOKENS, TOKENS))
+    meet(lambda: gw.eval_step(model, TOKENS))
 
 
 @entry

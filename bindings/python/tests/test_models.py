@@ -29,7 +29,7 @@ def test_a_sharded_llama_trains_like_the_whole_one(gangs):
         model = gw.Llama(dim=32, layers=2, heads=4).parallelize(where, strategy="full_shard", recompute="selective", seed=1)
         opt = gw.AdamW(model, lr=1e-2, betas=(0.9, 0.95), schedule="cosine", total_steps=20,
                        rules=[gw.Rule("model.norm.*", lr_scale=0.5)])
-        results = [gw.train_step(model, opt, batch, batch, max_grad_norm=1.0) for _ in range(6)]
+        results = [gw.train_step(model, opt, batch, max_grad_norm=1.0) for _ in range(6)]
         return model, opt, results
 
     model, opt, results = train(gangs, rows(gangs))
@@ -44,7 +44,7 @@ def test_a_sharded_llama_trains_like_the_whole_one(gangs):
         mine = parameter.gather()[first:last]
         np.testing.assert_array_equal(parameter.value().reshape(mine.shape), mine)
         assert parameter.state(opt, "exp_avg").size == mine.size
-    assert gw.eval_step(model, rows(gangs), rows(gangs)).loss < results[0].loss
+    assert gw.eval_step(model, rows(gangs)).loss < results[0].loss
     opt.lr = 0.5
     assert 0 < opt.lr < 0.5  # of the next step, by the schedule
 
@@ -139,9 +139,24 @@ def test_a_folder_of_another_function_is_refused_with_both_values(gangs):
 def test_a_batch_may_be_rows_of_a_longer_array(gangs):
     model = gw.Llama(dim=32, layers=1, heads=4).parallelize(gangs, seed=1)
     whole = rows(gangs, length=17)
-    strided = gw.eval_step(model, whole[:, :-1], whole[:, 1:], shifted=True)
-    dense = gw.eval_step(model, whole[:, :-1].copy(), whole[:, 1:].copy(), shifted=True)
+    strided = gw.eval_step(model, whole[:, :-1], whole[:, 1:])
+    dense = gw.eval_step(model, whole[:, :-1].copy(), whole[:, 1:].copy())
     assert strided.loss == dense.loss and strided.weight == 8 * 16
+
+
+@together(2)
+def test_labels_are_used_as_they_are_or_shifted_and_wrong_places_are_told(gangs):
+    model = gw.Llama(dim=32, layers=1, heads=4).parallelize(gangs, seed=1)
+    tokens = rows(gangs)
+    following = np.full_like(tokens, -100)
+    following[:, :-1] = tokens[:, 1:]
+    loss = gw.eval_step(model, tokens).loss
+    assert gw.eval_step(model, tokens, following).loss == loss
+    assert gw.eval_step(model, tokens, tokens, shift_labels=True).loss == loss
+    with pytest.raises(gw.InvalidArgument, match="is its own token, so that the model would learn to copy; pass the tokens"):
+        gw.eval_step(model, tokens, tokens)
+    with pytest.raises(gw.InvalidArgument, match="is the next token already, and batch.shift_labels = 1 would shift them"):
+        gw.eval_step(model, tokens, following, shift_labels=True)
 
 
 @together(1, 2, not_on_gpus="NumPy gets copies of a GPU's memory")
@@ -241,7 +256,7 @@ def test_every_optimizer_learns(name):
     model = gw.Llama(dim=16, layers=1, heads=2, ffn=16).parallelize(seed=1)
     opt = getattr(gw, name)(model, lr=1e-2, schedule="linear", total_steps=10, rules=[gw.Rule("lm_head.weight", frozen=True)])
     tokens = np.arange(24).reshape(4, 6)
-    losses = [gw.train_step(model, opt, tokens, tokens).loss for _ in range(3)]
+    losses = [gw.train_step(model, opt, tokens).loss for _ in range(3)]
     assert losses[0] > losses[1] > losses[2] and opt.steps == 3 and repr(opt).startswith(f"<{name}: lr ")
 
 
@@ -272,14 +287,14 @@ def test_f16_trains_with_a_dynamic_loss_scale(gangs):
         opt = gw.AdamW(model, lr=1e-2, loss_scale_interval=2)
         assert opt.loss_scale == 65536
         opt.loss_scale = 1024
-        results = [gw.train_step(model, opt, rows(gangs), rows(gangs), max_grad_norm=1.0) for _ in range(3)]
+        results = [gw.train_step(model, opt, rows(gangs), max_grad_norm=1.0) for _ in range(3)]
         assert [r.loss_scale for r in results] == [1024, 1024, 2048] and results[2].loss < results[0].loss
         opt.loss_scale = 2**24
-        result = gw.train_step(model, opt, rows(gangs), rows(gangs))
+        result = gw.train_step(model, opt, rows(gangs))
         assert result.skip_reason == gw.SkipReason.NON_FINITE and np.isfinite(result.loss) and result.loss_scale == 2**24
         assert opt.loss_scale == 2**23 and opt.steps == 3
         with pytest.raises(gw.InvalidArgument, match="allow_non_finite beside a dynamic loss scale"):
-            gw.train_step(model, opt, rows(gangs), rows(gangs), allow_non_finite=True)
+            gw.train_step(model, opt, rows(gangs), allow_non_finite=True)
     assert gw.SGD(model, loss_scale=1).loss_scale == 1
 
 

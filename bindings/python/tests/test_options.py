@@ -194,7 +194,7 @@ def test_calls_that_come_too_often_or_with_the_wrong_thing_say_what_to_do():
     with pytest.raises(gw.InvalidArgument, match="= 65 is over 64"):
         model.clip_grad_norm(1.0, 65)
     with pytest.raises(gw.InvalidArgument, match="norm_type"):
-        gw.train_step(model, gw.SGD(model), TOKENS, TOKENS, norm_type=65)
+        gw.train_step(model, gw.SGD(model), TOKENS, norm_type=65)
 
 
 def test_a_root_gang_and_options_of_a_new_one_are_refused_together():

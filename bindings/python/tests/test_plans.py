@@ -74,7 +74,7 @@ def test_a_llama_by_pieces_over_tp_and_cp(root_gangs):
 
     def losses(model):
         opt = gw.SGD(model, lr=0.1)
-        return [gw.train_step(model, opt, batch, batch).loss for _ in range(2)]
+        return [gw.train_step(model, opt, batch).loss for _ in range(2)]
 
     def llama():
         return gw.Llama(vocab=64, dim=32, layers=1, heads=4)

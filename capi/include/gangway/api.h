@@ -417,6 +417,7 @@ typedef struct gw_api {
   gw_status (*metrics_restore)(gw_metrics *metrics, const char *position);
   void (*plan_options_init)(gw_plan_options *options, size_t size);
   gw_status (*plan_memory)(const gw_plan_options *options, gw_memory_use *memory, int32_t *out_rank);
+  gw_status (*movement_duplicate)(const gw_movement *movement, gw_movement **out_movement);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

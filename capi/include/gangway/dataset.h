@@ -79,7 +79,7 @@ GW_API void gw_dataset_release(gw_dataset *dataset);
 typedef struct gw_data_batch {
   size_t struct_size;
   const gw_ext *next;
-  const gw_batch *batch;    /* For gw_train_step and gw_eval_step: tokens, and labels that are shifted. */
+  const gw_batch *batch;    /* For gw_train_step and gw_eval_step: the tokens, and the labels. */
   const gw_view *tokens;    /* i64 [rows, sequence]; 0 where there is padding. */
   const gw_view *labels;    /* i64 [rows, sequence]: the token that follows; -100 where none does. */
   const gw_view *documents; /* i32 [rows, sequence], with packed documents, else null: each token's document

@@ -62,10 +62,10 @@ GW_API void gw_decoder_options_init(gw_decoder_options *options, size_t size);
  * NOT_SUPPORTED: no such family; the text names those that there are. After a failure *options is as
  * before. */
 GW_API gw_status gw_decoder_options_from_family(const char *family, gw_decoder_options *options);
-/* Local. Makes a decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already
- * shifted -> {loss sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the
- * rule, also for an option that the family's config.json cannot say. NOT_SUPPORTED: no such family, or a
- * window below max_positions. */
+/* Local. Makes a decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], of which
+ * label[i] is what token[i] must predict -> {loss sum, weight}. The caller releases *out_model.
+ * INVALID_ARGUMENT names the field and the rule, also for an option that the family's config.json cannot say.
+ * NOT_SUPPORTED: no such family, or a window below max_positions. */
 GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module **out_model);
 /* Local. Fills *options, which gw_decoder_options_init has set up, from folder/config.json as transformers
  * writes it. A file without a key means what the class of its family in transformers means:

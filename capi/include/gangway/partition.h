@@ -114,6 +114,10 @@ GW_API gw_status gw_movement_create(const gw_partition *source, const gw_partiti
                                     gw_movement **out_movement);
 GW_API gw_movement *gw_movement_retain(gw_movement *movement);
 GW_API void gw_movement_release(gw_movement *movement);
+/* Local. Makes another handle of the same movement, which keeps a forward of its own: several forwards before
+ * their backwards, as autograd runs them, take a duplicate each. All ranks run the calls of a movement and of
+ * its duplicates in one order. The caller releases *out_movement. INVALID_ARGUMENT: null. */
+GW_API gw_status gw_movement_duplicate(const gw_movement *movement, gw_movement **out_movement);
 /* Collective over the gang of the partitions, inactive ranks included; one thread at a time. Refusals are
  * agreed. Moves `input`. A rank that is no worker of the source passes a tensor of no elements, and a rank
  * that gets nothing gets one. The result is never the input's memory. The caller releases *out_tensor.
@@ -121,8 +125,8 @@ GW_API void gw_movement_release(gw_movement *movement);
  * INVALID_ARGUMENT: null, shapes or dtypes that do not meet, elements on an inactive rank. */
 GW_API gw_status gw_movement_forward(gw_movement *movement, const gw_view *input, void *stream,
                                      gw_tensor **out_tensor);
-/* Collective, as gw_movement_forward is. Gives the gradient of the last forward's input from that of its
- * output, by the adjoint. It may be called any number of times after a forward. The caller releases
+/* Collective, as gw_movement_forward is. Gives the gradient of the input of this handle's last
+ * forward from that of its output, by the adjoint. It may be called any number of times after a forward. The caller releases
  * *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than the
  * output's. */
 GW_API gw_status gw_movement_backward(gw_movement *movement, const gw_view *output_grad, void *stream,

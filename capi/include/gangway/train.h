@@ -11,7 +11,12 @@ extern "C" {
 
 /* The rows of this rank's data coordinate; dim 0 of every view is the batch. Views lie in memory of the host,
  * from where they are copied to another device, or in memory of the gang's device. Those of the host may be
- * strided, for rows that are cut out of a longer array: the step takes a dense copy. */
+ * strided, for rows that are cut out of a longer array: the step takes a dense copy.
+ *
+ * Labels of a language model. Without targets the library makes them of the tokens: each token predicts the
+ * next one. Labels that are given (targets[0], i64) are used as they are: label[i] is what token[i] must
+ * predict, and -100 does not count. shift_labels = 1 is for labels that lie over their own tokens, as Hugging
+ * Face's collators make them: the library shifts them. */
 typedef struct gw_batch {
   size_t struct_size;
   const gw_ext *next;
@@ -19,8 +24,8 @@ typedef struct gw_batch {
   size_t input_count;
   const gw_view *targets;
   size_t target_count;
-  int64_t weight;  /* The number of items that count. Default -1: the labels that are not -100. */
-  int32_t shifted; /* 0: labels are the tokens, and the library shifts them. 1: they are shifted already. */
+  int64_t weight;       /* The number of items that count. Default -1: the labels that are not -100. */
+  int32_t shift_labels; /* 1: label[i] belongs to token[i] itself. Default 0: it is the next token. */
   int32_t reserved;
 } gw_batch;
 GW_API void gw_batch_init(gw_batch *batch, size_t size);
@@ -73,9 +78,12 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  *
  * INVALID_ARGUMENT: one rank's bad argument comes back on every rank, as does what gw_module_forward would
  * refuse of any microbatch. For that, custom modules' `shapes` run for each microbatch before anything else
- * does, also in a step that is skipped because no item counts. INVALID_STATE, on every rank: a rank's forward
- * awaits its backward. MISMATCH, on every rank and with both values: ranks have different step options or
- * optimizers (kind, hyperparameters, rules, learning rate, loss scale, steps).
+ * does, also in a step that is skipped because no item counts. A decoder's labels are refused if all that
+ * count are the next tokens already and shift_labels would shift them again, and if all that count are the
+ * tokens themselves and shift_labels is 0; on a GPU they are looked at only if the batch does not give its
+ * weight. INVALID_STATE, on every rank: a rank's forward awaits its backward. MISMATCH, on every rank and with
+ * both values: ranks have different step options or optimizers (kind, hyperparameters, rules, learning rate,
+ * loss scale, steps).
  *
  * A failure after the first forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several
  * ranks. A model of one rank works on: its gradients are empty, and its parameters unchanged unless the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "nn/custom.h"
 #include "parallel/fsdp/fully_sharded_module.h"
@@ -128,6 +129,51 @@ std::vector<ModulePlace> children_with_parameters(const ModulePtr& root) {
   return out;
 }
 
+// Returns the patterns of the parameter groups that the module names.
+std::vector<std::string> patterns_of(const ModulePlace& place) {
+  const auto* custom = dynamic_cast<const Custom*>(&unwrapped(*place.module));
+  return custom != nullptr ? custom->parameter_groups() : std::vector<std::string>();
+}
+
+// Marks the places that the module at `by` names as its parameter groups.
+void mark_declared(const std::vector<ModulePlace>& all, const ModulePlace& by, std::vector<bool>& chosen) {
+  const size_t start = by.path.empty() ? 0 : by.path.size() + 1;
+  for (const std::string& pattern : patterns_of(by)) {
+    bool found = false;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const ModulePlace& place = all[i];
+      if (!place.named || place.path.size() <= start || !holds(*by.module, *place.module) ||
+          !path_matches(pattern, place.path.substr(start)) || named_parameters(*place.module).empty())
+        continue;
+      found = chosen[i] = true;
+    }
+    if (!found)
+      fail(Code::not_found, unwrapped(*by.module).kind(), " ", by.label,
+           ": no module with parameters matches \"", pattern, "\" of its parameter_groups");
+  }
+}
+
+// Returns the places that modules name as their parameter groups, each before those around it.
+std::vector<ModulePlace> declared_places(const ModulePtr& root) {
+  const std::vector<ModulePlace> all = all_places(root);
+  std::vector<bool> chosen(all.size());
+  for (const ModulePlace& place : all) mark_declared(all, place, chosen);
+  std::vector<ModulePlace> places;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (chosen[i]) places.push_back(all[i]);
+  const auto depth = [&](const ModulePlace& p) {
+    return std::count_if(places.begin(), places.end(), [&](const ModulePlace& around) {
+      return around.path != p.path && holds(*around.module, *p.module);
+    });
+  };
+  std::vector<std::pair<std::ptrdiff_t, size_t>> order;
+  for (size_t i = 0; i < places.size(); ++i) order.emplace_back(-depth(places[i]), i);
+  std::sort(order.begin(), order.end());
+  std::vector<ModulePlace> sorted;
+  for (const auto& [minus_depth, i] : order) sorted.push_back(places[i]);
+  return sorted;
+}
+
 // Returns a parameter of `module` that occurs outside of it, too, or null.
 const Parameter* shared_with_rest(const ModulePtr& root, const Module& module) {
   std::map<const Parameter*, int> everywhere, here;
@@ -194,8 +240,17 @@ std::vector<ModulePlace> match_places(const ModulePtr& root, const std::string& 
 }
 
 std::vector<ModulePlace> default_places(const ModulePtr& root) {
-  std::vector<ModulePlace> places = children_with_parameters(root);
-  std::erase_if(places, [&](const ModulePlace& p) { return shared_with_rest(root, *p.module) != nullptr; });
+  std::vector<ModulePlace> places;
+  std::set<const Parameter*> taken;
+  const auto take = [&](const ModulePlace& place) {
+    const size_t before = taken.size();
+    for (const NamedParameter& p : named_parameters(*place.module)) taken.insert(p.parameter.get());
+    if (taken.size() != before) places.push_back(place);
+  };
+  for (const ModulePlace& place : declared_places(root)) take(place);
+  if (patterns_of(root_place(root)).empty())
+    for (const ModulePlace& child : children_with_parameters(root))
+      if (shared_with_rest(root, *child.module) == nullptr) take(child);
   places.push_back(root_place(root));
   return places;
 }

@@ -95,7 +95,7 @@ def saves(folder, millions, rounds):
     model = llama(millions).parallelize(None, param_dtype=None)
     opt = gw.AdamW(model, lr=1e-4)
     tokens = np.random.default_rng(2).integers(0, 1024, (2, 256))
-    step = lambda: gw.train_step(model, opt, tokens, tokens)  # noqa: E731
+    step = lambda: gw.train_step(model, opt, tokens)  # noqa: E731
     step()
     size = 12 * model.num_parameters()
     block = np.ones(size, np.uint8)
@@ -125,7 +125,7 @@ def saves(folder, millions, rounds):
         again = llama(millions).parallelize(None, param_dtype=None)
         optimizer = gw.AdamW(again, lr=1e-4)
         run.restore(again, optimizer)
-        gw.train_step(again, optimizer, tokens, tokens)
+        gw.train_step(again, optimizer, tokens)
     resumed = median(resume, max(1, rounds // 2))
 
     title = f"saves of {size / 1e6:.0f} MB ({model.num_parameters() / 1e6:.1f} M parameters, AdamW)"

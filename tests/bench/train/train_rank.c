@@ -137,7 +137,6 @@ static gw_status fill(training *t) {
   t->batch.inputs = &t->inputs;
   t->batch.targets = &t->targets;
   t->batch.input_count = t->batch.target_count = 1;
-  t->batch.shifted = 1;
   return GW_OK;
 }
 

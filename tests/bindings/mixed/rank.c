@@ -74,8 +74,8 @@ static void train(gw_gangs *gangs) {
   need(gw_view_set(&view, tokens, shape, 2, GW_I64), "view");
   gw_batch batch;
   gw_batch_init(&batch, sizeof batch);
-  batch.inputs = batch.targets = &view;
-  batch.input_count = batch.target_count = 1;
+  batch.inputs = &view;
+  batch.input_count = 1;
   gw_step_options step;
   gw_step_options_init(&step, sizeof step);
   step.max_grad_norm = 1;

@@ -130,7 +130,7 @@ function train()
     opt = AdamW(model; lr = 0.01)
     for step in 0:STEPS-1
         tokens = Int64[mod(7i + 5(ME * ROWS + row) + 3step, VOCAB) for i in 0:SEQUENCE-1, row in 0:ROWS-1]
-        result = train_step!(model, opt, tokens, tokens; max_grad_norm = 1)
+        result = train_step!(model, opt, tokens; max_grad_norm = 1)
         put("loss", result.loss)
         put("grad_norm", result.grad_norm)
     end

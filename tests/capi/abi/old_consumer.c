@@ -107,8 +107,8 @@ static int trains(gw_gang* gang) {
   int64_t tokens[8] = {1, 2, 3, 4, 1, 2, 3, 4};
   const int64_t shape[2] = {2, 4};
   const gw_view view = {tokens, 1, 0, 2, GW_I64, shape, NULL, 0};
-  batch->inputs = batch->targets = &view;
-  batch->input_count = batch->target_count = 1;
+  batch->inputs = &view;
+  batch->input_count = 1;
   CHECK(gw_train_step(model, opt, batch, NULL, NULL, result) == GW_OK);
   const double first = result->loss;
   for (int i = 0; i < 5; ++i) CHECK(gw_train_step(model, opt, batch, NULL, NULL, result) == GW_OK);

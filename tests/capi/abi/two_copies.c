@@ -61,8 +61,8 @@ static int trains(const gw_api* api) {
   api->decoder_options_init(&l, sizeof l);
   l.vocab = 8, l.dim = 16, l.layers = 1, l.heads = 2;
   api->batch_init(&batch, sizeof batch);
-  batch.inputs = batch.targets = &view;
-  batch.input_count = batch.target_count = 1;
+  batch.inputs = &view;
+  batch.input_count = 1;
   CHECK(api->gang_create(NULL, &gang) == GW_OK && api->gangs_create(gang, NULL, &gangs) == GW_OK);
   CHECK(api->decoder_create(&l, &model) == GW_OK && api->parallelize(model, gangs, NULL) == GW_OK);
   CHECK(api->sgd_create(model, NULL, &opt) == GW_OK);

@@ -1663,6 +1663,12 @@ functions! {
     movement_release: pub fn gw_movement_release(movement: *mut gw_movement);
 }
 functions! {
+    movement_duplicate: pub fn gw_movement_duplicate(
+        movement: *const gw_movement,
+        out_movement: *mut *mut gw_movement,
+    ) -> gw_status;
+}
+functions! {
     movement_forward: pub fn gw_movement_forward(
         movement: *mut gw_movement,
         input: *const gw_view,

@@ -3398,12 +3398,13 @@ pub struct gw_custom_options {
     pub child_names: *const *const ::std::os::raw::c_char,
     pub child_count: usize,
     pub parallel_plan: *const ::std::os::raw::c_char,
+    pub parameter_groups: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_gw_custom_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_custom_options>(),
-        144usize,
+        152usize,
         concat!("Size of: ", stringify!(gw_custom_options))
     );
     assert_eq!(
@@ -3639,6 +3640,18 @@ fn bindgen_test_layout_gw_custom_options() {
         );
     }
     test_field_parallel_plan();
+    fn test_field_parameter_groups() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter_groups) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(parameter_groups))
+        );
+    }
+    test_field_parameter_groups();
 }
 impl Default for gw_custom_options {
     fn default() -> Self {
@@ -7383,7 +7396,7 @@ pub struct gw_batch {
     pub targets: *const gw_view,
     pub target_count: usize,
     pub weight: i64,
-    pub shifted: i32,
+    pub shift_labels: i32,
     pub reserved: i32,
 }
 #[test]
@@ -7474,18 +7487,18 @@ fn bindgen_test_layout_gw_batch() {
         );
     }
     test_field_weight();
-    fn test_field_shifted() {
+    fn test_field_shift_labels() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).shifted) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).shift_labels) as usize - ptr as usize
             },
             56usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(shifted))
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(shift_labels))
         );
     }
-    test_field_shifted();
+    test_field_shift_labels();
     fn test_field_reserved() {
         assert_eq!(
             unsafe {
@@ -11713,10 +11726,13 @@ pub struct gw_api {
             out_rank: *mut i32,
         ) -> gw_status,
     >,
+    pub movement_duplicate: ::std::option::Option<
+        unsafe extern "C" fn(movement: *const gw_movement, out_movement: *mut *mut gw_movement) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2552usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2560usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -15558,4 +15574,16 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_plan_memory();
+    fn test_field_movement_duplicate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).movement_duplicate) as usize - ptr as usize
+            },
+            2552usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_duplicate))
+        );
+    }
+    test_field_movement_duplicate();
 }

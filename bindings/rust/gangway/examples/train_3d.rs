@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     let mut loss = f64::MAX;
     for step in 1..=steps {
         let tokens = batch(step, ROWS * shard / shards..ROWS * (shard + 1) / shards)?;
-        loss = model.train_step_with(&mut opt, &Batch::new(&tokens, &tokens), &options)?.loss;
+        loss = model.train_step_with(&mut opt, &Batch::new(&tokens, ()), &options)?.loss;
         if gangs.root().rank() == 0 && (step == 1 || step % 10 == 0) {
             println!("step {step}  loss {loss:.3}");
         }

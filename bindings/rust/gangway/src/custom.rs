@@ -27,6 +27,7 @@ struct Closures {
 pub struct Custom {
     name: String,
     parallel_plan: Option<String>,
+    parameter_groups: Option<String>,
     inputs: i32,
     outputs: i32,
     closures: Closures,
@@ -41,6 +42,7 @@ impl Custom {
         Custom {
             name: name.to_owned(),
             parallel_plan: None,
+            parameter_groups: None,
             inputs: raw.input_count,
             outputs: raw.output_count,
             closures: Closures::default(),
@@ -76,6 +78,13 @@ impl Custom {
     /// A row of the caller's wins.
     pub fn parallel_plan(mut self, plan: &str) -> Custom {
         self.parallel_plan = Some(plan.to_owned());
+        self
+    }
+
+    /// Which modules below this one `parallelize` makes parameter groups: patterns of paths that start at this
+    /// module, such as `layers.*`. What they leave is in the group around them.
+    pub fn parameter_groups(mut self, patterns: &[&str]) -> Custom {
+        self.parameter_groups = Some(patterns.join("\n"));
         self
     }
 
@@ -119,6 +128,8 @@ impl Custom {
     pub fn build(self) -> Result<Module> {
         let name = c_text(&self.name, "name")?;
         let plan = self.parallel_plan.as_deref().map(|text| c_text(text, "parallel_plan")).transpose()?;
+        let groups =
+            self.parameter_groups.as_deref().map(|text| c_text(text, "parameter_groups")).transpose()?;
         let child_names = c_texts(self.children.iter().map(|(name, _)| name.as_str()), "child name")?;
         let child_names: Vec<_> = child_names.iter().map(|name| name.as_ptr()).collect();
         let children: Vec<_> = self.children.iter().map(|(_, child)| child.raw()).collect();
@@ -143,6 +154,7 @@ impl Custom {
             raw.child_names = child_names.as_ptr();
             raw.child_count = children.len();
             raw.parallel_plan = plan.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
+            raw.parameter_groups = groups.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
             unsafe { sys::gw_custom_create(&raw, &mut handle) }
         })?;
         Module::owned(status, handle)

@@ -212,7 +212,7 @@ pub struct DataBatch<'d> {
 impl<'d> DataBatch<'d> {
     /// For the calls that take a batch of views.
     pub fn batch(&self) -> Batch<'d> {
-        let batch = Batch::from_views(vec![self.tokens], vec![self.labels]).shifted(true);
+        let batch = Batch::from_views(vec![self.tokens], vec![self.labels]);
         if self.weight < 0 {
             return batch;
         }

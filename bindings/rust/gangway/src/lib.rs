@@ -4,13 +4,13 @@
 //! ```no_run
 //! use gangway::{AdamW, Array, Decoder, DecoderOptions, Mesh, ParallelOptions, Reduce};
 //! # fn main() -> gangway::Result<()> {
-//! # let (tokens, labels) = (Array::new(vec![0i64; 8], &[1, 8])?, Array::new(vec![0i64; 8], &[1, 8])?);
+//! # let tokens = Array::new(vec![0i64; 8], &[1, 8])?;
 //! # let mut values = vec![0f32; 4];
 //! let gangs = gangway::init(&Mesh::default().tp(2))?;
 //! let mut model = Decoder::new(&DecoderOptions { dim: 256, layers: 4, ..Default::default() })?;
 //! model.parallelize(&gangs, &ParallelOptions::default())?;
 //! let mut opt = AdamW::new(&model, &Default::default())?;
-//! let result = model.train_step(&mut opt, &tokens, &labels)?;
+//! let result = model.train_step(&mut opt, &tokens, ())?; // the library makes the labels
 //! gangs.dp().all_reduce(&mut values, Reduce::Sum).run()?;
 //! # println!("{result:?}"); Ok(()) }
 //! ```

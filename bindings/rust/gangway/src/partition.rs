@@ -243,6 +243,14 @@ impl Movement {
         Movement::new(source, Some(target), sys::GW_MOVEMENT_REPARTITION, None, options)
     }
 
+    /// Another handle of the same movement, which keeps a forward of its own: several forwards before their
+    /// backwards take a duplicate each. All ranks run the calls of a movement and of its duplicates in one order.
+    pub fn duplicate(&self) -> Result<Movement> {
+        let mut handle = std::ptr::null_mut();
+        let status = unsafe { sys::gw_movement_duplicate(self.handle.as_ptr(), &mut handle) };
+        Ok(Movement { handle: made(status, handle)? })
+    }
+
     /// Collective over the workers that exchange something. A rank that is no worker of the source passes a
     /// tensor of no elements.
     pub fn forward(&mut self, input: &impl AsView) -> Result<Tensor> {

@@ -87,22 +87,23 @@ options! {
     }
 }
 
-/// The rows of this rank's data coordinate; dim 0 of every view is the batch.
+/// The rows of this rank's data coordinate; dim 0 of every view is the batch. Without targets, `()`, the library
+/// makes a language model's labels of its tokens.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
     inputs: Vec<View<'a>>,
     targets: Vec<View<'a>>,
     weight: Option<i64>,
-    shifted: Option<bool>,
+    shift_labels: Option<bool>,
 }
 
 impl<'a> Batch<'a> {
     pub fn new(inputs: impl Views<'a>, targets: impl Views<'a>) -> Batch<'a> {
-        Batch { inputs: inputs.views(), targets: targets.views(), weight: None, shifted: None }
+        Batch { inputs: inputs.views(), targets: targets.views(), weight: None, shift_labels: None }
     }
 
     pub(crate) fn from_views(inputs: Vec<View<'a>>, targets: Vec<View<'a>>) -> Batch<'a> {
-        Batch { inputs, targets, weight: None, shifted: None }
+        Batch { inputs, targets, weight: None, shift_labels: None }
     }
 
     /// Items that count; without it: labels that are not -100.
@@ -111,10 +112,10 @@ impl<'a> Batch<'a> {
         self
     }
 
-    /// True: the labels are shifted already; without it the labels are the tokens, and the library shifts
-    /// them.
-    pub fn shifted(mut self, shifted: bool) -> Batch<'a> {
-        self.shifted = Some(shifted);
+    /// True: `labels[i]` belongs to `tokens[i]` itself, as Hugging Face's collators make labels; the library
+    /// shifts them. Without it labels are used as they are.
+    pub fn shift_labels(mut self, shift_labels: bool) -> Batch<'a> {
+        self.shift_labels = Some(shift_labels);
         self
     }
 
@@ -126,14 +127,15 @@ impl<'a> Batch<'a> {
         raw.targets = targets.as_ptr();
         raw.target_count = targets.len();
         raw.weight = self.weight.unwrap_or(raw.weight);
-        raw.shifted = self.shifted.map_or(raw.shifted, i32::from);
+        raw.shift_labels = self.shift_labels.map_or(raw.shift_labels, i32::from);
         call(&raw)
     }
 }
 
 impl Module {
-    /// Collective. One step: forward, backward, gradients, optimizer; labels are the tokens, the library
-    /// shifts them.
+    /// Collective. One step: forward, backward, gradients, optimizer. Without targets, `()`, a language model's
+    /// labels are its next tokens; labels that are given are used as they are: `labels[i]` is what `tokens[i]`
+    /// must predict.
     pub fn train_step<'v>(
         &mut self,
         optimizer: &mut Optimizer,

@@ -17,7 +17,7 @@ fn small(gangs: &Gangs) -> (Module, Optimizer) {
 fn step(model: &mut Module, opt: &mut Optimizer, stop: bool) -> StepResult {
     let tokens = Array::new((0..12).map(|i| i * 3 % 22).collect::<Vec<i64>>(), &[2, 6]).unwrap();
     let options = StepOptions { max_grad_norm: 1.0, stop, ..Default::default() };
-    model.train_step_with(opt, &Batch::new(&tokens, &tokens), &options).unwrap()
+    model.train_step_with(opt, &Batch::new(&tokens, ()), &options).unwrap()
 }
 
 fn folder(name: &str) -> PathBuf {

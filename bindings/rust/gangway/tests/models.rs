@@ -21,7 +21,7 @@ fn losses(gangs: &Gangs, options: &ParallelOptions) -> Vec<f64> {
     let tokens = rows(4 / count * index, 4 / count);
     (0..3)
         .map(|_| {
-            let result = model.train_step(&mut opt, &tokens, &tokens).unwrap();
+            let result = model.train_step(&mut opt, &tokens, ()).unwrap();
             assert!(!result.skipped && result.skip_reason == SkipReason::None && result.weight == 4 * 15);
             result.loss
         })
@@ -100,7 +100,7 @@ fn an_optimizer_shows_its_state() {
         let mut opt = AdamW::new(&model, &options).unwrap();
         let before = model.parameter("lm_head.weight").unwrap().gather().unwrap();
         let tokens = rows(gangs.root().rank(), 1);
-        let batch = Batch::new(&tokens, &tokens);
+        let batch = Batch::new(&tokens, ());
         let step = StepOptions { max_grad_norm: 1.0, ..Default::default() };
         let result = model.train_step_with(&mut opt, &batch, &step).unwrap();
         assert!(result.grad_norm > 0.0 && result.lr == options.lr && opt.steps().unwrap() == 1);
@@ -126,13 +126,13 @@ fn what_was_saved_loads_on_another_number_of_ranks() {
         let mut model = small();
         model.parallelize(&gangs, &ParallelOptions { seed: 5, ..Default::default() }).unwrap();
         model.save(&to).unwrap();
-        model.eval_step(&rows(0, 2), &rows(0, 2)).unwrap().loss
+        model.eval_step(&rows(0, 2), ()).unwrap().loss
     });
     let other = meshes(1, move |gangs| {
         let mut model = small();
         model.parallelize(&gangs, &ParallelOptions { seed: 6, ..Default::default() }).unwrap();
         model.load_with(&from, &LoadOptions::default()).unwrap();
-        model.eval_step(&rows(0, 2), &rows(0, 2)).unwrap().loss
+        model.eval_step(&rows(0, 2), ()).unwrap().loss
     });
     assert!((one[0] - other[0]).abs() < 1e-5 && one[0] == one[1], "{one:?} {other:?}");
     assert!(folder.join("config.json").exists());
@@ -152,7 +152,7 @@ fn a_folder_of_hugging_face_is_a_model_in_one_call() {
         let mut other = Decoder::new(&DecoderOptions::from_folder(&folder).unwrap()).unwrap();
         other.parallelize(&gangs, &Default::default()).unwrap();
         other.load(&folder).unwrap();
-        let loss = |model: &mut Module| model.eval_step(&tokens, &tokens).unwrap().loss;
+        let loss = |model: &mut Module| model.eval_step(&tokens, ()).unwrap().loss;
         (loss(&mut one), loss(&mut other))
     });
     assert!(losses.iter().all(|(one, other)| one == other && *one == losses[0].0), "{losses:?}");
@@ -246,13 +246,13 @@ fn what_cannot_be_learned_from_is_skipped_and_said() {
         let result = model.train_step(&mut opt, &tokens, &none).unwrap();
         assert!(result.loss.is_nan() && result.skip_reason == SkipReason::NoWeight, "{result:?}");
         let step = StepOptions { norm_type: 65.0, max_grad_norm: 1.0, ..Default::default() };
-        let error = model.train_step_with(&mut opt, &Batch::new(&tokens, &tokens), &step).unwrap_err();
+        let error = model.train_step_with(&mut opt, &Batch::new(&tokens, ()), &step).unwrap_err();
         assert!(error.code == Code::InvalidArgument && error.text.contains("= 65 is over 64"), "{error}");
         let error = model.clip_grad_norm(1.0, 65.0).unwrap_err();
         assert!(error.code == Code::InvalidArgument && error.text.contains("= 65 is over 64"), "{error}");
         let before = model.parameter("model.norm.weight").unwrap().gather().unwrap();
         model.assign("lm_head.weight", &View::new(&[f32::NAN; 64 * 32], &[64, 32]).unwrap()).unwrap();
-        let result = model.train_step(&mut opt, &tokens, &tokens).unwrap();
+        let result = model.train_step(&mut opt, &tokens, ()).unwrap();
         assert!(result.skipped && result.skip_reason == SkipReason::NonFinite, "{result:?}");
         assert!(result.loss.is_nan() && opt.steps().unwrap() == 0, "{result:?}");
         let after = model.parameter("model.norm.weight").unwrap().gather().unwrap();
@@ -300,11 +300,11 @@ fn f16_trains_with_a_dynamic_loss_scale() {
         assert_eq!(opt.loss_scale().unwrap(), 65536.0);
         opt.set_loss_scale(1024.0).unwrap();
         let tokens = rows(gangs.root().rank(), 1);
-        let results = [0; 3].map(|_| model.train_step(&mut opt, &tokens, &tokens).unwrap());
+        let results = [0; 3].map(|_| model.train_step(&mut opt, &tokens, ()).unwrap());
         assert!(results[2].loss < results[0].loss, "{results:?}");
         assert_eq!(results.map(|r| r.loss_scale), [1024.0, 1024.0, 2048.0]);
         opt.set_loss_scale(16777216.0).unwrap();
-        let result = model.train_step(&mut opt, &tokens, &tokens).unwrap();
+        let result = model.train_step(&mut opt, &tokens, ()).unwrap();
         assert!(result.skip_reason == SkipReason::NonFinite && result.loss.is_finite(), "{result:?}");
         assert_eq!((result.loss_scale, opt.loss_scale().unwrap()), (16777216.0, 8388608.0));
         let error = opt.set_loss_scale(-1.0).unwrap_err();
@@ -321,7 +321,7 @@ fn a_fixed_loss_scale_changes_no_bits() {
             let mut opt =
                 Sgd::new(&model, &SgdOptions { lr: 0.1, loss_scale, ..Default::default() }).unwrap();
             let tokens = rows(gangs.root().rank(), 1);
-            [0; 3].map(|_| model.train_step(&mut opt, &tokens, &tokens).unwrap().loss)
+            [0; 3].map(|_| model.train_step(&mut opt, &tokens, ()).unwrap().loss)
         });
         assert_eq!(losses[0], losses[1]);
     });

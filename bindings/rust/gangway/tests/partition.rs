@@ -72,6 +72,11 @@ fn movements_along_a_dim() {
         let one = Array::new(vec![1.0f64], &[1]).unwrap();
         assert_eq!(values(&sum.forward(&one).unwrap()), [6.0]);
         assert_eq!(values(&sum.backward(&one).unwrap()), [3.0]);
+        let mut other = sum.duplicate().unwrap(); // has a forward of its own
+        let two = Array::new(vec![1.0f64, 1.0], &[2]).unwrap();
+        assert_eq!(values(&other.forward(&two).unwrap()), [6.0, 6.0]);
+        assert_eq!(values(&sum.backward(&one).unwrap()), [3.0]);
+        assert_eq!(values(&other.backward(&two).unwrap()), [3.0, 3.0]);
         let error = Movement::all_gather(&grid, Along::Axes(&[0, 1]), &defaults).unwrap_err();
         assert!(error.text.contains("but the axes name 2 of its 2"), "{error}");
     });

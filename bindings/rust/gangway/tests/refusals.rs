@@ -35,7 +35,16 @@ fn a_batch_of_the_wrong_type_or_shape_is_refused_by_name() {
         model.assign("lm_head.weight", &numbers).unwrap_err(),
         &["lm_head.weight is f32", "but the values are i32"],
     );
-    model.train_step(&mut opt, &tokens, &tokens).unwrap(); // nothing is broken
+    let tokens = Array::new(vec![1i64, 2, 3, 4], &[1, 4]).unwrap();
+    let next = Array::new(vec![2i64, 3, 4, -100], &[1, 4]).unwrap();
+    let step = |model: &mut Module, batch: Batch<'_>| model.eval_step_with(&batch, &Default::default());
+    expect(step(&mut model, Batch::new(&tokens, &tokens)).unwrap_err(), &["is its own token"]);
+    let twice = Batch::new(&tokens, &next).shift_labels(true);
+    expect(step(&mut model, twice).unwrap_err(), &["is the next token already"]);
+    let loss = step(&mut model, Batch::new(&tokens, ())).unwrap().loss;
+    assert_eq!(step(&mut model, Batch::new(&tokens, &next)).unwrap().loss, loss);
+    assert_eq!(step(&mut model, Batch::new(&tokens, &tokens).shift_labels(true)).unwrap().loss, loss);
+    model.train_step(&mut opt, &tokens, ()).unwrap(); // nothing is broken
 }
 
 #[test]
@@ -127,7 +136,7 @@ fn rows_cut_out_of_a_longer_array_train_like_a_dense_copy() {
     let dense = Array::new(dense, &[3, 4]).unwrap();
     let losses = |inputs: &dyn AsView| {
         let (mut model, mut opt) = language_model();
-        [(); 3].map(|_| model.train_step(&mut opt, [inputs], [inputs]).unwrap().loss.to_bits())
+        [(); 3].map(|_| model.train_step(&mut opt, [inputs], ()).unwrap().loss.to_bits())
     };
     assert_eq!(losses(&cut), losses(&dense));
 }
@@ -194,7 +203,7 @@ fn a_tensor_of_another_device_or_version_is_refused_and_stays_its_owner_s() {
 fn exports_outlive_parameter_optimizer_and_model() {
     let (mut model, mut opt) = language_model();
     let tokens = Array::new(vec![1i64, 2, 3, 4], &[1, 4]).unwrap();
-    model.train_step(&mut opt, &tokens, &tokens).unwrap();
+    model.train_step(&mut opt, &tokens, ()).unwrap();
     let (value, state) = {
         let head = model.parameter("lm_head.weight").unwrap();
         (head.export(Part::Value).unwrap(), head.export_state(&opt, "exp_avg").unwrap())
