@@ -3,7 +3,8 @@
 # shares in example.h; C's train_llama, which takes every degree, and resume below 120), of at most 120
 # columns. Over 1 and 2 ranks each ends well and prints what C's does (speeds and samples apart). So do the
 # pipeline of own stages in C, Rust and Julia over 2 ranks, and training over tp 2 x pp 2 x dp_shard 2 in the
-# bindings. A killed rank changes no loss of resume.
+# bindings. A killed rank changes no loss of resume. In Ruby, which has no binding, shard_group reads abi.json and prints what
+# C's does.
 #   usage: tests/bindings/examples/test.sh BUILD_DIR
 # BUILD_DIR and the programs of the languages as for tests/bindings/mixed/test.sh, with the C examples built, too.
 set -uo pipefail
@@ -26,6 +27,7 @@ source_of() { # LANGUAGE EXAMPLE
     python) echo "$top/bindings/python/examples/$2.py" ;;
     rust) echo "$top/bindings/rust/gangway/examples/$2.rs" ;;
     julia) echo "$top/bindings/julia/examples/$2.jl" ;;
+    ruby) echo "$top/examples/dlopen/$2.rb" ;;
   esac
 }
 
@@ -37,6 +39,7 @@ find_program() {
     python) program=("$python" -P "$file") ;;
     rust) program=("$build/rust/debug/examples/$2") ;;
     julia) program=("$julia" --startup-file=no -O1 "$file") ;;
+    ruby) program=(ruby "$file") ;;
   esac
 }
 
@@ -129,5 +132,11 @@ for language in c python rust julia; do
   [ "$language" = c ] || same_output "$language" train_3d 8
   trains_on_a_gpu "$language"
 done
+if command -v ruby >/dev/null; then
+  for ranks in 1 2; do same_output ruby shard_group $ranks; done
+else
+  skipped=$((skipped + 1)); echo "skipped: ruby shard_group (there is no ruby)"
+  [ "${GANGWAY_ALL_LANGUAGES:-0}" = 0 ] || bad "ruby is not there"
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
