@@ -4,8 +4,9 @@
 # CARGO names another cargo, BINDGEN another bindgen.
 # GANGWAY_TEST_DEVICE=cuda: models, groups, pipelines, partitions, closures and drops on the software GPU instead.
 # GANGWAY_TEST_ALL=1: also the builds of their own, which take most of the time: bindings that bindgen makes while building,
-# the commands of README.md, the library opened at run time, docs.rs, the installed library, and the features half and ndarray
-# with those crates in GANGWAY_CRATES (default: /usr/share/cargo/registry, where Debian's librust-*-dev packages put them).
+# the commands of README.md, the library opened at run time, docs.rs, the installed library, and the features
+# half and ndarray with those crates in GANGWAY_CRATES (default: /usr/share/cargo/registry, where Debian's
+# librust-*-dev packages put them).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: test.sh BUILD_DIR}" && pwd) || exit 2
@@ -166,16 +167,16 @@ as_installed() {
       CARGO_TARGET_DIR="$build/rust-installed" "$cargo" build -q -p gangway --example all_reduce
 }
 # In a copy without the stand-ins, with the real crates from a folder. Only the features whose crate is there.
-with_crates() {
-  local crates=$1 root=$build/rust/crates; shift
-  rm -rf "$root" && mkdir -p "$root/.cargo" && cp -R Cargo.toml gangway gangway-sys "$root" && cd "$root" || return 1
+with_crates() (
+  crates=$1 root=$build/rust/crates; shift
+  rm -rf "$root" && mkdir -p "$root/.cargo" && cp -R Cargo.toml gangway gangway-sys "$root" && cd "$root" || exit 1
   sed -i '/^# Cargo asks/,$d' Cargo.toml
   for crate in half ndarray; do
     case " $* " in *" $crate "*) ;; *) sed -i "/^$crate = /d; /^features = /d" gangway/Cargo.toml ;; esac
   done
   printf '[source.crates-io]\nreplace-with = "folder"\n[source.folder]\ndirectory = "%s"\n' "$crates" >.cargo/config.toml
   CARGO_TARGET_DIR=$root/target "$cargo" test -p gangway --features "$*" --lib --test features
-}
+)
 if [ -n "$all" ]; then
   crates=${GANGWAY_CRATES:-/usr/share/cargo/registry} features=()
   for crate in half ndarray; do

@@ -127,8 +127,8 @@ impl Custom {
     /// Local.
     ///
     /// # Errors
-    /// - `InvalidArgument`: a name, a number of inputs or outputs, a parameter, or a row of the plan; or `forward`
-    ///   or `backward_input` is missing.
+    /// - `InvalidArgument`: a name, a number of inputs or outputs, a parameter, or a row of the plan; or
+    ///   `forward` or `backward_input` is missing.
     /// - `InvalidState`: a child is part of another module, or bound to gangs.
     pub fn build(self) -> Result<Module> {
         let name = c_text(&self.name, "name")?;

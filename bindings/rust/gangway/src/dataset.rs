@@ -75,7 +75,7 @@ impl Source {
 /// let sources = [Source::new("web.bin").weight(0.7), Source::new("code.bin").weight(0.3)];
 /// let mut data = Dataset::new(&sources, &DatasetOptions { sequence: 2048, seed: 1, ..Default::default() })?;
 /// for _ in 0..1000 {
-///     let batch = data.next(Some(gangs), 512)?;
+///     let batch = data.next(gangs, 512)?;
 ///     model.train_step_on(opt, &batch, &Default::default())?;
 /// }
 /// let place = data.position()?; // a few bytes of JSON; another run: data.restore(&place, false)
@@ -136,7 +136,11 @@ impl Dataset {
     /// - `Corrupt`: an id is outside of the vocabulary.
     /// - `Io`: a file cannot be read, or has changed since the dataset was made.
     /// - `Timeout`: the rows did not come within `GANGWAY_TIMEOUT_MS`.
-    pub fn next<'g>(&mut self, gangs: impl Into<Option<&'g Gangs>>, global_batch: i64) -> Result<DataBatch<'_>> {
+    pub fn next<'g>(
+        &mut self,
+        gangs: impl Into<Option<&'g Gangs>>,
+        global_batch: i64,
+    ) -> Result<DataBatch<'_>> {
         let gangs = crate::module::raw_gangs(gangs);
         let mut raw = initialised!(gw_data_batch, gw_data_batch_init);
         check(unsafe { sys::gw_dataset_next(self.raw(), gangs, global_batch, &mut raw) })?;

@@ -170,9 +170,8 @@ pub fn from_pretrained<'g>(
 ) -> Result<Module> {
     let folder = path_text(folder.as_ref())?;
     let (gangs, mut handle) = (raw_gangs(gangs), std::ptr::null_mut());
-    let status = options.with_raw(|raw| unsafe {
-        sys::gw_model_from_folder(gangs, folder.as_ptr(), raw, &mut handle)
-    })?;
+    let status = options
+        .with_raw(|raw| unsafe { sys::gw_model_from_folder(gangs, folder.as_ptr(), raw, &mut handle) })?;
     Module::owned(status, handle)
 }
 

@@ -133,7 +133,11 @@ impl Module {
     ///
     /// # Errors
     /// As [`Module::fully_shard`].
-    pub fn replicate<'g>(&mut self, gangs: impl Into<Option<&'g Gangs>>, options: &ShardOptions) -> Result<()> {
+    pub fn replicate<'g>(
+        &mut self,
+        gangs: impl Into<Option<&'g Gangs>>,
+        options: &ShardOptions,
+    ) -> Result<()> {
         let gangs = raw_gangs(gangs);
         options.with_raw(|raw| check(unsafe { sys::gw_replicate(self.raw(), gangs, raw) }))?
     }
@@ -147,7 +151,11 @@ impl Module {
     /// - `InvalidState`: the call comes after [`Module::fully_shard`] or [`Module::replicate`], or is made
     ///   twice.
     /// - `NotSupported`: tp is over 1 and there is no row at all.
-    pub fn tensor_parallel<'g>(&mut self, gangs: impl Into<Option<&'g Gangs>>, options: &TensorParallelOptions) -> Result<()> {
+    pub fn tensor_parallel<'g>(
+        &mut self,
+        gangs: impl Into<Option<&'g Gangs>>,
+        options: &TensorParallelOptions,
+    ) -> Result<()> {
         let gangs = raw_gangs(gangs);
         options.with_raw(|raw| check(unsafe { sys::gw_tensor_parallel(self.raw(), gangs, raw) }))?
     }
@@ -158,7 +166,11 @@ impl Module {
     /// - `InvalidArgument`: a model without attention, or heads that the method cannot divide.
     /// - `InvalidState`: the call comes after [`Module::fully_shard`] or [`Module::replicate`], or is made
     ///   twice.
-    pub fn context_parallel<'g>(&mut self, gangs: impl Into<Option<&'g Gangs>>, method: ContextMethod) -> Result<()> {
+    pub fn context_parallel<'g>(
+        &mut self,
+        gangs: impl Into<Option<&'g Gangs>>,
+        method: ContextMethod,
+    ) -> Result<()> {
         let method = crate::options::Field::write(method);
         check(unsafe { sys::gw_context_parallel(self.raw(), raw_gangs(gangs), method) })
     }
@@ -182,7 +194,12 @@ impl Module {
     /// - `InvalidArgument`: the dtype.
     /// - `Mismatch`, with both values: ranks have different models, options or seeds.
     /// - `Caller`, or its own code: a closure of [`ParameterOptions::fill`](crate::ParameterOptions::fill).
-    pub fn materialize<'g>(&mut self, gangs: impl Into<Option<&'g Gangs>>, seed: u64, master: DType) -> Result<()> {
+    pub fn materialize<'g>(
+        &mut self,
+        gangs: impl Into<Option<&'g Gangs>>,
+        seed: u64,
+        master: DType,
+    ) -> Result<()> {
         check(unsafe { sys::gw_module_materialize(self.raw(), raw_gangs(gangs), seed, master.0) })
     }
 

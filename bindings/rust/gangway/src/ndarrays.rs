@@ -6,7 +6,7 @@ use crate::view::{View, ViewMut};
 use ::ndarray::{ArrayBase, ArrayViewD, ArrayViewMutD, Data, Dimension, IxDyn, ShapeBuilder, StrideShape};
 
 impl<T: Element, S: Data<Elem = T>, D: Dimension> AsView for ArrayBase<S, D> {
-    /// Takes any strides that are not negative, so that transposed arrays and slices of arrays are not copied.
+    /// Takes any strides that are not negative, so that transposed arrays and slices are not copied.
     ///
     /// # Panics
     /// The array has more than 8 dims, or was reversed along a dim: `as_standard_layout` copies such a one.
@@ -25,7 +25,8 @@ impl<T: Element, S: Data<Elem = T>, D: Dimension> AsView for ArrayBase<S, D> {
 
 fn shape_of(shape: &[i64], strides: &[i64]) -> Result<StrideShape<IxDyn>> {
     let numbers = |list: &[i64]| -> Result<Vec<usize>> {
-        let number = |n: &i64| usize::try_from(*n).map_err(|_| Error::argument(format!("{list:?} is below 0")));
+        let number =
+            |n: &i64| usize::try_from(*n).map_err(|_| Error::argument(format!("{list:?} is below 0")));
         list.iter().map(number).collect()
     };
     Ok(IxDyn(&numbers(shape)?).strides(IxDyn(&numbers(strides)?)))

@@ -252,7 +252,9 @@ unsafe extern "C" fn on_schedule(user: *mut c_void, step: i64, out_factor: *mut 
 impl fmt::Debug for Optimizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.steps(), self.lr()) {
-            (Ok(steps), Ok(lr)) => f.debug_struct("Optimizer").field("steps", &steps).field("lr", &lr).finish(),
+            (Ok(steps), Ok(lr)) => {
+                f.debug_struct("Optimizer").field("steps", &steps).field("lr", &lr).finish()
+            }
             (Err(error), _) | (_, Err(error)) => write!(f, "optimizer ({error})"),
         }
     }
