@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Reads the public headers with castxml: every enum with its constants, every struct with sizes and offsets,
 every function with its types. As a program it writes them as text, the golden ABI that reviewers compare
-changes with (capi/abi.txt). As a module it gives them as objects, from which generators write the lowest
+changes with (capi/abi.txt), and as JSON for programs without a binding (capi/abi.json). As a module it gives them as objects, from which generators write the lowest
 layers of the bindings.
 
-usage: abi.py [--check]    --check: changes nothing, exits 1 and prints the difference if the text is out of date
+usage: abi.py [--check]    --check: changes nothing, exits 1 and prints the difference if a file is out of date
 """
 import dataclasses
 import difflib
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
+import abi_json
 import headers
 
 CAPI = pathlib.Path(__file__).resolve().parent
@@ -173,12 +174,16 @@ def as_text(abi):
 
 
 def main():
-    text = as_text(read_abi())
+    abi = read_abi()
+    made = {TEXT: as_text(abi), TEXT.with_suffix(".json"): abi_json.as_json(abi)}
     if sys.argv[1:] != ["--check"]:
-        TEXT.write_text(text)
+        for path, text in made.items():
+            path.write_text(text)
         return
-    difference = list(difflib.unified_diff(TEXT.read_text().splitlines(), text.splitlines(), "capi/abi.txt",
-                                           "the headers", lineterm=""))
+    difference = []
+    for path, text in made.items():
+        old = path.read_text().splitlines() if path.exists() else []
+        difference += difflib.unified_diff(old, text.splitlines(), f"capi/{path.name}", "the headers", lineterm="")
     if difference:
         sys.exit("\n".join(difference) + "\nthe ABI changed: review it, then run capi/abi.py")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes every committed file that follows from the table of optimizers and from the public headers anew: the optimizers of C
 # and of each binding, the list of exports, the linker's script, the
-# function table, the golden ABI, the release and level in each binding, the lowest layers of Rust and Julia, Python's stubs, and abidiff's baseline from a build of
+# function table, the golden ABI as text and as JSON, the release and level in each binding, the lowest layers of Rust and Julia, Python's stubs, and abidiff's baseline from a build of
 # the library. (Python's lowest layer and the manual are made whenever they are built.) Headers that break what a released
 # level promised are refused before anything is written.
 #   usage: bash tests/regenerate.sh BUILD_DIR              the library is built there first
@@ -35,7 +35,7 @@ if command -v castxml >/dev/null; then
   python3 capi/levels.py --check || { echo "the headers do not keep the released levels: nothing was made"; exit 1; }
 fi
 make "capi/exports.txt, exports.map, api.h, api.cpp" python3 python3 capi/generate.py
-make "capi/abi.txt" castxml python3 capi/abi.py
+make "capi/abi.txt, abi.json" castxml python3 capi/abi.py
 make "capi/level.h and the release in each binding" python3 python3 capi/version.py
 make "bindings/julia/src/LibGangway.jl" castxml python3 bindings/julia/gen/generate.py
 make "bindings/python/gangway/_low.pyi, low.pyi" python3 python3 bindings/python/swig/stubs.py

@@ -30,7 +30,8 @@ case $sanitize in ''|address|thread) ;; *) echo "--sanitize takes address or thr
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
 unset "${!SLURM_@}" "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!TORCHELASTIC_@}"
 
-binding_packages=(git curl swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen)
+binding_packages=(git curl swig python3-venv python3-dev cargo rustc rustfmt rust-clippy bindgen ruby)
+[ -z "${GANGWAY_TEST_ALL:-}" ] || binding_packages+=(librust-half-dev)
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang libclang-rt-dev \
     castxml clang-format file jargon-text valgrind abigail-tools doxygen man-db mandoc \

@@ -36,6 +36,8 @@ else
   echo "skip  LibGangway.jl is up to date: castxml is not installed"
   echo "0 0 1" >"$GANGWAY_TEST_COUNTS/generated"
 fi
+if cmp -s "$here/LICENSE" "$here/../../LICENSE"; then echo "1 0 0"; else echo "FAIL  LICENSE is not the project's" >&2; echo "0 1 0"; fi \
+  >"$GANGWAY_TEST_COUNTS/licence"
 # What test/memory.jl is run with.
 if command -v "${CC:-cc}" >/dev/null; then
   export GANGWAY_COUNT_MALLOC=$build/libcount_malloc.so # where temporary files are, nothing may be executable

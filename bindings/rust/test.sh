@@ -4,7 +4,9 @@
 # CARGO names another cargo, BINDGEN another bindgen.
 # GANGWAY_TEST_DEVICE=cuda: models, groups, pipelines, partitions, closures and drops on the software GPU instead.
 # GANGWAY_TEST_ALL=1: also the builds of their own, which take most of the time: bindings that bindgen makes while building,
-# the commands of README.md, the library opened at run time, docs.rs, and the installed library.
+# the commands of README.md, the library opened at run time, docs.rs, the installed library, and the features
+# half and ndarray with those crates in GANGWAY_CRATES (default: /usr/share/cargo/registry, where Debian's
+# librust-*-dev packages put them).
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: test.sh BUILD_DIR}" && pwd) || exit 2
@@ -48,6 +50,27 @@ same_functions() {
     <(grep -o 'pub fn gw_[a-z0-9_]*' gangway-sys/src/functions.rs | sed 's/pub fn //' | sort)
 }
 
+# bindgen takes the comments of the headers. base.h says what a function without one does, by its name.
+documented_functions() {
+  local bare
+  bare=$(awk '/#\[doc/ {doc = 1} /pub fn gw_/ {match($0, /gw_[a-z0-9_]+/); if (!doc) print substr($0, RSTART, RLENGTH); doc = 0}' \
+    gangway-sys/src/functions.rs | grep -vE '_(init|retain|release|async)$')
+  [ -z "$bare" ] || { echo "without the header's comment: $bare"; return 1; }
+}
+
+# What a package for crates.io would hold: sources, page and licence, and nothing of the tests.
+packaged_files() {
+  local crate files wanted
+  for crate in gangway gangway-sys; do
+    files=$("$cargo" package --list --allow-dirty -p $crate) || return 1
+    for wanted in Cargo.toml LICENSE README.md src/lib.rs; do
+      grep -qx "$wanted" <<<"$files" || { echo "$crate lacks $wanted"; return 1; }
+    done
+    ! grep -vE '^(\.cargo_vcs_info\.json|Cargo\.(toml(\.orig)?|lock)|LICENSE|README\.md|build\.rs|generate\.sh|(src|examples)/.*\.rs)$' \
+      <<<"$files" || { echo "$crate has files that do not belong in it"; return 1; }
+  done
+}
+
 # What a test needs of the host's memory. It is left out, and counted as skipped; a name that no test has is a failure.
 on_gpus() {
   local name reason program=(--test models --test groups --test pipeline --test partition --test custom --test lifetimes)
@@ -82,6 +105,8 @@ if [ -n "${GANGWAY_TEST_DEVICE:-}" ]; then
   exit
 fi
 check "bindings name every exported function" same_functions
+check "bindings have the headers' comments" documented_functions
+check "packages hold sources, page and licence" packaged_files
 if [ "$("$bindgen" --version 2>/dev/null)" = "bindgen 0.60.1" ] && command -v rustfmt >/dev/null; then
   check "bindings are up to date" env BINDGEN="$bindgen" gangway-sys/generate.sh --check
 else
@@ -89,7 +114,7 @@ else
 fi
 all=${GANGWAY_TEST_ALL:-}
 if [ -z "$all" ]; then
-  echo "left to GANGWAY_TEST_ALL=1: bindings made while building, README.md's commands, the library opened at run time, docs.rs, pkg-config"
+  echo "left to GANGWAY_TEST_ALL=1: bindings made while building, README.md's commands, the library opened at run time, docs.rs, pkg-config, features"
 elif command -v "$bindgen" >/dev/null; then
   check "bindings are made while building" "$cargo" build -q --features gangway/bindgen -p gangway
 else
@@ -117,7 +142,7 @@ fi
 # As docs.rs does: without any library, pkg-config file or header.
 as_docs_rs() {
   local root=$build/rust/docs_rs
-  rm -rf "$root" && mkdir -p "$root" && cp -R Cargo.toml Cargo.lock gangway gangway-sys "$root"
+  rm -rf "$root" && mkdir -p "$root" && cp -R Cargo.toml Cargo.lock stand_ins gangway gangway-sys "$root"
   (cd "$root" && env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH PKG_CONFIG=false DOCS_RS=1 CARGO_TARGET_DIR="$root/target" \
     "$cargo" doc -q --no-deps --workspace) && [ -e "$root/target/doc/gangway/struct.Gang.html" ]
 }
@@ -141,6 +166,24 @@ as_installed() {
     env -u GANGWAY_LIB_DIR -u LD_LIBRARY_PATH PKG_CONFIG_PATH="$libdir/pkgconfig" \
       CARGO_TARGET_DIR="$build/rust-installed" "$cargo" build -q -p gangway --example all_reduce
 }
+# In a copy without the stand-ins, with the real crates from a folder. Only the features whose crate is there.
+with_crates() (
+  crates=$1 root=$build/rust/crates; shift
+  rm -rf "$root" && mkdir -p "$root/.cargo" && cp -R Cargo.toml gangway gangway-sys "$root" && cd "$root" || exit 1
+  sed -i '/^# Cargo asks/,$d' Cargo.toml
+  for crate in half ndarray; do
+    case " $* " in *" $crate "*) ;; *) sed -i "/^$crate = /d; /^features = /d" gangway/Cargo.toml ;; esac
+  done
+  printf '[source.crates-io]\nreplace-with = "folder"\n[source.folder]\ndirectory = "%s"\n' "$crates" >.cargo/config.toml
+  CARGO_TARGET_DIR=$root/target "$cargo" test -p gangway --features "$*" --lib --test features
+)
+if [ -n "$all" ]; then
+  crates=${GANGWAY_CRATES:-/usr/share/cargo/registry} features=()
+  for crate in half ndarray; do
+    if compgen -G "$crates/$crate-[0-9]*" >/dev/null; then features+=("$crate"); else skip "feature $crate" "no $crates/$crate-*"; fi
+  done
+  [ ${#features[@]} -eq 0 ] || suite "features ${features[*]}" with_crates "$crates" "${features[@]}"
+fi
 if [ -z "$all" ]; then
   :
 elif command -v pkg-config >/dev/null; then

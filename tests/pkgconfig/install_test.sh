@@ -28,6 +28,7 @@ prefix=$work/moved
 for header in "$source"/capi/include/gangway/*.h; do
   cmp -s "$header" "$prefix/include/gangway/$(basename "$header")" || { echo "$header is not installed as it is"; exit 1; }
 done
+cmp -s "$source/capi/abi.json" "$prefix/share/gangway/abi.json" || { echo "abi.json is not installed as it is"; exit 1; }
 if grep -rIl -e "$build" -e "$source" "$prefix"; then echo "these files name the build's folders"; exit 1; fi
 
 # Uninstalled: nothing of it is left, what is not its own stays.

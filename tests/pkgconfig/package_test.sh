@@ -34,7 +34,7 @@ printf '%s\n' /usr/bin/{gangrun,gw-checkpoint,gw-info,gw-plan,gw-tokens,gw-trace
 [ -z "$cuda" ] || printf '%s\n' $lib/libgangway_cuda.so | holds libgangway-cuda || bad=1
 {
   for header in "$source"/capi/include/gangway/*.h; do echo "/usr/include/gangway/$(basename "$header")"; done
-  printf '%s\n' $lib/libgangway.so $lib/pkgconfig/gangway.pc
+  printf '%s\n' $lib/libgangway.so $lib/pkgconfig/gangway.pc /usr/share/gangway/abi.json
   [ ! -e "$build/capi/libgangway.a" ] || printf '%s\n' $lib/libgangway.a $lib/pkgconfig/gangway-static.pc
   # A man page for each function, where the manual was made.
   [ ! -d "$build/manual/man3" ] || ls "$build/manual/man3" | sed 's|.*|/usr/share/man/man3/&.gz|'

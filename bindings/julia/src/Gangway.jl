@@ -14,16 +14,17 @@ module Gangway
 using Libdl
 using Serialization: serialize, deserialize
 
+# What the standard libraries export, too, has no export here: rank (LinearAlgebra), send (Sockets), update! (SHA).
 export Decoder, Llama, Mistral, Qwen2, Qwen3, decoder_options, from_pretrained, Linear, Embedding, RMSNorm, Attention, Mlp, Block, Sequential, Custom, Parameter, Model
 export parallelize!, tensor_parallel!, context_parallel!, fully_shard!, replicate!, recompute!, materialize!, freeze!
 export train_step!, eval_step, step!, swap_ema!, generate, clip_grad_norm!, zero_grad!
-export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, send, recv!, barrier
+export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, recv!, barrier
 export reducescatter, bcast, alltoall
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
-export rank, parameters, save, load!
+export parameters, save, load!
 export Checkpoints, due, restore!
-export ShardGroup, unshard!, reshard!, add_gradients!, update!
+export ShardGroup, unshard!, reshard!, add_gradients!
 export Pipeline, pass!, next!, done!
 export Dataset, rows_per_epoch, rows_taken, batches_taken, rows_taken!, restore!
 export AllGather, ReduceScatter, AllSumReduce, BroadcastTo, SumReduce, Repartition

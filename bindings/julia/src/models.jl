@@ -6,7 +6,7 @@
 A decoder of a model family, which is the model_type of a Hugging Face config.json; the keywords are its fields, and the
 family's own where they are left out. It describes; `parallelize!` gives it memory. Inputs: tokens (`Int64`, size
 `(sequence, rows)`), and labels likewise. `Llama(; ...)`, `Mistral(; ...)`, `Qwen2(; ...)` and `Qwen3(; ...)` are decoders of
-those families.
+those families. A trained one comes from a folder by [`from_pretrained`](@ref).
 """
 function Decoder(; family = "llama", call = "Decoder", keywords...)
     made = options(LibGangway.gw_decoder_options, call, (;))
@@ -35,8 +35,15 @@ decoder_options(folder) = facts(LibGangway.gw_decoder_options, out -> check(
 """
     from_pretrained(folder, gangs = nothing; strategy = :full_shard, ...)
 
-A Hugging Face folder of any family of this library as a model that trains and generates. The keywords are those of
-`parallelize!`. Collective.
+A Hugging Face folder of any family of this library as a model that trains and generates; so are the folders of [`save`](@ref)
+and of checkpoints. The keywords are those of [`parallelize!`](@ref), which it has done. Collective.
+
+    gangs = Gangway.init()
+    model = from_pretrained("folder", gangs)
+    generate(model, tokens; max_tokens = 20)
+
+[`load!`](@ref) reads a folder into a model that is there already; `Decoder(; decoder_options(folder)...)` describes one without
+its values.
 """
 function from_pretrained(folder, gangs = nothing; keywords...)
     made = parallel_options("from_pretrained", keywords)

@@ -74,7 +74,7 @@ end
 full_values(group) = [local_array(group, i, :full_value) for i in 1:length(group)]
 
 "Copies of the whole values into the caller's arrays, which stay as they are. Collective."
-function unshard!(group::ShardGroup, into)
+function unshard!(group::ShardGroup, into::Union{Tuple,NamedTuple,AbstractVector})
     given = views("unshard!", "into", into)
     length(given) == length(group) ||
         refuse("unshard!: into has ", length(given), " arrays, the group ", length(group), " parameters")

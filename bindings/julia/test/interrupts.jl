@@ -73,7 +73,7 @@ fact("Ctrl-C ends the wait for a work within a second, and the work goes on") do
         wait(other)
     else
         wait_for("work")
-        send(gang, [2.0], 0)
+        Gangway.send(gang, [2.0], 0)
     end
     wait(work)
     @test x == [2.0]

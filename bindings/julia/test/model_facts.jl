@@ -365,7 +365,7 @@ fact("values are writable in the block of an update and nowhere else"; on_host =
     before, kept = Gangway.local_array(group, 1), Any[]
     @test thrown(() -> (before[1] = 2)) isa ReadOnlyMemoryError
     @test refused(() -> allreduce!(ONE, before), "allreduce!: output is read-only"; kind = ArgumentError)
-    update!(group) do w, b
+    Gangway.update!(group) do w, b
         w .= 5
         again = Gangway.local_array(group, 2)
         again .= 6
@@ -374,7 +374,7 @@ fact("values are writable in the block of an update and nowhere else"; on_host =
     end
     @test all(x -> thrown(() -> (x[1] = 2)) isa ReadOnlyMemoryError, kept)
     @test all(==(5), Gangway.local_array(group, 1)) && all(==(6), Gangway.local_array(group, 2))
-    @test thrown(() -> update!((w, b) -> (push!(kept, w); error("inside")), group)) isa ErrorException
+    @test thrown(() -> Gangway.update!((w, b) -> (push!(kept, w); error("inside")), group)) isa ErrorException
     @test thrown(() -> (last(kept)[1] = 2)) isa ReadOnlyMemoryError
     model = Model(group)
     weight = first(Gangway.parameters(model))
@@ -437,7 +437,7 @@ fact("a shard group is filled, unsharded, updated, reduced, stepped"; on_host = 
     reshard!(group)
     reduce!(group)
     @test Gangway.local_array(group, 1, :gradient) == ones(2, 4)
-    update!(group) do w, b
+    Gangway.update!(group) do w, b
         w .-= Gangway.local_array(group, 1, :gradient)
         b .-= 2
     end

@@ -5,7 +5,7 @@ using Gangway: Partition, rank, index, cartesian, inclusive, subtopology, neighb
 include("facts.jl")
 
 const GANG = start(; timeout_ms = 600_000).root
-const ME = rank(GANG)
+const ME = Gangway.rank(GANG)
 
 # A number for each rank and place.
 brings(r, dims) = reshape([((r + 3) * i * 7919 % 2003) / 1000 - 1 for i in 1:prod(dims)], dims)
@@ -26,13 +26,13 @@ fact("a partition is a list of workers in a grid, with dims as arrays have them"
     all = Partition(GANG)
     grid = cartesian(all, 2, 2)
     place = Tuple(CartesianIndices((2, 2))[ME+1])
-    @test (length(grid), size(grid), rank(grid), index(grid)) == (4, (2, 2), ME, place)
+    @test (length(grid), size(grid), Gangway.rank(grid), index(grid)) == (4, (2, 2), ME, place)
     @test neighbors(grid, 1) == (before = place[1] == 1 ? nothing : ME - 1, after = place[1] == 2 ? nothing : ME + 1)
     few = inclusive(all, [3, 1])
-    @test rank(few) == get(Dict(3 => 0, 1 => 1), ME, nothing)
+    @test Gangway.rank(few) == get(Dict(3 => 0, 1 => 1), ME, nothing)
     @test is_active(few) == (ME in (1, 3)) && (index(few) === nothing) == !is_active(few)
     @test length(union(few, inclusive(all, [0, 1]))) == 3
-    @test rank(subtopology(grid, 1)) == place[1] - 1
+    @test Gangway.rank(subtopology(grid, 1)) == place[1] - 1
     @test occursin("Partition(2, 2) at", string(grid))
     @test occursin("has 3 places, but the partition has 4", thrown(() -> cartesian(all, 3)).message)
     @test occursin("dim 3 is not 1 to 2", sprint(showerror, thrown(() -> subtopology(grid, 3))))

@@ -5,7 +5,7 @@ using Gangway: rank
 include("facts.jl")
 
 const GANG = start(; timeout_ms = 600_000).root
-const ME = rank(GANG)
+const ME = Gangway.rank(GANG)
 const WIDTH, MICROBATCHES = 3, 4
 total(gang, x) = Gangway.allsum(gang, x)
 

@@ -6,7 +6,7 @@ include("facts.jl")
 
 const GANGS = start(; timeout_ms = 600_000)
 const GANG = GANGS.root
-const ME, RANKS = rank(GANG), length(GANG)
+const ME, RANKS = Gangway.rank(GANG), length(GANG)
 const OTHERS = 0:RANKS-1
 
 # What rank r brings, different for every element.
@@ -78,7 +78,7 @@ fact("sends meet receives, in rings and in batches") do
         wait(work)
         @test y == fill(before, 1000)
         got = recv_async!(GANG, y, next)
-        send(GANG, x, before)
+        Gangway.send(GANG, x, before)
         wait(got)
         @test y == fill(next, 1000)
         barrier(GANG)
@@ -138,7 +138,7 @@ end
 
 fact("gangs of gangs: lists, colors, duplicates, meshes") do
     backwards = Gangway.subgang(GANG, reverse(OTHERS))
-    @test rank(backwards) == RANKS - 1 - ME
+    @test Gangway.rank(backwards) == RANKS - 1 - ME
     last_only = Gangway.subgang(GANG, [RANKS - 1])
     @test (last_only === nothing) == (ME != RANKS - 1)
     halves = Gangway.split_gang(GANG, ME % 2)
@@ -163,7 +163,7 @@ end
 fact("ranks meet by an id") do
     id = bcast!(GANG, ME == 0 ? Gangway.gang_id() : zeros(UInt8, 64))
     gang = Gangway.Gang(; id = id, rank = ME, size = RANKS, timeout_ms = 600_000)
-    @test rank(gang) == ME && allreduce(gang, [1.0]) == [RANKS]
+    @test Gangway.rank(gang) == ME && allreduce(gang, [1.0]) == [RANKS]
     Gangway.shutdown(gang)
 end
 
@@ -195,7 +195,7 @@ end
 fact("ranks meet in a store of Julia functions") do
     folder, taken = Gangway.bcast_object(GANG, ME == 0 ? mktempdir() : nothing), String[]
     gang = Gangway.Gang(; store = folder_store(folder, taken), rank = ME, size = RANKS, timeout_ms = 600_000)
-    @test rank(gang) == ME && allreduce(gang, [1.0]) == [RANKS] && !isempty(taken)
+    @test Gangway.rank(gang) == ME && allreduce(gang, [1.0]) == [RANKS] && !isempty(taken)
     Gangway.shutdown(gang)
 end
 

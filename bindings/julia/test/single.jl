@@ -32,6 +32,18 @@ fact("every exported name has a text") do
     @test filter(name -> occursin("No documentation found", string(Base.Docs.doc(binding(name)))), names(Gangway)) == []
 end
 
+fact("no exported name is one of a standard library, and any of them can be used beside it") do
+    for name in filter(name -> isfile(joinpath(Sys.STDLIB, name, "Project.toml")), readdir(Sys.STDLIB))
+        library = Base.require(Base.identify_package(name))
+        taken = filter(word -> Base.isexported(library, word), setdiff(names(Gangway), (:Gangway,)))
+        @test filter(word -> getfield(library, word) !== getfield(Gangway, word), taken) == []
+    end
+end
+
+fact("no two methods are equally good for a call") do
+    @test Test.detect_ambiguities(Gangway, Gangway.LibGangway) == []
+end
+
 fact("every exported function is bound") do
     @test length(LibGangway.NAMES) == length(LibGangway.ADDRESSES) > 190
     @test all(!=(C_NULL), LibGangway.ADDRESSES)

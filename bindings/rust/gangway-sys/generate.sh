@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes src/types.rs and src/functions.rs from the public headers, with the bindgen program.
+# Writes src/types.rs and src/functions.rs from the public headers and their comments, with the bindgen program.
 #   usage: generate.sh [--check] [INCLUDE_DIR [OUT_DIR]]
 # --check: changes nothing, exits 1 when a committed file is out of date. Versions of bindgen write the same declarations in
 # other words, so the committed files are of 0.60.1 (Debian 12's) alone; 77: this is another.
@@ -27,11 +27,11 @@ esac
 # $common is a list of words.
 # shellcheck disable=SC2086
 "$bindgen" "$include/gangway/gangway.h" $common --allowlist-type 'gw_.*' --allowlist-var 'GW_.*' --ignore-functions \
-  --with-derive-default -o "$out/types.rs" -- -I"$include"
+  --with-derive-default -o "$out/types.rs" -- -I"$include" -fparse-all-comments
 # Each function is told with its name in the table of gw_get_api, which a macro cannot make by itself.
 # shellcheck disable=SC2086
 "$bindgen" "$include/gangway/gangway.h" $common --allowlist-function 'gw_.*' --blocklist-function gw_get_api \
-  --blocklist-type '.*' --no-layout-tests -- -I"$include" |
+  --blocklist-type '.*' --no-layout-tests -- -I"$include" -fparse-all-comments |
   sed -e 's/extern "C" {/functions! {/' -e 's/pub fn gw_\([a-z0-9_]*\)/\1: pub fn gw_\1/g' >"$out/functions.rs"
 
 [ $check -eq 1 ] || exit 0

@@ -20,7 +20,7 @@ end
 function ranks(gang, calls)
     kept = 0
     for _ in 1:calls
-        kept += rank(gang)
+        kept += Gangway.rank(gang)
     end
     return kept
 end

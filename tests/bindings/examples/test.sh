@@ -3,7 +3,10 @@
 # shares in example.h; C's train_llama, which takes every degree, and resume below 120), of at most 120
 # columns. Over 1 and 2 ranks each ends well and prints what C's does (speeds and samples apart). So do the
 # pipeline of own stages in C, Rust and Julia over 2 ranks, and training over tp 2 x pp 2 x dp_shard 2 in the
-# bindings. A killed rank changes no loss of resume.
+# bindings. A killed rank changes no loss of resume. Evaluation with reload, a plan of tensor parallelism and a
+# movement over a partition print the same in Rust and in Julia, whose compiler takes long, so
+# GANGWAY_TEST_ALL=1 runs Julia's. In Ruby, which has no binding, shard_group reads abi.json and prints what C's
+# does.
 #   usage: tests/bindings/examples/test.sh BUILD_DIR
 # BUILD_DIR and the programs of the languages as for tests/bindings/mixed/test.sh, with the C examples built, too.
 set -uo pipefail
@@ -26,6 +29,7 @@ source_of() { # LANGUAGE EXAMPLE
     python) echo "$top/bindings/python/examples/$2.py" ;;
     rust) echo "$top/bindings/rust/gangway/examples/$2.rs" ;;
     julia) echo "$top/bindings/julia/examples/$2.jl" ;;
+    ruby) echo "$top/examples/dlopen/$2.rb" ;;
   esac
 }
 
@@ -37,6 +41,7 @@ find_program() {
     python) program=("$python" -P "$file") ;;
     rust) program=("$build/rust/debug/examples/$2") ;;
     julia) program=("$julia" --startup-file=no -O1 "$file") ;;
+    ruby) program=(ruby "$file") ;;
   esac
 }
 
@@ -64,7 +69,10 @@ shown() {
 same_output() {
   local language=$1 name=$2 ranks=$3 out=$work/$1.$2.$3 reference=$work/first.$2.$3
   find_program "$language" "$name"
-  [ "$name" != train_llama ] || program+=("$work/text" "$work/$language$ranks" 40)
+  case $name in
+    train_llama) program+=("$work/text" "$work/$language$ranks" 40) ;;
+    evaluate) program+=("$work/text" "$work/held_out" "$work/$language.evaluate") ;;
+  esac
   if ! "$build/impl/tools/gangrun" -n "$ranks" --timeout 600 -- "${program[@]}" >"$work/out" 2>"$work/log"; then
     bad "$language $name over $ranks ranks"; cat "$work/out" "$work/log"; return; fi
   shown "$name" <"$work/out" >"$out"
@@ -105,6 +113,7 @@ trains_on_a_gpu() { # LANGUAGE
 }
 
 for i in $(seq 1 500); do echo "Sentence $i says that $((i * 7)) is seven times $i."; done >"$work/text"
+sed 's/ says / holds /' "$work/text" >"$work/held_out"
 for language in c python rust julia; do
   there=1
   is_there "$language" || there=0
@@ -127,7 +136,18 @@ for language in c python rust julia; do
   [ $there = 1 ] || continue
   [ "$language" = python ] || same_output "$language" pipeline_custom_stage 2
   [ "$language" = c ] || same_output "$language" train_3d 8
+  case $language${GANGWAY_TEST_ALL:+.all} in
+    c | c.all) same_output c parallel_plan 2 ;;
+    rust | rust.all | julia.all)
+      for name in evaluate parallel_plan partition_all_gather; do same_output "$language" $name 2; done ;;
+  esac
   trains_on_a_gpu "$language"
 done
+if command -v ruby >/dev/null; then
+  for ranks in 1 2; do same_output ruby shard_group $ranks; done
+else
+  skipped=$((skipped + 1)); echo "skipped: ruby shard_group (there is no ruby)"
+  [ "${GANGWAY_ALL_LANGUAGES:-0}" = 0 ] || bad "ruby is not there"
+fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

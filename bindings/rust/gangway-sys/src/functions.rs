@@ -4,15 +4,23 @@ functions! {
     error_info_init: pub fn gw_error_info_init(info: *mut gw_error_info, size: usize);
 }
 functions! {
+    #[doc = " Local. Fills *info with this thread's last error, which stays as it is. If there is none, the code is GW_OK"]
+    #[doc = " and the texts are \"\". INVALID_ARGUMENT: info is null or its struct_size is too small; this refusal does not"]
+    #[doc = " become the last error."]
     last_error: pub fn gw_last_error(info: *mut gw_error_info) -> gw_status;
 }
 functions! {
+    #[doc = " Local. This thread's last error as one line for a user: \"INVALID_ARGUMENT: \" and its message, or \"\" if"]
+    #[doc = " there is none. The error stays as it is. The text is borrowed until this thread's next call."]
     last_error_text: pub fn gw_last_error_text() -> *const ::std::os::raw::c_char;
 }
 functions! {
+    #[doc = " Local. This thread's last error as an object that the caller owns; null if there is none."]
     error_take: pub fn gw_error_take() -> *mut gw_error;
 }
 functions! {
+    #[doc = " Local. Fills *info; its texts are borrowed from `error`. INVALID_ARGUMENT: error is null, or the"]
+    #[doc = " struct_size of info is too small."]
     error_describe: pub fn gw_error_describe(error: *const gw_error, info: *mut gw_error_info) -> gw_status;
 }
 functions! {
@@ -22,27 +30,41 @@ functions! {
     error_release: pub fn gw_error_release(error: *mut gw_error);
 }
 functions! {
+    #[doc = " Local. A callback that is about to return a failure sets the text of that failure by this call. The error's"]
+    #[doc = " text then names the callback and continues with `message`, on this rank and on the peers that get the"]
+    #[doc = " error. The text is copied, and its line breaks become spaces. If a callback sets several texts, the last"]
+    #[doc = " one counts. The text is dropped if the callback returns GW_OK. INVALID_STATE: no callback that returns a"]
+    #[doc = " gw_status runs on this thread."]
     error_set: pub fn gw_error_set(message: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
+    #[doc = " Local. The name of a status, \"INVALID_ARGUMENT\" and so on; \"UNKNOWN\" for a number that this version does"]
+    #[doc = " not know. The text is static."]
     status_name: pub fn gw_status_name(status: gw_status) -> *const ::std::os::raw::c_char;
 }
 functions! {
+    #[doc = " Local. The name of an element type, \"f32\" and so on; \"unknown\" for another word. The text is static."]
     dtype_name: pub fn gw_dtype_name(dtype: gw_dtype) -> *const ::std::os::raw::c_char;
 }
 functions! {
+    #[doc = " Local. The number of bytes of one element; 0 for a word that cannot be moved."]
     dtype_bytes: pub fn gw_dtype_bytes(dtype: gw_dtype) -> usize;
 }
 functions! {
+    #[doc = " Local. Gives the release of the library. Null pointers are skipped."]
     version: pub fn gw_version(out_major: *mut i32, out_minor: *mut i32, out_patch: *mut i32);
 }
 functions! {
+    #[doc = " Local. Gives the ABI level. A level of major 0 may still change. Null pointers are skipped."]
     abi_version: pub fn gw_abi_version(out_major: *mut i32, out_minor: *mut i32);
 }
 functions! {
+    #[doc = " Local. Gives the lowest and the highest minor level that gw_get_api knows. Null pointers are skipped."]
     abi_range: pub fn gw_abi_range(out_lowest: *mut i32, out_highest: *mut i32);
 }
 functions! {
+    #[doc = " Local. Sets the interrupt hook of the calling thread. `release` runs once, also when this call fails."]
+    #[doc = " FORKED is the only code to expect."]
     interrupt_set: pub fn gw_interrupt_set(
         check: gw_interrupt_fn,
         user: *mut ::std::os::raw::c_void,
@@ -50,6 +72,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Copies the log lines with number >= first as \"number level text\\n\" into `text`, which has room for"]
+    #[doc = " `capacity` bytes. *out_len is the length of all of them, and *out_next the number to ask for next. A null"]
+    #[doc = " text asks for the length alone. INVALID_ARGUMENT: `capacity` does not exceed *out_len, which leaves no room"]
+    #[doc = " for the final zero."]
     log_read: pub fn gw_log_read(
         first: u64,
         text: *mut ::std::os::raw::c_char,
@@ -59,6 +85,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Copies every environment variable that the library reads, with its value, one on each line, into"]
+    #[doc = " `text`, which has room for `capacity` bytes. *out_len is the length. A null text asks for the length alone."]
+    #[doc = " INVALID_ARGUMENT: `capacity` does not exceed *out_len, which leaves no room for the final zero."]
     config_text: pub fn gw_config_text(
         text: *mut ::std::os::raw::c_char,
         capacity: usize,
@@ -69,18 +98,24 @@ functions! {
     memory_info_init: pub fn gw_memory_info_init(info: *mut gw_memory_info, size: usize);
 }
 functions! {
+    #[doc = " Local. Fills *info. INVALID_ARGUMENT: info is null, or its struct_size is too small."]
     host_memory: pub fn gw_host_memory(info: *mut gw_memory_info) -> gw_status;
 }
 functions! {
     allocator_init: pub fn gw_allocator_init(allocator: *mut gw_allocator, size: usize);
 }
 functions! {
+    #[doc = " Local. Sets the allocator of the whole process. Blocks that are allocated after this call come from"]
+    #[doc = " `allocator`; each block returns to the allocator that it came from. Null sets the C library's allocator"]
+    #[doc = " again. INVALID_ARGUMENT: one of the two functions is null; `free_user` runs in this case, too."]
     allocator_set: pub fn gw_allocator_set(allocator: *const gw_allocator) -> gw_status;
 }
 functions! {
+    #[doc = " Local. The bytes, which are borrowed until the release of `bytes`; null for null."]
     bytes_data: pub fn gw_bytes_data(bytes: *const gw_bytes) -> *const ::std::os::raw::c_void;
 }
 functions! {
+    #[doc = " Local. The number of bytes; 0 for null."]
     bytes_size: pub fn gw_bytes_size(bytes: *const gw_bytes) -> usize;
 }
 functions! {
@@ -90,6 +125,10 @@ functions! {
     bytes_release: pub fn gw_bytes_release(bytes: *mut gw_bytes);
 }
 functions! {
+    #[doc = " Local. A store in a folder that all ranks of this host see. The folder is made with mode 0700 if it is"]
+    #[doc = " absent. The store ignores what an earlier run left there, even if that run was killed. A process that"]
+    #[doc = " outlived a failed start may start again over the same folder. The caller releases *out_store."]
+    #[doc = " INVALID_ARGUMENT: another user owns the folder or may write into it. IO: it cannot be made."]
     store_create_file: pub fn gw_store_create_file(
         folder: *const ::std::os::raw::c_char,
         out_store: *mut *mut gw_store,
@@ -99,6 +138,8 @@ functions! {
     store_callbacks_init: pub fn gw_store_callbacks_init(callbacks: *mut gw_store_callbacks, size: usize);
 }
 functions! {
+    #[doc = " Local. A store of the caller's functions. free_user runs once, also when this call fails. The caller"]
+    #[doc = " releases *out_store. INVALID_ARGUMENT: a callback is null."]
     store_create_callbacks: pub fn gw_store_create_callbacks(
         callbacks: *const gw_store_callbacks,
         out_store: *mut *mut gw_store,
@@ -111,6 +152,8 @@ functions! {
     store_release: pub fn gw_store_release(store: *mut gw_store);
 }
 functions! {
+    #[doc = " Local. Sets *view to a row-major view of `data` on the CPU. The view borrows `shape`. INVALID_ARGUMENT:"]
+    #[doc = " ndim outside of 0 to 8, a dtype that cannot be moved."]
     view_set: pub fn gw_view_set(
         view: *mut gw_view,
         data: *mut ::std::os::raw::c_void,
@@ -120,9 +163,15 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a row-major tensor with a copy of the view's elements. The caller releases *out_tensor."]
+    #[doc = " INVALID_ARGUMENT names the view's field. OUT_OF_MEMORY."]
     tensor_copy: pub fn gw_tensor_copy(view: *const gw_view, out_tensor: *mut *mut gw_tensor) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a row-major tensor in memory of the host with a copy of the elements. The caller releases"]
+    #[doc = " *out_tensor. The call waits for the work on `stream` (null: the device's own stream), which should be that"]
+    #[doc = " of the call that made the tensor. INVALID_ARGUMENT: null, a strided tensor of another device, a tensor of"]
+    #[doc = " the meta device. OUT_OF_MEMORY."]
     tensor_to_host: pub fn gw_tensor_to_host(
         tensor: *const gw_tensor,
         stream: *mut ::std::os::raw::c_void,
@@ -130,12 +179,20 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Orders later work on `stream` after all that the library has put on the tensor's device by now. On a"]
+    #[doc = " CPU nothing is left to wait for. A null stream is the device's own. The stream may be destroyed at any"]
+    #[doc = " time; the tensor must live until the stream's work on it is done. INVALID_ARGUMENT: tensor is null, or a"]
+    #[doc = " stream on a CPU."]
     tensor_order: pub fn gw_tensor_order(tensor: *const gw_tensor, stream: *mut ::std::os::raw::c_void) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives a view of the tensor, which is borrowed until the release of the tensor. INVALID_ARGUMENT:"]
+    #[doc = " null."]
     tensor_view: pub fn gw_tensor_view(tensor: *const gw_tensor, out_view: *mut gw_view) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Returns 1 if the tensor must not be written (a shared region, or a DLPack tensor with the READ_ONLY"]
+    #[doc = " flag), 0 if it may be, and -1 for null."]
     tensor_is_read_only: pub fn gw_tensor_is_read_only(tensor: *const gw_tensor) -> i32;
 }
 functions! {
@@ -145,24 +202,41 @@ functions! {
     tensor_release: pub fn gw_tensor_release(tensor: *mut gw_tensor);
 }
 functions! {
+    #[doc = " Local. Makes a tensor of a DLPack one. If it succeeds, the library owns `managed` and calls its deleter"]
+    #[doc = " once, on the thread that drops the last reference. The caller releases *out_tensor. NOT_SUPPORTED: a major"]
+    #[doc = " version other than 1, lanes other than 1. INVALID_ARGUMENT names another field: a device other than the"]
+    #[doc = " CPU, ndim over 8, null data."]
     tensor_from_dlpack: pub fn gw_tensor_from_dlpack(
         managed: *mut DLManagedTensorVersioned,
         out_tensor: *mut *mut gw_tensor,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Exports the tensor to DLPack. The caller owns *out_managed: the export holds a reference on the"]
+    #[doc = " tensor's memory until the caller, or the library that it was handed to, calls its deleter."]
+    #[doc = " INVALID_ARGUMENT: null."]
     tensor_to_dlpack: pub fn gw_tensor_to_dlpack(
         tensor: *mut gw_tensor,
         out_managed: *mut *mut DLManagedTensorVersioned,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " --- creation -------------------------------------------------------------------------------------------"]
     gang_options_init: pub fn gw_gang_options_init(options: *mut gw_gang_options, size: usize);
 }
 functions! {
+    #[doc = " Collective over the future ranks. Makes a root gang. If options are null, the environment decides. It has"]
+    #[doc = " RANK and WORLD_SIZE, as gangrun and torchrun set them or as the user does, and with them LOCAL_RANK and"]
+    #[doc = " LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT or GANGWAY_JOB; or it has what srun (SLURM_*) or mpirun (OMPI_*,"]
+    #[doc = " PMI_*) sets. If no variable is set, the gang has one rank. The caller releases *out_gang. INVALID_ARGUMENT"]
+    #[doc = " names the variable or field. NOT_SUPPORTED: this build does not have the engine or device. PEER_LOST: a"]
+    #[doc = " rank died after it had met rank 0. TIMEOUT: a rank did not arrive in time, for example because it died"]
+    #[doc = " before it met rank 0."]
     gang_create: pub fn gw_gang_create(options: *const gw_gang_options, out_gang: *mut *mut gw_gang) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes an id blob, which is a secret: give it to the other ranks over a private channel. *out_size is"]
+    #[doc = " the number of bytes written to `id`. INVALID_ARGUMENT: `capacity` is below 64 bytes."]
     gang_id_create: pub fn gw_gang_id_create(
         id: *mut ::std::os::raw::c_void,
         capacity: usize,
@@ -170,6 +244,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes `count` root gangs in one process, one for each thread that is a rank, in out_gangs[count]."]
+    #[doc = " The caller releases each. INVALID_ARGUMENT: count is below 1, the options have an all_gather, or the engine"]
+    #[doc = " is for processes."]
     gang_create_threads: pub fn gw_gang_create_threads(
         count: i32,
         options: *const gw_gang_options,
@@ -177,6 +254,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a gang without peers, which acts as if every rank held the caller's data. The caller releases"]
+    #[doc = " *out_gang. INVALID_ARGUMENT: a rank outside of the size."]
     gang_create_fake: pub fn gw_gang_create_fake(
         rank: i32,
         size: i32,
@@ -185,6 +264,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective over `gang`. Makes a gang of the listed ranks, which are numbered anew in the order of the list."]
+    #[doc = " The caller releases *out_gang; it is null, and the status is OK, for a rank that is not in the list."]
+    #[doc = " INVALID_ARGUMENT on every rank: a duplicate, an element outside of [0, size), an empty list. MISMATCH: the"]
+    #[doc = " lists differ."]
     gang_create_gang: pub fn gw_gang_create_gang(
         gang: *mut gw_gang,
         ranks: *const i32,
@@ -193,33 +276,47 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Makes a gang of the ranks of one color, ordered by key, then by rank. The caller releases"]
+    #[doc = " *out_gang. A rank with a color below 0 gets null, and the status is OK. INVALID_STATE: after shutdown."]
     gang_split: pub fn gw_gang_split(gang: *mut gw_gang, color: i32, key: i32, out_gang: *mut *mut gw_gang) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Makes a gang of the same members, whose traffic is its own. The caller releases *out_gang."]
+    #[doc = " INVALID_STATE: after shutdown."]
     gang_duplicate: pub fn gw_gang_duplicate(gang: *mut gw_gang, out_gang: *mut *mut gw_gang) -> gw_status;
 }
 functions! {
     gang_retain: pub fn gw_gang_retain(gang: *mut gw_gang) -> *mut gw_gang;
 }
 functions! {
+    #[doc = " Local, any thread, never blocks. Gives one reference back. If this is the last one, the rank leaves the"]
+    #[doc = " gang without shutdown, and peers that wait for it get PEER_LOST. Null is allowed."]
     gang_release: pub fn gw_gang_release(gang: *mut gw_gang);
 }
 functions! {
+    #[doc = " Local. This rank's number, 0 to size - 1; -1 for null."]
     gang_rank: pub fn gw_gang_rank(gang: *const gw_gang) -> i32;
 }
 functions! {
+    #[doc = " Local. The number of ranks; -1 for null."]
     gang_size: pub fn gw_gang_size(gang: *const gw_gang) -> i32;
 }
 functions! {
+    #[doc = " Local. The gang's name, borrowed until the release of the gang; \"\" for null."]
     gang_name: pub fn gw_gang_name(gang: *const gw_gang) -> *const ::std::os::raw::c_char;
 }
 functions! {
+    #[doc = " Local. The engine, \"self\", \"host\" and so on, borrowed until the release of the gang; \"\" for null."]
     gang_engine: pub fn gw_gang_engine(gang: *const gw_gang) -> *const ::std::os::raw::c_char;
 }
 functions! {
+    #[doc = " Local. The device, \"cpu\" and so on, borrowed until the release of the gang; \"\" for null."]
     gang_device: pub fn gw_gang_device(gang: *const gw_gang) -> *const ::std::os::raw::c_char;
 }
 functions! {
+    #[doc = " Local. The engine's own handle (ncclComm_t, MPI_Comm or the like), borrowed until the release of the gang."]
+    #[doc = " NOT_SUPPORTED: the engine has none. INVALID_STATE: a gang of GPUs has not called a collective yet; the"]
+    #[doc = " first one makes its communicator."]
     gang_native_handle: pub fn gw_gang_native_handle(
         gang: *mut gw_gang,
         out_handle: *mut *mut ::std::os::raw::c_void,
@@ -229,9 +326,14 @@ functions! {
     gang_traffic_init: pub fn gw_gang_traffic_init(traffic: *mut gw_gang_traffic, size: usize);
 }
 functions! {
+    #[doc = " Local. Fills *traffic with what this rank has moved since the gang was created. INVALID_ARGUMENT: traffic"]
+    #[doc = " is null, or its struct_size is too small."]
     gang_get_traffic: pub fn gw_gang_get_traffic(gang: *const gw_gang, traffic: *mut gw_gang_traffic) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Allocates `bytes` bytes that peers access directly, aligned to 64 bytes. The memory stays valid"]
+    #[doc = " after the gang is released. The caller releases *out_data by gw_gang_free. OUT_OF_MEMORY: the text has the"]
+    #[doc = " wanted and the available number of bytes."]
     gang_alloc: pub fn gw_gang_alloc(
         gang: *mut gw_gang,
         bytes: usize,
@@ -239,6 +341,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a tensor in such memory, row-major, with undefined elements. The caller releases *out_tensor."]
+    #[doc = " INVALID_ARGUMENT: ndim outside of 0 to 8, a dim below 0, a dtype that cannot be moved. OUT_OF_MEMORY as in"]
+    #[doc = " gw_gang_alloc."]
     gang_alloc_tensor: pub fn gw_gang_alloc_tensor(
         gang: *mut gw_gang,
         shape: *const i64,
@@ -248,9 +353,16 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local, any thread. Frees memory of gw_gang_alloc or gw_gang_alloc_shared, before or after the release of"]
+    #[doc = " the gang. Like every release it does not change the last error and may run in a finalizer. `gang` may be"]
+    #[doc = " null, because the address is enough. Null data is allowed. Any other address is ignored, and the log says"]
+    #[doc = " so (gw_log_read)."]
     gang_free: pub fn gw_gang_free(gang: *mut gw_gang, data: *mut ::std::os::raw::c_void);
 }
 functions! {
+    #[doc = " Collective. Makes one zeroed region of `bytes` bytes, the same number on each rank, that all ranks map. The"]
+    #[doc = " caller releases *out_data by gw_gang_free, which is local. NOT_SUPPORTED: ranks on several hosts. MISMATCH:"]
+    #[doc = " the numbers differ. OUT_OF_MEMORY as in gw_gang_alloc."]
     gang_alloc_shared: pub fn gw_gang_alloc_shared(
         gang: *mut gw_gang,
         bytes: usize,
@@ -258,21 +370,46 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective over a root gang. Starts a trace: each rank writes the times of its work to folder/rank-R.json:"]
+    #[doc = " steps, the computations of modules, actions of pipelines, collectives from launch to end, and waits. A"]
+    #[doc = " rank's second trace in one process goes into rank-R.2.json, and so on. The folder is made if it is missing."]
+    #[doc = " ui.perfetto.dev shows the files; the program gw-trace joins the files of all ranks and draws pipelines. The"]
+    #[doc = " times in all files are those of rank 0's clock. GANGWAY_TRACE=folder in the environment, the same on all"]
+    #[doc = " ranks, traces any program in this way, except a fake gang's and a rank's private gang of one."]
+    #[doc = " INVALID_ARGUMENT: a gang that was made of another one, a null or empty folder. INVALID_STATE, on every"]
+    #[doc = " rank: a rank traces already. IO, on every rank: a file cannot be written."]
     gang_begin_trace: pub fn gw_gang_begin_trace(gang: *mut gw_gang, folder: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Ends the trace and completes its file; does nothing if no trace was begun. A trace also ends with"]
+    #[doc = " the last of the rank's gangs. IO: the file is not complete."]
     gang_end_trace: pub fn gw_gang_end_trace(gang: *mut gw_gang) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Ends the gang in order; later calls return INVALID_STATE. timeout_ms is in milliseconds; -1"]
+    #[doc = " means the gang's deadline. TIMEOUT, PEER_LOST: a rank did not arrive."]
     gang_shutdown: pub fn gw_gang_shutdown(gang: *mut gw_gang, timeout_ms: i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local, any thread. Breaks the gang and wakes every waiter here and on peers, whose calls return ABORTED"]
+    #[doc = " with `reason`; a null reason gives none. A gang that is broken already keeps its first error."]
+    #[doc = " INVALID_ARGUMENT: gang is null."]
     gang_abort: pub fn gw_gang_abort(gang: *mut gw_gang, reason: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
+    #[doc = " Local, never blocks. Returns GW_OK while the gang works, else why it is broken (PEER_LOST, ABORTED and so"]
+    #[doc = " on)."]
     gang_async_error: pub fn gw_gang_async_error(gang: *mut gw_gang) -> gw_status;
 }
 functions! {
+    #[doc = " Collective over the survivors, which are ranks of the broken gang, the same list on each. Makes a new gang"]
+    #[doc = " that has them in the order of the list. A rank that is lost before all have arrived is left out, so lists"]
+    #[doc = " that differ only by such ranks agree; gw_gang_size of *out_gang is the number of ranks that are left. When"]
+    #[doc = " the call returns, no rank that was left out writes into a survivor's memory any more: the call waits until"]
+    #[doc = " such writes, or their processes, have ended. The call may be repeated. The caller releases *out_gang."]
+    #[doc = " MISMATCH, on all of them: live ranks gave different lists. ABORTED: the others took this rank for lost and"]
+    #[doc = " went on without it. TIMEOUT names a rank that did not arrive or did not end. INVALID_STATE: the gang is not"]
+    #[doc = " broken. INVALID_ARGUMENT: the calling rank is not in the list."]
     gang_shrink: pub fn gw_gang_shrink(
         gang: *mut gw_gang,
         survivors: *const i32,
@@ -281,6 +418,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Copies the flight record, which is the ring of the last collectives, as text with one of them on"]
+    #[doc = " each line, into `text`, which has room for `capacity` bytes. *out_len is the length. A null text asks for"]
+    #[doc = " the length alone. INVALID_ARGUMENT: `capacity` does not exceed *out_len, which leaves no room for the final"]
+    #[doc = " zero."]
     gang_flight_record: pub fn gw_gang_flight_record(
         gang: *const gw_gang,
         text: *mut ::std::os::raw::c_char,
@@ -292,6 +433,11 @@ functions! {
     mesh_options_init: pub fn gw_mesh_options_init(options: *mut gw_mesh_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Sets the degrees of `options`, which gw_mesh_options_init set up, to those of a preset: \"single\","]
+    #[doc = " \"ddp\" (dp_replicate), \"fsdp\" (dp_shard), \"hsdp\" (dp_shard = node_size, dp_replicate for the rest), \"tp\","]
+    #[doc = " \"tp+fsdp\" (tp = node_size, dp_shard for the rest), \"pp\", \"3d\" (pp 2, tp 2, dp_shard for the rest)."]
+    #[doc = " `node_size` is the number of ranks of a node, at least 1; \"hsdp\" and \"tp+fsdp\" read it. INVALID_ARGUMENT:"]
+    #[doc = " another name (the text lists the names), or node_size."]
     mesh_options_preset: pub fn gw_mesh_options_preset(
         options: *mut gw_mesh_options,
         preset: *const ::std::os::raw::c_char,
@@ -299,6 +445,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective over `root`. Makes the gangs of a mesh. A null root is a new root gang from the environment."]
+    #[doc = " With null options all ranks are dp_shard. The caller releases *out_gangs, which holds the root."]
+    #[doc = " INVALID_ARGUMENT, on every rank: the product of the degrees is not the number of ranks; the text prints the"]
+    #[doc = " equation."]
     gangs_create: pub fn gw_gangs_create(
         root: *mut gw_gang,
         options: *const gw_mesh_options,
@@ -306,6 +456,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective over `root`. Makes the gangs of a mesh with the given degrees of tp, pp and cp; the rest is dp."]
+    #[doc = " The caller releases *out_gangs. INVALID_ARGUMENT: a degree is below 1, or does not divide the"]
+    #[doc = " size."]
     gangs_create_parallel: pub fn gw_gangs_create_parallel(
         root: *mut gw_gang,
         tp: i32,
@@ -315,6 +468,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Splits dp into sdp, within a node of `intra_node_size` ranks, and rdp. If intra_node_size is 0,"]
+    #[doc = " sdp is dp and rdp has one rank. The caller releases *out_gangs. INVALID_ARGUMENT: intra_node_size does not"]
+    #[doc = " divide dp, or cp is over 1."]
     gangs_create_fsdp: pub fn gw_gangs_create_fsdp(
         gangs: *mut gw_gangs,
         intra_node_size: i32,
@@ -325,9 +481,17 @@ functions! {
     gang_places_init: pub fn gw_gang_places_init(places: *mut gw_gang_places, size: usize);
 }
 functions! {
+    #[doc = " Collective over places->root. Makes a mesh of the caller's gangs, whose sizes are the degrees. The result"]
+    #[doc = " holds the gangs, and gw_gangs_shutdown leaves them alone. The caller releases *out_gangs. INVALID_ARGUMENT:"]
+    #[doc = " a missing gang, sizes whose product is not root's size, members other than the mesh's. It comes on every"]
+    #[doc = " rank, unless the root is missing."]
     gangs_create_of: pub fn gw_gangs_create_of(places: *const gw_gang_places, out_gangs: *mut *mut gw_gangs) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a mesh of one rank with a fake gang in every place. For a mesh of any degrees without peers,"]
+    #[doc = " give gw_gangs_create a root of gw_gang_create_fake; gw_gang_flight_record lists what was called on each"]
+    #[doc = " gang. A null device is \"cpu\". The caller releases *out_gangs. INVALID_ARGUMENT, NOT_SUPPORTED: the"]
+    #[doc = " device."]
     gangs_create_fake: pub fn gw_gangs_create_fake(
         device: *const ::std::os::raw::c_char,
         out_gangs: *mut *mut gw_gangs,
@@ -340,6 +504,9 @@ functions! {
     gangs_release: pub fn gw_gangs_release(gangs: *mut gw_gangs);
 }
 functions! {
+    #[doc = " Local. Gives the gang of \"root\", \"dp\", \"rdp\", \"sdp\", \"tp\", \"pp\", \"cp\", of an axis, or of any product of"]
+    #[doc = " axes joined by '+'. The caller releases *out_gang. INVALID_ARGUMENT: an unknown axis or one named twice."]
+    #[doc = " INVALID_STATE: after shutdown."]
     gangs_get: pub fn gw_gangs_get(
         gangs: *mut gw_gangs,
         axes: *const ::std::os::raw::c_char,
@@ -347,6 +514,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the degree of an axis and this rank's coordinate on it. INVALID_ARGUMENT: an unknown axis, a"]
+    #[doc = " product of axes."]
     gangs_coordinate: pub fn gw_gangs_coordinate(
         gangs: *const gw_gangs,
         axis: *const ::std::os::raw::c_char,
@@ -355,28 +524,44 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the rows of the global batch that this rank reads: part *out_index of *out_count equal parts."]
+    #[doc = " Ranks that differ only on tp, cp or pp read the same part. INVALID_ARGUMENT: null."]
     gangs_data_shard: pub fn gw_gangs_data_shard(gangs: *const gw_gangs, out_index: *mut i32, out_count: *mut i32)
         -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Shuts down in order all gangs that `gangs` made, except broken ones. timeout_ms is in"]
+    #[doc = " milliseconds; -1 means the gangs' deadlines. A second call does nothing. TIMEOUT, PEER_LOST: the first"]
+    #[doc = " failure, after all gangs were tried."]
     gangs_shutdown: pub fn gw_gangs_shutdown(gangs: *mut gw_gangs, timeout_ms: i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local, any thread. Breaks the root and all gangs that `gangs` made. Calls on them return ABORTED with"]
+    #[doc = " `reason`. INVALID_ARGUMENT: gangs is null."]
     gangs_abort: pub fn gw_gangs_abort(gangs: *mut gw_gangs, reason: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Pushes `gangs` on the calling thread's stack of current gangs, which holds a reference. Calls that"]
+    #[doc = " take null gangs use the top of the stack. INVALID_ARGUMENT: null."]
     gangs_push_current: pub fn gw_gangs_push_current(gangs: *mut gw_gangs) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Pops `gangs`, which must be on top of the stack. INVALID_STATE: the top is another one, or the stack"]
+    #[doc = " is empty."]
     gangs_pop_current: pub fn gw_gangs_pop_current(gangs: *mut gw_gangs) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the top of this thread's stack. If the stack is empty, a null device gives null (and OK), and"]
+    #[doc = " any other device gives that device's default: what gw_gangs_set_default set, else fake gangs of one. The"]
+    #[doc = " caller releases *out_gangs. INVALID_ARGUMENT, NOT_SUPPORTED: the device."]
     gangs_current: pub fn gw_gangs_current(
         device: *const ::std::os::raw::c_char,
         out_gangs: *mut *mut gw_gangs,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Sets the default gangs of a device for this thread, which holds a reference. Null gangs set the"]
+    #[doc = " default back to fake gangs of one. INVALID_ARGUMENT: device is null."]
     gangs_set_default: pub fn gw_gangs_set_default(device: *const ::std::os::raw::c_char, gangs: *mut gw_gangs) -> gw_status;
 }
 functions! {
@@ -386,6 +571,11 @@ functions! {
     module_release: pub fn gw_module_release(model: *mut gw_module);
 }
 functions! {
+    #[doc = " Collective over `gangs` (null: the thread's current ones, else one rank). Gives memory and first values to"]
+    #[doc = " a model that is described or wrapped; gw_parallelize does it by itself. `master_dtype` is GW_F32 or GW_F64;"]
+    #[doc = " GW_DTYPE_NONE is f32. INVALID_STATE: a second time, bound to other gangs, a parameter in no parameter group"]
+    #[doc = " on several ranks. INVALID_ARGUMENT: a dtype. MISMATCH, with both values: ranks have different models,"]
+    #[doc = " options or seeds. CALLER, or the code that it returned: a fill callback."]
     module_materialize: pub fn gw_module_materialize(
         model: *mut gw_module,
         gangs: *mut gw_gangs,
@@ -394,21 +584,44 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Freezes the parameters whose whole name matches `pattern`: they have no gradient and no optimizer"]
+    #[doc = " state. NOT_FOUND: no parameter matches. INVALID_STATE: after gw_parallelize or gw_module_materialize, when"]
+    #[doc = " their gradients have memory."]
     module_freeze: pub fn gw_module_freeze(model: *mut gw_module, pattern: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Compares the values of ranks that must hold the same: whole values under GW_NO_SHARD and"]
+    #[doc = " gw_replicate, own rows over dp_replicate. gw_parallelize, gw_module_materialize, gw_shard_group_create and"]
+    #[doc = " gw_module_load do so by themselves; between steps this call finds values that a rank has changed alone."]
+    #[doc = " Ranks read their values and send checksums; without replicas the call does nothing. MISMATCH, on every"]
+    #[doc = " rank, names the first element that differs, with both values and ranks; the gangs work on. INVALID_STATE: a"]
+    #[doc = " model without memory."]
     module_check_replicas: pub fn gw_module_check_replicas(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
 }
 functions! {
     memory_use_init: pub fn gw_memory_use_init(memory: *mut gw_memory_use, size: usize);
 }
 functions! {
+    #[doc = " Local. Fills *memory with this rank's bytes. INVALID_STATE: before gw_module_materialize."]
     module_memory: pub fn gw_module_memory(model: *mut gw_module, memory: *mut gw_memory_use) -> gw_status;
 }
 functions! {
     save_options_init: pub fn gw_save_options_init(options: *mut gw_save_options, size: usize);
 }
 functions! {
+    #[doc = " Collective. Writes folder/model.safetensors with Hugging Face's names and, for a decoder,"]
+    #[doc = " folder/config.json. The folder is made if it is missing."]
+    #[doc = ""]
+    #[doc = " A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic and"]
+    #[doc = " hard links, each reader of the folder finds all files of the earlier checkpoint or all files of the new"]
+    #[doc = " one. The new files also replace an index (model.safetensors.index.json) and the files that it names"]
+    #[doc = " (model-00001-of-00002.safetensors and so on); all else in the folder stays. Until the commit the new files"]
+    #[doc = " lie in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what"]
+    #[doc = " a killed one left."]
+    #[doc = ""]
+    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, an empty name. INVALID_STATE: a model without memory, or"]
+    #[doc = " another save into the folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends"]
+    #[doc = " no signal here) and so on."]
     module_save: pub fn gw_module_save(
         model: *mut gw_module,
         folder: *const ::std::os::raw::c_char,
@@ -419,6 +632,20 @@ functions! {
     load_options_init: pub fn gw_load_options_init(options: *mut gw_load_options, size: usize);
 }
 functions! {
+    #[doc = " Collective, on any mesh. Loads values from a safetensors file, or from a folder: from its"]
+    #[doc = " model.safetensors, else from the files that its model.safetensors.index.json names. Files may hold f64,"]
+    #[doc = " f32, bf16 or f16; each value is converted to the master's dtype, and rounded to the nearest where that is"]
+    #[doc = " narrower. Each rank reads its own rows alone. All ranks must open the same files: they compare size, time"]
+    #[doc = " of change and a hash of each header, and on one host the inode, too."]
+    #[doc = ""]
+    #[doc = " For a decoder, a folder's config.json must describe the same function: all fields of the table at"]
+    #[doc = " gw_decoder_options_from_folder except max_positions and initializer_range."]
+    #[doc = ""]
+    #[doc = " Every rank returns the first refusal, and values are as before. NOT_FOUND: a parameter is missing in the"]
+    #[doc = " files. INVALID_ARGUMENT, with both values: a shape or dtype, a tensor that the model has no place for, two"]
+    #[doc = " values for a tied parameter, another config.json. MISMATCH: ranks opened different files. CORRUPT,"]
+    #[doc = " NOT_SUPPORTED: what a file says. IO: a file is missing (errno ENOENT). Once reading has begun, IO (a file"]
+    #[doc = " ends early or was changed meanwhile) leaves some values new and some old; the gangs work on."]
     module_load: pub fn gw_module_load(
         model: *mut gw_module,
         path: *const ::std::os::raw::c_char,
@@ -432,9 +659,12 @@ functions! {
     parameter_options_init: pub fn gw_parameter_options_init(options: *mut gw_parameter_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Gives the number of parameters of the model; tied ones count once. INVALID_ARGUMENT: null."]
     module_parameter_count: pub fn gw_module_parameter_count(model: *const gw_module, out_count: *mut usize) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives parameter `index`. The caller releases *out_parameter. INVALID_ARGUMENT: an index that is not"]
+    #[doc = " below the count."]
     module_parameter: pub fn gw_module_parameter(
         model: *mut gw_module,
         index: usize,
@@ -442,6 +672,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Finds a parameter by its whole name; aliases of tied parameters are found, too. The caller releases"]
+    #[doc = " *out_parameter. NOT_FOUND: no parameter has the name."]
     module_find_parameter: pub fn gw_module_find_parameter(
         model: *mut gw_module,
         name: *const ::std::os::raw::c_char,
@@ -458,9 +690,13 @@ functions! {
     parameter_info_init: pub fn gw_parameter_info_init(info: *mut gw_parameter_info, size: usize);
 }
 functions! {
+    #[doc = " Local. Fills *info. INVALID_ARGUMENT: null, or a struct_size that is too small."]
     parameter_describe: pub fn gw_parameter_describe(parameter: *mut gw_parameter, info: *mut gw_parameter_info) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives a view of a part of the parameter. *out_view and its shape are borrowed until the release of"]
+    #[doc = " the parameter. INVALID_STATE: a full part while the parameter is sharded, the gradient of a frozen"]
+    #[doc = " parameter, a model without memory."]
     parameter_view: pub fn gw_parameter_view(
         parameter: *mut gw_parameter,
         part: gw_part,
@@ -468,6 +704,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the same part as a tensor that keeps its memory, for DLPack. The caller releases *out_tensor."]
+    #[doc = " The memory is never used for anything else while the tensor or an export of it lives. A full part is"]
+    #[doc = " detached from the parameter at reshard. A full value of a shared region is READ_ONLY, and follows the"]
+    #[doc = " parameter after the next update. INVALID_STATE as in gw_parameter_view."]
     parameter_tensor: pub fn gw_parameter_tensor(
         parameter: *mut gw_parameter,
         part: gw_part,
@@ -475,6 +715,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives a view of this rank's own rows of an optimizer's state: \"exp_avg\", \"exp_avg_sq\" or \"momentum\"."]
+    #[doc = " *out_view is borrowed until the release of either handle. NOT_FOUND: the optimizer has no such state for"]
+    #[doc = " the parameter."]
     parameter_state: pub fn gw_parameter_state(
         parameter: *mut gw_parameter,
         optimizer: *const gw_optimizer,
@@ -483,6 +726,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the same state as a tensor that keeps its memory. The caller releases *out_tensor. NOT_FOUND"]
+    #[doc = " as in gw_parameter_state."]
     parameter_state_tensor: pub fn gw_parameter_state_tensor(
         parameter: *mut gw_parameter,
         optimizer: *const gw_optimizer,
@@ -491,6 +736,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives every rank the whole value, in the master's dtype. The caller releases *out_tensor."]
+    #[doc = " INVALID_STATE: a model without memory."]
     parameter_gather: pub fn gw_parameter_gather(
         parameter: *mut gw_parameter,
         stream: *mut ::std::os::raw::c_void,
@@ -498,6 +745,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives every rank the whole gradient. The caller releases *out_tensor. INVALID_STATE: a frozen"]
+    #[doc = " parameter, a model without memory."]
     parameter_gather_gradient: pub fn gw_parameter_gather_gradient(
         parameter: *mut gw_parameter,
         stream: *mut ::std::os::raw::c_void,
@@ -505,6 +754,11 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Sets new values from `values` (f64, f32, bf16 or f16, on the host or the device). They have the"]
+    #[doc = " global shape, or are this rank's rows alone, as gw_parameter_view shows them; each rank may give either."]
+    #[doc = " INVALID_ARGUMENT, on every rank: a rank's shape or dtype. INVALID_STATE: a forward awaits its backward, a"]
+    #[doc = " parameter group is unsharded, or an update is between gw_shard_group_begin_update and"]
+    #[doc = " gw_shard_group_end_update."]
     parameter_assign: pub fn gw_parameter_assign(
         parameter: *mut gw_parameter,
         values: *const gw_view,
@@ -515,6 +769,10 @@ functions! {
     checkpoints_options_init: pub fn gw_checkpoints_options_init(options: *mut gw_checkpoints_options, size: usize);
 }
 functions! {
+    #[doc = " Collective. Opens the folder of a run, and makes it if it is missing; rank 0's name of it counts. Null gangs"]
+    #[doc = " are the thread's current ones, else one rank. The caller releases *out_checkpoints. INVALID_ARGUMENT: an"]
+    #[doc = " option out of its range. INVALID_STATE: another job holds the folder; the text says which. NOT_SUPPORTED: a"]
+    #[doc = " fake gang of several ranks. IO."]
     checkpoints_create: pub fn gw_checkpoints_create(
         gangs: *mut gw_gangs,
         folder: *const ::std::os::raw::c_char,
@@ -538,9 +796,17 @@ functions! {
     checkpoint_state_init: pub fn gw_checkpoint_state_init(state: *mut gw_checkpoint_state, size: usize);
 }
 functions! {
+    #[doc = " Local. Gives 1 if `step` is a multiple of options.every, else 0. INVALID_ARGUMENT: null."]
     checkpoints_due: pub fn gw_checkpoints_due(checkpoints: *const gw_checkpoints, step: i64, out_due: *mut i32) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Saves the parts. Returns when the values are copied to host memory, which is kept for the next save and"]
+    #[doc = " counted in gw_memory_use.host of the first part's model; a thread of low priority writes them. First waits"]
+    #[doc = " for the save before, and returns its error, if there is one: then nothing has been begun. Training goes on"]
+    #[doc = " after a save that failed, and the earlier checkpoints are untouched. INVALID_STATE: a forward awaits its"]
+    #[doc = " backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT: a part."]
+    #[doc = " OUT_OF_MEMORY: no memory for the copy. MISMATCH: ranks have different states. IO, on every rank with one"]
+    #[doc = " text: a full disk and so on."]
     checkpoints_save: pub fn gw_checkpoints_save(
         checkpoints: *mut gw_checkpoints,
         parts: *const gw_checkpoint_part,
@@ -549,12 +815,22 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Waits until the last save has ended, and returns its error, once. IO and the other codes of"]
+    #[doc = " gw_checkpoints_save."]
     checkpoints_wait: pub fn gw_checkpoints_wait(checkpoints: *mut gw_checkpoints) -> gw_status;
 }
 functions! {
     restore_options_init: pub fn gw_restore_options_init(options: *mut gw_restore_options, size: usize);
 }
 functions! {
+    #[doc = " Collective. Restores parts from the newest complete checkpoint, or from that of a step, and moves newer ones aside. Gives"]
+    #[doc = " its step and tokens; *out_step is -1 if there is no checkpoint. All files are verified, shared out among the"]
+    #[doc = " ranks, before any value changes. Steps, loss scale and moments come from the checkpoint; the options of the"]
+    #[doc = " optimizers hold, and gw_checkpoints_notes lists what differs. A rate that gw_optimizer_set_lr had set comes"]
+    #[doc = " back if the option lr is unchanged. A parameter that was frozen before begins its bias correction anew"]
+    #[doc = " (`partial`). NOT_FOUND: no checkpoint of the step, or a part, parameter or state is missing."]
+    #[doc = " INVALID_ARGUMENT: another shape, dtype, config.json or kind of optimizer. CORRUPT names file and tensor. IO:"]
+    #[doc = " a file vanishes or changes while it is read; only then values may be undefined."]
     checkpoints_restore: pub fn gw_checkpoints_restore(
         checkpoints: *mut gw_checkpoints,
         parts: *const gw_checkpoint_part,
@@ -565,6 +841,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Copies a text of the checkpoint that was restored last, by name; a null text asks for the size."]
+    #[doc = " NOT_FOUND: it has no such text. INVALID_STATE: nothing was restored. INVALID_ARGUMENT: the capacity is too"]
+    #[doc = " small."]
     checkpoints_text: pub fn gw_checkpoints_text(
         checkpoints: *const gw_checkpoints,
         name: *const ::std::os::raw::c_char,
@@ -574,6 +853,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Copies the caller's bytes of the checkpoint that was restored last; null data asks for their"]
+    #[doc = " number. INVALID_STATE: nothing was restored. INVALID_ARGUMENT: the capacity is too small."]
     checkpoints_user: pub fn gw_checkpoints_user(
         checkpoints: *const gw_checkpoints,
         data: *mut ::std::os::raw::c_void,
@@ -582,6 +863,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Copies a line for each thing that the last restore did not take over: hyperparameters that differ"]
+    #[doc = " (\"lr: 0.001 in the checkpoint, 0.002 now\"), what was left out, and newer checkpoints that were moved aside"]
+    #[doc = " (on rank 0). INVALID_STATE: nothing was restored. INVALID_ARGUMENT: the capacity is too small."]
     checkpoints_notes: pub fn gw_checkpoints_notes(
         checkpoints: *const gw_checkpoints,
         text: *mut ::std::os::raw::c_char,
@@ -590,27 +874,48 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the bytes of host memory that are kept for copies. INVALID_ARGUMENT: null."]
     checkpoints_buffer_bytes: pub fn gw_checkpoints_buffer_bytes(checkpoints: *const gw_checkpoints, out_bytes: *mut u64) -> gw_status;
 }
 functions! {
+    #[doc = " Collective over the optimizer's gangs. Loads its states from one safetensors file: tensors STATE.PARAMETER in"]
+    #[doc = " the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays. A"]
+    #[doc = " PyTorch state_dict loads if its states are saved under these names: exp_avg.PARAMETER and"]
+    #[doc = " exp_avg_sq.PARAMETER of torch.optim.AdamW, momentum.PARAMETER for the momentum_buffer of torch.optim.SGD."]
+    #[doc = " NOT_FOUND: a state is missing. INVALID_ARGUMENT: another shape or dtype, or a tensor that the optimizer has no"]
+    #[doc = " place for. IO."]
     optimizer_load: pub fn gw_optimizer_load(optimizer: *mut gw_optimizer, path: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
+    #[doc = " Local, never blocks. Sets *out_done to 1 if the output is ready and the input may be used again, else to 0."]
+    #[doc = " A failure of the work is returned with its code (GANG, PEER_LOST, TIMEOUT, MISMATCH, ABORTED)."]
     work_poll: pub fn gw_work_poll(work: *mut gw_work, out_done: *mut i32) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Waits until the output is ready and the input may be used again, for at most timeout_ms"]
+    #[doc = " milliseconds; -1 waits until the gang's deadline. All outstanding works of this rank make progress"]
+    #[doc = " meanwhile. NOT_READY: the time ran out, which breaks nothing. CALLER: the interrupt hook ended the wait,"]
+    #[doc = " which breaks nothing either. Any other code is the failure of the work, as gw_work_poll returns it."]
     work_wait: pub fn gw_work_wait(work: *mut gw_work, timeout_ms: i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Waits as gw_work_wait does, for many works, within timeout_ms milliseconds for all of them. Returns"]
+    #[doc = " the first failure; NOT_READY and CALLER as in gw_work_wait."]
     work_wait_many: pub fn gw_work_wait_many(works: *const *mut gw_work, work_count: usize, timeout_ms: i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Orders later work on `stream` after the output. On a CPU the host waits instead, until the gang's"]
+    #[doc = " deadline. TIMEOUT, or another failure of the work. INVALID_ARGUMENT: a stream on a CPU."]
     work_order: pub fn gw_work_order(work: *mut gw_work, stream: *mut ::std::os::raw::c_void) -> gw_status;
 }
 functions! {
+    #[doc = " Local, never blocks. Returns GW_OK, or the failure of the work (PEER_LOST and so on) as gw_work_poll"]
+    #[doc = " does."]
     work_error: pub fn gw_work_error(work: *mut gw_work) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Keeps a caller's object until the work is done. free_object runs once, inside a later poll, wait or"]
+    #[doc = " release, or at once if this call fails. INVALID_ARGUMENT: work is null."]
     work_attach: pub fn gw_work_attach(
         work: *mut gw_work,
         object: *mut ::std::os::raw::c_void,
@@ -621,12 +926,15 @@ functions! {
     work_retain: pub fn gw_work_retain(work: *mut gw_work) -> *mut gw_work;
 }
 functions! {
+    #[doc = " Local, any thread. Gives one reference back. It neither cancels the work nor waits for it. Null is"]
+    #[doc = " allowed."]
     work_release: pub fn gw_work_release(work: *mut gw_work);
 }
 functions! {
     collective_init: pub fn gw_collective_init(record: *mut gw_collective, size: usize);
 }
 functions! {
+    #[doc = " Collective. Starts one record. If out_work is null, the call waits instead."]
     gang_run: pub fn gw_gang_run(
         gang: *mut gw_gang,
         record: *const gw_collective,
@@ -635,6 +943,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Starts all records as one launch, in which sends and receives cannot deadlock. If out_work is"]
+    #[doc = " null, the call waits instead."]
     gang_run_batch: pub fn gw_gang_run_batch(
         gang: *mut gw_gang,
         records: *const gw_collective,
@@ -644,6 +954,7 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Returns when every rank has called it."]
     gang_barrier: pub fn gw_gang_barrier(gang: *mut gw_gang, stream: *mut ::std::os::raw::c_void) -> gw_status;
 }
 functions! {
@@ -654,6 +965,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Reduces over the ranks, element by element, and gives every rank the result. input and output:"]
+    #[doc = " `count` elements. It runs in place when they are equal."]
     gang_all_reduce: pub fn gw_gang_all_reduce(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -677,6 +990,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives every rank the inputs of all ranks, in the order of the ranks. input: `count` elements."]
+    #[doc = " output: [size, count]. It runs in place when input == output + rank * count."]
     gang_all_gather: pub fn gw_gang_all_gather(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -698,6 +1013,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gathers as gw_gang_all_gather does, into one buffer for each rank: outputs[size], each of"]
+    #[doc = " `count` elements."]
     gang_all_gather_list: pub fn gw_gang_all_gather_list(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -719,6 +1036,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Reduces over the ranks and gives each rank its row of the result. input: [size, count]. output:"]
+    #[doc = " `count` elements. It runs in place when output == input + rank * count."]
     gang_reduce_scatter: pub fn gw_gang_reduce_scatter(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -742,6 +1061,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives every rank the root's input. input is read on the root only and may be null elsewhere;"]
+    #[doc = " output is written on every rank. Both have `count` elements."]
     gang_broadcast: pub fn gw_gang_broadcast(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -765,6 +1086,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Reduces over the ranks and gives the root the result. input and output: `count` elements."]
+    #[doc = " output is written on the root only and may be null elsewhere."]
     gang_reduce: pub fn gw_gang_reduce(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -790,6 +1113,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives the root the inputs of all ranks, in the order of the ranks. input: `count` elements."]
+    #[doc = " output: [size, count], on the root only; it may be null elsewhere."]
     gang_gather: pub fn gw_gang_gather(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -813,6 +1138,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives each rank its row of the root's input. input: [size, count], on the root only; it may be"]
+    #[doc = " null elsewhere. output: `count` elements."]
     gang_scatter: pub fn gw_gang_scatter(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -836,6 +1163,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Row r of the output is this rank's row of the input of rank r. input and output: [size,"]
+    #[doc = " count]."]
     gang_all_to_all: pub fn gw_gang_all_to_all(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -857,6 +1186,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective over this rank and `peer`, which receives as many elements of the same dtype. INVALID_STATE:"]
+    #[doc = " memory of CUDA on a gang of more than two ranks that have not all called a collective yet, because NCCL"]
+    #[doc = " makes a communicator of all of them. On a gang of two ranks the first message makes the communicator, and"]
+    #[doc = " waits for the peer's message."]
     gang_send: pub fn gw_gang_send(
         gang: *mut gw_gang,
         input: *const ::std::os::raw::c_void,
@@ -878,6 +1211,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective over this rank and `peer`, which sends as many elements of the same dtype. INVALID_STATE as in"]
+    #[doc = " gw_gang_send."]
     gang_recv: pub fn gw_gang_recv(
         gang: *mut gw_gang,
         output: *mut ::std::os::raw::c_void,
@@ -899,6 +1234,11 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local, never blocks. Sets *out_ready to 1 if `peer` has sent a message that no receive of this rank has"]
+    #[doc = " asked for yet. The next gw_gang_recv from that peer gets this message, which has *out_count elements of"]
+    #[doc = " *out_dtype. Sets *out_ready to 0 if there is no such message yet. A loop over the peers makes a receive"]
+    #[doc = " from any rank. All outstanding works of this rank make progress. INVALID_ARGUMENT: a peer outside of the"]
+    #[doc = " gang. NOT_SUPPORTED: the engines fake, mpi and nccl. With a broken gang it fails as a collective does."]
     gang_probe: pub fn gw_gang_probe(
         gang: *mut gw_gang,
         peer: i32,
@@ -908,6 +1248,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives every rank the root's `size` bytes; on other ranks `data` is not read. The caller"]
+    #[doc = " releases *out_bytes. It has no asynchronous form, because its second half begins only when the size is"]
+    #[doc = " known."]
     gang_broadcast_bytes: pub fn gw_gang_broadcast_bytes(
         gang: *mut gw_gang,
         data: *const ::std::os::raw::c_void,
@@ -917,6 +1260,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives every rank the bytes of all ranks, one after the other; out_sizes, which has a place for"]
+    #[doc = " each rank of the gang, gets the number of bytes of each. The caller releases *out_bytes."]
     gang_all_gather_bytes: pub fn gw_gang_all_gather_bytes(
         gang: *mut gw_gang,
         data: *const ::std::os::raw::c_void,
@@ -926,9 +1271,12 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives every rank the root's flag as 0 or 1."]
     gang_broadcast_flag: pub fn gw_gang_broadcast_flag(gang: *mut gw_gang, flag: i32, root: i32, out_flag: *mut i32) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Starts gw_gang_broadcast_flag as every _async form does (base.h). *out_flag belongs to the"]
+    #[doc = " collective until the work is done."]
     gang_broadcast_flag_async: pub fn gw_gang_broadcast_flag_async(
         gang: *mut gw_gang,
         flag: i32,
@@ -938,9 +1286,12 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives every rank the sum of the values of all ranks."]
     gang_all_sum: pub fn gw_gang_all_sum(gang: *mut gw_gang, value: f64, out_sum: *mut f64) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Starts gw_gang_all_sum as every _async form does (base.h). *out_sum belongs to the collective"]
+    #[doc = " until the work is done."]
     gang_all_sum_async: pub fn gw_gang_all_sum_async(
         gang: *mut gw_gang,
         value: f64,
@@ -952,9 +1303,15 @@ functions! {
     custom_options_init: pub fn gw_custom_options_init(options: *mut gw_custom_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes a custom module. free_user runs once, also when this call fails. The caller releases"]
+    #[doc = " *out_model. INVALID_ARGUMENT names the field, child or line of the plan. INVALID_STATE: a child is part of"]
+    #[doc = " another module, or bound to gangs."]
     custom_create: pub fn gw_custom_create(options: *const gw_custom_options, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
+    #[doc = " Collective, inside a forward callback, on its thread. Runs a child. Its *out_count outputs live as long as"]
+    #[doc = " the call's own inputs. INVALID_ARGUMENT: no such child, or out_capacity is less than the number of outputs,"]
+    #[doc = " which is seen before the child runs. INVALID_STATE: `call` is not running."]
     call_forward: pub fn gw_call_forward(
         call: *mut gw_call,
         child: i32,
@@ -966,6 +1323,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective, inside a backward_input callback, on its thread. Gives the gradients of the child's inputs, as"]
+    #[doc = " many as its forward had, with null data where there is none. They live as long as those of gw_call_forward."]
+    #[doc = " INVALID_ARGUMENT as in gw_call_forward. INVALID_STATE: in another callback."]
     call_backward: pub fn gw_call_backward(
         call: *mut gw_call,
         child: i32,
@@ -980,6 +1340,13 @@ functions! {
     optimizer_rule_init: pub fn gw_optimizer_rule_init(rule: *mut gw_optimizer_rule, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes an optimizer by the name of its kind, with options as texts: for programs that read them from a"]
+    #[doc = " file. `names` and `values` have option_count texts each. The names are those of the fields of the kind's"]
+    #[doc = " options (optimizers.h), such as \"lr\" and \"beta2\"; a number is written as in C, a flag as true or false, a"]
+    #[doc = " schedule by its name (\"cosine\"), a dtype as f32 or bf16. There are no rules. Options that are not given have"]
+    #[doc = " their defaults. The caller releases *out_optimizer, which keeps the model alive. INVALID_ARGUMENT: an unknown"]
+    #[doc = " kind or option (the text lists all), or a value. INVALID_STATE: before gw_parallelize or"]
+    #[doc = " gw_module_materialize."]
     optimizer_create: pub fn gw_optimizer_create(
         model: *mut gw_module,
         kind: *const ::std::os::raw::c_char,
@@ -996,30 +1363,50 @@ functions! {
     optimizer_release: pub fn gw_optimizer_release(optimizer: *mut gw_optimizer);
 }
 functions! {
+    #[doc = " Local. Gives the number of steps taken. INVALID_ARGUMENT: null."]
     optimizer_steps: pub fn gw_optimizer_steps(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the learning rate of the next step, before rules. INVALID_ARGUMENT: null."]
     optimizer_lr: pub fn gw_optimizer_lr(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Sets the base learning rate. If ranks set different ones, their next step is a MISMATCH."]
+    #[doc = " INVALID_ARGUMENT: not finite, or below 0."]
     optimizer_set_lr: pub fn gw_optimizer_set_lr(optimizer: *mut gw_optimizer, lr: f64) -> gw_status;
 }
 functions! {
+    #[doc = " Local, one thread at a time. Gives the factor of the loss in the next step; 1 is none. A loop of the"]
+    #[doc = " caller's own starts its backward from this factor over N (gw_frame_options.loss_scale), and"]
+    #[doc = " gw_optimizer_step divides by it. INVALID_ARGUMENT: null."]
     optimizer_loss_scale: pub fn gw_optimizer_loss_scale(optimizer: *const gw_optimizer, out_scale: *mut f64) -> gw_status;
 }
 functions! {
+    #[doc = " Local, one thread at a time. Sets the loss scale, between a step and the backward of the next. A fixed"]
+    #[doc = " scale stays fixed, a dynamic one stays dynamic and counts finite steps anew; where there was none, the new"]
+    #[doc = " one is fixed. If ranks set different ones, their next step is a MISMATCH. INVALID_ARGUMENT: outside of"]
+    #[doc = " 2^-126 to 2^126; for a dynamic scale, outside of 1 to 2^24."]
     optimizer_set_loss_scale: pub fn gw_optimizer_set_loss_scale(optimizer: *mut gw_optimizer, scale: f64) -> gw_status;
 }
 functions! {
+    #[doc = " Local, one thread at a time. For a caller's own checkpoints. The next step depends on values and states"]
+    #[doc = " (gw_parameter_state), on the number of steps, the base learning rate, the loss scale, and the number of"]
+    #[doc = " finite steps in a row that a dynamic scale has counted. gw_checkpoints of checkpoints.h saves all of them."]
+    #[doc = ""]
+    #[doc = " Sets the number of steps taken. INVALID_ARGUMENT: below 0."]
     optimizer_set_steps: pub fn gw_optimizer_set_steps(optimizer: *mut gw_optimizer, steps: i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the base learning rate, which the schedule multiplies. INVALID_ARGUMENT: null."]
     optimizer_base_lr: pub fn gw_optimizer_base_lr(optimizer: *const gw_optimizer, out_lr: *mut f64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the finite steps in a row since a dynamic loss scale changed. INVALID_ARGUMENT: null."]
     optimizer_finite_steps: pub fn gw_optimizer_finite_steps(optimizer: *const gw_optimizer, out_steps: *mut i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Sets the loss scale as gw_optimizer_set_loss_scale does, and the finite steps in a row."]
+    #[doc = " INVALID_ARGUMENT: as there, or finite_steps is below 0."]
     optimizer_restore_loss_scale: pub fn gw_optimizer_restore_loss_scale(
         optimizer: *mut gw_optimizer,
         scale: f64,
@@ -1027,12 +1414,21 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. With ema_decay, exchanges the values of the parameters and their averages, for an evaluation,"]
+    #[doc = " generation or a save of the model; a second call swaps back. Until then a step is INVALID_STATE. The state"]
+    #[doc = " ema of gw_parameter_state is this rank's rows of the average. INVALID_STATE: ema_decay is 0, or the optimizer"]
+    #[doc = " has not stepped yet."]
     optimizer_swap_ema: pub fn gw_optimizer_swap_ema(
         optimizer: *mut gw_optimizer,
         stream: *mut ::std::os::raw::c_void,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)). *out_norm is the norm before"]
+    #[doc = " that, (sum of |g|^p)^(1/p) over all gradients of the mesh. `p` is over 0 and at most 64, or infinity for"]
+    #[doc = " the largest element. The gradients are taken as they are; with a loss scale, max_grad_norm of"]
+    #[doc = " gw_step_options clips unscaled ones. INVALID_ARGUMENT: max_norm or p is outside of its range."]
+    #[doc = " INVALID_STATE: a model without memory. MISMATCH: ranks have different ones."]
     clip_grad_norm: pub fn gw_clip_grad_norm(
         model: *mut gw_module,
         max_norm: f64,
@@ -1042,12 +1438,16 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Sets the local gradients to zero. INVALID_STATE: the model has no memory yet."]
     zero_grad: pub fn gw_zero_grad(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
 }
 functions! {
     adafactor_options_init: pub fn gw_adafactor_options_init(options: *mut gw_adafactor_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes the optimizer Adafactor, which keeps the model alive. The caller releases *out_optimizer."]
+    #[doc = " INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its"]
+    #[doc = " range."]
     adafactor_create: pub fn gw_adafactor_create(
         model: *mut gw_module,
         options: *const gw_adafactor_options,
@@ -1058,6 +1458,9 @@ functions! {
     adamw_options_init: pub fn gw_adamw_options_init(options: *mut gw_adamw_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes the optimizer AdamW, which keeps the model alive. The caller releases *out_optimizer."]
+    #[doc = " INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its"]
+    #[doc = " range."]
     adamw_create: pub fn gw_adamw_create(
         model: *mut gw_module,
         options: *const gw_adamw_options,
@@ -1068,6 +1471,9 @@ functions! {
     adamw8bit_options_init: pub fn gw_adamw8bit_options_init(options: *mut gw_adamw8bit_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes the optimizer AdamW8bit, which keeps the model alive. The caller releases *out_optimizer."]
+    #[doc = " INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its"]
+    #[doc = " range."]
     adamw8bit_create: pub fn gw_adamw8bit_create(
         model: *mut gw_module,
         options: *const gw_adamw8bit_options,
@@ -1078,6 +1484,9 @@ functions! {
     lion_options_init: pub fn gw_lion_options_init(options: *mut gw_lion_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes the optimizer Lion, which keeps the model alive. The caller releases *out_optimizer."]
+    #[doc = " INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its"]
+    #[doc = " range."]
     lion_create: pub fn gw_lion_create(
         model: *mut gw_module,
         options: *const gw_lion_options,
@@ -1088,6 +1497,9 @@ functions! {
     muon_options_init: pub fn gw_muon_options_init(options: *mut gw_muon_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes the optimizer Muon, which keeps the model alive. The caller releases *out_optimizer."]
+    #[doc = " INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its"]
+    #[doc = " range."]
     muon_create: pub fn gw_muon_create(
         model: *mut gw_module,
         options: *const gw_muon_options,
@@ -1098,6 +1510,9 @@ functions! {
     sgd_options_init: pub fn gw_sgd_options_init(options: *mut gw_sgd_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes the optimizer SGD, which keeps the model alive. The caller releases *out_optimizer."]
+    #[doc = " INVALID_STATE: before gw_parallelize or gw_module_materialize. INVALID_ARGUMENT names the option and its"]
+    #[doc = " range."]
     sgd_create: pub fn gw_sgd_create(
         model: *mut gw_module,
         options: *const gw_sgd_options,
@@ -1108,6 +1523,9 @@ functions! {
     custom_optimizer_options_init: pub fn gw_custom_optimizer_options_init(options: *mut gw_custom_optimizer_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes an optimizer of the caller's step, which keeps the model alive. free_user runs once, also when"]
+    #[doc = " this call fails. The caller releases *out_optimizer. INVALID_STATE: before gw_parallelize or"]
+    #[doc = " gw_module_materialize. INVALID_ARGUMENT names the option and its range."]
     custom_optimizer_create: pub fn gw_custom_optimizer_create(
         model: *mut gw_module,
         options: *const gw_custom_optimizer_options,
@@ -1115,6 +1533,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Takes the callback in the place of the optimizer's schedule and warm-up; every rank must give equal"]
+    #[doc = " factors, else its next step is a MISMATCH. The library may ask for a step more than once, on the thread that"]
+    #[doc = " uses the optimizer. A failure, or a factor that is not a finite number >= 0, refuses the step on all ranks."]
+    #[doc = " `release` runs once, also when this call fails. INVALID_ARGUMENT: null."]
     optimizer_set_schedule: pub fn gw_optimizer_set_schedule(
         optimizer: *mut gw_optimizer,
         factor: gw_schedule_fn,
@@ -1126,6 +1548,9 @@ functions! {
     pipeline_options_init: pub fn gw_pipeline_options_init(options: *mut gw_pipeline_options, size: usize);
 }
 functions! {
+    #[doc = " Collective over the gang, whose rank r does row r of the schedule. Refusals are agreed. Makes a pipeline."]
+    #[doc = " The caller releases *out_pipeline. INVALID_ARGUMENT: an unknown schedule, numbers that break its rules, a"]
+    #[doc = " CSV that is not correct (the text says where). MISMATCH: ranks have different schedules."]
     pipeline_create: pub fn gw_pipeline_create(
         gang: *mut gw_gang,
         options: *const gw_pipeline_options,
@@ -1136,24 +1561,34 @@ functions! {
     pipeline_retain: pub fn gw_pipeline_retain(pipeline: *mut gw_pipeline) -> *mut gw_pipeline;
 }
 functions! {
+    #[doc = " Local, any thread, never blocks. Gives one reference back; the last one frees the object. A release in the"]
+    #[doc = " middle of a pass ends the pass on all ranks, whose calls return ABORTED. Null is allowed."]
     pipeline_release: pub fn gw_pipeline_release(pipeline: *mut gw_pipeline);
 }
 functions! {
     pipeline_info_init: pub fn gw_pipeline_info_init(info: *mut gw_pipeline_info, size: usize);
 }
 functions! {
+    #[doc = " Local. Fills *info. INVALID_ARGUMENT: null, or a struct_size that is too small."]
     pipeline_describe: pub fn gw_pipeline_describe(pipeline: *const gw_pipeline, info: *mut gw_pipeline_info) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the rank of the gang that runs `stage`. INVALID_ARGUMENT: no such stage."]
     pipeline_stage_rank: pub fn gw_pipeline_stage_rank(pipeline: *const gw_pipeline, stage: i32, out_rank: *mut i32) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Sets what the passes that follow do: 1, as at first, forwards and backwards; 0, forwards alone. It"]
+    #[doc = " must be equal on all ranks. INVALID_STATE: in the middle of a pass."]
     pipeline_set_training: pub fn gw_pipeline_set_training(pipeline: *mut gw_pipeline, training: i32) -> gw_status;
 }
 functions! {
     pipeline_action_init: pub fn gw_pipeline_action_init(action: *mut gw_pipeline_action, size: usize);
 }
 functions! {
+    #[doc = " Collective over the gang, as part of a pass: each rank pulls and does its own actions. One thread at a"]
+    #[doc = " time. Waits until the inputs are here, and for GW_ACTION_END until all that was sent has arrived. The"]
+    #[doc = " inputs are ordered on `stream`. INVALID_STATE: gw_pipeline_done comes first. PEER_LOST, TIMEOUT: as in any"]
+    #[doc = " collective."]
     pipeline_next: pub fn gw_pipeline_next(
         pipeline: *mut gw_pipeline,
         stream: *mut ::std::os::raw::c_void,
@@ -1161,6 +1596,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives input `index` of the last gw_pipeline_next as a tensor that keeps its memory, for DLPack or"]
+    #[doc = " for a backward later on. Nothing else is written there while the tensor or an export of it lives, also"]
+    #[doc = " after the pass and the pipeline have ended. The caller releases *out_tensor, which is null where the input"]
+    #[doc = " has null data. INVALID_ARGUMENT: no such input."]
     pipeline_input: pub fn gw_pipeline_input(
         pipeline: *mut gw_pipeline,
         index: usize,
@@ -1168,6 +1607,12 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local; starts what the schedule sends. Ends the action of the last gw_pipeline_next with its results, which"]
+    #[doc = " are copied, in the order of `stream`. A forward gives the outputs, at least one and at most 8 (on the last"]
+    #[doc = " stage none). A backward or input gradient gives a gradient for each input of the forward, with its shape"]
+    #[doc = " and dtype, and null data where that is no floating tensor (on the first stage none). Other actions give"]
+    #[doc = " none. INVALID_ARGUMENT: other tensors; the action is still to be done. INVALID_STATE: there is no action to"]
+    #[doc = " end."]
     pipeline_done: pub fn gw_pipeline_done(
         pipeline: *mut gw_pipeline,
         outputs: *const gw_view,
@@ -1191,6 +1636,18 @@ functions! {
     parallel_options_init: pub fn gw_parallel_options_init(options: *mut gw_parallel_options, size: usize);
 }
 functions! {
+    #[doc = " Collective. Makes a model of several ranks out of a description. It checks everything, applies tensor and"]
+    #[doc = " context parallelism (unless the calls below have done so), recomputation and offload of activations, cuts a"]
+    #[doc = " decoder or a sequential into the stages of pp, makes the parameter groups (of a language model: embedding |"]
+    #[doc = " each block | norm + head), takes memory and initialises. Call it once, before the optimizer is created."]
+    #[doc = " Null gangs are the thread's current ones (gw_gangs_push_current), else one rank."]
+    #[doc = ""]
+    #[doc = " NOT_SUPPORTED: pp over 1 for a model that is no decoder and no sequential. INVALID_ARGUMENT names the"]
+    #[doc = " option, or the row of the plan. NOT_FOUND: no module matches a row. INVALID_STATE: the call is made a"]
+    #[doc = " second time or after gw_fully_shard or gw_replicate, or has options for a step that gw_tensor_parallel"]
+    #[doc = " or gw_context_parallel has done already. MISMATCH, on every rank and with both values: ranks have"]
+    #[doc = " different models (modules, shapes, options, frozen parameters), options or seeds, or replicas got"]
+    #[doc = " different first values. Refusals leave model and gangs as they were."]
     parallelize: pub fn gw_parallelize(
         model: *mut gw_module,
         gangs: *mut gw_gangs,
@@ -1198,6 +1655,15 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Splits modules over tp as the plan says. This is the first of the pieces of gw_parallelize, for"]
+    #[doc = " programs that make them one by one: gw_tensor_parallel, gw_context_parallel, gw_recompute, gw_fully_shard"]
+    #[doc = " or gw_replicate, gw_module_materialize, in this order. A call out of order is INVALID_STATE; the text names"]
+    #[doc = " the call that is missing or was made too early. Only gw_parallelize makes the stages of pp. Null options"]
+    #[doc = " are the defaults. On a mesh without tp the call only checks the plan."]
+    #[doc = ""]
+    #[doc = " NOT_FOUND: no module matches a row. INVALID_ARGUMENT names the row and what does not fit. INVALID_STATE:"]
+    #[doc = " the call comes after gw_fully_shard or gw_replicate. With tp over 1 also NOT_SUPPORTED: there is no row at"]
+    #[doc = " all; and INVALID_STATE: the call is made a second time."]
     tensor_parallel: pub fn gw_tensor_parallel(
         model: *mut gw_module,
         gangs: *mut gw_gangs,
@@ -1205,6 +1671,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Computes attention over the ranks of cp, each of which has a part of the sequence. On a mesh"]
+    #[doc = " without cp the call only checks. INVALID_ARGUMENT: a model without attention, or heads that the method"]
+    #[doc = " cannot divide. INVALID_STATE: the call comes after gw_fully_shard or gw_replicate, or is made twice."]
     context_parallel: pub fn gw_context_parallel(
         model: *mut gw_module,
         gangs: *mut gw_gangs,
@@ -1212,9 +1681,17 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Sets which blocks recompute their activations in backward. INVALID_ARGUMENT: an unknown kind,"]
+    #[doc = " `every` below 1, `ratio` outside of [0, 1]. INVALID_STATE: the call comes after gw_fully_shard,"]
+    #[doc = " gw_replicate or gw_module_materialize."]
     recompute: pub fn gw_recompute(model: *mut gw_module, kind: gw_recompute_kind, every: i32, ratio: f64) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Makes a parameter group of each module whose whole path matches `pattern`; '*' does not match a"]
+    #[doc = " dot. \"\" is the root, and comes last. gw_module_materialize follows. NOT_FOUND: no module matches."]
+    #[doc = " INVALID_ARGUMENT names the option, or two matches of which one is inside the other. INVALID_STATE: a module"]
+    #[doc = " has memory or is a parameter group already, or the mesh has tp or cp and there was no call of"]
+    #[doc = " gw_tensor_parallel or gw_context_parallel."]
     fully_shard: pub fn gw_fully_shard(
         model: *mut gw_module,
         pattern: *const ::std::os::raw::c_char,
@@ -1223,6 +1700,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Makes the whole model plain data parallel. gw_module_materialize follows. INVALID_ARGUMENT"]
+    #[doc = " names the option. INVALID_STATE as in gw_fully_shard."]
     replicate: pub fn gw_replicate(
         model: *mut gw_module,
         gangs: *mut gw_gangs,
@@ -1230,6 +1709,11 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. From a folder of Hugging Face to a model that trains and generates:"]
+    #[doc = " gw_decoder_options_from_folder, gw_decoder_create, gw_parallelize with these options (null: their"]
+    #[doc = " defaults), gw_module_load. Names and shapes of the files are checked before memory is taken. Null gangs are"]
+    #[doc = " the thread's current ones, else one rank. The caller releases *out_model. It returns what those functions"]
+    #[doc = " return, on every rank. IO with errno ENOENT: there is no such folder, or a file in it is missing."]
     model_from_folder: pub fn gw_model_from_folder(
         gangs: *mut gw_gangs,
         folder: *const ::std::os::raw::c_char,
@@ -1238,6 +1722,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Shards parameters of the caller's own model as one parameter group, and fills them by their"]
+    #[doc = " initialisers. Null gangs are the thread's current ones, else one rank. Null options are GW_FULL_SHARD. The"]
+    #[doc = " caller releases *out_group. INVALID_ARGUMENT names the option or parameter. MISMATCH: ranks differ in them."]
+    #[doc = " CALLER, or the code that it returned: a fill callback."]
     shard_group_create: pub fn gw_shard_group_create(
         gangs: *mut gw_gangs,
         name: *const ::std::os::raw::c_char,
@@ -1255,6 +1743,9 @@ functions! {
     shard_group_release: pub fn gw_shard_group_release(group: *mut gw_shard_group);
 }
 functions! {
+    #[doc = " Collective. Gathers the full values. `into` is null, or one view of the caller's memory for each parameter,"]
+    #[doc = " which gets a stable copy. INVALID_ARGUMENT: a view's shape, or a view that is not floating and row-major."]
+    #[doc = " INVALID_STATE: between gw_shard_group_begin_update and gw_shard_group_end_update."]
     shard_group_unshard: pub fn gw_shard_group_unshard(
         group: *mut gw_shard_group,
         into: *const gw_view,
@@ -1262,6 +1753,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Starts the gather that gw_shard_group_unshard waits for; call gw_shard_group_unshard later to"]
+    #[doc = " end it. If nothing is gathered (ranks on one host), *out_work is done at once. The caller releases"]
+    #[doc = " *out_work, which has the error if the gather fails (PEER_LOST and so on). INVALID_ARGUMENT: a stream on a"]
+    #[doc = " CPU."]
     shard_group_unshard_async: pub fn gw_shard_group_unshard_async(
         group: *mut gw_shard_group,
         stream: *mut ::std::os::raw::c_void,
@@ -1269,12 +1764,17 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local, does not wait. Drops full values and reduced gradients. It keeps gradients that are not reduced yet."]
+    #[doc = " INVALID_ARGUMENT: a stream on a CPU."]
     shard_group_reshard: pub fn gw_shard_group_reshard(
         group: *mut gw_shard_group,
         stream: *mut ::std::os::raw::c_void,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives a view of a part of parameter `index`, borrowed until reshard. A full value that processes"]
+    #[doc = " share is read-only memory, which a call refuses as its output. INVALID_STATE: a full part while the group"]
+    #[doc = " is sharded, the gradient of a frozen parameter. INVALID_ARGUMENT: the index, the part."]
     shard_group_view: pub fn gw_shard_group_view(
         group: *mut gw_shard_group,
         index: usize,
@@ -1283,6 +1783,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the same part as a tensor that keeps its memory, for DLPack. The caller releases *out_tensor."]
+    #[doc = " After reshard its memory is detached: the library does not reuse it, and the last handle or export frees"]
+    #[doc = " it. A full value of a shared region is READ_ONLY, and follows the parameter after the next update."]
+    #[doc = " INVALID_STATE as in gw_shard_group_view."]
     shard_group_tensor: pub fn gw_shard_group_tensor(
         group: *mut gw_shard_group,
         index: usize,
@@ -1291,6 +1795,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Adds `gradient` (f64, f32, bf16 or f16, of the global shape) to the full gradient of parameter"]
+    #[doc = " `index`. INVALID_ARGUMENT: another shape or dtype. INVALID_STATE: a frozen parameter."]
     shard_group_add_gradient: pub fn gw_shard_group_add_gradient(
         group: *mut gw_shard_group,
         index: usize,
@@ -1299,24 +1805,33 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Adds the sum of the full gradients over all data ranks to the local gradient, and empties the"]
+    #[doc = " full one. A failure (PEER_LOST, TIMEOUT) breaks the gang."]
     shard_group_reduce: pub fn gw_shard_group_reduce(
         group: *mut gw_shard_group,
         stream: *mut ::std::os::raw::c_void,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Begins a caller's own update of GW_PART_VALUE; waits for all readers. INVALID_STATE, on every"]
+    #[doc = " rank: a rank's group is still unsharded, or an update has begun already."]
     shard_group_begin_update: pub fn gw_shard_group_begin_update(
         group: *mut gw_shard_group,
         stream: *mut ::std::os::raw::c_void,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Ends the update: casts to the compute dtype, publishes the values, and sets the gradient to"]
+    #[doc = " zero. INVALID_STATE: no update has begun."]
     shard_group_end_update: pub fn gw_shard_group_end_update(
         group: *mut gw_shard_group,
         stream: *mut ::std::os::raw::c_void,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a materialised model of these groups, for optimizer, clip, load and save. It holds references"]
+    #[doc = " on them. The caller releases *out_model. INVALID_ARGUMENT: no group, one twice, groups of different"]
+    #[doc = " gangs."]
     module_from_groups: pub fn gw_module_from_groups(
         groups: *const *mut gw_shard_group,
         group_count: usize,
@@ -1333,6 +1848,21 @@ functions! {
     step_result_init: pub fn gw_step_result_init(result: *mut gw_step_result, size: usize);
 }
 functions! {
+    #[doc = " Collective. Makes one step: sums the weights, runs forward and backward of each microbatch, reduces and"]
+    #[doc = " clips the gradients, and steps the optimizer. Null options are the defaults; a null result is not filled."]
+    #[doc = ""]
+    #[doc = " INVALID_ARGUMENT: one rank's bad argument comes back on every rank, as does what gw_module_forward would"]
+    #[doc = " refuse of any microbatch. For that, custom modules' `shapes` run for each microbatch before anything else"]
+    #[doc = " does, also in a step that is skipped because no item counts. INVALID_STATE, on every rank: a rank's forward"]
+    #[doc = " awaits its backward. MISMATCH, on every rank and with both values: ranks have different step options or"]
+    #[doc = " optimizers (kind, hyperparameters, rules, learning rate, loss scale, steps)."]
+    #[doc = ""]
+    #[doc = " A failure after the first forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several"]
+    #[doc = " ranks. A model of one rank works on: its gradients are empty, and its parameters unchanged unless the"]
+    #[doc = " optimizer had begun."]
+    #[doc = ""]
+    #[doc = " On a GPU, ids and labels of a batch whose weight is given are checked at the end of the step."]
+    #[doc = " INVALID_ARGUMENT then empties the gradients and changes nothing else, and the gangs work on."]
     train_step: pub fn gw_train_step(
         model: *mut gw_module,
         optimizer: *mut gw_optimizer,
@@ -1343,6 +1873,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Computes the loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a"]
+    #[doc = " rank's batch, options or result, and what gw_module_forward would refuse of any microbatch. MISMATCH:"]
+    #[doc = " different options."]
     eval_step: pub fn gw_eval_step(
         model: *mut gw_module,
         batch: *const gw_batch,
@@ -1352,6 +1885,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. The optimizer's half of a step, for loops of the caller's own: divides the gradients by the"]
+    #[doc = " loss scale, scales and clips them, steps, empties them, and updates a dynamic loss scale. A null result is"]
+    #[doc = " not filled. INVALID_ARGUMENT, on every rank: a rank's options. INVALID_STATE, on every rank: a rank's"]
+    #[doc = " forward awaits its backward. MISMATCH as in gw_train_step."]
     optimizer_step: pub fn gw_optimizer_step(
         optimizer: *mut gw_optimizer,
         options: *const gw_step_options,
@@ -1363,6 +1900,10 @@ functions! {
     generate_options_init: pub fn gw_generate_options_init(options: *mut gw_generate_options, size: usize);
 }
 functions! {
+    #[doc = " Collective. Continues `prompt`, which is token ids, by a sharded decoder. Gives token_count tokens, the"]
+    #[doc = " same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count, the"]
+    #[doc = " model is no decoder, an id is outside of the vocabulary. INVALID_STATE: a model without memory, or a logit"]
+    #[doc = " that is not finite."]
     generate: pub fn gw_generate(
         model: *mut gw_module,
         prompt: *const i64,
@@ -1381,6 +1922,15 @@ functions! {
     dataset_options_init: pub fn gw_dataset_options_init(options: *mut gw_dataset_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Opens the files of a dataset. The caller releases *out_dataset."]
+    #[doc = ""]
+    #[doc = " Packed documents need an index of the rows, which is 8 bytes for each 2^20 tokens of a file and one length of"]
+    #[doc = " rows. If it is not there, this call reads the whole file to make it (gw-tokens --sequence makes it"]
+    #[doc = " beforehand), and keeps it beside the file, or in memory if the folder cannot be written."]
+    #[doc = ""]
+    #[doc = " INVALID_ARGUMENT: an option is out of its range, a file's format is not known, or nothing tells where its"]
+    #[doc = " documents end. NOT_FOUND: no file matches. IO: a file cannot be read. CORRUPT: a file is truncated or"]
+    #[doc = " empty, or is not what its format says. Each text names the file and the position in it."]
     dataset_create: pub fn gw_dataset_create(
         options: *const gw_dataset_options,
         out_dataset: *mut *mut gw_dataset,
@@ -1396,6 +1946,14 @@ functions! {
     data_batch_init: pub fn gw_data_batch_init(batch: *mut gw_data_batch, size: usize);
 }
 functions! {
+    #[doc = " Local; one thread at a time for each dataset. Takes the next `global_batch` rows of the training, and gives"]
+    #[doc = " those of this rank's data coordinate (gw_gangs_data_shard); where the parts cannot be equal, the first ones"]
+    #[doc = " have one row more. Every rank calls it with the same global_batch. With null gangs they are the thread's"]
+    #[doc = " current ones, or else all rows are given. There is no end: a new epoch follows."]
+    #[doc = ""]
+    #[doc = " If the call fails, no rows are taken. INVALID_ARGUMENT: global_batch is out of its range. CORRUPT: an id is"]
+    #[doc = " outside of the vocabulary. IO: a file cannot be read, or has changed since the dataset was made. TIMEOUT:"]
+    #[doc = " the rows did not come within GANGWAY_TIMEOUT_MS."]
     dataset_next: pub fn gw_dataset_next(
         dataset: *mut gw_dataset,
         gangs: *const gw_gangs,
@@ -1404,18 +1962,29 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the number of rows in all sources, each of which comes once in an epoch of its source."]
+    #[doc = " INVALID_ARGUMENT: null."]
     dataset_rows_per_epoch: pub fn gw_dataset_rows_per_epoch(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the number of rows that were taken, over all ranks. Rows that were only read ahead do not"]
+    #[doc = " count. INVALID_ARGUMENT: null."]
     dataset_rows_taken: pub fn gw_dataset_rows_taken(dataset: *const gw_dataset, out_rows: *mut i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the number of batches that were taken. INVALID_ARGUMENT: null."]
     dataset_batches_taken: pub fn gw_dataset_batches_taken(dataset: *const gw_dataset, out_batches: *mut i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Goes to the place after `rows` rows; 0 is the beginning, for example of each evaluation. The number"]
+    #[doc = " of batches stays as it is. INVALID_ARGUMENT: rows is below 0."]
     dataset_set_rows_taken: pub fn gw_dataset_set_rows_taken(dataset: *mut gw_dataset, rows: i64) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Copies the place in the training as text (JSON) into `text`, which has room for `capacity` bytes:"]
+    #[doc = " the rows and batches taken, with names and sizes of the files and the options that decide the order. It is"]
+    #[doc = " the same on every rank. *out_len is its length; a null text asks for the length alone. INVALID_ARGUMENT:"]
+    #[doc = " `capacity` does not exceed *out_len, which leaves no room for the final zero."]
     dataset_position: pub fn gw_dataset_position(
         dataset: *const gw_dataset,
         text: *mut ::std::os::raw::c_char,
@@ -1424,6 +1993,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Goes to the place that gw_dataset_position gave. Gangs and the size of batches may be others than"]
+    #[doc = " before. INVALID_ARGUMENT: the text is none of such. MISMATCH: files or options differ, so that other rows"]
+    #[doc = " would follow; the text names the first difference. If ignore_differences is not 0, the numbers of rows and"]
+    #[doc = " batches are taken over in spite of that."]
     dataset_restore: pub fn gw_dataset_restore(
         dataset: *mut gw_dataset,
         position: *const ::std::os::raw::c_char,
@@ -1434,6 +2007,8 @@ functions! {
     frame_options_init: pub fn gw_frame_options_init(options: *mut gw_frame_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes a frame, which keeps the model. The caller releases *out_frame. INVALID_STATE: before"]
+    #[doc = " gw_module_materialize."]
     frame_create: pub fn gw_frame_create(
         model: *mut gw_module,
         options: *const gw_frame_options,
@@ -1441,15 +2016,33 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Drops what was saved, so that the frame can be used again. A forward whose backward has not run is"]
+    #[doc = " given up, as it is by gw_frame_release and by a failed forward or backward. Gradients stay as they are."]
+    #[doc = " INVALID_ARGUMENT: null."]
     frame_reset: pub fn gw_frame_reset(frame: *mut gw_frame) -> gw_status;
 }
 functions! {
     frame_retain: pub fn gw_frame_retain(frame: *mut gw_frame) -> *mut gw_frame;
 }
 functions! {
+    #[doc = " Local, any thread, never blocks. Gives one reference back, at any moment, on each rank at another time. The"]
+    #[doc = " last release frees what was saved; free_state of a custom module runs there. Null is allowed."]
     frame_release: pub fn gw_frame_release(frame: *mut gw_frame);
 }
 functions! {
+    #[doc = " Collective. Runs the model's forward. Inputs on the host are copied to the device. With a null frame it is"]
+    #[doc = " an evaluation, which saves nothing. The caller releases each of the *out_count out_tensors, which are"]
+    #[doc = " copies."]
+    #[doc = ""]
+    #[doc = " Refusals are agreed, and the gangs stay usable. INVALID_ARGUMENT: out_capacity is less than the number of"]
+    #[doc = " outputs, an input has a wrong shape or dtype, or a token or label is outside of the vocabulary. The"]
+    #[doc = " `shapes` callback of a custom module runs once more in this check, and its error is returned as well."]
+    #[doc = " INVALID_STATE: the frame has had a forward already. MISMATCH: ranks differ in giving a frame, in no_sync,"]
+    #[doc = " or in number or dtypes of inputs. A rank refuses alone if the model has no memory yet, or if `model` or"]
+    #[doc = " `out_count` is null."]
+    #[doc = ""]
+    #[doc = " What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a"]
+    #[doc = " model of several ranks, in backward too: peers get ABORTED with its text."]
     module_forward: pub fn gw_module_forward(
         model: *mut gw_module,
         inputs: *const gw_view,
@@ -1462,6 +2055,12 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Runs the backward of the frame's forward. It takes the gradients of the outputs (none for a"]
+    #[doc = " loss) and gives those of the inputs (null handles where there is none), which the caller releases as in"]
+    #[doc = " gw_module_forward. It adds the sum over data ranks to the local gradients, and resets the frame. Refusals"]
+    #[doc = " are agreed, as in gw_module_forward, and leave the frame as it was. INVALID_ARGUMENT: a gradient's shape or"]
+    #[doc = " dtype, more gradients than outputs, out_capacity. INVALID_STATE: the frame has had no forward. MISMATCH:"]
+    #[doc = " ranks differ in no_sync."]
     module_backward: pub fn gw_module_backward(
         model: *mut gw_module,
         output_grads: *const gw_view,
@@ -1474,28 +2073,74 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. With no_sync 1, backward adds up gradients, but does not reduce them over replicas or where"]
+    #[doc = " accumulate_unsharded is on, until the first backward after no_sync 0. It must be the same on every rank;"]
+    #[doc = " forward and backward compare it. INVALID_STATE: the call comes before gw_module_materialize."]
     module_set_no_sync: pub fn gw_module_set_no_sync(model: *mut gw_module, no_sync: i32) -> gw_status;
 }
 functions! {
     decoder_options_init: pub fn gw_decoder_options_init(options: *mut gw_decoder_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Fills *options, which gw_decoder_options_init has set up, with the defaults of a family."]
+    #[doc = " NOT_SUPPORTED: no such family; the text names those that there are. After a failure *options is as"]
+    #[doc = " before."]
     decoder_options_from_family: pub fn gw_decoder_options_from_family(
         family: *const ::std::os::raw::c_char,
         options: *mut gw_decoder_options,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already"]
+    #[doc = " shifted -> {loss sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the"]
+    #[doc = " rule, also for an option that the family's config.json cannot say. NOT_SUPPORTED: no such family, or a"]
+    #[doc = " window below max_positions."]
     decoder_create: pub fn gw_decoder_create(options: *const gw_decoder_options, out_model: *mut *mut gw_module)
         -> gw_status;
 }
 functions! {
+    #[doc = " Local. Fills *options, which gw_decoder_options_init has set up, from folder/config.json as transformers"]
+    #[doc = " writes it. A file without a key means what the class of its family in transformers means:"]
+    #[doc = ""]
+    #[doc = "   config.json                                 field                 if it is missing or null"]
+    #[doc = "   model_type                                  family                NOT_SUPPORTED"]
+    #[doc = "   vocab_size                                  vocab                 CORRUPT"]
+    #[doc = "   hidden_size                                 dim                   CORRUPT"]
+    #[doc = "   num_hidden_layers                           layers                CORRUPT"]
+    #[doc = "   num_attention_heads                         heads                 CORRUPT"]
+    #[doc = "   num_key_value_heads                         kv_heads              heads, or the number of the class"]
+    #[doc = "   head_dim                                    head_dim              dim / heads, or the number of the class"]
+    #[doc = "   intermediate_size                           ffn                   CORRUPT"]
+    #[doc = "   max_position_embeddings                     max_positions         the number of the class"]
+    #[doc = "   rms_norm_eps                                eps                   1e-6"]
+    #[doc = "   rope_theta                                  rope_theta            10000"]
+    #[doc = "   rope_scaling: rope_type (or type) llama3:"]
+    #[doc = "     factor                                    rope_factor           CORRUPT; without scaling: 1"]
+    #[doc = "     low_freq_factor                           rope_low_frequency_factor, likewise"]
+    #[doc = "     high_freq_factor                          rope_high_frequency_factor"]
+    #[doc = "     original_max_position_embeddings          rope_original_positions"]
+    #[doc = "   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5"]
+    #[doc = "   sliding_window                              window                0; also if use_sliding_window is false"]
+    #[doc = "   initializer_range                           initializer_range     0.02"]
+    #[doc = "   attention_bias                              qkv_bias, out_bias    0, or what the class always has"]
+    #[doc = "   attention_out_bias (of this library)        out_bias              attention_bias"]
+    #[doc = "   mlp_bias                                    mlp_bias              0"]
+    #[doc = "   tie_word_embeddings                         tied                  0"]
+    #[doc = ""]
+    #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),"]
+    #[doc = " attention_dropout not 0, partial_rotary_factor not 1, a sliding_window in use that is below"]
+    #[doc = " max_position_embeddings, a quantization_config, and any key that the library does not know, because it may"]
+    #[doc = " change what the model computes. Keys that change nothing (names, token ids, what generation reads) are"]
+    #[doc = " ignored; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its range. IO."]
+    #[doc = " After a failure *options is as before."]
     decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
         folder: *const ::std::os::raw::c_char,
         options: *mut gw_decoder_options,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a linear layer, y = x W^T + b: x [..., input_dim] -> [..., output_dim]. weight is [output_dim,"]
+    #[doc = " input_dim]. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1."]
     linear_create: pub fn gw_linear_create(
         input_dim: i64,
         output_dim: i64,
@@ -1504,24 +2149,34 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes an embedding: ids i64 [...] -> rows of weight [rows, dim], as [..., dim]. The caller releases"]
+    #[doc = " *out_model. INVALID_ARGUMENT: a dim below 1."]
     embedding_create: pub fn gw_embedding_create(rows: i64, dim: i64, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes an RMS norm: {x} or {x, residual}, each [..., dim] -> {y, sum}. The caller releases"]
+    #[doc = " *out_model. INVALID_ARGUMENT: dim or eps is not above 0."]
     rmsnorm_create: pub fn gw_rmsnorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
     attention_options_init: pub fn gw_attention_options_init(options: *mut gw_attention_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Makes self-attention with rotary embeddings: x [B, S, dim] -> [B, S, dim]. The caller releases"]
+    #[doc = " *out_model. INVALID_ARGUMENT names the field and the rule."]
     attention_create: pub fn gw_attention_create(
         options: *const gw_attention_options,
         out_model: *mut *mut gw_module,
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a SwiGLU: x [..., dim] -> [..., dim], by way of `ffn` features. The caller releases"]
+    #[doc = " *out_model. INVALID_ARGUMENT: a dim below 1."]
     mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a pre-norm block of norm, attention, norm and SwiGLU: x [B, S, dim] -> [B, S, dim]. The caller"]
+    #[doc = " releases *out_model. INVALID_ARGUMENT names the field and the rule."]
     block_create: pub fn gw_block_create(
         attention: *const gw_attention_options,
         ffn: i64,
@@ -1530,6 +2185,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a module that runs modules one after the other; they are its children \"0\", \"1\" and so on, and"]
+    #[doc = " it keeps references to them. The caller releases *out_model. INVALID_ARGUMENT: no module, or one twice."]
+    #[doc = " INVALID_STATE: a module that is part of another one, or bound to gangs."]
     sequential_create: pub fn gw_sequential_create(
         models: *const *mut gw_module,
         model_count: usize,
@@ -1543,6 +2201,10 @@ functions! {
     metrics_options_init: pub fn gw_metrics_options_init(options: *mut gw_metrics_options, size: usize);
 }
 functions! {
+    #[doc = " Collective over the gangs of `model`, which it keeps alive. The caller releases *out_metrics. `free_user`"]
+    #[doc = " runs once, also if the call fails. INVALID_STATE: before gw_parallelize or gw_module_materialize."]
+    #[doc = " INVALID_ARGUMENT names the option. MISMATCH: ranks have other numbers in `every` or `sequence`. IO, on every"]
+    #[doc = " rank: a file cannot be opened."]
     metrics_create: pub fn gw_metrics_create(
         model: *mut gw_module,
         options: *const gw_metrics_options,
@@ -1559,6 +2221,9 @@ functions! {
     metrics_step_init: pub fn gw_metrics_step_init(step: *mut gw_metrics_step, size: usize);
 }
 functions! {
+    #[doc = " Collective. Adds the result of a step. Every gw_metrics_options.every steps the ranks exchange their waiting"]
+    #[doc = " times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be written."]
+    #[doc = " CALLER, or the code that it returned: the sink."]
     metrics_log: pub fn gw_metrics_log(
         metrics: *mut gw_metrics,
         result: *const gw_step_result,
@@ -1566,6 +2231,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Fills *row with the newest row, and gives how many rows this object has given: a caller that compares the"]
+    #[doc = " number with that of its last call knows whether there is a new one, and needs no sink. INVALID_ARGUMENT: a"]
+    #[doc = " null."]
     metrics_latest: pub fn gw_metrics_latest(
         metrics: *const gw_metrics,
         row: *mut gw_metrics_row,
@@ -1573,12 +2241,18 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Adds the mean loss of an evaluation and its duration to the next row. INVALID_ARGUMENT: null."]
     metrics_log_evaluation: pub fn gw_metrics_log_evaluation(metrics: *mut gw_metrics, loss: f64, seconds: f64) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at the"]
+    #[doc = " end. IO, on every rank."]
     metrics_flush: pub fn gw_metrics_flush(metrics: *mut gw_metrics) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Copies the place in the run, as UTF-8, into `text`, which has room for `capacity` bytes. *out_len is"]
+    #[doc = " its length. A null text asks for the length alone. A checkpoint saves it. INVALID_ARGUMENT: `capacity` does"]
+    #[doc = " not exceed *out_len."]
     metrics_position: pub fn gw_metrics_position(
         metrics: *const gw_metrics,
         text: *mut ::std::os::raw::c_char,
@@ -1587,13 +2261,19 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Continues at a place that gw_metrics_position gave: counts go on from there, and lines of later"]
+    #[doc = " steps are cut from the files. CORRUPT: another text."]
     metrics_restore: pub fn gw_metrics_restore(metrics: *mut gw_metrics, position: *const ::std::os::raw::c_char)
         -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a partition of all ranks of `gang`, in one dim. It keeps the gang. The caller releases"]
+    #[doc = " *out_partition. INVALID_ARGUMENT: null."]
     partition_create: pub fn gw_partition_create(gang: *mut gw_gang, out_partition: *mut *mut gw_partition) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a partition of the workers `workers` of this one, in that order, in one dim. The caller"]
+    #[doc = " releases *out_partition. INVALID_ARGUMENT: no worker, one twice, one outside of [0, size)."]
     partition_inclusive: pub fn gw_partition_inclusive(
         partition: *const gw_partition,
         workers: *const i32,
@@ -1602,6 +2282,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a partition of the workers of `partition`, then those of `other` that are not among them, in"]
+    #[doc = " one dim. The caller releases *out_partition. INVALID_ARGUMENT: partitions of two gangs."]
     partition_union: pub fn gw_partition_union(
         partition: *const gw_partition,
         other: *const gw_partition,
@@ -1609,6 +2291,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a partition of the same workers in a grid of `shape`, row-major, with the last dim fastest."]
+    #[doc = " The caller releases *out_partition. INVALID_ARGUMENT: no dim or more than 8, a dim below 1, a product that"]
+    #[doc = " is not the number of workers."]
     partition_cartesian: pub fn gw_partition_cartesian(
         partition: *const gw_partition,
         shape: *const i32,
@@ -1617,6 +2302,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a partition of the workers that share this rank's index on all dims but `kept`, in a grid of"]
+    #[doc = " the kept dims. So each group of ranks gets another partition, and an inactive rank one without workers. The"]
+    #[doc = " caller releases *out_partition. INVALID_ARGUMENT: no dim, a dim that is not there, one twice."]
     partition_subtopology: pub fn gw_partition_subtopology(
         partition: *const gw_partition,
         kept: *const i32,
@@ -1634,9 +2322,12 @@ functions! {
     partition_info_init: pub fn gw_partition_info_init(info: *mut gw_partition_info, size: usize);
 }
 functions! {
+    #[doc = " Local. Fills *info. INVALID_ARGUMENT: null, or a struct_size that is too small."]
     partition_describe: pub fn gw_partition_describe(partition: *const gw_partition, info: *mut gw_partition_info) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the workers before and after this one along `dim`; -1 where this worker is at the edge, or the"]
+    #[doc = " rank is inactive. INVALID_ARGUMENT: a dim that is not there."]
     partition_neighbors: pub fn gw_partition_neighbors(
         partition: *const gw_partition,
         dim: i32,
@@ -1648,6 +2339,10 @@ functions! {
     movement_options_init: pub fn gw_movement_options_init(options: *mut gw_movement_options, size: usize);
 }
 functions! {
+    #[doc = " Collective over the gang of the partitions, inactive ranks included. Refusals are agreed. Makes a movement."]
+    #[doc = " `target` is given for broadcast, sum_reduce and repartition, and is null for the others. The caller"]
+    #[doc = " releases *out_movement. INVALID_ARGUMENT: axes given wrongly, a target that is missing or not wanted,"]
+    #[doc = " shapes of partitions that do not fit. MISMATCH: ranks ask for different movements."]
     movement_create: pub fn gw_movement_create(
         source: *const gw_partition,
         target: *const gw_partition,
@@ -1663,12 +2358,11 @@ functions! {
     movement_release: pub fn gw_movement_release(movement: *mut gw_movement);
 }
 functions! {
-    movement_duplicate: pub fn gw_movement_duplicate(
-        movement: *const gw_movement,
-        out_movement: *mut *mut gw_movement,
-    ) -> gw_status;
-}
-functions! {
+    #[doc = " Collective over the gang of the partitions, inactive ranks included; one thread at a time. Refusals are"]
+    #[doc = " agreed. Moves `input`. A rank that is no worker of the source passes a tensor of no elements, and a rank"]
+    #[doc = " that gets nothing gets one. The result is never the input's memory. The caller releases *out_tensor."]
+    #[doc = " `stream` is the device's; null is its own. Calls on several streams run in the order of the calls."]
+    #[doc = " INVALID_ARGUMENT: null, shapes or dtypes that do not meet, elements on an inactive rank."]
     movement_forward: pub fn gw_movement_forward(
         movement: *mut gw_movement,
         input: *const gw_view,
@@ -1677,6 +2371,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective, as gw_movement_forward is. Gives the gradient of the last forward's input from that of its"]
+    #[doc = " output, by the adjoint. It may be called any number of times after a forward. The caller releases"]
+    #[doc = " *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than the"]
+    #[doc = " output's."]
     movement_backward: pub fn gw_movement_backward(
         movement: *mut gw_movement,
         output_grad: *const gw_view,
@@ -1688,6 +2386,11 @@ functions! {
     plan_options_init: pub fn gw_plan_options_init(options: *mut gw_plan_options, size: usize);
 }
 functions! {
+    #[doc = " Local. Gives the bytes of the rank that uses the most memory, and its number in *out_rank, for training with"]
+    #[doc = " AdamW. The numbers are exact: the library builds the model, splits it and trains it on a device without"]
+    #[doc = " memory, where the same code as in a real run counts the same bytes. It takes some seconds for large models."]
+    #[doc = " Null `out_rank` is skipped. INVALID_ARGUMENT: what gw_decoder_create, gw_gangs_create, gw_parallelize or"]
+    #[doc = " gw_train_step would refuse."]
     plan_memory: pub fn gw_plan_memory(
         options: *const gw_plan_options,
         memory: *mut gw_memory_use,

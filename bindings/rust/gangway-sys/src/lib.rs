@@ -1,9 +1,14 @@
 //! The C ABI of libgangway: types and functions as bindgen writes them, `unsafe` and without any comfort; the
-//! crate `gangway` is the one to use. The headers under `capi/include/gangway` say what each function does.
+//! crate `gangway` is the one to use. The comments are those of the headers under `capi/include/gangway`. A
+//! function without one does only what the comment at the top of `base.h` says of its name: `_init`, `_retain`,
+//! `_release`, `_async`.
 //!
 //! The library is linked as `libgangway.so`. With the feature `dlopen` it is opened at run time instead (see
 //! `load`): the functions below have the same names and types and go through the table of `gw_get_api`.
 #![allow(non_camel_case_types, non_upper_case_globals)]
+#![deny(missing_debug_implementations)]
+// The headers' comments are written for C.
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, rustdoc::bare_urls)]
 
 mod level;
 mod version;
@@ -23,15 +28,17 @@ extern "C" {
 /// Declares functions: as they are when the library is linked, else as calls through the table.
 #[cfg(not(feature = "dlopen"))]
 macro_rules! functions {
-    ($field:ident: pub fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;) => {
+    ($(#[$meta:meta])* $field:ident: pub fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;) => {
         extern "C" {
+            $(#[$meta])*
             pub fn $name($($argument: $kind),*) $(-> $result)?;
         }
     };
 }
 #[cfg(feature = "dlopen")]
 macro_rules! functions {
-    ($field:ident: pub fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> gw_status;) => {
+    ($(#[$meta:meta])* $field:ident: pub fn $name:ident($($argument:ident: $kind:ty),* $(,)?) -> gw_status;) => {
+        $(#[$meta])*
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         #[inline]
         pub unsafe fn $name($($argument: $kind),*) -> gw_status {
@@ -41,7 +48,8 @@ macro_rules! functions {
             }
         }
     };
-    ($field:ident: pub fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;) => {
+    ($(#[$meta:meta])* $field:ident: pub fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $(-> $result:ty)?;) => {
+        $(#[$meta])*
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         #[inline]
         pub unsafe fn $name($($argument: $kind),*) $(-> $result)? {

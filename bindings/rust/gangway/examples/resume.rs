@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let rows = DatasetOptions { sequence: SEQUENCE, seed: 1, ..Default::default() };
     let mut data = Dataset::new(&[Source::new(text).format("u8")], &rows)?; // a token is a byte
     let options = CheckpointsOptions { every: EVERY, ..Default::default() };
-    let mut run = Checkpoints::new(folder, Some(&gangs), &options)?;
+    let mut run = Checkpoints::new(folder, &gangs, &options)?;
     let part = CheckpointPartMut { name: "", model: &mut model, optimizer: Some(&mut opt) };
     let talks = gangs.root().rank() == 0;
     if let Some(state) = run.restore(&mut [part], &RestoreOptions::default())? {
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         if step == die && gangs.root().rank() == 1 {
             unsafe { raise(9) }; // SIGKILL
         }
-        let batch = data.next(Some(&gangs), BATCH)?;
+        let batch = data.next(&gangs, BATCH)?;
         let loss = model.train_step_on(&mut opt, &batch, &StepOptions::default())?.loss;
         if talks {
             println!("step {step}  loss {loss:.17}");

@@ -23,7 +23,7 @@ fn own_compute(w: &[f32], dw: &mut [f32], n: usize) -> f64 {
 fn main() -> Result<()> {
     let gangs = gangway::init(&Mesh::default())?;
     let parameters = vec![ParameterOptions::new("w", &[FEATURES])];
-    let group = ShardGroup::new(Some(&gangs), "line", parameters, &ShardOptions::default(), 1)?;
+    let group = ShardGroup::new(&gangs, "line", parameters, &ShardOptions::default(), 1)?;
     let mut model = Module::from_groups(vec![group])?;
     let mut opt = AdamW::new(&model, &AdamWOptions { lr: 0.02, ..Default::default() })?;
     let (root, mut mean) = (gangs.root(), f64::MAX);

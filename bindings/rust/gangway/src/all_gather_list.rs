@@ -5,6 +5,7 @@ use crate::error::{check, made, Result};
 use crate::gang::Gang;
 use crate::work::Work;
 use gangway_sys as sys;
+use std::fmt;
 use std::os::raw::c_void;
 
 impl Gang {
@@ -29,6 +30,14 @@ pub struct AllGatherList<'a, I, O> {
     gang: &'a Gang,
     input: I,
     outputs: Vec<O>,
+}
+
+// Buffers are long, so their number stands for them.
+impl<I, O> fmt::Debug for AllGatherList<'_, I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("AllGatherList");
+        shown.field("gang", self.gang).field("outputs", &self.outputs.len()).finish_non_exhaustive()
+    }
 }
 
 impl<I: Buffer, O: BufferMut<Item = I::Item>> AllGatherList<'_, I, O> {

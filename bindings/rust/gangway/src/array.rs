@@ -34,6 +34,10 @@ pub struct Array<T: Element> {
 
 impl<T: Element> Array<T> {
     /// `shape` is of as many elements as `values` has, in at most 8 dims.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `values` has another number of elements than `shape`, or there are more than 8
+    /// dims.
     pub fn new(values: Vec<T>, shape: &[usize]) -> Result<Array<T>> {
         View::new(&values, shape)?;
         Ok(Array { values, shape: shape.to_vec() })

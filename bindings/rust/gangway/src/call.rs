@@ -17,6 +17,7 @@ use std::marker::PhantomData;
 ///     Ok(())
 /// });
 /// ```
+#[derive(Debug)]
 pub struct Call<'c> {
     /// Forward and both backwards.
     pub inputs: Vec<View<'c>>,
@@ -119,12 +120,18 @@ impl<'c> Call<'c> {
     }
 
     /// None outside of gangs.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn gangs(&self) -> Result<Option<Gangs>> {
         Gangs::borrowed(self.raw().gangs)
     }
 
     /// Forward: keeps a value for backward. It is dropped once, after the last backward or before
     /// recomputation.
+    ///
+    /// # Errors
+    /// `InvalidState`: this is no forward.
     pub fn set_state<S: Send + 'static>(&mut self, state: S) -> Result<()> {
         let place = self.raw().state;
         if place.is_null() || self.raw().phase != sys::GW_PHASE_FORWARD {
@@ -141,6 +148,9 @@ impl<'c> Call<'c> {
     }
 
     /// In both backwards: what forward has kept.
+    ///
+    /// # Errors
+    /// `InvalidState`: this is a forward, or forward has kept no state of this type.
     pub fn state<S: Send + 'static>(&self) -> Result<&'c S> {
         let forward = self.raw().phase == sys::GW_PHASE_FORWARD;
         let place = if forward { std::ptr::null_mut() } else { self.raw().state };
@@ -150,6 +160,11 @@ impl<'c> Call<'c> {
     }
 
     /// In forward: runs a child. Its outputs live as long as the call's own inputs.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: there is no such child, or the child refuses the inputs.
+    /// - `InvalidState`: the closure is no forward.
+    /// - What the child itself fails by.
     pub fn child_forward<'v>(&self, child: usize, inputs: impl Views<'v>) -> Result<Vec<View<'c>>> {
         let views = inputs.views();
         let raw = raw_views(&views);
@@ -162,6 +177,11 @@ impl<'c> Call<'c> {
     }
 
     /// In the backward of inputs: the child's input gradients, None where there is none.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: there is no such child, or a gradient has another shape or dtype than the output.
+    /// - `InvalidState`: the closure is no backward of inputs.
+    /// - What the child itself fails by.
     pub fn child_backward(
         &self,
         child: usize,
@@ -185,6 +205,7 @@ impl<'c> Call<'c> {
 const CHILD_VIEWS: usize = 16;
 
 /// The shapes phase of a [`crate::Custom`] module.
+#[derive(Debug)]
 pub struct Shapes<'c> {
     /// Dims and dtypes; there is no data.
     pub inputs: Vec<Spec>,
@@ -216,6 +237,9 @@ impl Shapes<'_> {
     }
 
     /// Says what output `index` will be.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the module has no such output, or `shape` has more than 8 dims.
     pub fn output(&mut self, index: usize, dtype: DType, shape: &[i64]) -> Result<()> {
         let (count, dims, room) = (self.outputs.len(), shape.len(), 8);
         if index >= count {

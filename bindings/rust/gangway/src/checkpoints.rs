@@ -44,7 +44,7 @@ options! {
 }
 
 /// A model with its optimizer, to be saved by name. The part "" lies in the checkpoint's folder itself.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct CheckpointPart<'a> {
     pub name: &'a str,
     pub model: &'a Module,
@@ -54,6 +54,7 @@ pub struct CheckpointPart<'a> {
 }
 
 /// A model with its optimizer, to be restored by name.
+#[derive(Debug)]
 pub struct CheckpointPartMut<'a> {
     pub name: &'a str,
     pub model: &'a mut Module,
@@ -121,9 +122,15 @@ fn raw_optimizer(optimizer: Option<&Optimizer>) -> *mut sys::gw_optimizer {
 impl Checkpoints {
     /// Collective. Opens the folder of a run, and makes it if it is missing. No gangs: the thread's current
     /// ones, else one rank.
-    pub fn new(
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: an option is out of its range.
+    /// - `InvalidState`: another job holds the folder; the text says which.
+    /// - `NotSupported`: a fake gang of several ranks.
+    /// - `Io`: the folder cannot be made or written.
+    pub fn new<'g>(
         folder: impl AsRef<Path>,
-        gangs: Option<&Gangs>,
+        gangs: impl Into<Option<&'g Gangs>>,
         options: &CheckpointsOptions,
     ) -> Result<Checkpoints> {
         let folder = path_text(folder.as_ref())?;
@@ -141,6 +148,9 @@ impl Checkpoints {
     }
 
     /// Local. Whether `step` is a multiple of `every`.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn due(&self, step: i64) -> Result<bool> {
         let mut due = 0;
         check(unsafe { sys::gw_checkpoints_due(self.raw(), step, &mut due) })?;
@@ -149,6 +159,15 @@ impl Checkpoints {
 
     /// Collective. Returns when the values are copied; a thread writes them beside training. First waits for
     /// the save before, and returns its error.
+    ///
+    /// # Errors
+    /// - `InvalidState`: a forward awaits its backward, a model has no memory, or another job has taken the
+    ///   folder.
+    /// - `InvalidArgument`: a part or a text.
+    /// - `OutOfMemory`: there is no memory for the copy.
+    /// - `Mismatch`: ranks have different states.
+    /// - `Io`, on every rank with one text: a full disk and so on. It is the error of the save before, unless
+    ///   the options say `synchronous`.
     pub fn save(&mut self, parts: &[CheckpointPart<'_>], state: &CheckpointState<'_>) -> Result<()> {
         let parts = RawParts::new(
             parts.iter().map(|p| (p.name, p.model.raw(), raw_optimizer(p.optimizer), p.carry_from)),
@@ -169,12 +188,21 @@ impl Checkpoints {
     }
 
     /// Collective. Waits until the last save has ended, and returns its error, once.
+    ///
+    /// # Errors
+    /// The error of the last save, as [`Checkpoints::save`] lists it.
     pub fn wait(&mut self) -> Result<()> {
         check(unsafe { sys::gw_checkpoints_wait(self.raw()) })
     }
 
     /// Collective. Restores the newest complete checkpoint, or that of a step, on any mesh; none: there is
     /// none.
+    ///
+    /// # Errors
+    /// - `NotFound`: there is no checkpoint of the step, or a part, parameter or state is missing.
+    /// - `InvalidArgument`: another shape, dtype, `config.json` or kind of optimizer.
+    /// - `Corrupt` names file and tensor.
+    /// - `Io`: a file vanishes or changes while it is read. Only then values may be undefined.
     pub fn restore(
         &mut self,
         parts: &mut [CheckpointPartMut<'_>],
@@ -210,6 +238,10 @@ impl Checkpoints {
     }
 
     /// Local. A text of the checkpoint that was restored last.
+    ///
+    /// # Errors
+    /// - `NotFound`: the checkpoint has no such text.
+    /// - `InvalidState`: nothing was restored.
     pub fn text(&self, name: &str) -> Result<String> {
         let name = c_text(name, "name")?;
         read_text(|text, capacity, length| unsafe {
@@ -218,6 +250,9 @@ impl Checkpoints {
     }
 
     /// Local. Host memory that is kept for copies.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn buffer_bytes(&self) -> Result<u64> {
         let mut bytes = 0;
         check(unsafe { sys::gw_checkpoints_buffer_bytes(self.raw(), &mut bytes) })?;

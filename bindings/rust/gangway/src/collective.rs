@@ -2,12 +2,13 @@
 mod lengths;
 
 use crate::buffer::{Buffer, BufferMut};
-use crate::element::Element;
+use crate::element::{DType, Element};
 use crate::error::{check, made, Result};
 use crate::gang::{rank_number, Gang};
 use crate::options::initialised;
 use crate::work::Work;
 use gangway_sys as sys;
+use std::fmt;
 
 pub(crate) fn record<T: Element>(
     op: sys::gw_op,
@@ -74,6 +75,16 @@ pub struct Collective<'a, B> {
     /// Both lists of an all_to_all, one after the other, as the record wants them.
     joined: Vec<usize>,
     buffers: B,
+}
+
+// Buffers are long, so their lengths stand for them.
+impl<B> fmt::Debug for Collective<'_, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Collective");
+        shown.field("gang", self.gang).field("op", &self.record.op).field("dtype", &DType(self.record.dtype));
+        shown.field("input", &self.input).field("output", &self.output);
+        shown.field("counts", &self.counts).field("recv_counts", &self.recv_counts).finish_non_exhaustive()
+    }
 }
 
 impl<'a, B> Collective<'a, B> {

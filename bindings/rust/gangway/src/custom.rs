@@ -6,6 +6,7 @@ use crate::module::Module;
 use crate::options::{c_text, c_texts, initialised};
 use crate::parameter::{with_raw, ParameterOptions};
 use gangway_sys as sys;
+use std::fmt;
 use std::os::raw::c_void;
 
 type OnShapes = Box<dyn Fn(&mut Shapes<'_>) -> Result<()> + Send>;
@@ -33,6 +34,14 @@ pub struct Custom {
     closures: Closures,
     parameters: Vec<ParameterOptions>,
     children: Vec<(String, Module)>,
+}
+
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Custom");
+        shown.field("name", &self.name).field("inputs", &self.inputs).field("outputs", &self.outputs);
+        shown.field("parameters", &self.parameters).field("children", &self.children).finish_non_exhaustive()
+    }
 }
 
 impl Custom {
@@ -125,6 +134,11 @@ impl Custom {
     }
 
     /// Local.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: a name, a number of inputs or outputs, a parameter, or a row of the plan; or
+    ///   `forward` or `backward_input` is missing.
+    /// - `InvalidState`: a child is part of another module, or bound to gangs.
     pub fn build(self) -> Result<Module> {
         let name = c_text(&self.name, "name")?;
         let plan = self.parallel_plan.as_deref().map(|text| c_text(text, "parallel_plan")).transpose()?;

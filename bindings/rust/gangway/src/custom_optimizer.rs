@@ -10,6 +10,7 @@ use std::ffi::CStr;
 use std::os::raw::c_void;
 
 /// What a step sees of one parameter: this rank's rows. The closure writes `value` and `states`.
+#[derive(Debug)]
 pub struct OptimizerCall<'c> {
     /// Of the parameter.
     pub name: &'c str,
@@ -63,6 +64,10 @@ pub enum CustomOptimizer {}
 
 impl CustomOptimizer {
     /// Local. The model has memory.
+    ///
+    /// # Errors
+    /// - `InvalidState`: the model has no memory yet.
+    /// - `InvalidArgument` names the option and its range.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(
         model: &Module,

@@ -75,7 +75,7 @@ impl Source {
 /// let sources = [Source::new("web.bin").weight(0.7), Source::new("code.bin").weight(0.3)];
 /// let mut data = Dataset::new(&sources, &DatasetOptions { sequence: 2048, seed: 1, ..Default::default() })?;
 /// for _ in 0..1000 {
-///     let batch = data.next(Some(gangs), 512)?;
+///     let batch = data.next(gangs, 512)?;
 ///     model.train_step_on(opt, &batch, &Default::default())?;
 /// }
 /// let place = data.position()?; // a few bytes of JSON; another run: data.restore(&place, false)
@@ -96,6 +96,13 @@ impl Drop for Dataset {
 }
 
 impl Dataset {
+    /// # Errors
+    /// - `InvalidArgument`: an option is out of its range, the format of a file is not known, or nothing
+    ///   tells where its documents end.
+    /// - `NotFound`: no file matches.
+    /// - `Io`: a file cannot be read.
+    /// - `Corrupt`: a file is truncated or empty, or is not what its format says. The text names file and
+    ///   position.
     pub fn new(sources: &[Source], options: &DatasetOptions) -> Result<Dataset> {
         let paths = sources.iter().map(|source| path_text(&source.path)).collect::<Result<Vec<_>>>()?;
         let format = |source: &Source| source.format.as_deref().map(|f| c_text(f, "format")).transpose();
@@ -123,8 +130,18 @@ impl Dataset {
     /// The next `global_batch` rows: those of this rank's data coordinate. Every rank gives the same number.
     /// Without gangs they are the thread's current ones, else all rows are given. There is no end: a new
     /// epoch follows.
-    pub fn next(&mut self, gangs: Option<&Gangs>, global_batch: i64) -> Result<DataBatch<'_>> {
-        let gangs = gangs.map_or(std::ptr::null_mut(), Gangs::raw);
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: `global_batch` is out of its range.
+    /// - `Corrupt`: an id is outside of the vocabulary.
+    /// - `Io`: a file cannot be read, or has changed since the dataset was made.
+    /// - `Timeout`: the rows did not come within `GANGWAY_TIMEOUT_MS`.
+    pub fn next<'g>(
+        &mut self,
+        gangs: impl Into<Option<&'g Gangs>>,
+        global_batch: i64,
+    ) -> Result<DataBatch<'_>> {
+        let gangs = crate::module::raw_gangs(gangs);
         let mut raw = initialised!(gw_data_batch, gw_data_batch_init);
         check(unsafe { sys::gw_dataset_next(self.raw(), gangs, global_batch, &mut raw) })?;
         let view = |place: *const sys::gw_view, name| unsafe { View::from_raw(&*place, Name(name, None)) };
@@ -141,6 +158,9 @@ impl Dataset {
     }
 
     /// Of all sources.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn rows_per_epoch(&self) -> Result<i64> {
         let mut rows = 0;
         check(unsafe { sys::gw_dataset_rows_per_epoch(self.raw(), &mut rows) })?;
@@ -148,6 +168,9 @@ impl Dataset {
     }
 
     /// The place in the training, over all ranks.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn rows_taken(&self) -> Result<i64> {
         let mut rows = 0;
         check(unsafe { sys::gw_dataset_rows_taken(self.raw(), &mut rows) })?;
@@ -155,6 +178,9 @@ impl Dataset {
     }
 
     /// Also before a restore.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn batches_taken(&self) -> Result<i64> {
         let mut batches = 0;
         check(unsafe { sys::gw_dataset_batches_taken(self.raw(), &mut batches) })?;
@@ -162,17 +188,28 @@ impl Dataset {
     }
 
     /// Goes elsewhere: to 0 at the beginning of each evaluation.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `rows` is below 0.
     pub fn set_rows_taken(&mut self, rows: i64) -> Result<()> {
         check(unsafe { sys::gw_dataset_set_rows_taken(self.raw(), rows) })
     }
 
     /// The place as JSON, the same on every rank.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn position(&self) -> Result<String> {
         read_text(|text, room, length| unsafe { sys::gw_dataset_position(self.raw(), text, room, length) })
     }
 
     /// Goes to such a place. Files and options that decide the order must be as they were, unless
     /// `ignore_differences`.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the text is no position.
+    /// - `Mismatch`: files or options differ, so that other rows would follow; the text names the first
+    ///   difference.
     pub fn restore(&mut self, position: &str, ignore_differences: bool) -> Result<()> {
         let position = c_text(position, "position")?;
         check(unsafe { sys::gw_dataset_restore(self.raw(), position.as_ptr(), ignore_differences as i32) })
@@ -222,6 +259,9 @@ impl<'d> DataBatch<'d> {
 
 impl Module {
     /// Collective. [`Module::train_step_with`] on a batch of a dataset.
+    ///
+    /// # Errors
+    /// As [`Module::train_step_with`].
     pub fn train_step_on(
         &mut self,
         optimizer: &mut Optimizer,
@@ -232,6 +272,9 @@ impl Module {
     }
 
     /// Collective. [`Module::eval_step_with`] on a batch of a dataset.
+    ///
+    /// # Errors
+    /// As [`Module::eval_step_with`].
     pub fn eval_step_on(&mut self, batch: &DataBatch<'_>, options: &StepOptions) -> Result<StepResult> {
         self.eval_step_with(&batch.batch(), options)
     }

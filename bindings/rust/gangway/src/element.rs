@@ -61,6 +61,9 @@ macro_rules! elements {
 elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64,
           f32 => F32, f64 => F64, F16 => F16, Bf16 => BF16, Bool => BOOL, Complex<f32> => C64, Complex<f64> => C128);
 
+#[cfg(feature = "half")]
+elements!(::half::f16 => F16, ::half::bf16 => BF16);
+
 /// The bits of a half-precision number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]

@@ -8,6 +8,11 @@ use std::sync::Arc;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong. Open: a newer library may return numbers that this crate does not know.
+///
+/// Any call may return `InvalidArgument` (a number is outside of its range, or a text holds a zero byte; the
+/// error names it), `OutOfMemory`, `Forked` and `Internal`. Its documentation says what else to expect. A
+/// collective, and what calls one, may also return `InvalidState` (the gang was shut down), and `Mismatch`,
+/// `PeerLost`, `Timeout`, `Aborted`, `Caller` or `Gang`, after which the gang is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {

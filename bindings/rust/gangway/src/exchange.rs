@@ -4,6 +4,7 @@ use crate::element::{DType, Element};
 use crate::error::{check, Result};
 use crate::gang::{rank_number, Gang};
 use gangway_sys as sys;
+use std::fmt;
 use std::marker::PhantomData;
 
 impl Gang {
@@ -34,6 +35,13 @@ pub struct Exchange<'a> {
     gang: &'a Gang,
     records: Vec<sys::gw_collective>,
     borrowed: PhantomData<&'a mut [u8]>,
+}
+
+impl fmt::Debug for Exchange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Exchange");
+        shown.field("gang", self.gang).field("messages", &self.records.len()).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Exchange<'a> {

@@ -16,6 +16,7 @@ options! {
 }
 
 /// The activations of one forward, kept for its backward.
+#[derive(Debug)]
 pub struct Frame {
     handle: NonNull<sys::gw_frame>,
 }
@@ -24,6 +25,9 @@ unsafe impl Send for Frame {}
 
 impl Frame {
     /// Local. The model must be materialized.
+    ///
+    /// # Errors
+    /// `InvalidState`: the model has no memory yet.
     pub fn new(model: &Module, options: &FrameOptions) -> Result<Frame> {
         let mut handle = std::ptr::null_mut();
         let status = unsafe { sys::gw_frame_create(model.raw(), &options.raw(), &mut handle) };
@@ -31,6 +35,9 @@ impl Frame {
     }
 
     /// Forgets what was saved.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn reset(&mut self) -> Result<()> {
         check(unsafe { sys::gw_frame_reset(self.raw()) })
     }

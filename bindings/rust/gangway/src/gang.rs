@@ -111,6 +111,12 @@ fn times_below_a_millisecond_are_rounded_up() {
 impl Gang {
     /// Collective over the ranks to be. With default options the environment decides (gangrun, torchrun,
     /// srun, mpirun); with nothing set: one rank.
+    ///
+    /// # Errors
+    /// - `InvalidArgument` names the environment variable or the option.
+    /// - `NotSupported`: this build does not have the engine or the device.
+    /// - `PeerLost`: a rank died after it had met rank 0.
+    /// - `Timeout`: a rank did not arrive in time, for example because it died before it met rank 0.
     pub fn new(options: &GangOptions) -> Result<Gang> {
         let mut handle = std::ptr::null_mut();
         let status = options.with_raw(|raw| unsafe { sys::gw_gang_create(raw, &mut handle) })?;
@@ -118,6 +124,9 @@ impl Gang {
     }
 
     /// Local. `count` root gangs in this process, one for each thread that is a rank.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `count` is below 1 or too large, or the engine is for processes.
     pub fn threads(count: usize, options: &GangOptions) -> Result<Vec<Gang>> {
         let mut handles = vec![std::ptr::null_mut(); count];
         let place = handles.as_mut_ptr();
@@ -129,6 +138,9 @@ impl Gang {
 
     /// Local. A gang without peers: acts as if every rank held the caller's data. [`Gangs::new`](crate::Gangs::new) over it is
     /// the mesh of one rank of any size, and `flight_record` of each of its gangs says what was called.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the rank is outside of the size.
     pub fn fake(rank: usize, size: usize, options: &GangOptions) -> Result<Gang> {
         let (rank, size) = (rank_number(rank), rank_number(size));
         let mut handle = std::ptr::null_mut();
@@ -138,6 +150,9 @@ impl Gang {
     }
 
     /// Local. An id for [`GangOptions::id`]: a secret, which the other ranks must get over a private channel.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn create_id() -> Result<Vec<u8>> {
         let mut id = vec![0u8; 64];
         let mut size = 0;
@@ -147,12 +162,22 @@ impl Gang {
     }
 
     /// Collective. New ranks in the order of the list; None for a rank that is not in it.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`, on every rank: a rank twice or outside of the gang, or an empty list.
+    /// - `Mismatch`: the lists differ.
+    /// - What any collective fails by.
     pub fn create_gang(&self, members: &[usize]) -> Result<Option<Gang>> {
         let list = ranks(members);
         self.perhaps(|raw, out| unsafe { sys::gw_gang_create_gang(raw, list.as_ptr(), list.len(), out) })
     }
 
     /// Collective. Ranks of one color, by key, then rank; None for no color.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: a color that does not fit into 31 bits.
+    /// - `InvalidState`: the gang was shut down.
+    /// - What any collective fails by.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Gang>> {
         let color = match color.map(i32::try_from) {
             None => -1,
@@ -163,6 +188,10 @@ impl Gang {
     }
 
     /// Collective. The same members, private traffic.
+    ///
+    /// # Errors
+    /// - `InvalidState`: the gang was shut down.
+    /// - What any collective fails by.
     pub fn duplicate(&self) -> Result<Gang> {
         let mut handle = std::ptr::null_mut();
         let status = unsafe { sys::gw_gang_duplicate(self.raw(), &mut handle) };
@@ -170,6 +199,13 @@ impl Gang {
     }
 
     /// Collective over the survivors: ranks of the broken gang, the same list on each.
+    ///
+    /// # Errors
+    /// - `Mismatch`, on all of them: live ranks gave different lists.
+    /// - `Aborted`: the others took this rank for lost and went on without it.
+    /// - `Timeout` names a rank that did not arrive or did not end.
+    /// - `InvalidState`: the gang is not broken.
+    /// - `InvalidArgument`: this rank is not in the list.
     pub fn shrink(&self, survivors: &[usize]) -> Result<Gang> {
         let list = ranks(survivors);
         let mut handle = std::ptr::null_mut();
@@ -218,23 +254,38 @@ impl Gang {
     }
 
     /// `ncclComm_t`, `MPI_Comm` or the like; `NotSupported` where the engine has none.
+    ///
+    /// # Errors
+    /// - `NotSupported`: the engine has none.
+    /// - `InvalidState`: a gang of GPUs has not called a collective yet; the first one makes its
+    ///   communicator.
     pub fn native_handle(&self) -> Result<*mut c_void> {
         let mut handle = std::ptr::null_mut();
         check(unsafe { sys::gw_gang_native_handle(self.raw(), &mut handle) })?;
         Ok(handle)
     }
 
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn traffic(&self) -> Result<Traffic> {
         Traffic::filled(|raw| unsafe { sys::gw_gang_get_traffic(self.raw(), raw) })
     }
 
     /// Collective and orderly; later calls are `InvalidState`. None: the gang's deadline.
+    ///
+    /// # Errors
+    /// `Timeout`, `PeerLost`: a rank did not arrive.
     pub fn shutdown(&self, timeout: Option<Duration>) -> Result<()> {
         check(unsafe { sys::gw_gang_shutdown(self.raw(), timeout_number(timeout)) })
     }
 
     /// Collective over a root gang. Each rank writes what it does, and when, into folder/rank-R.json until the trace ends. The
     /// program gw-trace puts the files together, for ui.perfetto.dev, and draws pipelines.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the gang was made of another one, or the folder is "".
+    /// - `InvalidState`, on every rank: a rank traces already.
+    /// - `Io`, on every rank: a file cannot be written.
     pub fn trace(&self, folder: impl AsRef<Path>) -> Result<Trace> {
         let folder = path_text(folder.as_ref())?;
         check(unsafe { sys::gw_gang_begin_trace(self.raw(), folder.as_ptr()) })?;
@@ -242,17 +293,26 @@ impl Gang {
     }
 
     /// Local, any thread. Breaks the gang and wakes every waiter here and on peers.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `reason` holds a zero byte.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = c_text(reason, "reason")?;
         check(unsafe { sys::gw_gang_abort(self.raw(), reason.as_ptr()) })
     }
 
     /// Local. Ok while the gang works, else why it is broken.
+    ///
+    /// # Errors
+    /// The first failure of the gang.
     pub fn async_error(&self) -> Result<()> {
         check(unsafe { sys::gw_gang_async_error(self.raw()) })
     }
 
     /// Local. The last collectives as text, one a line.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn flight_record(&self) -> Result<String> {
         read_text(|text, capacity, length| unsafe {
             sys::gw_gang_flight_record(self.raw(), text, capacity, length)
@@ -262,12 +322,16 @@ impl Gang {
 
 /// A trace that is being written; see [`Gang::trace`]. It ends when it is dropped.
 #[must_use = "the trace ends when this is dropped"]
+#[derive(Debug)]
 pub struct Trace {
     gang: Option<Gang>,
 }
 
 impl Trace {
     /// Ends it. An error: the file is not complete.
+    ///
+    /// # Errors
+    /// `Io`: the file is not complete.
     pub fn end(mut self) -> Result<()> {
         self.gang.take().map_or(Ok(()), |gang| check(unsafe { sys::gw_gang_end_trace(gang.raw()) }))
     }

@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 
 /// Parameters of a program's own model, sharded as one parameter group. Made into a model by [`Module::from_groups`] and
 /// used by [`Module::group`] and [`Module::groups`].
+#[derive(Debug)]
 pub struct ShardGroup {
     handle: NonNull<sys::gw_shard_group>,
     count: usize,
@@ -22,8 +23,13 @@ unsafe impl Send for ShardGroup {}
 
 impl ShardGroup {
     /// Collective. Fills the parameters by their initialisers. No gangs: one rank.
-    pub fn new(
-        gangs: Option<&Gangs>,
+    ///
+    /// # Errors
+    /// - `InvalidArgument` names the parameter or the option.
+    /// - `Mismatch`: ranks differ in them.
+    /// - `Caller`, or its own code: a closure of [`ParameterOptions::fill`].
+    pub fn new<'g>(
+        gangs: impl Into<Option<&'g Gangs>>,
         name: &str,
         parameters: Vec<ParameterOptions>,
         options: &ShardOptions,
@@ -94,6 +100,9 @@ impl Module {
     }
 
     /// One of the groups that the model was made of; while it is in use, the model does not step.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there is no such group.
     pub fn group(&mut self, index: usize) -> Result<Group<'_>> {
         let count = self.groups.len();
         let group = self.groups().into_iter().nth(index);
@@ -102,6 +111,7 @@ impl Module {
 }
 
 /// A shard group in use.
+#[derive(Debug)]
 pub struct Group<'m> {
     handle: *mut sys::gw_shard_group,
     count: usize,
@@ -129,6 +139,11 @@ impl Group<'_> {
     /// })?;
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Errors
+    /// - `InvalidState`: an update has begun and not ended.
+    /// - What `compute` returns.
+    /// - What any collective fails by.
     pub fn unsharded<R>(&mut self, compute: impl FnOnce(&mut Unsharded<'_>) -> Result<R>) -> Result<R> {
         check(unsafe { sys::gw_shard_group_unshard(self.handle, std::ptr::null(), NO_STREAM) })?;
         let reshard = Reshard(self.handle); // on panics too
@@ -139,6 +154,12 @@ impl Group<'_> {
     }
 
     /// Collective. A stable copy of the full values, one view for each parameter.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the number of views, or a view whose shape or dtype does not fit or that is not
+    ///   row-major.
+    /// - `InvalidState`: an update has begun and not ended.
+    /// - What any collective fails by.
     pub fn unshard_into(&mut self, values: &mut [ViewMut<'_>]) -> Result<()> {
         if values.len() != self.count {
             let (views, count) = (values.len(), self.count);
@@ -152,6 +173,9 @@ impl Group<'_> {
     }
 
     /// Collective. Starts to gather the full values for the next [`Group::unsharded`].
+    ///
+    /// # Errors
+    /// `InvalidState`: an update has begun and not ended. The work has what fails later.
     pub fn prefetch(&mut self) -> Result<crate::Work<()>> {
         let mut work = std::ptr::null_mut();
         let status = unsafe { sys::gw_shard_group_unshard_async(self.handle, NO_STREAM, &mut work) };
@@ -159,17 +183,30 @@ impl Group<'_> {
     }
 
     /// Local. What this rank holds: `Part::Value` or `Part::Gradient`.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: there is no such parameter.
+    /// - `InvalidState`: a full part while the group is sharded, or the gradient of a frozen parameter.
     pub fn view(&self, index: usize, part: Part) -> Result<View<'_>> {
         Ok(unsafe { View::from_raw(&part_view(self.handle, index, part)?, Name("part", Some(index))) })
     }
 
     /// Collective. Adds the sum over all data ranks to the local gradient and empties the full one.
+    ///
+    /// # Errors
+    /// What any collective fails by.
     pub fn reduce(&mut self) -> Result<()> {
         check(unsafe { sys::gw_shard_group_reduce(self.handle, NO_STREAM) })
     }
 
     /// Collective. The program's own optimizer: `step` writes the local values; then they are published and
     /// the gradient is emptied, also when `step` fails.
+    ///
+    /// # Errors
+    /// - `InvalidState`, on every rank: the group of a rank is still unsharded, or an update has begun
+    ///   already.
+    /// - What `step` returns.
+    /// - What any collective fails by.
     pub fn update<R>(&mut self, step: impl FnOnce(&mut Update<'_>) -> Result<R>) -> Result<R> {
         check(unsafe { sys::gw_shard_group_begin_update(self.handle, NO_STREAM) })?;
         let end = EndUpdate(self.handle); // on panics too
@@ -203,6 +240,7 @@ fn part_view(group: *mut sys::gw_shard_group, index: usize, part: Part) -> Resul
 }
 
 /// A group's full values, during [`Group::unsharded`].
+#[derive(Debug)]
 pub struct Unsharded<'u> {
     handle: *mut sys::gw_shard_group,
     count: usize,
@@ -216,6 +254,9 @@ impl<'u> Unsharded<'u> {
     }
 
     /// Local. The whole value in the compute dtype.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there is no such parameter.
     pub fn value(&self, index: usize) -> Result<View<'u>> {
         Ok(unsafe {
             View::from_raw(&part_view(self.handle, index, Part::FullValue)?, Name("value", Some(index)))
@@ -223,6 +264,10 @@ impl<'u> Unsharded<'u> {
     }
 
     /// Local. The whole gradient, to add to in place.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: there is no such parameter.
+    /// - `InvalidState`: it is frozen.
     pub fn gradient(&mut self, index: usize) -> Result<ViewMut<'_>> {
         Ok(unsafe {
             ViewMut::from_raw(
@@ -234,6 +279,10 @@ impl<'u> Unsharded<'u> {
 
     /// Local. A DLPack export of the whole value, read-only, for another library. It outlives the reshard: its
     /// memory is freed with the last export, but its values may follow the parameter after the next update.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: there is no such parameter.
+    /// - `OutOfMemory`.
     pub fn export(&self, index: usize) -> Result<NonNull<sys::DLManagedTensorVersioned>> {
         let mut tensor = std::ptr::null_mut();
         let part = Part::FullValue.write();
@@ -242,6 +291,10 @@ impl<'u> Unsharded<'u> {
     }
 
     /// Local. Adds to the full gradient (f64, f32, bf16 or f16; global shape).
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: there is no such parameter, or the gradient has another shape or dtype.
+    /// - `InvalidState`: the parameter is frozen.
     pub fn add_gradient(&mut self, index: usize, gradient: &impl AsView) -> Result<()> {
         let view = gradient.as_view();
         check(unsafe { sys::gw_shard_group_add_gradient(self.handle, index, &raw_view(&view), NO_STREAM) })
@@ -249,6 +302,7 @@ impl<'u> Unsharded<'u> {
 }
 
 /// A group's local rows, during [`Group::update`].
+#[derive(Debug)]
 pub struct Update<'u> {
     handle: *mut sys::gw_shard_group,
     group: PhantomData<&'u mut ()>,
@@ -256,6 +310,9 @@ pub struct Update<'u> {
 
 impl<'u> Update<'u> {
     /// Local. Own rows of the value, to write.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there is no such parameter.
     pub fn value(&mut self, index: usize) -> Result<ViewMut<'_>> {
         Ok(unsafe {
             ViewMut::from_raw(&part_view(self.handle, index, Part::Value)?, Name("value", Some(index)))
@@ -263,6 +320,10 @@ impl<'u> Update<'u> {
     }
 
     /// Local. Own rows of the gradient.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: there is no such parameter.
+    /// - `InvalidState`: it is frozen.
     pub fn gradient(&self, index: usize) -> Result<View<'u>> {
         Ok(unsafe {
             View::from_raw(&part_view(self.handle, index, Part::Gradient)?, Name("gradient", Some(index)))

@@ -71,12 +71,21 @@ options! {
 
 impl DecoderOptions {
     /// Local. The defaults of a model family, by its name: `"qwen3"`.
+    ///
+    /// # Errors
+    /// `NotSupported`: there is no such family; the text names those that there are.
     pub fn of_family(family: &str) -> Result<DecoderOptions> {
         let family = c_text(family, "family")?;
         Self::filled(|raw| unsafe { sys::gw_decoder_options_from_family(family.as_ptr(), raw) })
     }
 
     /// Local. What the `config.json` of a Hugging Face folder stands for.
+    ///
+    /// # Errors
+    /// - `NotSupported`, with key and value: what the library cannot compute, and any key that it does not
+    ///   know, because it may change what the model computes.
+    /// - `Corrupt`: a value is of the wrong kind or out of its range.
+    /// - `Io`: there is no such folder, or `config.json` is missing.
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<DecoderOptions> {
         let folder = path_text(folder.as_ref())?;
         Self::filled(|raw| unsafe { sys::gw_decoder_options_from_folder(folder.as_ptr(), raw) })
@@ -106,6 +115,8 @@ macro_rules! layers {
         pub enum $name {}
 
         impl $name {
+            /// # Errors
+            /// `InvalidArgument`: an option is out of its range; the text names it.
             #[allow(clippy::new_ret_no_self)]
             pub fn new($($argument: $kind),*) -> Result<Module> {
                 let mut handle = std::ptr::null_mut();
@@ -136,6 +147,9 @@ layers! {
 pub enum Decoder {}
 
 impl Decoder {
+    /// # Errors
+    /// - `InvalidArgument`: an option is out of its range; the text names it.
+    /// - `NotSupported`: there is no such family, or a window below `max_positions`.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(options: &DecoderOptions) -> Result<Module> {
         let mut handle = std::ptr::null_mut();
@@ -146,16 +160,18 @@ impl Decoder {
 
 /// Collective. A Hugging Face folder of any family of this library as a model that trains and generates. No
 /// gangs: one rank.
-pub fn from_pretrained(
+///
+/// # Errors
+/// What [`DecoderOptions::from_folder`], [`Module::parallelize`] and [`Module::load`] fail by.
+pub fn from_pretrained<'g>(
     folder: impl AsRef<Path>,
-    gangs: Option<&Gangs>,
+    gangs: impl Into<Option<&'g Gangs>>,
     options: &ParallelOptions,
 ) -> Result<Module> {
     let folder = path_text(folder.as_ref())?;
-    let mut handle = std::ptr::null_mut();
-    let status = options.with_raw(|raw| unsafe {
-        sys::gw_model_from_folder(raw_gangs(gangs), folder.as_ptr(), raw, &mut handle)
-    })?;
+    let (gangs, mut handle) = (raw_gangs(gangs), std::ptr::null_mut());
+    let status = options
+        .with_raw(|raw| unsafe { sys::gw_model_from_folder(gangs, folder.as_ptr(), raw, &mut handle) })?;
     Module::owned(status, handle)
 }
 
@@ -164,6 +180,9 @@ pub fn from_pretrained(
 pub enum Sequential {}
 
 impl Sequential {
+    /// # Errors
+    /// - `InvalidArgument`: there is no module.
+    /// - `InvalidState`: a module is part of another one, or bound to gangs.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(models: Vec<Module>) -> Result<Module> {
         let handles: Vec<_> = models.iter().map(Module::raw).collect();

@@ -25,7 +25,11 @@
 //!   gang orderly.
 //! - **Own compute**: [`Custom`] makes closures a module; [`ShardGroup`] shards a program that has its own
 //!   loop; [`Pipeline`] schedules its stages.
+//! - **Features.** `half`: `half::f16` and `half::bf16` are [`Element`]s. `ndarray`: its arrays are inputs
+//!   ([`AsView`]), and `View::ndarray` shows views of the library as its arrays. `dlopen` opens the library
+//!   at run time; `bindgen` makes the lowest layer while building.
 #![warn(rust_2018_idioms)]
+#![deny(missing_debug_implementations, clippy::missing_errors_doc)]
 
 mod all_gather_list;
 mod array;
@@ -49,6 +53,8 @@ mod memory;
 mod mesh;
 mod metrics;
 mod module;
+#[cfg(feature = "ndarray")]
+mod ndarrays;
 mod optim;
 mod optimizers;
 mod options;

@@ -3,6 +3,7 @@ use crate::error::{check, Code, Error, Result};
 use crate::gang::Gang;
 use crate::tensor::Tensor;
 use gangway_sys as sys;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 /// Memory of a gang, which peers reach directly, so that collectives need no staging copy. Zero at first. May
@@ -23,6 +24,10 @@ fn bytes_of<T>(len: usize) -> Result<usize> {
 
 impl Gang {
     /// Local. NOT_SUPPORTED: the gang's memory is a GPU's, which no slice may show.
+    ///
+    /// # Errors
+    /// - `NotSupported`: the gang's memory is a GPU's, which no slice may show.
+    /// - `OutOfMemory`: the text has the wanted and the available number of bytes.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<GangMemory<T>> {
         let mut data = std::ptr::null_mut();
         let bytes = bytes_of::<T>(len)?;
@@ -38,6 +43,10 @@ impl Gang {
     }
 
     /// Local. A tensor in the gang's memory, also of a GPU; on a CPU its elements are 0, on a GPU undefined.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: more than 8 dims, a dim below 0, or a dtype that cannot be moved.
+    /// - `OutOfMemory`: the text has the wanted and the available number of bytes.
     pub fn alloc_tensor(&self, shape: &[i64], dtype: DType) -> Result<Tensor> {
         let mut handle = std::ptr::null_mut();
         let ndim = i32::try_from(shape.len()).unwrap_or(i32::MAX);
@@ -54,6 +63,11 @@ impl Gang {
     }
 
     /// Collective. One zeroed region that all ranks map.
+    ///
+    /// # Errors
+    /// - `NotSupported`: the ranks are on several hosts.
+    /// - `Mismatch`: ranks asked for different numbers of elements.
+    /// - `OutOfMemory`: the text has the wanted and the available number of bytes.
     pub fn alloc_shared<T: Element>(&self, len: usize) -> Result<SharedMemory<T>> {
         let mut data = std::ptr::null_mut();
         let bytes = bytes_of::<T>(len)?;
@@ -81,6 +95,12 @@ impl<T: Element> Drop for GangMemory<T> {
     }
 }
 
+impl<T: Element + fmt::Debug> fmt::Debug for GangMemory<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
 /// Memory that all ranks of a host map. Peers write it whenever they like, so the program orders the accesses
 /// (a barrier, atomics) and says so by `unsafe`.
 pub struct SharedMemory<T: Element> {
@@ -90,6 +110,13 @@ pub struct SharedMemory<T: Element> {
 
 unsafe impl<T: Element> Send for SharedMemory<T> {}
 unsafe impl<T: Element> Sync for SharedMemory<T> {}
+
+// Peers may write the elements meanwhile, so they are not read.
+impl<T: Element> fmt::Debug for SharedMemory<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} elements of {} at {:?}", self.len, T::DTYPE, self.data)
+    }
+}
 
 impl<T: Element> SharedMemory<T> {
     pub fn as_ptr(&self) -> *mut T {

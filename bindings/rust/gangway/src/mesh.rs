@@ -34,6 +34,9 @@ degrees!(pp, dp_replicate, dp_shard, cp, tp);
 impl Mesh {
     /// Local. The degrees of a preset: "single", "ddp", "fsdp", "hsdp", "tp", "tp+fsdp", "pp" or "3d". `node_size`:
     /// ranks of a node, for hsdp and tp+fsdp.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: another name (the text lists the names), or `node_size`.
     pub fn preset(name: &str, node_size: i32) -> Result<Mesh> {
         let name = c_text(name, "preset")?;
         let mut raw = Mesh::default().raw();
@@ -49,7 +52,7 @@ impl Mesh {
 }
 
 /// Gangs that you made, one for each place of a mesh.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct GangPlaces<'a> {
     pub root: &'a Gang,
     pub dp: &'a Gang,
@@ -62,6 +65,9 @@ pub struct GangPlaces<'a> {
 
 /// Collective. The gangs of a mesh over the ranks that the environment names (gangrun, torchrun, srun,
 /// mpirun); with nothing set: one rank.
+///
+/// # Errors
+/// What [`Gang::new`] and [`Gangs::new`] fail by.
 pub fn init(mesh: &Mesh) -> Result<Gangs> {
     create(std::ptr::null_mut(), mesh)
 }
@@ -72,6 +78,9 @@ fn create(root: *mut sys::gw_gang, mesh: &Mesh) -> Result<Gangs> {
 }
 
 /// The gangs of a mesh. Clones are the same gangs. Dropping them never shuts them down.
+///
+/// Calls that take `impl Into<Option<&Gangs>>` take `&gangs`, or `None`: the thread's current gangs, else one
+/// rank.
 #[derive(Clone)]
 pub struct Gangs(Arc<Inner>);
 
@@ -94,11 +103,18 @@ impl Drop for Inner {
 
 impl Gangs {
     /// Collective over `root`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, on every rank: the product of the degrees is not the number of ranks; the text
+    /// prints the equation.
     pub fn new(root: &Gang, mesh: &Mesh) -> Result<Gangs> {
         create(root.raw(), mesh)
     }
 
     /// Collective. tp, pp and cp by degree, the rest is dp.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: a degree is below 1, or does not divide the size.
     pub fn parallel(root: &Gang, tp: i32, pp: i32, cp: i32) -> Result<Gangs> {
         let mut handle = std::ptr::null_mut();
         Gangs::owned(unsafe { sys::gw_gangs_create_parallel(root.raw(), tp, pp, cp, &mut handle) }, handle)
@@ -106,12 +122,19 @@ impl Gangs {
 
     /// Collective. Splits dp into sdp (within a node of `intra_node_size` ranks) and rdp; 0: sdp is dp, rdp
     /// one rank.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `intra_node_size` does not divide dp, or cp is over 1.
     pub fn fsdp(&self, intra_node_size: i32) -> Result<Gangs> {
         let mut handle = std::ptr::null_mut();
         Gangs::owned(unsafe { sys::gw_gangs_create_fsdp(self.raw(), intra_node_size, &mut handle) }, handle)
     }
 
     /// Collective over the root. The sizes of the gangs are the degrees; shutdown leaves them alone.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, on every rank: the product of the sizes is not the size of the root, or a gang has
+    /// other members than the mesh's.
     pub fn of(places: &GangPlaces<'_>) -> Result<Gangs> {
         let mut raw = std::mem::MaybeUninit::<sys::gw_gang_places>::uninit();
         let mut raw = unsafe {
@@ -130,6 +153,9 @@ impl Gangs {
     }
 
     /// Local. A fake gang of one in every place.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, `NotSupported`: the device.
     pub fn fake(device: &str) -> Result<Gangs> {
         let device = c_text(device, "device")?;
         let mut handle = std::ptr::null_mut();
@@ -195,11 +221,18 @@ impl Gangs {
     }
 
     /// Local. A gang by name or by axes joined by '+', like "dp_shard+cp".
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: an axis is unknown or named twice.
+    /// - `InvalidState`: the gangs were shut down.
     pub fn get(&self, axes: &str) -> Result<Gang> {
         get(self.0.handle, axes)
     }
 
     /// Local. This rank's coordinate on an axis, and the axis' degree.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the axis is unknown, or is a product of axes.
     pub fn coordinate(&self, axis: &str) -> Result<(usize, usize)> {
         let axis = c_text(axis, "axis")?;
         let (mut index, mut degree) = (0, 0);
@@ -208,6 +241,9 @@ impl Gangs {
     }
 
     /// Local. Which rows of the global batch this rank reads: part `.0` of `.1`.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn data_shard(&self) -> Result<(usize, usize)> {
         let (mut index, mut count) = (0, 0);
         check(unsafe { sys::gw_gangs_data_shard(self.raw(), &mut index, &mut count) })?;
@@ -215,11 +251,17 @@ impl Gangs {
     }
 
     /// Collective and orderly: all gangs that this made. None: the gang's deadline.
+    ///
+    /// # Errors
+    /// `Timeout`, `PeerLost`: the first failure, after all gangs were tried.
     pub fn shutdown(&self, timeout: Option<Duration>) -> Result<()> {
         check(unsafe { sys::gw_gangs_shutdown(self.raw(), timeout_number(timeout)) })
     }
 
     /// Local. Breaks all gangs that this made.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `reason` holds a zero byte.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = c_text(reason, "reason")?;
         check(unsafe { sys::gw_gangs_abort(self.raw(), reason.as_ptr()) })
@@ -227,6 +269,9 @@ impl Gangs {
 
     /// Local. Makes these the current gangs of this thread until the guard is dropped; guards are dropped in
     /// the reverse order.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn push_current(&self) -> Result<Current<'_>> {
         check(unsafe { sys::gw_gangs_push_current(self.raw()) })?;
         Ok(Current { gangs: self, thread: PhantomData })
@@ -234,6 +279,9 @@ impl Gangs {
 
     /// Local. The top of this thread's stack. With a device and an empty stack: the device's default, see
     /// [`Gangs::set_default`], or fake gangs of one.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, `NotSupported`: the device.
     pub fn current(device: Option<&str>) -> Result<Option<Gangs>> {
         let device: Option<CString> = device.map(|device| c_text(device, "device")).transpose()?;
         let mut handle = std::ptr::null_mut();
@@ -246,9 +294,12 @@ impl Gangs {
     }
 
     /// Local. The default of a device for this thread; None: back to the fake ones.
-    pub fn set_default(device: &str, gangs: Option<&Gangs>) -> Result<()> {
+    ///
+    /// # Errors
+    /// `InvalidArgument`, `NotSupported`: the device.
+    pub fn set_default<'g>(device: &str, gangs: impl Into<Option<&'g Gangs>>) -> Result<()> {
         let device = c_text(device, "device")?;
-        let handle = gangs.map_or(std::ptr::null_mut(), Gangs::raw);
+        let handle = crate::module::raw_gangs(gangs);
         check(unsafe { sys::gw_gangs_set_default(device.as_ptr(), handle) })
     }
 }
@@ -267,6 +318,7 @@ impl fmt::Debug for Gangs {
 
 /// While this lives, its gangs are the current ones of the thread.
 #[must_use = "dropping this pops the current gangs"]
+#[derive(Debug)]
 pub struct Current<'a> {
     gangs: &'a Gangs,
     thread: PhantomData<*const ()>, // the stack is the thread's

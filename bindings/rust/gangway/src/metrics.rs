@@ -108,6 +108,12 @@ unsafe impl Send for Metrics {}
 
 impl Metrics {
     /// Collective over the gangs of the model, which it keeps alive.
+    ///
+    /// # Errors
+    /// - `InvalidState`: the model has no memory yet.
+    /// - `InvalidArgument` names the option.
+    /// - `Mismatch`: ranks have other numbers in `every` or `sequence`.
+    /// - `Io`, on every rank: a file cannot be opened.
     pub fn new(model: &Module, options: &MetricsOptions) -> Result<Metrics> {
         let text = |path: &Option<PathBuf>| -> Result<Option<CString>> {
             path.as_deref().map(path_text).transpose()
@@ -127,6 +133,10 @@ impl Metrics {
     }
 
     /// Collective. Adds the result of a step; the new row, if the step completes one.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the metrics are of another model.
+    /// - `Io`, on every rank: a file cannot be written.
     pub fn log(
         &mut self,
         model: &Module,
@@ -137,12 +147,18 @@ impl Metrics {
     }
 
     /// Local. Adds the mean loss of an evaluation and its duration to the next row.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn log_evaluation(&mut self, loss: f64, seconds: f64) -> Result<()> {
         check(unsafe { sys::gw_metrics_log_evaluation(self.raw(), loss, seconds) })
     }
 
     /// Collective, at each checkpoint and at the end. Completes the row that is not full yet, and gives it;
     /// draws the picture.
+    ///
+    /// # Errors
+    /// As [`Metrics::log`].
     pub fn flush(&mut self, model: &Module) -> Result<Option<MetricsRow>> {
         self.fresh(model, |raw| unsafe { sys::gw_metrics_flush(raw) })
     }
@@ -168,6 +184,9 @@ impl Metrics {
     }
 
     /// Local. The place in the run, which a checkpoint takes: `texts: &[("metrics", &metrics.position()?)]`.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn position(&self) -> Result<String> {
         read_text(|text, capacity, length| unsafe {
             sys::gw_metrics_position(self.raw(), text, capacity, length)
@@ -175,6 +194,9 @@ impl Metrics {
     }
 
     /// Collective. Continues at such a place. Lines of later steps are cut from the files.
+    ///
+    /// # Errors
+    /// `Corrupt`: the text is no position.
     pub fn restore(&mut self, position: &str) -> Result<()> {
         let position = c_text(position, "position")?;
         check(unsafe { sys::gw_metrics_restore(self.raw(), position.as_ptr()) })

@@ -69,6 +69,8 @@ impl Parameter<'_> {
         self.handle.as_ptr()
     }
 
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn info(&self) -> Result<ParameterInfo> {
         let mut raw = initialised!(gw_parameter_info, gw_parameter_info_init);
         check(unsafe { sys::gw_parameter_describe(self.raw(), &mut raw) })?;
@@ -96,6 +98,10 @@ impl Parameter<'_> {
     /// println!("{view:?}");
     /// # Ok(()) }
     /// ```
+    ///
+    /// # Errors
+    /// `InvalidState`: a full part while the parameter is sharded, the gradient of a frozen parameter, or a
+    /// model without memory.
     pub fn view(&self, part: Part) -> Result<View<'_>> {
         let mut raw = sys::gw_view::default();
         check(unsafe { sys::gw_parameter_view(self.raw(), part.write(), &mut raw) })?;
@@ -103,6 +109,9 @@ impl Parameter<'_> {
     }
 
     /// Local. Own rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum".
+    ///
+    /// # Errors
+    /// `NotFound`: the optimizer has no such state for the parameter.
     pub fn state<'a>(&'a self, optimizer: &'a Optimizer, name: &str) -> Result<View<'a>> {
         let name = c_text(name, "name")?;
         let mut raw = sys::gw_view::default();
@@ -112,6 +121,9 @@ impl Parameter<'_> {
 
     /// Local. A DLPack export of what this rank holds, for another library. It keeps its memory, also when
     /// parameter and model are gone; its values follow the parameter.
+    ///
+    /// # Errors
+    /// As [`Parameter::view`].
     pub fn export(&self, part: Part) -> Result<NonNull<sys::DLManagedTensorVersioned>> {
         let mut tensor = std::ptr::null_mut();
         let status = unsafe { sys::gw_parameter_tensor(self.raw(), part.write(), &mut tensor) };
@@ -119,6 +131,9 @@ impl Parameter<'_> {
     }
 
     /// Local. The same of an optimizer's state.
+    ///
+    /// # Errors
+    /// As [`Parameter::state`].
     pub fn export_state(
         &self,
         optimizer: &Optimizer,
@@ -132,6 +147,10 @@ impl Parameter<'_> {
     }
 
     /// Collective. The whole value on every rank, in the master's dtype.
+    ///
+    /// # Errors
+    /// - `InvalidState`: a model without memory.
+    /// - What any collective fails by.
     pub fn gather(&self) -> Result<Tensor> {
         let mut tensor = std::ptr::null_mut();
         let status = unsafe { sys::gw_parameter_gather(self.raw(), std::ptr::null_mut(), &mut tensor) };
@@ -139,6 +158,10 @@ impl Parameter<'_> {
     }
 
     /// Collective. The whole gradient on every rank.
+    ///
+    /// # Errors
+    /// - `InvalidState`: a frozen parameter, or a model without memory.
+    /// - What any collective fails by.
     pub fn gather_gradient(&self) -> Result<Tensor> {
         let mut tensor = std::ptr::null_mut();
         let status =
@@ -172,8 +195,20 @@ enum Initial {
     Fill(Fill),
 }
 
+impl fmt::Debug for Initial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Initial::Normal(deviation) => f.debug_tuple("Normal").field(deviation).finish(),
+            Initial::Zeros => f.write_str("Zeros"),
+            Initial::Ones => f.write_str("Ones"),
+            Initial::Fill(_) => f.write_str("Fill"),
+        }
+    }
+}
+
 /// One parameter of a [`crate::Custom`] module or a [`crate::ShardGroup`]; without more it is f32 with normal
 /// first values.
+#[derive(Debug)]
 pub struct ParameterOptions {
     name: String,
     dims: Vec<usize>,

@@ -20,6 +20,9 @@ unsafe impl Sync for Partition {}
 
 impl Partition {
     /// All ranks, in one dim.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn new(gang: &Gang) -> Result<Partition> {
         Partition::owned(|out| unsafe { sys::gw_partition_create(gang.raw(), out) })
     }
@@ -35,6 +38,9 @@ impl Partition {
     }
 
     /// These workers, in this order, in one dim.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there is no worker, one twice, or one outside of the partition.
     pub fn inclusive(&self, workers: &[usize]) -> Result<Partition> {
         let list = numbers(workers, "workers")?;
         Partition::owned(|out| unsafe {
@@ -43,11 +49,18 @@ impl Partition {
     }
 
     /// These workers, then those of `other` that are not among them, in one dim.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the partitions are of two gangs.
     pub fn union(&self, other: &Partition) -> Result<Partition> {
         Partition::owned(|out| unsafe { sys::gw_partition_union(self.raw(), other.raw(), out) })
     }
 
     /// The same workers in a grid, the last dim fastest.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: no dim or more than 8, a dim below 1, or a product that is not the number of
+    /// workers.
     pub fn cartesian(&self, shape: &[usize]) -> Result<Partition> {
         let list = numbers(shape, "shape")?;
         Partition::owned(|out| unsafe {
@@ -56,6 +69,9 @@ impl Partition {
     }
 
     /// The workers that share this rank's index on all other dims, in a grid of the kept ones.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: no dim, a dim that is not there, or one twice.
     pub fn subtopology(&self, kept: &[usize]) -> Result<Partition> {
         let list = numbers(kept, "kept")?;
         Partition::owned(|out| unsafe {
@@ -98,6 +114,9 @@ impl Partition {
     }
 
     /// The workers before and after this one along `dim`; None at the edge.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: a dim that is not there.
     pub fn neighbors(&self, dim: usize) -> Result<(Option<usize>, Option<usize>)> {
         let (mut before, mut after) = (0, 0);
         let dim = number(dim, "dim")?;
@@ -197,6 +216,10 @@ impl Movement {
     }
 
     /// Joins the pieces along one dim on every worker.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: `along` does not fit the partition.
+    /// - `Mismatch`: ranks ask for different movements.
     pub fn all_gather(
         partition: &Partition,
         along: Along<'_>,
@@ -206,6 +229,10 @@ impl Movement {
     }
 
     /// Sums over the workers along one dim; each keeps its balanced piece of it.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: `along` does not fit the partition.
+    /// - `Mismatch`: ranks ask for different movements.
     pub fn reduce_scatter(
         partition: &Partition,
         along: Along<'_>,
@@ -215,6 +242,10 @@ impl Movement {
     }
 
     /// Sums over the workers along some dims, on each of them.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: `along` does not fit the partition.
+    /// - `Mismatch`: ranks ask for different movements.
     pub fn all_sum_reduce(
         partition: &Partition,
         along: Along<'_>,
@@ -225,16 +256,28 @@ impl Movement {
 
     /// From each worker of `source` to those of `target`: shapes align at the last dim, and the source's dim is
     /// the target's or 1.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the shapes of the partitions do not fit.
+    /// - `Mismatch`: ranks ask for different movements.
     pub fn broadcast(source: &Partition, target: &Partition, options: &MovementOptions) -> Result<Movement> {
         Movement::new(source, Some(target), sys::GW_MOVEMENT_BROADCAST, None, options)
     }
 
     /// Sums the tensors of `source`'s workers on those of `target`: the reverse of a broadcast.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the shapes of the partitions do not fit.
+    /// - `Mismatch`: ranks ask for different movements.
     pub fn sum_reduce(source: &Partition, target: &Partition, options: &MovementOptions) -> Result<Movement> {
         Movement::new(source, Some(target), sys::GW_MOVEMENT_SUM_REDUCE, None, options)
     }
 
     /// A tensor that is cut over `source` becomes cut over `target`, balanced.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the shapes of the partitions do not fit.
+    /// - `Mismatch`: ranks ask for different movements.
     pub fn repartition(
         source: &Partition,
         target: &Partition,
@@ -253,6 +296,10 @@ impl Movement {
 
     /// Collective over the workers that exchange something. A rank that is no worker of the source passes a
     /// tensor of no elements.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: shapes or dtypes that do not meet, or elements on an inactive rank.
+    /// - What any collective fails by.
     pub fn forward(&mut self, input: &impl AsView) -> Result<Tensor> {
         let view = input.as_view();
         let mut out = std::ptr::null_mut();
@@ -263,6 +310,11 @@ impl Movement {
     }
 
     /// Collective likewise: the gradient of the last forward's input.
+    ///
+    /// # Errors
+    /// - `InvalidState`: there was no forward.
+    /// - `InvalidArgument`: another shape or dtype than the output's.
+    /// - What any collective fails by.
     pub fn backward(&mut self, output_grad: &impl AsView) -> Result<Tensor> {
         let view = output_grad.as_view();
         let mut out = std::ptr::null_mut();

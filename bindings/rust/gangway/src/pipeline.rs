@@ -66,6 +66,11 @@ unsafe impl Send for Pipeline {}
 impl Pipeline {
     /// Collective over the gang, whose rank r does row r of the schedule; all ranks return the first refusal.
     /// `options.shard_actions` 0: no `Unshard`, `Reshard` and `ReduceGrad`.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: an unknown schedule, numbers that break its rules, or a CSV that is not correct
+    ///   (the text says where).
+    /// - `Mismatch`: ranks have different schedules.
     pub fn new(gang: &Gang, options: &PipelineOptions) -> Result<Pipeline> {
         let mut handle = std::ptr::null_mut();
         let status =
@@ -101,6 +106,9 @@ impl Pipeline {
     }
 
     /// The rank of the gang that runs `stage`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there is no such stage.
     pub fn stage_rank(&self, stage: usize) -> Result<usize> {
         let mut rank = 0;
         check(unsafe { sys::gw_pipeline_stage_rank(self.raw(), rank_number(stage), &mut rank) })?;
@@ -108,12 +116,19 @@ impl Pipeline {
     }
 
     /// Local. False: the passes that follow are forwards alone. Equal on all ranks; `InvalidState` in the middle of a pass.
+    ///
+    /// # Errors
+    /// `InvalidState`: a pass is under way.
     pub fn set_training(&mut self, training: bool) -> Result<()> {
         check(unsafe { sys::gw_pipeline_set_training(self.raw(), training as i32) })
     }
 
     /// Waits for the inputs of the next action; None: the pass is over, and the next call begins another one. An action that
     /// was not [`done`](Action::done) is `InvalidState`.
+    ///
+    /// # Errors
+    /// - `InvalidState`: the action before is not done.
+    /// - What any collective fails by.
     #[allow(clippy::should_implement_trait)] // a lending iterator
     pub fn next(&mut self) -> Result<Option<Action<'_>>> {
         let mut raw = initialised!(gw_pipeline_action, gw_pipeline_action_init);
@@ -190,6 +205,9 @@ pub struct Action<'p> {
 
 impl Action<'_> {
     /// Input `index`, without a copy, for as long as the tensor lives. None: it has no gradient.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there is no such input.
     pub fn keep(&self, index: usize) -> Result<Option<Tensor>> {
         let mut tensor = std::ptr::null_mut();
         check(unsafe { sys::gw_pipeline_input(self.pipeline.as_ptr(), index, &mut tensor) })?;
@@ -198,12 +216,20 @@ impl Action<'_> {
 
     /// Ends the action with its results, which are copied: `()`, `&y`, `(&y, &z)`, a slice of views. The inputs stay borrowed.
     /// After a refusal the action is still to be done.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: the number, shapes or dtypes of the results; the action is still to be done.
+    /// - `InvalidState`: the action was done already.
+    /// - What any collective fails by.
     pub fn done<'v>(&self, results: impl Views<'v>) -> Result<()> {
         let views = results.views();
         self.end(&raw_views(&views))
     }
 
     /// The same with gradients that may be missing: None where an input is no floating tensor.
+    ///
+    /// # Errors
+    /// As [`Action::done`].
     pub fn done_some(&self, results: &[Option<View<'_>>]) -> Result<()> {
         let raw: Vec<_> = results.iter().map(|view| view.as_ref().map_or_else(null_view, raw_view)).collect();
         self.end(&raw)

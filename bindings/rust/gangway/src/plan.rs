@@ -41,6 +41,10 @@ options! {
 /// let (rank, bytes) = plan_memory(&PlanOptions { decoder, ranks: 8, mesh: Mesh::default().tp(2), ..Default::default() })?;
 /// # println!("{rank} {bytes:?}"); Ok(()) }
 /// ```
+///
+/// # Errors
+/// `InvalidArgument`: what [`Decoder::new`](crate::Decoder::new), [`Gangs::new`](crate::Gangs::new),
+/// [`Module::parallelize`](crate::Module::parallelize) or a step would refuse.
 pub fn plan_memory(options: &PlanOptions) -> Result<(i32, MemoryUse)> {
     let mesh = options.mesh.raw();
     let mut rank = 0;

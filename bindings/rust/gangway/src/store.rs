@@ -10,8 +10,14 @@ use std::ptr::NonNull;
 
 /// A caller's own store, see [`Store::custom`]. Called on the thread that makes the gang.
 pub trait KeyValue: Send + Sync + 'static {
+    /// # Errors
+    /// What the store fails by; it ends the start of the gang.
     fn put(&self, key: &str, value: &[u8]) -> Result<()>;
+    /// # Errors
+    /// What the store fails by; it ends the start of the gang. A key that is not there is no error.
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>>;
+    /// # Errors
+    /// What the store fails by; it ends the start of the gang.
     fn remove(&self, key: &str) -> Result<()>;
 }
 
@@ -38,6 +44,10 @@ impl Drop for Store {
 
 impl Store {
     /// A folder that all ranks of this host see.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: another user owns the folder or may write into it.
+    /// - `Io`: it cannot be made.
     pub fn file(folder: impl AsRef<Path>) -> Result<Store> {
         let folder = path_text(folder.as_ref())?;
         let mut handle = std::ptr::null_mut();
@@ -45,6 +55,8 @@ impl Store {
         Ok(Store(made(status, handle)?))
     }
 
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn custom(store: impl KeyValue) -> Result<Store> {
         let boxed: Box<dyn KeyValue> = Box::new(store);
         let mut raw = initialised!(gw_store_callbacks, gw_store_callbacks_init);
@@ -106,6 +118,10 @@ impl Gang {
     /// Collective. [`Gang::new`] with a way of the program's own to bring ranks together (MPI, a pipe): options
     /// say `rank` and `size`, and `all_gather` gives every rank's bytes, one after the other, for those of this
     /// rank; all ranks give the same number. Called once.
+    ///
+    /// # Errors
+    /// - What [`Gang::new`] fails by.
+    /// - What `all_gather` returns.
     pub fn by_all_gather(
         options: &GangOptions,
         all_gather: impl FnOnce(&[u8], &mut [u8]) -> Result<()> + 'static,

@@ -22,11 +22,17 @@ pub fn abi_version() -> (i32, i32) {
 }
 
 /// Every environment variable that the library reads, with its value, one a line.
+///
+/// # Errors
+/// Only what any call may return, see [`Code`](crate::Code).
 pub fn config_text() -> Result<String> {
     read_text(|text, capacity, length| unsafe { sys::gw_config_text(text, capacity, length) })
 }
 
 /// Log lines from number `first` on, and the number to ask for next.
+///
+/// # Errors
+/// Only what any call may return, see [`Code`](crate::Code).
 pub fn log_read(first: u64) -> Result<(String, u64)> {
     let next = Cell::new(first);
     let text = read_text(|text, capacity, length| {
@@ -51,6 +57,9 @@ results! {
 }
 
 /// Local.
+///
+/// # Errors
+/// Only what any call may return, see [`Code`](crate::Code).
 pub fn host_memory() -> Result<HostMemory> {
     HostMemory::filled(|raw| unsafe { sys::gw_host_memory(raw) })
 }
@@ -67,12 +76,17 @@ type Hook = Rc<dyn Fn() -> bool>;
 /// The interrupt hook of the calling thread: asked at least every 100 ms in every blocking call on it; true
 /// (or a panic) ends the call with `Caller`. A collective that waits for itself breaks its gang then; a wait
 /// for a work leaves everything as it is. Replaces an earlier hook.
+///
+/// # Errors
+/// Only what any call may return, see [`Code`](crate::Code).
 pub fn set_interrupt(check_hook: impl Fn() -> bool + 'static) -> Result<()> {
     let hook: Hook = Rc::new(check_hook);
     let user: *mut c_void = Box::into_raw(Box::new(hook)).cast();
     check(unsafe { sys::gw_interrupt_set(Some(asked), user, Some(free_box::<Hook>)) })
 }
 
+/// # Errors
+/// Only what any call may return, see [`Code`](crate::Code).
 pub fn clear_interrupt() -> Result<()> {
     check(unsafe { sys::gw_interrupt_set(None, std::ptr::null_mut(), None) })
 }

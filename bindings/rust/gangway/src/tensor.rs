@@ -17,6 +17,9 @@ unsafe impl Sync for Tensor {}
 
 impl Tensor {
     /// A row-major copy of the elements.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
     pub fn copy(view: &impl AsView) -> Result<Tensor> {
         let view = view.as_view();
         let mut handle = std::ptr::null_mut();
@@ -25,6 +28,10 @@ impl Tensor {
     }
 
     /// A copy in memory of the host, where Rust can read it. Waits for the work that the device has.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`: a strided tensor of another device, or a tensor of the meta device.
+    /// - `OutOfMemory`.
     pub fn to_host(&self) -> Result<Tensor> {
         let mut handle = std::ptr::null_mut();
         let status =
@@ -37,6 +44,9 @@ impl Tensor {
     ///
     /// # Safety
     /// `stream` is null, or a living stream of the tensor's device.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: a stream on a CPU.
     pub unsafe fn order(&self, stream: *mut c_void) -> Result<()> {
         check(sys::gw_tensor_order(self.handle.as_ptr(), stream))
     }
@@ -54,6 +64,10 @@ impl Tensor {
     /// # Safety
     /// `managed` is a valid `DLManagedTensorVersioned` that nothing else owns or writes, and its deleter may
     /// run on any thread.
+    ///
+    /// # Errors
+    /// - `NotSupported`: a major version other than 1, or lanes other than 1.
+    /// - `InvalidArgument` names another field: a device other than the CPU, more than 8 dims, or null data.
     pub unsafe fn from_dlpack(managed: *mut sys::DLManagedTensorVersioned) -> Result<Tensor> {
         let mut handle = std::ptr::null_mut();
         Tensor::owned(sys::gw_tensor_from_dlpack(managed, &mut handle), handle)
@@ -65,6 +79,9 @@ impl Tensor {
     }
 
     /// An export that holds a reference on the memory until its deleter is called.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
     pub fn to_dlpack(&self) -> Result<NonNull<sys::DLManagedTensorVersioned>> {
         let mut managed = std::ptr::null_mut();
         made(unsafe { sys::gw_tensor_to_dlpack(self.handle.as_ptr(), &mut managed) }, managed)

@@ -136,6 +136,9 @@ impl Module {
     /// Collective. One step: forward, backward, gradients, optimizer. Without targets, `()`, a language model's
     /// labels are its next tokens; labels that are given are used as they are: `labels[i]` is what `tokens[i]`
     /// must predict.
+    ///
+    /// # Errors
+    /// As [`Module::train_step_with`].
     pub fn train_step<'v>(
         &mut self,
         optimizer: &mut Optimizer,
@@ -145,6 +148,13 @@ impl Module {
         self.train_step_with(optimizer, &Batch::new(inputs, targets), &StepOptions::default())
     }
 
+    /// # Errors
+    /// - `InvalidArgument`, on every rank: a bad argument of one rank. On this rank: the optimizer is of
+    ///   another model.
+    /// - `InvalidState`, on every rank: the forward of a rank awaits its backward.
+    /// - `Mismatch`, on every rank and with both values: ranks have different step options or optimizers.
+    /// - A failure while the model runs (`Caller`, `PeerLost` and so on) aborts every gang of a model of
+    ///   several ranks. A model of one rank works on.
     pub fn train_step_with(
         &mut self,
         optimizer: &mut Optimizer,
@@ -161,10 +171,18 @@ impl Module {
     }
 
     /// Collective. The loss of a batch; saves and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Module::eval_step_with`].
     pub fn eval_step<'v>(&mut self, inputs: impl Views<'v>, targets: impl Views<'v>) -> Result<StepResult> {
         self.eval_step_with(&Batch::new(inputs, targets), &StepOptions::default())
     }
 
+    /// # Errors
+    /// - `InvalidArgument`, on every rank: the batch or the options of a rank.
+    /// - `Mismatch`: ranks have different options.
+    /// - A failure while the model runs (`Caller`, `PeerLost` and so on) aborts every gang of a model of
+    ///   several ranks.
     pub fn eval_step_with(&mut self, batch: &Batch<'_>, options: &StepOptions) -> Result<StepResult> {
         let (options, stream) = (options.raw(), std::ptr::null_mut());
         batch.with_raw(|batch| {
@@ -173,6 +191,10 @@ impl Module {
     }
 
     /// Collective. Continues a prompt of token ids; the same on every rank.
+    ///
+    /// # Errors
+    /// - `InvalidArgument`, on every rank: the model is no decoder, or an id is outside of the vocabulary.
+    /// - `InvalidState`: a model without memory, or a logit that is not finite.
     pub fn generate(&mut self, prompt: &[i64], options: &GenerateOptions) -> Result<Vec<i64>> {
         let raw = options.raw();
         let count = usize::try_from(options.token_count)

@@ -143,6 +143,18 @@ impl Layout {
 
     /// Address and number of elements, for a slice of `T`.
     fn elements<T: Element>(&self) -> Result<(*mut T, usize)> {
+        let data = self.typed()?;
+        if !self.contiguous {
+            return Err(Error::argument(format!(
+                "{} is not contiguous: {self:?}; Tensor::copy makes it so",
+                self.name
+            )));
+        }
+        Ok((data, self.count()))
+    }
+
+    /// The address of elements of `T` that lie as the strides say. It dangles where there is no element.
+    fn typed<T: Element>(&self) -> Result<*mut T> {
         let (name, align) = (self.name, std::mem::align_of::<T>());
         if self.dtype != T::DTYPE {
             let text = format!("{name} has elements of {}, not of {}", self.dtype, T::DTYPE);
@@ -154,19 +166,14 @@ impl Layout {
                 self.device.1
             )));
         }
-        if !self.contiguous {
-            return Err(Error::argument(format!(
-                "{name} is not contiguous: {self:?}; Tensor::copy makes it so"
-            )));
-        }
         if self.count() == 0 {
-            return Ok((std::ptr::NonNull::dangling().as_ptr(), 0));
+            return Ok(std::ptr::NonNull::dangling().as_ptr());
         }
         if self.data as usize % align != 0 {
             let text = format!("{name} is not aligned: {:?} is no multiple of {align}", self.data);
             return Err(Error::argument(text));
         }
-        Ok((self.data.cast(), self.count()))
+        Ok(self.data.cast())
     }
 }
 
@@ -227,6 +234,12 @@ macro_rules! facts {
                 self.layout.count()
             }
 
+            /// Of elements of `T` that lie as the strides say.
+            #[cfg(feature = "ndarray")]
+            pub(crate) fn address<T: Element>(&self) -> Result<*mut T> {
+                self.layout.typed()
+            }
+
             pub(crate) fn is_null(&self) -> bool {
                 self.layout.data.is_null()
             }
@@ -251,18 +264,41 @@ facts!(ViewMut);
 
 impl<'a> View<'a> {
     /// Row-major; `shape` is of as many elements as `values` has.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `values` has another number of elements than `shape`, or there are more than 8
+    /// dims.
     pub fn new<T: Element>(values: &'a [T], shape: &[usize]) -> Result<View<'a>> {
         let layout = Layout::new(values.as_ptr() as *mut u8, values.len(), T::DTYPE, shape)?;
         Ok(View { layout, borrowed: PhantomData })
     }
 
     /// Element `[i, j, ...]` is `values[i * strides[0] + j * strides[1] + ...]`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: an element lies outside of `values`, there are more than 8 dims, or not as many
+    /// strides.
     pub fn strided<T: Element>(values: &'a [T], shape: &[usize], strides: &[usize]) -> Result<View<'a>> {
         let layout = Layout::strided(values.as_ptr() as *mut u8, values.len(), T::DTYPE, shape, strides)?;
         Ok(View { layout, borrowed: PhantomData })
     }
 
+    /// # Safety
+    /// The elements that shape and strides reach from `data` on are borrowed for `'a`.
+    #[cfg(feature = "ndarray")]
+    pub(crate) unsafe fn of_parts<T: Element>(
+        data: *const T,
+        shape: &[usize],
+        strides: &[usize],
+    ) -> Result<View<'a>> {
+        let layout = Layout::strided(data as *mut u8, usize::MAX, T::DTYPE, shape, strides)?;
+        Ok(View { layout, borrowed: PhantomData })
+    }
+
     /// The elements, when they are contiguous and of type `T`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the elements are of another type, lie on a GPU, or are not contiguous.
     pub fn slice<T: Element>(&self) -> Result<&'a [T]> {
         let (data, count) = self.layout.elements::<T>()?;
         Ok(unsafe { std::slice::from_raw_parts(data, count) })
@@ -271,18 +307,28 @@ impl<'a> View<'a> {
 
 impl<'a> ViewMut<'a> {
     /// Row-major; `shape` is of as many elements as `values` has.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: `values` has another number of elements than `shape`, or there are more than 8
+    /// dims.
     pub fn new<T: Element>(values: &'a mut [T], shape: &[usize]) -> Result<ViewMut<'a>> {
         let layout = Layout::new(values.as_mut_ptr().cast(), values.len(), T::DTYPE, shape)?;
         Ok(ViewMut { layout, borrowed: PhantomData })
     }
 
     /// The elements, when they are contiguous and of type `T`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the elements are of another type, lie on a GPU, or are not contiguous.
     pub fn slice<T: Element>(&self) -> Result<&[T]> {
         let (data, count) = self.layout.elements::<T>()?;
         Ok(unsafe { std::slice::from_raw_parts(data, count) })
     }
 
     /// The elements, when they are contiguous and of type `T`.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: the elements are of another type, lie on a GPU, or are not contiguous.
     pub fn slice_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         let (data, count) = self.layout.elements::<T>()?;
         Ok(unsafe { std::slice::from_raw_parts_mut(data, count) })

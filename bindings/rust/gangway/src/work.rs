@@ -2,6 +2,7 @@ use crate::callback::free_box;
 use crate::error::{check, Code, Error, Result};
 use crate::gang::timeout_number;
 use gangway_sys as sys;
+use std::fmt;
 use std::future::Future;
 use std::os::raw::c_void;
 use std::pin::Pin;
@@ -34,12 +35,18 @@ impl<O: Send + 'static> Work<O> {
     }
 
     /// Waits until the gang's deadline. After a failure the buffers are gone.
+    ///
+    /// # Errors
+    /// The failure of the collective; or `Caller`: the interrupt hook ended the wait.
     pub fn wait(mut self) -> Result<O> {
         check(unsafe { sys::gw_work_wait(self.handle.as_ptr(), -1) })?;
         self.give_back()
     }
 
     /// Waits for a time; false: it ran out, which is harmless.
+    ///
+    /// # Errors
+    /// The failure of the collective; or `Caller`: the interrupt hook ended the wait, which breaks nothing.
     pub fn wait_for(&mut self, time: Duration) -> Result<bool> {
         match check(unsafe { sys::gw_work_wait(self.handle.as_ptr(), timeout_number(Some(time))) }) {
             Ok(()) => Ok(true),
@@ -49,6 +56,9 @@ impl<O: Send + 'static> Work<O> {
     }
 
     /// Never blocks.
+    ///
+    /// # Errors
+    /// The failure of the collective.
     pub fn poll_done(&mut self) -> Result<bool> {
         let mut done = 0;
         check(unsafe { sys::gw_work_poll(self.handle.as_ptr(), &mut done) })?;
@@ -56,11 +66,17 @@ impl<O: Send + 'static> Work<O> {
     }
 
     /// Ok, or the failure of the work.
+    ///
+    /// # Errors
+    /// The failure of the collective.
     pub fn error(&self) -> Result<()> {
         check(unsafe { sys::gw_work_error(self.handle.as_ptr()) })
     }
 
     /// Keeps an object alive until the work is done; it is dropped inside a later poll, wait or drop.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn attach<T: Send + 'static>(&self, object: T) -> Result<()> {
         attach(self.handle, Box::new(object))
     }
@@ -74,6 +90,9 @@ impl<O: Send + 'static> Work<O> {
 }
 
 /// Waits for all, until the gang's deadline. The first failure is returned, and with it the buffers are gone.
+///
+/// # Errors
+/// The first failure of the collectives; or `Caller`: the interrupt hook ended the wait.
 pub fn wait_all<O: Send + 'static>(mut works: Vec<Work<O>>) -> Result<Vec<O>> {
     let handles: Vec<*mut sys::gw_work> = works.iter().map(|work| work.handle.as_ptr()).collect();
     check(unsafe { sys::gw_work_wait_many(handles.as_ptr(), handles.len(), -1) })?;
@@ -97,6 +116,12 @@ impl<O: Send + 'static> Future for Work<O> {
             }
             Err(error) => Poll::Ready(Err(error)),
         }
+    }
+}
+
+impl<O: Send + 'static> fmt::Debug for Work<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("gave_back", &self.owned.is_none()).finish_non_exhaustive()
     }
 }
 

@@ -34,7 +34,7 @@ fn a_restored_run_has_the_losses_of_the_undisturbed_one() {
         let options = CheckpointsOptions { every: 2, ..Default::default() };
         assert_eq!((options.keep, options.synchronous), (3, false));
         let (mut model, mut opt) = small(&gangs, 1);
-        let mut run = Checkpoints::new(path, Some(&gangs), &options).unwrap();
+        let mut run = Checkpoints::new(path, &gangs, &options).unwrap();
         let part = |model, optimizer| CheckpointPart { name: "", model, optimizer, carry_from: None };
         losses(&mut model, &mut opt, 0, 2);
         assert!(run.due(2).unwrap() && !run.due(3).unwrap());
@@ -46,7 +46,7 @@ fn a_restored_run_has_the_losses_of_the_undisturbed_one() {
         drop(run);
 
         let (mut model, mut opt) = small(&gangs, 2);
-        let mut run = Checkpoints::new(path, Some(&gangs), &options).unwrap();
+        let mut run = Checkpoints::new(path, &gangs, &options).unwrap();
         let mut parts = [CheckpointPartMut { name: "", model: &mut model, optimizer: Some(&mut opt) }];
         let restored = run.restore(&mut parts, &RestoreOptions::default()).unwrap().unwrap();
         assert_eq!((restored.step, restored.tokens, restored.user), (2, 24, b"own\0bytes".to_vec()));
@@ -71,9 +71,9 @@ fn an_empty_folder_has_nothing_and_refusals_name_what_is_wrong() {
     meshes(2, move |gangs| {
         let (mut model, mut opt) = small(&gangs, 1);
         let wrong = CheckpointsOptions { keep: -1, ..Default::default() };
-        let refused = Checkpoints::new(path, Some(&gangs), &wrong).unwrap_err();
+        let refused = Checkpoints::new(path, &gangs, &wrong).unwrap_err();
         assert!(refused.text.contains("keep = -1 is below 0"), "{refused}");
-        let mut run = Checkpoints::new(path, Some(&gangs), &CheckpointsOptions::default()).unwrap();
+        let mut run = Checkpoints::new(path, &gangs, &CheckpointsOptions::default()).unwrap();
         assert_eq!(run.text("data").unwrap_err().code, Code::InvalidState);
         let mut parts = [CheckpointPartMut { name: "", model: &mut model, optimizer: Some(&mut opt) }];
         assert_eq!(run.restore(&mut parts, &RestoreOptions::default()).unwrap(), None);

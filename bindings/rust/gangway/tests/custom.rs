@@ -284,8 +284,8 @@ fn a_closure_runs_its_child() {
                 Ok(())
             });
         let mut model = parent.build().unwrap();
-        model.fully_shard("", Some(&gangs), &Default::default()).unwrap();
-        model.materialize(Some(&gangs), 1, DType::NONE).unwrap();
+        model.fully_shard("", &gangs, &Default::default()).unwrap();
+        model.materialize(&gangs, 1, DType::NONE).unwrap();
         let w = [2f32, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 4.0];
         model.assign("inner.weight", &View::new(&w, &[3, 3]).unwrap()).unwrap();
         let x = Array::new(vec![1f32; 3], &[1, 3]).unwrap();

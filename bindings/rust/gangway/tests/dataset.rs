@@ -53,10 +53,10 @@ fn training_takes_the_same_rows_on_any_number_of_ranks() {
             let mut data = Dataset::new(&sources, &options(16)).unwrap();
             let mut losses = Vec::new();
             for _ in 0..3 {
-                let batch = data.next(Some(&gangs), 7).unwrap();
+                let batch = data.next(&gangs, 7).unwrap();
                 losses.push(model.train_step_on(&mut opt, &batch, &Default::default()).unwrap().loss);
             }
-            let batch = data.next(Some(&gangs), 7).unwrap();
+            let batch = data.next(&gangs, 7).unwrap();
             losses.push(model.eval_step_on(&batch, &Default::default()).unwrap().loss);
             losses
         })

@@ -14,7 +14,7 @@ fn line(gangs: &Gangs) -> Module {
         ParameterOptions::new("b", &[1]).zeros(),
         ParameterOptions::new("fixed", &[2]).ones().frozen(),
     ];
-    let group = ShardGroup::new(Some(gangs), "line", parameters, &Default::default(), 1).unwrap();
+    let group = ShardGroup::new(gangs, "line", parameters, &Default::default(), 1).unwrap();
     Module::from_groups(vec![group]).unwrap()
 }
 
@@ -53,7 +53,7 @@ fn several_groups_are_unsharded_at_once() {
     meshes(2, |gangs| {
         let make = |name: &str, values: &[f32], dims: &[usize]| {
             let parameter = ParameterOptions::new("w", dims).values(values);
-            ShardGroup::new(Some(&gangs), name, vec![parameter], &Default::default(), 1).unwrap()
+            ShardGroup::new(&gangs, name, vec![parameter], &Default::default(), 1).unwrap()
         };
         let (a, b) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [7f32, 8.0, 9.0]);
         let mut model = Module::from_groups(vec![make("a", &a, &[2, 3]), make("b", &b, &[3])]).unwrap();

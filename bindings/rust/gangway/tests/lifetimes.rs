@@ -82,7 +82,7 @@ fn family(gangs: &Gangs, dropped: &Arc<AtomicUsize>) -> Vec<Box<dyn Send>> {
     let frame = Frame::new(&model, &Default::default()).unwrap();
     let weight = model.parameter("weight").unwrap().gather().unwrap();
     let parameters = vec![ParameterOptions::new("w", &[3]).fill(fill)];
-    let group = ShardGroup::new(Some(gangs), "g", parameters, &Default::default(), 1).unwrap();
+    let group = ShardGroup::new(gangs, "g", parameters, &Default::default(), 1).unwrap();
     let work = gangs.dp().all_reduce(gangs.dp().alloc::<f32>(16).unwrap(), Reduce::Sum).start().unwrap();
     work.attach(counted()).unwrap();
     let memory = gangs.dp().alloc::<f64>(4).unwrap();
@@ -185,7 +185,7 @@ fn current_gangs_are_a_stack_of_the_thread() {
         assert_eq!(Gangs::current(Some("cpu")).unwrap().unwrap().root().size(), 2);
         drop(outer);
         assert_eq!(Gangs::current(Some("cpu")).unwrap().unwrap().root().size(), 1);
-        Gangs::set_default("cpu", Some(&gangs)).unwrap();
+        Gangs::set_default("cpu", &gangs).unwrap();
         assert_eq!(Gangs::current(Some("cpu")).unwrap().unwrap().root().size(), 2);
         Gangs::set_default("cpu", None).unwrap();
     });

@@ -148,7 +148,7 @@ fn a_folder_of_hugging_face_is_a_model_in_one_call() {
     assert_eq!((options.rope_theta, options.rope_factor, options.rope_original_positions), (5000.0, 4.0, 16));
     let losses = meshes(2, move |gangs| {
         let tokens = Array::new((0..16).collect::<Vec<i64>>(), &[2, 8]).unwrap();
-        let mut one = from_pretrained(&folder, Some(&gangs), &Default::default()).unwrap();
+        let mut one = from_pretrained(&folder, &gangs, &Default::default()).unwrap();
         let mut other = Decoder::new(&DecoderOptions::from_folder(&folder).unwrap()).unwrap();
         other.parallelize(&gangs, &Default::default()).unwrap();
         other.load(&folder).unwrap();
@@ -177,8 +177,8 @@ fn manual_forward_and_backward_of_layers() {
     meshes(2, |gangs| {
         let layers = vec![Linear::new(3, 4, true).unwrap(), Linear::new(4, 2, false).unwrap()];
         let mut model = Sequential::new(layers).unwrap();
-        model.fully_shard("", Some(&gangs), &ShardOptions::default()).unwrap();
-        model.materialize(Some(&gangs), 1, DType::NONE).unwrap();
+        model.fully_shard("", &gangs, &ShardOptions::default()).unwrap();
+        model.materialize(&gangs, 1, DType::NONE).unwrap();
         // y = (x A^T + b) C^T by small whole numbers, which are exact in f32; this rank gives its rows of A alone.
         let (a, b): (Vec<f32>, _) = ((0..12).map(|i| (i % 5) as f32 - 2.0).collect(), [1f32, -1.0, 2.0, 0.0]);
         let c = [1f32, 0.0, 2.0, -1.0, 3.0, 1.0, 0.0, 1.0];
@@ -383,7 +383,7 @@ fn a_plan_trains_the_same_as_text_as_rows_and_call_by_call() {
             trained(&mut model)
         };
         let mut pieces = linears();
-        pieces.tensor_parallel(Some(&gangs), &rows).unwrap();
+        pieces.tensor_parallel(&gangs, &rows).unwrap();
         pieces.fully_shard("", None, &ShardOptions::default()).unwrap();
         pieces.materialize(None, 5, DType::F64).unwrap();
         let wanted = whole(&text);
@@ -397,12 +397,12 @@ fn calls_out_of_order_name_the_call_that_comes_first() {
     let root = Gang::fake(0, 2, &GangOptions::default()).unwrap();
     let gangs = Gangs::parallel(&root, 1, 1, 2).unwrap();
     let mut model = small();
-    let error = model.fully_shard("", Some(&gangs), &ShardOptions::default()).unwrap_err();
+    let error = model.fully_shard("", &gangs, &ShardOptions::default()).unwrap_err();
     assert!(
         error.code == Code::InvalidState && error.text.contains("context_parallel comes first"),
         "{error}"
     );
-    model.context_parallel(Some(&gangs), ContextMethod::AllToAll).unwrap();
+    model.context_parallel(&gangs, ContextMethod::AllToAll).unwrap();
     model.fully_shard("", None, &ShardOptions::default()).unwrap();
     let error = model.context_parallel(None, ContextMethod::Ring).unwrap_err();
     assert!(error.text.contains("comes before fully_shard"), "{error}");
