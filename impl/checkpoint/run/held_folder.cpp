@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <chrono>
 #include <system_error>
 
 #include "base/error.h"
@@ -10,11 +9,6 @@
 #include "checkpoint/run/writer_thread.h"
 
 namespace gangway {
-namespace {
-
-constexpr std::chrono::seconds kRenewal{10};  // a lease is stale after a minute
-
-}  // namespace
 
 void HeldFolder::open(const std::string& path, const std::string& job) {
   auto folder = std::make_unique<RunFolder>(path);
@@ -35,7 +29,7 @@ HeldFolder::~HeldFolder() {
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(end_mutex_);
     ending_ = true;
   }
   ends_.notify_all();
@@ -45,8 +39,8 @@ HeldFolder::~HeldFolder() {
 // A commit reports a lease that was lost.
 void HeldFolder::renew() {
   pthread_setname_np(pthread_self(), "gw-lease");
-  std::unique_lock lock(mutex_);
-  while (!ends_.wait_for(lock, kRenewal, [&] { return ending_; })) {
+  std::unique_lock lock(end_mutex_);
+  while (!ends_.wait_for(lock, renewal_, [&] { return ending_; })) {
     try {
       folder_->renew_lease();
     } catch (const std::exception&) {

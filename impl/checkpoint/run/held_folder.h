@@ -1,8 +1,10 @@
-// The folder of a run on the rank that holds it. A thread renews its lease; it makes no call of a gang.
+// The folder of a run on the rank that holds it. A thread renews its lease, also while use() runs, since the
+// sync of a large checkpoint may take longer than a lease lasts; that thread makes no call of a gang.
 //
 // Thread rule: any thread.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -15,7 +17,9 @@ namespace gangway {
 
 class HeldFolder {
  public:
-  HeldFolder() = default;  // of a rank that does not hold it
+  // Holds nothing until open() is called. `renewal` is the time between two renewals of the lease; it must be
+  // a small part of kLeaseSeconds.
+  explicit HeldFolder(std::chrono::milliseconds renewal = std::chrono::seconds(10)) : renewal_(renewal) {}
   ~HeldFolder();           // gives the lease back
   HeldFolder(const HeldFolder&) = delete;
   HeldFolder& operator=(const HeldFolder&) = delete;
@@ -32,9 +36,11 @@ class HeldFolder {
  private:
   void renew();
 
-  std::mutex mutex_;
-  std::condition_variable ends_;
+  const std::chrono::milliseconds renewal_;
+  std::mutex mutex_;  // of use()
   std::unique_ptr<RunFolder> folder_;
+  std::mutex end_mutex_;
+  std::condition_variable ends_;
   std::thread renewer_;
   bool ending_ = false;
 };

@@ -14,7 +14,8 @@
 // lease is stale after `stale_seconds` without renewal (by the clock of the file system, not of a host), or
 // at once if it names a process of this host that has ended.
 //
-// Thread rule: one thread at a time.
+// Thread rule: one thread at a time, but for renew_lease(), which any thread may call between take_lease() and
+// give_back_lease().
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ class RunFolder {
   // INVALID_STATE: another job holds the lease; the text names it, its host and the age of its last sign. If
   // a process was killed while it replaced a checkpoint, puts that checkpoint back. IO.
   void take_lease(const std::string& job, double stale_seconds = 60);
-  void
-  renew_lease();  // call it several times within `stale_seconds`; INVALID_STATE: another job has taken it
+  // Call it several times within `stale_seconds`. INVALID_STATE: another job has taken the lease. IO.
+  void renew_lease();
   void give_back_lease();
 
   // Returns the steps of the complete checkpoints, ascending. IO.
