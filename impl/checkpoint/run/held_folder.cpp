@@ -6,20 +6,31 @@
 
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/interrupt.h"
 #include "checkpoint/run/writer_thread.h"
 
 namespace gangway {
+namespace {
 
-void HeldFolder::open(const std::string& path, const std::string& job) {
-  auto folder = std::make_unique<RunFolder>(path);
-  folder->take_lease(job);
-  folder_ = std::move(folder);
+constexpr int kTries = 5;
+constexpr std::chrono::milliseconds kPause{100};  // between two of them
+
+}  // namespace
+
+bool HeldFolder::try_open(const std::string& path, const std::string& job) {
+  if (opening_ == nullptr) opening_ = std::make_unique<RunFolder>(path);
+  for (int tries = kTries; !opening_->try_lease(job); std::this_thread::sleep_for(kPause)) {
+    poll_interrupt();
+    if (--tries == 0) return false;
+  }
+  folder_ = std::move(opening_);
   const SignalsBlocked blocked;
   try {
     renewer_ = std::thread([this] { renew(); });
   } catch (const std::system_error& error) {
     fail(Code::gang, "checkpoints: no thread to renew the lease: ", error.what());
   }
+  return true;
 }
 
 HeldFolder::~HeldFolder() {

@@ -24,8 +24,10 @@ class HeldFolder {
   HeldFolder(const HeldFolder&) = delete;
   HeldFolder& operator=(const HeldFolder&) = delete;
 
-  // Takes the lease. INVALID_STATE: another job holds it. IO. GANG: the system has no thread left.
-  void open(const std::string& path, const std::string& job);
+  // Makes the folder if it is missing, and tries for about half a second to take its lease; false: call it
+  // again (Lease::try_take). INVALID_STATE: another job holds the lease and runs. IO. GANG: the system has no
+  // thread left.
+  bool try_open(const std::string& path, const std::string& job);
   bool is_here() const { return folder_ != nullptr; }
   template <typename Use>
   auto use(Use&& use) {
@@ -38,7 +40,7 @@ class HeldFolder {
 
   const std::chrono::milliseconds renewal_;
   std::mutex mutex_;  // of use()
-  std::unique_ptr<RunFolder> folder_;
+  std::unique_ptr<RunFolder> opening_, folder_;  // opening_: before it has the lease
   std::mutex end_mutex_;
   std::condition_variable ends_;
   std::thread renewer_;

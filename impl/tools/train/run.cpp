@@ -9,6 +9,7 @@
 
 #include "tools/train/build.h"
 #include "tools/train/data.h"
+#include "tools/train/log_lines.h"
 #include "tools/train/progress.h"
 #include "tools/train/sample.h"
 #include "tools/train/stop.h"
@@ -65,7 +66,7 @@ GangHandle root_of(gw_gangs* gangs) {
   return GangHandle(root);
 }
 
-CheckpointsHandle make_checkpoints(const Settings& s, gw_gangs* gangs) {
+CheckpointsHandle make_checkpoints(const Settings& s, gw_gangs* gangs, bool talks) {
   auto options = fresh(gw_checkpoints_options_init);
   options.keep = static_cast<int32_t>(s.integer("checkpoint.keep"));
   options.every = s.integer("checkpoint.every");
@@ -73,6 +74,7 @@ CheckpointsHandle make_checkpoints(const Settings& s, gw_gangs* gangs) {
   const double most = s.number("checkpoint.max_file_gb") * 1e9;
   options.max_file_bytes = most < 1e18 ? static_cast<int64_t>(most) : 0;
   gw_checkpoints* checkpoints = nullptr;
+  const LogLines shown(talks);  // it may wait for the lease of a run that was killed
   check(gw_checkpoints_create(gangs, s.text("checkpoint.folder").c_str(), &options, &checkpoints));
   return CheckpointsHandle(checkpoints);
 }
@@ -97,7 +99,7 @@ Run::Run(const Settings& s)
       gangs_(make_gangs(s)),
       root_(root_of(gangs_.get())),
       talks_(gw_gang_rank(root_.get()) == 0),
-      checkpoints_(make_checkpoints(s, gangs_.get())),
+      checkpoints_(make_checkpoints(s, gangs_.get(), talks_)),
       decoder_(decoder_of(s)),
       model_(make_model(s, gangs_.get(), decoder_)),
       optimizer_(make_optimizer(s, model_.get())),

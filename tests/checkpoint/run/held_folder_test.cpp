@@ -30,7 +30,7 @@ bool is_renewed(const std::string& folder) {
 TEST(HeldFolder, RenewsTheLeaseWhileAUseOfTheFolderTakesLong) {
   const TemporaryFolder folder;
   HeldFolder held(kSoon);
-  held.open(folder.path(), "a");
+  ASSERT_TRUE(held.try_open(folder.path(), "a"));
   EXPECT_TRUE(is_renewed(folder.path()));
   held.use([&](const RunFolder&) { EXPECT_TRUE(is_renewed(folder.path())); });
 }
