@@ -112,7 +112,7 @@ void Metrics::log(const StepResult& result, const Extra& extra) {
   total_.wait_seconds += result.exposed_wait_seconds;
   total_.skipped += result.skipped != Skip::none ? 1 : 0;
   interval_tokens_ += static_cast<double>(result.tokens);
-  if (steps_ >= options_.every) end_interval();
+  if (total_.step % options_.every == 0) end_interval();
 }
 
 void Metrics::log_evaluation(double loss, double seconds) {
