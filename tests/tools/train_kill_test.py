@@ -27,7 +27,7 @@ train = "{work}/text.u8"
 validation = "{work}/validation.u8"
 sequence = 32
 [train]
-steps = 40
+steps = {steps}
 global_batch = 4
 [optimizer]
 lr = 1e-3
@@ -42,6 +42,7 @@ batches = 3
 peak_tflops = 0.1
 """
 RANKS = 2
+STEPS, EVALUATIONS = 24, 5  # at 5, 10, 15, 20 and the end
 # The columns of loss.csv that are numbers of the training; the others are times, and the memory of a process.
 EQUAL = ("step", "tokens", "samples", "loss", "validation_loss", "grad_norm", "lr", "loss_scale", "skipped")
 
@@ -76,7 +77,7 @@ class Runs:
         (work / "model/config.json").write_text(CONFIG)
         (work / "text.u8").write_bytes(b"".join(b"Sentence %d says that %d is seven times %d.\n" % (i, 7 * i, i) for i in range(2000)))
         (work / "validation.u8").write_bytes(b"".join(b"Sentence %d says nothing.\n" % i for i in range(500)))
-        (work / "run.toml").write_text(RUN.format(work=work))
+        (work / "run.toml").write_text(RUN.format(work=work, steps=STEPS))
 
     def start(self, folder, log):
         command = [self.tools / "gangrun", "-n", str(RANKS), "--no-prefix", "--grace", "0.2", "--max-restarts", "20",
@@ -92,7 +93,7 @@ class Runs:
             raise SystemExit(f"FAILED: {folder} is not whole after a kill:\n{done.stdout}{done.stderr}")
 
     def result(self, folder):
-        last = folder / "step-00000040"
+        last = folder / f"step-{STEPS:08}"
         with open(folder / "loss.csv", newline="") as file:
             rows = [tuple(row[name] for name in EQUAL) for row in csv.DictReader(file)]
         return rows, (last / "model.safetensors").read_bytes(), (last / "optimizer.safetensors").read_bytes()
@@ -151,8 +152,8 @@ def main():
         duration = time.monotonic() - began
         wanted = runs.result(work / "calm")
         evaluations = sum(row[EQUAL.index("validation_loss")] != "" for row in wanted[0])
-        if (len(wanted[0]), evaluations) != (40, 8):
-            raise SystemExit(f"FAILED: the undisturbed run has {len(wanted[0])} rows and {evaluations} evaluations, not 40 and 8")
+        if (len(wanted[0]), evaluations) != (STEPS, EVALUATIONS):
+            raise SystemExit(f"FAILED: the undisturbed run has {len(wanted[0])} rows and {evaluations} evaluations")
         for i in range(arguments.kills):
             folder = work / f"run{i}"
             said = disturb(runs, folder, rng, duration)
