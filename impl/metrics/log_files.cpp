@@ -15,15 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the lines that have a line break.
-std::vector<std::string> lines_of(const std::string& path) {
-  std::vector<std::string> lines;
-  if (!fs::is_regular_file(path)) return lines;
+// Calls use(line) for each line that has a line break.
+template <typename Use>
+void for_each_line(const std::string& path, Use&& use) {
+  if (!fs::is_regular_file(path)) return;
   std::ifstream in(path, std::ios::binary);
   if (!in) fail_file("metrics: reading", path, errno);
   for (std::string line; std::getline(in, line);)
-    if (!in.eof()) lines.push_back(line);
-  return lines;
+    if (!in.eof()) use(line);
 }
 
 std::vector<std::string> cells(const std::string& line) {
@@ -74,7 +73,7 @@ LogFile::LogFile(const std::string& path, Format format) : path_(path), format_(
   const auto bytes = fs::file_size(path_, ignored);
   if (!ignored && bytes > 0) {
     uintmax_t whole = 0;
-    for (const std::string& line : lines_of(path_)) whole += line.size() + 1;
+    for_each_line(path_, [&](const std::string& line) { whole += line.size() + 1; });
     if (whole != bytes) fs::resize_file(path_, whole, ignored);
   }
   open();
@@ -105,21 +104,22 @@ void LogFile::write(const std::string& text) {
 }
 
 void LogFile::append(const MetricsRow& row) {
-  if (!appended_) cut_after(row.step - 1);
-  appended_ = true;
+  if (row.step <= last_) cut_after(row.step - 1);
+  last_ = row.step;
   write((format_ == Format::csv ? csv_line(row) : json_line(row)) + "\n");
 }
 
 void LogFile::cut_after(int64_t step) {
   std::string kept;
   bool cuts = false;
-  for (const std::string& line : lines_of(path_)) {
+  for_each_line(path_, [&](const std::string& line) {
     Point point{};
     if (read_point(line, format_, point) && point.step > step)
       cuts = true;
     else
       kept += line + "\n";
-  }
+  });
+  last_ = std::min(last_, step);
   if (!cuts) return;
   const std::string fresh = path_ + ".new";
   std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
@@ -132,12 +132,11 @@ void LogFile::cut_after(int64_t step) {
   open();
 }
 
-std::vector<LogFile::Point> LogFile::points() const {
-  std::vector<Point> all;
+void LogFile::for_each_point(const std::function<void(const Point&)>& use) const {
   Point point{};
-  for (const std::string& line : lines_of(path_))
-    if (read_point(line, format_, point)) all.push_back(point);
-  return all;
+  for_each_line(path_, [&](const std::string& line) {
+    if (read_point(line, format_, point)) use(point);
+  });
 }
 
 }  // namespace gangway

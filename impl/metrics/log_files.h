@@ -6,8 +6,9 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
+#include <limits>
 #include <string>
-#include <vector>
 
 #include "metrics/row.h"
 
@@ -23,17 +24,18 @@ class LogFile {
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  // Appends a row. Before the first row it cuts the lines of this step and later ones. IO.
+  // Appends a row. Lines of its step and later ones, which the file may have from a run that is continued,
+  // are cut first. IO.
   void append(const MetricsRow& row);
   // Removes the lines of steps above `step`. Other lines keep their bytes. The file is replaced in one
   // rename.
   void cut_after(int64_t step);
-  // Returns step, loss and validation loss of every line.
+  // The step, loss and validation loss of a line.
   struct Point {
     int64_t step;
     double loss, validation_loss;
   };
-  std::vector<Point> points() const;
+  void for_each_point(const std::function<void(const Point&)>& use) const;  // reads the file
 
  private:
   void open();
@@ -42,7 +44,7 @@ class LogFile {
   std::string path_;
   Format format_;
   std::FILE* file_ = nullptr;
-  bool appended_ = false;
+  int64_t last_ = std::numeric_limits<int64_t>::max();  // no line has a later step
 };
 
 }  // namespace gangway

@@ -11,11 +11,14 @@
 #include "gang/agreement.h"
 #include "metrics/flops.h"
 #include "metrics/log_files.h"
+#include "metrics/loss_curve.h"
 #include "metrics/loss_svg.h"
 #include "parallel/collective_call.h"
 
 namespace gangway {
 
+// The files of rank 0. The picture is drawn from `curve`, which is read from a file once and then gets each row:
+// the files of a run of weeks would take longer to read at each save than the save itself.
 struct Metrics::Files {
   explicit Files(const MetricsOptions& options) : svg(options.svg) {
     if (!options.json_lines.empty()) json.emplace(options.json_lines, LogFile::Format::json_lines);
@@ -24,25 +27,39 @@ struct Metrics::Files {
   void append(const MetricsRow& row) {
     if (json) json->append(row);
     if (csv) csv->append(row);
-    if (!json && !csv && !svg.empty()) points.push_back({row.step, row.loss, row.validation_loss});
+    if (svg.empty()) return;
+    if (row.step <= curve.last_step()) forget_after(row.step - 1);
+    if (is_read || log() == nullptr) curve.add({row.step, row.loss, row.validation_loss});
   }
   void cut_after(int64_t step) {
     if (json) json->cut_after(step);
     if (csv) csv->cut_after(step);
-    std::erase_if(points, [&](const LogFile::Point& point) { return point.step > step; });
+    forget_after(step);
   }
-  void draw() const {
+  void draw() {
     if (svg.empty()) return;
+    if (!is_read && log() != nullptr)
+      log()->for_each_point([&](const LogFile::Point& point) { curve.add(point); });
+    is_read = true;
     const std::string fresh = svg + ".new";
     std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-    out << draw_losses(json ? json->points() : csv ? csv->points() : points);
+    out << draw_losses(curve.points());
     out.close();
     if (!out || std::rename(fresh.c_str(), svg.c_str()) != 0) fail_file("metrics: writing", svg, errno);
   }
 
   std::optional<LogFile> json, csv;
   std::string svg;
-  std::vector<LogFile::Point> points;  // where no file has them
+  LossCurve curve;
+  bool is_read = false;  // `curve` has the lines of the file
+
+ private:
+  const LogFile* log() const { return json ? &*json : csv ? &*csv : nullptr; }
+  void forget_after(int64_t step) {
+    if (log() == nullptr) return curve.cut_after(step);
+    curve = {};
+    is_read = false;
+  }
 };
 
 namespace {
@@ -112,7 +129,7 @@ void Metrics::log(const StepResult& result, const Extra& extra) {
   total_.wait_seconds += result.exposed_wait_seconds;
   total_.skipped += result.skipped != Skip::none ? 1 : 0;
   interval_tokens_ += static_cast<double>(result.tokens);
-  if (steps_ >= options_.every) end_interval();
+  if (total_.step % options_.every == 0) end_interval();
 }
 
 void Metrics::log_evaluation(double loss, double seconds) {

@@ -16,7 +16,7 @@ namespace gangway {
 
 struct MetricsOptions {
   std::string json_lines, csv, svg;             // paths; "": not written. Rank 0 writes.
-  int64_t every = 1;                            // steps of a row
+  int64_t every = 1;                            // a row ends at steps that are multiples
   int64_t sequence = 0;                         // tokens of a row of the batch, for MFU; 0: no MFU
   double peak_flops = 0;                        // of one rank; 0: measured when the object is made
   std::function<void(const MetricsRow&)> sink;  // called on every rank, with equal rows
@@ -48,7 +48,7 @@ class Metrics {
   const MetricsRow& latest() const { return latest_; }
   int64_t rows() const { return rows_; }  // how many this object has given
   // Whether the next log() ends an interval.
-  bool next_log_ends_interval() const { return steps_ + 1 >= options_.every; }
+  bool next_log_ends_interval() const { return (total_.step + 1) % options_.every == 0; }
 
  private:
   struct Files;

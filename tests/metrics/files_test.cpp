@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "base/error.h"
 #include "metrics/log_files.h"
+#include "metrics/loss_curve.h"
 #include "metrics/loss_svg.h"
 #include "metrics/row.h"
 
@@ -35,9 +37,14 @@ class MetricsFiles : public testing::Test {
     r.loss = loss;
     return r;
   }
+  static std::vector<LogFile::Point> points(const LogFile& file) {
+    std::vector<LogFile::Point> all;
+    file.for_each_point([&](const LogFile::Point& point) { all.push_back(point); });
+    return all;
+  }
   static std::vector<int64_t> steps(const LogFile& file) {
     std::vector<int64_t> all;
-    for (const LogFile::Point& point : file.points()) all.push_back(point.step);
+    for (const LogFile::Point& point : points(file)) all.push_back(point.step);
     return all;
   }
   fs::path folder_;
@@ -57,9 +64,9 @@ TEST_F(MetricsFiles, ANumberOfALineHasAllItsBits) {
   const double third = 1.0 / 3, small = 1e-300;
   file.append(row(1, third));
   file.append(row(2, small));
-  ASSERT_EQ(file.points().size(), 2u);
-  EXPECT_EQ(file.points()[0].loss, third);
-  EXPECT_EQ(file.points()[1].loss, small);
+  ASSERT_EQ(points(file).size(), 2u);
+  EXPECT_EQ(points(file)[0].loss, third);
+  EXPECT_EQ(points(file)[1].loss, small);
 }
 
 TEST_F(MetricsFiles, AContinuedFileHasNoStepTwiceAndNoGap) {
@@ -73,7 +80,7 @@ TEST_F(MetricsFiles, AContinuedFileHasNoStepTwiceAndNoGap) {
     again.append(row(7, 2));
     again.append(row(8, 2));
     EXPECT_EQ(steps(again), (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
-    EXPECT_EQ(again.points()[6].loss, 2);
+    EXPECT_EQ(points(again)[6].loss, 2);
   }
 }
 
@@ -112,6 +119,42 @@ TEST_F(MetricsFiles, AFolderThatIsMissingIsNamed) {
     EXPECT_NE(std::string(error.what()).find("none/f.jsonl: No such file"), std::string::npos)
         << error.what();
   }
+}
+
+TEST(LossCurve, HasTheStepsOfAShortRunOneByOne) {
+  LossCurve curve;
+  EXPECT_TRUE(curve.points().empty());
+  for (int64_t s = 1; s <= 2048; ++s) curve.add({s, 1.0 / static_cast<double>(s), s == 7 ? 3 : kNoValue});
+  const std::vector<LogFile::Point> points = curve.points();
+  ASSERT_EQ(points.size(), 2048u);
+  for (int64_t s = 1; s <= 2048; ++s) {
+    const LogFile::Point& point = points[static_cast<size_t>(s - 1)];
+    EXPECT_EQ(point.step, s);
+    EXPECT_EQ(point.loss, 1.0 / static_cast<double>(s));
+    EXPECT_EQ(std::isfinite(point.validation_loss), s == 7);
+  }
+}
+
+TEST(LossCurve, OfALongRunHasMeansThatTakeABoundedNumberOfPoints) {
+  LossCurve curve;
+  constexpr int64_t kSteps = 1'000'001;
+  for (int64_t s = 1; s <= kSteps; ++s)
+    curve.add({s, s == 500 ? kNoValue : static_cast<double>(s), s % 1000 == 0 ? static_cast<double>(-s) : kNoValue});
+  const std::vector<LogFile::Point> points = curve.points();
+  EXPECT_LE(points.size(), LossCurve::kMostPoints);
+  EXPECT_GE(points.size(), LossCurve::kMostPoints / 2 - 1);
+  for (const LogFile::Point& point : points) {
+    EXPECT_NEAR(point.loss, static_cast<double>(point.step), 1.1);
+    if (std::isfinite(point.validation_loss)) {
+      EXPECT_NEAR(point.validation_loss, -static_cast<double>(point.step), 1024);
+    }
+  }
+  EXPECT_EQ(curve.last_step(), kSteps);
+  curve.cut_after(kSteps / 2);
+  EXPECT_LE(curve.last_step(), kSteps / 2);
+  EXPECT_GT(curve.last_step(), kSteps / 2 - 2048);
+  curve.cut_after(0);
+  EXPECT_EQ(curve.last_step(), -1);
 }
 
 TEST_F(MetricsFiles, ThePictureHasRoundTicksAndOnePointAColumn) {

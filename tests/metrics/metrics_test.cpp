@@ -3,7 +3,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "base/error.h"
 #include "metrics/flops.h"
@@ -120,6 +123,55 @@ TEST(Metrics, FlushWritesTheRowThatIsNotFull) {
   fs::remove(svg);
 }
 
+// Else the rows of a run that is continued would be those of other steps than in an undisturbed one.
+TEST(Metrics, RowsEndAtTheSameStepsAfterAFlush) {
+  test::run_ranks(1, [](Gang& root) {
+    MetricsOptions options;
+    options.every = 3;
+    LoggedRun run(root, options);
+    run.step();
+    run.metrics->flush();
+    run.step();
+    EXPECT_TRUE(run.metrics->next_log_ends_interval());
+    run.step();
+    ASSERT_EQ(run.rows.size(), 2u);
+    EXPECT_EQ(run.rows[0].step, 1);
+    EXPECT_EQ(run.rows[1].step, 3);
+  });
+}
+
+// It would cost more at each save, the longer the run.
+TEST(Metrics, ThePictureIsDrawnWithoutReadingTheFileAgain) {
+  const std::string svg = temporary("drawn.svg"), path = temporary("drawn.jsonl");
+  const auto points = [&] {
+    std::ifstream in(svg);
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    const size_t first = text.find("points=\"") + 8;
+    const std::string curve = text.substr(first, text.find('"', first) - first);
+    return std::count(curve.begin(), curve.end(), ',');
+  };
+  test::run_ranks(1, [&](Gang& root) {
+    MetricsOptions options;
+    options.svg = svg;
+    options.json_lines = path;
+    LoggedRun run(root, options);
+    run.step();
+    run.metrics->flush();
+    EXPECT_EQ(points(), 1);
+    fs::resize_file(path, 0);
+    run.step();
+    run.metrics->flush();
+    EXPECT_EQ(points(), 2);
+    // After a restore the file has what holds: the row of step 2, and then that of step 8.
+    run.metrics->restore(R"({"step": 7, "tokens": 1, "samples": 1})");
+    run.step();
+    run.metrics->flush();
+    EXPECT_EQ(points(), 2);
+  });
+  fs::remove(svg);
+  fs::remove(path);
+}
+
 TEST(Metrics, AContinuedRunCountsOnAndCutsLaterLines) {
   const std::string path = temporary("run.jsonl");
   std::string position;
@@ -138,8 +190,9 @@ TEST(Metrics, AContinuedRunCountsOnAndCutsLaterLines) {
   train(4, false);
   train(1, true);
   LogFile file(path, LogFile::Format::json_lines);
-  ASSERT_EQ(file.points().size(), 3u);
-  EXPECT_EQ(file.points()[2].step, 3);
+  std::vector<int64_t> steps;
+  file.for_each_point([&](const LogFile::Point& point) { steps.push_back(point.step); });
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3}));
   fs::remove(path);
 }
 

@@ -4,9 +4,10 @@ an undisturbed run, bit by bit; and whenever it is killed, its newest checkpoint
 
   usage: train_kill_test.py BUILD_DIR [--kills N] [--seed S]
 
-A kill is SIGKILL to one rank, to all ranks, or to gangrun. Saves run beside nearly every step, so kills hit data, steps, copies,
-writes, commits and clean-up."""
+A kill is SIGKILL to one rank, to all ranks, or to gangrun; a stop is SIGTERM to gangrun, after which the same command goes on.
+Saves run beside nearly every step, so kills hit data, steps, evaluations, copies, writes, commits and clean-up."""
 import argparse
+import csv
 import os
 import pathlib
 import random
@@ -23,9 +24,10 @@ RUN = """
 folder = "{work}/model"
 [data]
 train = "{work}/text.u8"
+validation = "{work}/validation.u8"
 sequence = 32
 [train]
-steps = 40
+steps = {steps}
 global_batch = 4
 [optimizer]
 lr = 1e-3
@@ -33,10 +35,16 @@ lr = 1e-3
 folder = "{work}/unset"
 every = 2
 keep = 2
+[evaluate]
+every = 5
+batches = 3
 [metrics]
 peak_tflops = 0.1
 """
 RANKS = 2
+STEPS, EVALUATIONS = 24, 5  # at 5, 10, 15, 20 and the end
+# The columns of loss.csv that are numbers of the training; the others are times, and the memory of a process.
+EQUAL = ("step", "tokens", "samples", "loss", "validation_loss", "grad_norm", "lr", "loss_scale", "skipped")
 
 
 def children(pid):
@@ -68,7 +76,8 @@ class Runs:
         (work / "model").mkdir()
         (work / "model/config.json").write_text(CONFIG)
         (work / "text.u8").write_bytes(b"".join(b"Sentence %d says that %d is seven times %d.\n" % (i, 7 * i, i) for i in range(2000)))
-        (work / "run.toml").write_text(RUN.format(work=work))
+        (work / "validation.u8").write_bytes(b"".join(b"Sentence %d says nothing.\n" % i for i in range(500)))
+        (work / "run.toml").write_text(RUN.format(work=work, steps=STEPS))
 
     def start(self, folder, log):
         command = [self.tools / "gangrun", "-n", str(RANKS), "--no-prefix", "--grace", "0.2", "--max-restarts", "20",
@@ -84,14 +93,15 @@ class Runs:
             raise SystemExit(f"FAILED: {folder} is not whole after a kill:\n{done.stdout}{done.stderr}")
 
     def result(self, folder):
-        last = folder / "step-00000040"
-        losses = [line.split(",")[:4] for line in (folder / "loss.csv").read_text().splitlines()]
-        return losses, (last / "model.safetensors").read_bytes(), (last / "optimizer.safetensors").read_bytes()
+        last = folder / f"step-{STEPS:08}"
+        with open(folder / "loss.csv", newline="") as file:
+            rows = [tuple(row[name] for name in EQUAL) for row in csv.DictReader(file)]
+        return rows, (last / "model.safetensors").read_bytes(), (last / "optimizer.safetensors").read_bytes()
 
 
 def disturb(runs, folder, rng, duration):
-    """One run with one kill; returns what was killed."""
-    what = rng.choice(["one rank", "all ranks", "gangrun"])
+    """One run with one kill or stop; returns what it was."""
+    what = rng.choice(["one rank", "all ranks", "gangrun", "a stop of gangrun"])
     at = rng.uniform(0.0, duration)
     with open(runs.work / "log", "w") as log:
         job = runs.start(folder, log)
@@ -105,13 +115,21 @@ def disturb(runs, folder, rng, duration):
                 time.sleep(0.01)
             runs.verify(folder)
             job = runs.start(folder, log)
+        elif what == "a stop of gangrun":
+            job.terminate()
+            stopped = job.wait(timeout=120)
+            if stopped not in (0, 75, 128 + signal.SIGTERM, -signal.SIGTERM):
+                print((runs.work / "log").read_text()[-3000:])
+                raise SystemExit(f"FAILED: a stop at {at:.3f} s ended with {stopped}")
+            runs.verify(folder)
+            job = runs.start(folder, log)
         else:
             for pid in ranks if what == "all ranks" else ranks[:1] if rng.random() < 0.5 else ranks[-1:]:
                 kill(pid)
         status = job.wait(timeout=120)
     if status != 0:
         print((runs.work / "log").read_text()[-3000:])
-        raise SystemExit(f"FAILED: after a kill of {what} at {at:.3f} s the run ended with {status}")
+        raise SystemExit(f"FAILED: after {what} at {at:.3f} s the run ended with {status}")
     runs.verify(folder)
     return f"{what} at {at:.3f} s"
 
@@ -133,11 +151,14 @@ def main():
                 raise SystemExit("FAILED: the undisturbed run did not end well")
         duration = time.monotonic() - began
         wanted = runs.result(work / "calm")
+        evaluations = sum(row[EQUAL.index("validation_loss")] != "" for row in wanted[0])
+        if (len(wanted[0]), evaluations) != (STEPS, EVALUATIONS):
+            raise SystemExit(f"FAILED: the undisturbed run has {len(wanted[0])} rows and {evaluations} evaluations")
         for i in range(arguments.kills):
             folder = work / f"run{i}"
             said = disturb(runs, folder, rng, duration)
             if runs.result(folder) != wanted:
-                raise SystemExit(f"FAILED: after a kill of {said} the run ends otherwise than the undisturbed one")
+                raise SystemExit(f"FAILED: after {said} the run ends otherwise than the undisturbed one")
             subprocess.run(["rm", "-rf", folder], check=True)
             print(f"kill {i + 1} of {arguments.kills}: {said}", flush=True)
     print(f"{arguments.kills} kills: every run ends as the undisturbed one")

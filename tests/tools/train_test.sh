@@ -81,6 +81,44 @@ grep -q 'stopped after step [0-9]* (SIGUSR1)' "$work/log" || { cat "$work/log"; 
 must stopped 2
 same stopped
 
+# A stop inside of an evaluation: the run that continues makes it up, and has the same rows. 250 batches take
+# most of the time, so the signal hits the evaluation of step 3, or step 3 itself.
+long_evaluations=(--train.steps 6 --checkpoint.every 0 --evaluate.every 3 --evaluate.batches 250)
+rows() { cut -d, -f1-8 "$work/$1/loss.csv"; } # the columns that are no times
+must calm 2 "${long_evaluations[@]}"
+"$tools/gangrun" -n 2 --no-prefix "$tools/gw-train" "$work/run.toml" --checkpoint.folder "$work/cut" "${long_evaluations[@]}" >"$work/log" 2>&1 &
+job=$!
+for _ in $(seq 1 500); do [ "$(cat "$work/cut/loss.csv" 2>/dev/null | wc -l)" -ge 3 ] && break; sleep 0.01; done
+sleep 0.05
+kill -TERM $job
+code=0
+wait $job || code=$?
+[ $code -eq 75 ] || { cat "$work/log"; fail "after SIGTERM in an evaluation it ended with $code, not 75"; }
+[ "$(wc -l <"$work/cut/loss.csv")" -eq 3 ] || { cat "$work/log"; fail "the stop did not hit the evaluation of step 3"; }
+must cut 2 "${long_evaluations[@]}"
+diff <(rows calm) <(rows cut) || fail "a run that was stopped in an evaluation has other rows"
+
+# A run whose container was killed as a whole, so that nobody can see its processes: the next one waits until
+# the lease of a minute ends. If the lease is renewed meanwhile, a live run has it.
+lease() { # SECONDS_AGO: makes the lease of such a run
+  mkdir -p "$work/moved-container"
+  echo '{"job": "other", "attempt": "1a2b3c4d", "token": "0", "host": "h", "boot": "0", "processes": "0", "process": 1, "start": 1}' \
+    >"$work/moved-container/.lease"
+  touch -d "$1 seconds ago" "$work/moved-container/.lease"
+}
+lease 58
+must moved-container 2 --train.steps 2
+grep -q 'is in use by job "other" (attempt 1a2b3c4d; process 1 of host h), whose last sign is 5[89].* s old; waiting up to [0-9.]* s' "$work/log" ||
+  { cat "$work/log"; fail "it does not say that it waits"; }
+lease 5
+: >"$work/log"
+(for _ in $(seq 1 500); do grep -q 'waiting up to' "$work/log" 2>/dev/null && break; sleep 0.02; done; touch "$work/moved-container/.lease") &
+code=0
+run moved-container 2 --train.steps 2 || code=$?
+wait $!
+[ $code -eq 64 ] || { cat "$work/log"; fail "beside a live run it ended with $code, not 64"; }
+grep -q '^gw-train: .*attempt 1a2b3c4d.*end that job' "$work/log" || { cat "$work/log"; fail "the refusal does not name the attempt"; }
+
 # Other meshes and precisions: the same training.
 must moved 2 --train.steps 20 --optimizer.total_steps 60
 must moved 4 --train.steps 40 --optimizer.total_steps 60 --mesh.tp 2

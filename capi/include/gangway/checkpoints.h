@@ -41,9 +41,10 @@ typedef struct gw_checkpoints_options {
 } gw_checkpoints_options;
 GW_API void gw_checkpoints_options_init(gw_checkpoints_options *options, size_t size);
 /* Collective. Opens the folder of a run, and makes it if it is missing; rank 0's name of it counts. Null gangs
- * are the thread's current ones, else one rank. The caller releases *out_checkpoints. INVALID_ARGUMENT: an
- * option out of its range. INVALID_STATE: another job holds the folder; the text says which. NOT_SUPPORTED: a
- * fake gang of several ranks. IO. */
+ * are the thread's current ones, else one rank. The caller releases *out_checkpoints. If a job of another host
+ * or container held the folder in the last minute, waits until that minute is over, and says so in the log
+ * (gw_log_read). INVALID_ARGUMENT: an option out of its range. INVALID_STATE: another job holds the folder and
+ * runs; the text says which. NOT_SUPPORTED: a fake gang of several ranks. IO. */
 GW_API gw_status gw_checkpoints_create(gw_gangs *gangs, const char *folder,
                                        const gw_checkpoints_options *options,
                                        gw_checkpoints **out_checkpoints);

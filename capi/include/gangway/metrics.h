@@ -54,7 +54,7 @@ typedef struct gw_metrics_options {
   const char *json_lines;
   const char *csv;
   const char *svg;
-  int32_t every; /* The number of steps of a row. Default 1. */
+  int32_t every; /* A row ends at each step that is a multiple of this. Default 1. */
   int32_t reserved;
   int64_t sequence;   /* The tokens of a row of the batch, for mfu. Default 0: no mfu. */
   double peak_flops;  /* Of one rank, in FLOP/s. Default 0: measured by a short product at creation. */
@@ -84,8 +84,8 @@ typedef struct gw_metrics_step {
 } gw_metrics_step;
 GW_API void gw_metrics_step_init(gw_metrics_step *step, size_t size);
 
-/* Collective. Adds the result of a step. Every gw_metrics_options.every steps the ranks exchange their waiting
- * times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be written.
+/* Collective. Adds the result of a step. At multiples of gw_metrics_options.every the ranks exchange their
+ * waiting times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be written.
  * CALLER, or the code that it returned: the sink. */
 GW_API gw_status gw_metrics_log(gw_metrics *metrics, const gw_step_result *result,
                                 const gw_metrics_step *step);

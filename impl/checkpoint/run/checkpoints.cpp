@@ -47,6 +47,10 @@ std::string this_process() {
   return text(host, ", process ", getpid());
 }
 
+struct Opened {
+  bool yes = false;
+};
+
 // Ranks write at offsets of headers that each made itself, so the headers must be equal.
 std::string signature_of(const SavePlan& plan) {
   uint64_t hash = 0;
@@ -74,14 +78,18 @@ Checkpoints::Checkpoints(std::shared_ptr<Gangs> gangs, CheckpointsOptions option
   Gang& root = *gangs->root();
   const CollectiveCall call(*gangs, "checkpoints");
   std::string arguments;
-  call.check(
-      [&] {
-        arguments = signature_of(options_);
-        check(options_, root);
-        if (root.rank() == 0)
-          impl_->folder->open(options_.folder, options_.job.empty() ? this_process() : options_.job);
-      },
-      arguments);
+  // Rank 0 may have to wait for the lease, longer than the gang lets the other ranks wait for rank 0. So it
+  // waits in short rounds, after each of which the ranks meet.
+  for (bool is_open = false; !is_open;)
+    is_open = call.check(
+                      [&] {
+                        arguments = signature_of(options_);
+                        check(options_, root);
+                        const std::string job = options_.job.empty() ? this_process() : options_.job;
+                        return Opened{root.rank() != 0 || impl_->folder->try_open(options_.folder, job)};
+                      },
+                      arguments)[0]
+                  .yes;
   call.run(
       [&] { impl_->meeting = std::make_shared<Meeting>(root.duplicate(text(root.name(), ".checkpoints"))); });
   impl_->gangs = std::move(gangs);

@@ -58,8 +58,10 @@ struct RestoreReport {
 
 class Checkpoints {
  public:
-  // Makes the folder if it is missing, and takes its lease. INVALID_ARGUMENT: an option out of its range.
-  // INVALID_STATE: another job holds the lease. NOT_SUPPORTED: a fake gang of several ranks. IO.
+  // Makes the folder if it is missing, and takes its lease. If another host or container holds it, waits up
+  // to kLeaseSeconds until that lease ends, and logs that it waits. INVALID_ARGUMENT: an option out of its
+  // range. INVALID_STATE: another job holds the lease and runs. NOT_SUPPORTED: a fake gang of several ranks.
+  // IO.
   Checkpoints(std::shared_ptr<Gangs> gangs, CheckpointsOptions options);
   ~Checkpoints();  // waits for the writer with a deadline; local
 

@@ -1,8 +1,10 @@
-// The folder of a run on the rank that holds it. A thread renews its lease; it makes no call of a gang.
+// The folder of a run on the rank that holds it. A thread renews its lease, also while use() runs, since the
+// sync of a large checkpoint may take longer than a lease lasts; that thread makes no call of a gang.
 //
 // Thread rule: any thread.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -15,13 +17,17 @@ namespace gangway {
 
 class HeldFolder {
  public:
-  HeldFolder() = default;  // of a rank that does not hold it
+  // Holds nothing until open() is called. `renewal` is the time between two renewals of the lease; it must be
+  // a small part of kLeaseSeconds.
+  explicit HeldFolder(std::chrono::milliseconds renewal = std::chrono::seconds(10)) : renewal_(renewal) {}
   ~HeldFolder();           // gives the lease back
   HeldFolder(const HeldFolder&) = delete;
   HeldFolder& operator=(const HeldFolder&) = delete;
 
-  // Takes the lease. INVALID_STATE: another job holds it. IO. GANG: the system has no thread left.
-  void open(const std::string& path, const std::string& job);
+  // Makes the folder if it is missing, and tries for about half a second to take its lease; false: call it
+  // again (Lease::try_take). INVALID_STATE: another job holds the lease and runs. IO. GANG: the system has no
+  // thread left.
+  bool try_open(const std::string& path, const std::string& job);
   bool is_here() const { return folder_ != nullptr; }
   template <typename Use>
   auto use(Use&& use) {
@@ -32,9 +38,11 @@ class HeldFolder {
  private:
   void renew();
 
-  std::mutex mutex_;
+  const std::chrono::milliseconds renewal_;
+  std::mutex mutex_;  // of use()
+  std::unique_ptr<RunFolder> opening_, folder_;  // opening_: before it has the lease
+  std::mutex end_mutex_;
   std::condition_variable ends_;
-  std::unique_ptr<RunFolder> folder_;
   std::thread renewer_;
   bool ending_ = false;
 };

@@ -12,9 +12,12 @@
 // attempt and a random token to a temporary file and links it into place (without hard links, it makes the
 // file itself anew); a holder renews its time stamp; everything that changes the folder reads it again. A
 // lease is stale after `stale_seconds` without renewal (by the clock of the file system, not of a host), or
-// at once if it names a process of this host that has ended.
+// at once if it names a process of this host that has ended. A job that finds a lease of another host or
+// container, whose processes it cannot see, waits until the lease is stale or renewed: after a crash a new
+// container goes on by itself, and beside a live run it is refused.
 //
-// Thread rule: one thread at a time.
+// Thread rule: one thread at a time, but for renew_lease(), which any thread may call between take_lease() and
+// give_back_lease().
 #pragma once
 
 #include <cstdint>
@@ -33,11 +36,14 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // INVALID_STATE: another job holds the lease; the text names it, its host and the age of its last sign. If
-  // a process was killed while it replaced a checkpoint, puts that checkpoint back. IO.
-  void take_lease(const std::string& job, double stale_seconds = 60);
-  void
-  renew_lease();  // call it several times within `stale_seconds`; INVALID_STATE: another job has taken it
+  // Tries to take the lease; Lease::try_take says when it returns false. INVALID_STATE: another job holds it
+  // and runs; the text names it, its attempt and host, and the age of its last sign. If a process was killed
+  // while it replaced a checkpoint, puts that checkpoint back. IO.
+  bool try_lease(const std::string& job, double stale_seconds = kLeaseSeconds);
+  // Tries until it has the lease. Calls the interrupt hook.
+  void take_lease(const std::string& job, double stale_seconds = kLeaseSeconds);
+  // Call it several times within `stale_seconds`. INVALID_STATE: another job has taken the lease. IO.
+  void renew_lease();
   void give_back_lease();
 
   // Returns the steps of the complete checkpoints, ascending. IO.

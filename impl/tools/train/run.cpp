@@ -4,13 +4,16 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
 #include "tools/train/build.h"
 #include "tools/train/data.h"
+#include "tools/train/log_lines.h"
 #include "tools/train/progress.h"
 #include "tools/train/sample.h"
+#include "tools/train/step_text.h"
 #include "tools/train/stop.h"
 
 namespace gangway::train {
@@ -31,6 +34,7 @@ class Run {
  private:
   bool restore();  // false: the run is new
   gw_step_result step();
+  bool finish_step(const gw_step_result& result);
   void log(const gw_step_result& result);
   bool evaluate();  // false: a rank has asked to stop
   void save(bool last);
@@ -55,6 +59,7 @@ class Run {
   Progress progress_;
   int64_t rows_ = 0;  // of metrics that were shown
   int64_t step_ = 0, tokens_ = 0, saved_ = -1;
+  std::optional<gw_step_result> unlogged_;  // the last step, whose evaluation a stop has cut off
   double data_seconds_ = 0;  // of the last batch
   double save_seconds_ = 0;  // of the last save, for the next row of metrics
 };
@@ -65,7 +70,7 @@ GangHandle root_of(gw_gangs* gangs) {
   return GangHandle(root);
 }
 
-CheckpointsHandle make_checkpoints(const Settings& s, gw_gangs* gangs) {
+CheckpointsHandle make_checkpoints(const Settings& s, gw_gangs* gangs, bool talks) {
   auto options = fresh(gw_checkpoints_options_init);
   options.keep = static_cast<int32_t>(s.integer("checkpoint.keep"));
   options.every = s.integer("checkpoint.every");
@@ -73,6 +78,7 @@ CheckpointsHandle make_checkpoints(const Settings& s, gw_gangs* gangs) {
   const double most = s.number("checkpoint.max_file_gb") * 1e9;
   options.max_file_bytes = most < 1e18 ? static_cast<int64_t>(most) : 0;
   gw_checkpoints* checkpoints = nullptr;
+  const LogLines shown(talks);  // it may wait for the lease of a run that was killed
   check(gw_checkpoints_create(gangs, s.text("checkpoint.folder").c_str(), &options, &checkpoints));
   return CheckpointsHandle(checkpoints);
 }
@@ -97,7 +103,7 @@ Run::Run(const Settings& s)
       gangs_(make_gangs(s)),
       root_(root_of(gangs_.get())),
       talks_(gw_gang_rank(root_.get()) == 0),
-      checkpoints_(make_checkpoints(s, gangs_.get())),
+      checkpoints_(make_checkpoints(s, gangs_.get(), talks_)),
       decoder_(decoder_of(s)),
       model_(make_model(s, gangs_.get(), decoder_)),
       optimizer_(make_optimizer(s, model_.get())),
@@ -144,6 +150,10 @@ bool Run::restore() {
   };
   data_.restore(saved("data"), s_.flag("data.ignore_differences"));
   check(gw_metrics_restore(metrics_.get(), saved("metrics").c_str()));
+  const std::string unlogged = text_of([&](char* text, size_t capacity, size_t* length) {
+    return gw_checkpoints_user(checkpoints_.get(), text, capacity, length);
+  });
+  if (!unlogged.empty()) unlogged_ = step_result_of(unlogged);
   say("continuing " + s_.text("checkpoint.folder") + " after step " + std::to_string(step_));
   std::istringstream notes(text_of([&](char* text, size_t capacity, size_t* length) {
     return gw_checkpoints_notes(checkpoints_.get(), text, capacity, length);
@@ -227,6 +237,9 @@ void Run::save(bool last) {
     state.tokens = tokens_;
     state.texts = texts;
     state.text_count = 2;
+    const std::string unlogged = unlogged_ ? text_of(*unlogged_) : "";
+    state.user = unlogged.data();
+    state.user_size = unlogged.size();
     gw_status status = gw_checkpoints_save(checkpoints_.get(), &own, 1, &state);
     // The error may be that of the save before, and then nothing has been begun: the second call saves this
     // step.
@@ -241,20 +254,34 @@ void Run::save(bool last) {
   if (last) check(gw_checkpoints_wait(checkpoints_.get()));
 }
 
+// Evaluates if the step asks for it, and then writes the step's row of metrics, which has the validation loss,
+// too. Returns whether the run goes on. If it stops before the evaluation has ended, the checkpoint keeps the
+// step's result, so that the same evaluation and the same row are made up when the run is continued.
+bool Run::finish_step(const gw_step_result& result) {
+  const int64_t every = s_.integer("evaluate.every");
+  const bool is_due =
+      every > 0 && data_.has_validation() && (step_ % every == 0 || step_ == s_.integer("train.steps"));
+  if (is_due && (result.stop != 0 || !evaluate())) {
+    unlogged_ = result;
+    return false;
+  }
+  log(result);
+  return result.stop == 0;
+}
+
 Exit Run::train() {
-  const int64_t steps = s_.integer("train.steps"), evaluates = s_.integer("evaluate.every");
-  if (step_ >= steps)
+  const int64_t steps = s_.integer("train.steps");
+  if (step_ >= steps && !unlogged_)
     say("the run has its " + std::to_string(steps) + " steps already; raise train.steps to go on");
   if (s_.text("data.packing") == "documents")
     say("note: attention crosses the bounds of packed documents; labels do not");
   bool goes_on = true;
+  if (const auto last = std::exchange(unlogged_, std::nullopt)) {
+    goes_on = finish_step(*last);
+    if (goes_on) saved_ = -1;  // the checkpoint of this step would make the evaluation up again
+  }
   while (goes_on && step_ < steps) {
-    const gw_step_result result = step();
-    goes_on = result.stop == 0;
-    // Before the row of the step is written, which has the validation loss, too.
-    const bool is_due = evaluates > 0 && data_.has_validation() && (step_ % evaluates == 0 || step_ == steps);
-    if (is_due && goes_on) goes_on = evaluate();
-    log(result);
+    goes_on = finish_step(step());
     int32_t due = 0;
     check(gw_checkpoints_due(checkpoints_.get(), step_, &due));
     if (due != 0 && goes_on && step_ < steps) save(false);

@@ -6,6 +6,7 @@
 
 #include "checkpoint/model_io.h"
 #include "checkpoint/run/checkpoints.h"
+#include "parallel/model/mesh_tensors.h"
 #include "train/pipeline.h"
 
 namespace gangway::test {
@@ -37,7 +38,8 @@ struct TrainingRun {
     parallel.shard.param_dtype = c.compute;
     parallel.seed = c.seed;
     model = make_model(make_decoder(c.config()), make_gangs(root, c.mesh), parallel);
-    optimizer = make_optimizer(c.kind, model->inspect().parameters(), c.optimizer, model->ops());
+    optimizer = make_optimizer(c.kind, model->inspect().parameters(), c.optimizer, model->ops(),
+                               make_mesh_tensors(*model));
   }
 
   const GangsPtr& gangs() const { return model->fsdp().gangs(); }
@@ -91,6 +93,12 @@ inline CheckpointsOptions in_folder(const std::string& folder) {
   CheckpointsOptions options;
   options.folder = folder;
   options.timeout_ms = 60'000;
+  return options;
+}
+// For tests whose fact is not the writer's thread, which gets little time on a machine that is busy.
+inline CheckpointsOptions synchronous_in(const std::string& folder) {
+  CheckpointsOptions options = in_folder(folder);
+  options.synchronous = true;
   return options;
 }
 
