@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The main job in one command: installs what is missing, builds, and trains a small Llama on real text over two ranks with
 # parameters, gradients and optimizer states sharded.
-#   usage: bash examples/quickstart.sh [--text FILE] [--out FOLDER] [--mesh AXIS=N,...] [--no-install]
+#   usage: bash examples/quickstart.sh [--help] [--text FILE] [--out FOLDER] [--mesh AXIS=N,...] [--no-install]
 #     [--build-dir DIR | --built DIR] [-- OPTIONS OF gw-train]
 # It makes token files of the text and runs gw-train with quickstart/run.toml; both are what a run of your own
 # uses.
@@ -13,6 +13,7 @@
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
+. "$top/examples/script.sh"
 
 text='' out=$PWD/quickstart-out install=1 build=$top/build-release built=0 ranks=2 mesh=() more=()
 
@@ -32,7 +33,9 @@ read_mesh() {
 }
 
 while [ $# -gt 0 ]; do
+  case $1 in --text|--out|--mesh|--build-dir|--built) need_value "$@" ;; esac
   case $1 in
+    -h|--help) print_help "$0"; exit ;;
     --text) text=$2; shift 2 ;;
     --out) out=$2; shift 2 ;;
     --mesh) read_mesh "$2"; shift 2 ;;
@@ -40,9 +43,10 @@ while [ $# -gt 0 ]; do
     --build-dir) build=$2; shift 2 ;;
     --built) build=$2 built=1; shift 2 ;;
     --) shift; more=("$@"); break ;;
-    *) echo "unknown option $1" >&2; exit 2 ;;
+    *) echo "unknown option $1 (--help lists all)" >&2; exit 2 ;;
   esac
 done
+if [ -n "$text" ] && [ ! -r "$text" ]; then echo "--text $text: no such file, or it cannot be read" >&2; exit 2; fi
 
 packages=("${build_packages[@]}")
 [ -n "$text" ] || packages+=(jargon-text)
@@ -63,9 +67,11 @@ if [ -z "$text" ]; then
 fi
 
 build_programs() {
-  echo "Building into $build ..."
+  echo "Building into $build, which takes some minutes the first time ..."
+  # All that is installed, except the modules for MPI and GPUs.
   cmake -S "$top" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$out/build.log" 2>&1 &&
-    ninja -C "$build" gangway gangrun gw-tokens gw-train >>"$out/build.log" 2>&1 ||
+    with_progress "$out/build.log" ninja -C "$build" gangway gangway_static gangrun gw-checkpoint gw-info gw-plan \
+      gw-tokens gw-trace gw-train ||
     { tail -n 30 "$out/build.log" >&2; echo "the build failed; all of it is in $out/build.log" >&2; exit 1; }
 }
 [ $built -eq 1 ] || build_programs

@@ -11,7 +11,7 @@ set -euo pipefail
 suite=trixie or_skip=0
 while [[ ${1:-} = --* ]]; do
   case $1 in
-    --suite) suite=$2; shift 2 ;;
+    --suite) suite=${2:?--suite needs a value}; shift 2 ;;
     --or-skip) or_skip=1; shift ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac

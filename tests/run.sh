@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs every test.
-#   usage: bash tests/run.sh [--no-install] [--build-dir DIR] [-L LABEL] [--changed] [--sanitize address|thread]
+#   usage: bash tests/run.sh [--help] [--no-install] [--build-dir DIR] [-L LABEL] [--changed] [--sanitize address|thread]
 # Without --sanitize, it runs the whole suite, then the bindings' own (-L bindings: these alone). With it, it
 # makes a build of its own with clang; "address" checks for undefined behaviour, too.
 # --changed builds what changed and runs only the tests that the change can reach: those that are newer than
@@ -12,16 +12,19 @@
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 . "$top/examples/packages.sh"
+. "$top/examples/script.sh"
 
 install=1 build='' label='' sanitize='' changed=0
 while [ $# -gt 0 ]; do
+  case $1 in --build-dir|-L|--sanitize) need_value "$@" ;; esac
   case $1 in
+    -h|--help) print_help "$0"; exit ;;
     --no-install) install=0; shift ;;
     --build-dir) build=$2; shift 2 ;;
     -L) label=$2; shift 2 ;;
     --changed) changed=1; shift ;;
     --sanitize) sanitize=$2; shift 2 ;;
-    *) echo "unknown option $1" >&2; exit 2 ;;
+    *) echo "unknown option $1 (--help lists all)" >&2; exit 2 ;;
   esac
 done
 case $sanitize in ''|address|thread) ;; *) echo "--sanitize takes address or thread" >&2; exit 2 ;; esac
@@ -55,7 +58,8 @@ build_and_test() {
   mkdir -p "$dir"
   local target=all
   if [ "$name" = thread ]; then target=tsan_${GANGWAY_TEST_ALL:+all_}tests; elif [ "$label" = fuzz ]; then target=fuzz_tests; fi
-  if ! { cmake -S "$top" -B "$dir" -G Ninja -DGANGWAY_TESTS=ON -DGANGWAY_WERROR=ON "$@" && ninja -C "$dir" "$target"; } >"$dir/build.log" 2>&1; then
+  if ! { cmake -S "$top" -B "$dir" -G Ninja -DGANGWAY_TESTS=ON -DGANGWAY_WERROR=ON "$@" >"$dir/build.log" 2>&1 &&
+    with_progress "$dir/build.log" ninja -C "$dir" "$target"; }; then
     grep -E 'error|FAILED|Error' "$dir/build.log" | head -n 40
     tail -n 20 "$dir/build.log"
     echo "== $name: the build failed"

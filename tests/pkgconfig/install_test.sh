@@ -31,6 +31,16 @@ done
 cmp -s "$source/capi/abi.json" "$prefix/share/gangway/abi.json" || { echo "abi.json is not installed as it is"; exit 1; }
 if grep -rIl -e "$build" -e "$source" "$prefix"; then echo "these files name the build's folders"; exit 1; fi
 
+# A module that was not built is left out, which a line says.
+script=$build/impl/gang/mpi/cmake_install.cmake
+if grep -q libgangway_openmpi.so "$script" 2>/dev/null; then
+  sed 's/libgangway_openmpi\.so/libgangway_unbuilt.so/g' "$script" >"$work/unbuilt.cmake"
+  cmake -DCMAKE_INSTALL_PREFIX="$work/unbuilt" -P "$work/unbuilt.cmake" >"$work/log" 2>&1 ||
+    { cat "$work/log"; echo "a module that is not built makes the installation fail"; exit 1; }
+  tr '\n' ' ' <"$work/log" | grep -q 'libgangway_unbuilt.so is not built, *so it is not *installed' ||
+    { cat "$work/log"; echo "a module that is not built is left out in silence"; exit 1; }
+fi
+
 # Uninstalled: nothing of it is left, what is not its own stays.
 quietly cmake --install "$build" --prefix "$work/again"
 mkdir -p "$work/again/include/other"
