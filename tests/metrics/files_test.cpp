@@ -139,7 +139,8 @@ TEST(LossCurve, OfALongRunHasMeansThatTakeABoundedNumberOfPoints) {
   LossCurve curve;
   constexpr int64_t kSteps = 1'000'001;
   for (int64_t s = 1; s <= kSteps; ++s)
-    curve.add({s, s == 500 ? kNoValue : static_cast<double>(s), s % 1000 == 0 ? static_cast<double>(-s) : kNoValue});
+    curve.add({s, s == 500 ? kNoValue : static_cast<double>(s),
+               s % 1000 == 0 ? static_cast<double>(-s) : kNoValue});
   const std::vector<LogFile::Point> points = curve.points();
   EXPECT_LE(points.size(), LossCurve::kMostPoints);
   EXPECT_GE(points.size(), LossCurve::kMostPoints / 2 - 1);

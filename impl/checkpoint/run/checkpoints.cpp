@@ -125,6 +125,7 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
       [&] {
         for (const std::string& of_rank : known) add_states(job->plan, of_rank);
         plan_files(job->plan, options_.max_file_bytes);
+        place_rows(job->plan);
         arguments = signature_of(job->plan);
         describe_save(*job, parts, std::move(state));
         static_cast<void>(to_json(job->state));  // refuses what cannot be written
@@ -147,8 +148,9 @@ void Checkpoints::save(const std::vector<CheckpointPart>& parts, CheckpointState
     me.copy.fill(job->plan);
     for (SavedRows& rows : job->plan.own)
       rows.rows = Tensor();  // the model may go before the writer has ended
-    job->write = [memory = me.copy.memory()](const SavedRows& rows, TensorSetWriter& writer) {
-      writer.write(rows.name, rows.box, static_cast<const char*>(memory->data()) + rows.at);
+    const char* const data = me.copy.bytes() > 0 ? me.copy.data() : nullptr;
+    job->write = [memory = me.copy.memory(), data](const SavedRows& rows, TensorSetWriter& writer) {
+      writer.write(rows.name, rows.box, data + rows.at);
     };
     me.thread.start(
         [job, folder = me.folder, meeting = me.meeting] { write_checkpoint(*job, *folder, *meeting); },

@@ -20,7 +20,7 @@ class HeldFolder {
   // Holds nothing until open() is called. `renewal` is the time between two renewals of the lease; it must be
   // a small part of kLeaseSeconds.
   explicit HeldFolder(std::chrono::milliseconds renewal = std::chrono::seconds(10)) : renewal_(renewal) {}
-  ~HeldFolder();           // gives the lease back
+  ~HeldFolder();  // gives the lease back
   HeldFolder(const HeldFolder&) = delete;
   HeldFolder& operator=(const HeldFolder&) = delete;
 
@@ -39,7 +39,7 @@ class HeldFolder {
   void renew();
 
   const std::chrono::milliseconds renewal_;
-  std::mutex mutex_;  // of use()
+  std::mutex mutex_;                             // of use()
   std::unique_ptr<RunFolder> opening_, folder_;  // opening_: before it has the lease
   std::mutex end_mutex_;
   std::condition_variable ends_;

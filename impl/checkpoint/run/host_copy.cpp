@@ -35,9 +35,16 @@ void copy_elements(const SavedRows& saved, int64_t first, int64_t count, char* t
 }  // namespace
 
 void HostCopy::reserve(const SavePlan& plan) {
-  if (plan.copy_bytes <= bytes() || plan.own.empty()) return;
+  const size_t needed = plan.copy_bytes + kDirectAlignment;  // data() begins somewhere in the first page
+  if (needed <= bytes() || plan.own.empty()) return;
   memory_ = nullptr;  // before the larger one is taken
-  memory_ = Buffer::allocate(plan.own[0].model->device().pinned_allocator(), plan.copy_bytes);
+  memory_ = Buffer::allocate(plan.own[0].model->device().pinned_allocator(), needed);
+}
+
+char* HostCopy::data() const {
+  const auto address = reinterpret_cast<uintptr_t>(memory_->data());
+  return static_cast<char*>(memory_->data()) +
+         (kDirectAlignment - address % kDirectAlignment) % kDirectAlignment;
 }
 
 void HostCopy::fill(const SavePlan& plan) {
@@ -45,7 +52,7 @@ void HostCopy::fill(const SavePlan& plan) {
   for (const SavedRows& saved : plan.own) {
     Stream& stream = saved.model->device().stream();
     if (models.insert(saved.model).second) saved.model->run().order(stream);
-    copy_elements(saved, 0, saved.box.shape.count(), static_cast<char*>(memory_->data()) + saved.at, stream);
+    copy_elements(saved, 0, saved.box.shape.count(), data() + saved.at, stream);
   }
   for (Model* const model : models) model->device().stream().synchronize();
 }

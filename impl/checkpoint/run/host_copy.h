@@ -17,8 +17,9 @@ class HostCopy {
   void reserve(const SavePlan& plan);
   // Copies all rows and waits for the copies.
   void fill(const SavePlan& plan);
-  // The memory, for the thread that reads it.
+  // The memory, for the thread that reads it, and the byte in it at which the copy begins.
   std::shared_ptr<const Buffer> memory() const { return memory_; }
+  char* data() const;
 
  private:
   std::shared_ptr<Buffer> memory_;

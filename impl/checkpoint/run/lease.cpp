@@ -160,13 +160,14 @@ bool Lease::is_void(const FoundLease& found, const LeaseHolder& own, double now,
   const std::string sign = text(describe(found), ", whose last sign is ", shown(age), " s old");
   const bool is_renewed = seen_ && (seen_->text != found.text || !(seen_->stamp == found.stamp));
   if (state == HolderState::runs || is_renewed)
-    fail(Code::invalid_state, "run: ", folder_, " is in use by ", sign, "; end that job, or choose another folder");
+    fail(Code::invalid_state, "run: ", folder_, " is in use by ", sign,
+         "; end that job, or choose another folder");
   if (seen_) return Clock::now() - seen_since_ >= std::chrono::duration<double>(stale_seconds);
   seen_ = found;
   seen_since_ = Clock::now();
-  log(LogLevel::warning, text("run: ", folder_, " is in use by ", sign, "; waiting up to ",
-                              shown(std::min(stale_seconds - age, stale_seconds)),
-                              " s until its lease ends or is renewed"));
+  log(LogLevel::warning,
+      text("run: ", folder_, " is in use by ", sign, "; waiting up to ",
+           shown(std::min(stale_seconds - age, stale_seconds)), " s until its lease ends or is renewed"));
   return false;
 }
 

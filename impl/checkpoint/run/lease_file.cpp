@@ -44,9 +44,8 @@ std::optional<LeaseHolder> parse(const std::string& json) {
   try {
     const JsonScalars scalars = read_json_scalars(json, "lease");
     const auto at = [&](const char* key) -> const JsonValue& { return scalars.at({key, ""}); };
-    return LeaseHolder{at("job").text,       at("attempt").text,    at("token").text,
-                       at("host").text,      at("boot").text,       at("processes").text,
-                       at("process").integer, at("start").integer};
+    return LeaseHolder{at("job").text,  at("attempt").text,   at("token").text,      at("host").text,
+                       at("boot").text, at("processes").text, at("process").integer, at("start").integer};
   } catch (const std::out_of_range&) {
     return std::nullopt;
   } catch (const Error&) {

@@ -10,7 +10,18 @@
 namespace gangway {
 namespace {
 
-constexpr size_t kAlignment = 64;  // of the rows in the host copy
+constexpr size_t kAlignment = 64;  // of small rows in the host copy
+
+size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+// Returns the byte of its file at which the rows begin.
+uint64_t position(const SavePlan& plan, const SavedRows& rows) {
+  const TensorSetPlan::Place& place = plan.sets[rows.set].files->place(rows.name);
+  const std::array<int64_t, kMaxDims> strides = row_major(place.spec.shape);
+  int64_t elements = 0;
+  for (size_t d = 0; d < rows.box.first.size(); ++d) elements += rows.box.first[d] * strides[d];
+  return place.first + static_cast<uint64_t>(elements) * item_bytes(rows.dtype);
+}
 
 // A name is a folder's name in the checkpoint, so it may not lead out of it or look like one of its files.
 void check_name(const std::string& name, const char* call) {
@@ -53,8 +64,6 @@ void check_part(const CheckpointPart& part, const Gangs& gangs, const char* call
 void add_rows(SavePlan& plan, SavedRows rows) {
   if (!rows.rows || rows.box.shape.count() == 0) return;
   rows.set = plan.sets.size() - 1;
-  rows.at = plan.copy_bytes;
-  plan.copy_bytes += (rows.bytes() + kAlignment - 1) / kAlignment * kAlignment;
   plan.own.push_back(std::move(rows));
 }
 
@@ -141,6 +150,16 @@ void plan_files(SavePlan& plan, uint64_t max_file_bytes) {
     std::vector<TensorSpecOnDisk> tensors;
     for (const auto& [name, spec] : set.tensors) tensors.push_back(spec);
     set.files.emplace(set.stem, std::move(tensors), max_file_bytes, std::map<std::string, std::string>());
+  }
+}
+
+void place_rows(SavePlan& plan) {
+  plan.copy_bytes = 0;
+  for (SavedRows& rows : plan.own) {
+    rows.at = rows.bytes() < kLeastDirectBytes
+                  ? round_up(plan.copy_bytes, kAlignment)
+                  : round_up(plan.copy_bytes, kDirectAlignment) + position(plan, rows) % kDirectAlignment;
+    plan.copy_bytes = rows.at + rows.bytes();
   }
 }
 

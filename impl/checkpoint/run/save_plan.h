@@ -34,14 +34,14 @@ struct SavedRows {
   Box box;
   Tensor rows;  // in the memory of the model or the optimizer
   Model* model = nullptr;
-  size_t at = 0;  // the byte of the host copy at which they begin
+  size_t at = 0;  // the byte of the host copy at which they begin; set by place_rows
   size_t bytes() const { return static_cast<size_t>(box.shape.count()) * item_bytes(dtype); }
 };
 
 struct SavePlan {
   std::vector<SavedSet> sets;  // of each part its model, then its optimizer if it has one; equal on all ranks
   std::vector<SavedRows> own;
-  size_t copy_bytes = 0;  // of the host copy of `own`
+  size_t copy_bytes = 0;  // of the host copy of `own`; set by place_rows
 };
 
 // Throws what is wrong with the parts. Local.
@@ -55,5 +55,8 @@ std::string known_states(const SavePlan& plan);
 void add_states(SavePlan& plan, const std::string& known);
 // Decides in which file each tensor lies. A set without tensors has no files.
 void plan_files(SavePlan& plan, uint64_t max_file_bytes);
+// Decides where this rank's rows lie in the host copy, which begins at a multiple of kDirectAlignment. Large
+// rows that are one piece of their file lie there as in the file, so that they can be written directly.
+void place_rows(SavePlan& plan);
 
 }  // namespace gangway

@@ -106,8 +106,8 @@ void TensorSetWriter::write(const std::string& tensor, const Box& box, const voi
     fail(Code::invalid_argument, "checkpoint: box ", text_of(box), " is not inside tensor ",
          printable(tensor), " of shape ", place.spec.shape.text());
   const std::string& name = plan_.files()[place.file].name;
-  OutputFile& file = files_[place.file];
-  if (file.descriptor() < 0) file.open(folder_ + "/" + name, O_WRONLY);
+  DirectFile& file = files_[place.file];
+  if (!file.is_open()) file.open(folder_ + "/" + name);
   const size_t item = item_bytes(place.spec.dtype);
   for_each_block(box.shape, item, [&](const Box& part, int64_t at) {
     poll_interrupt_throttled();

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "checkpoint/output_file.h"
+#include "checkpoint/run/direct_file.h"
 #include "checkpoint/run/state.h"
 #include "tensor/shape.h"
 
@@ -73,7 +73,7 @@ class TensorSetWriter {
  private:
   const TensorSetPlan& plan_;
   std::string folder_;
-  std::map<size_t, OutputFile> files_;  // opened at their first write
+  std::map<size_t, DirectFile> files_;  // opened at their first write
   std::map<std::string, std::vector<StoredBlock>> blocks_;
 };
 

@@ -60,8 +60,8 @@ class Run {
   int64_t rows_ = 0;  // of metrics that were shown
   int64_t step_ = 0, tokens_ = 0, saved_ = -1;
   std::optional<gw_step_result> unlogged_;  // the last step, whose evaluation a stop has cut off
-  double data_seconds_ = 0;  // of the last batch
-  double save_seconds_ = 0;  // of the last save, for the next row of metrics
+  double data_seconds_ = 0;                 // of the last batch
+  double save_seconds_ = 0;                 // of the last save, for the next row of metrics
 };
 
 GangHandle root_of(gw_gangs* gangs) {
@@ -237,7 +237,7 @@ void Run::save(bool last) {
     state.tokens = tokens_;
     state.texts = texts;
     state.text_count = 2;
-    const std::string unlogged = unlogged_ ? text_of(*unlogged_) : "";
+    const std::string unlogged = unlogged_ ? to_text(*unlogged_) : "";
     state.user = unlogged.data();
     state.user_size = unlogged.size();
     gw_status status = gw_checkpoints_save(checkpoints_.get(), &own, 1, &state);

@@ -37,7 +37,7 @@ std::string value_of(std::istringstream& words, const char* name) {
 
 }  // namespace
 
-std::string text_of(const gw_step_result& result) {
+std::string to_text(const gw_step_result& result) {
   std::string text;
   for (const auto& [name, member] : kNumbers) {
     char value[40];

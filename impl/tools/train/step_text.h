@@ -11,8 +11,8 @@
 namespace gangway::train {
 
 // Every number that a row of metrics needs, with all its bits.
-std::string text_of(const gw_step_result& result);
-// Throws Failed if the text is not one of text_of.
+std::string to_text(const gw_step_result& result);
+// Throws Failed if the text is not one of to_text.
 gw_step_result step_result_of(const std::string& text);
 
 }  // namespace gangway::train

@@ -11,7 +11,6 @@ namespace {
 
 RunCase on_ranks(int ranks) {
   RunCase c;
-  c.layers = 1;
   c.mesh.shards = ranks;
   return c;
 }

@@ -54,8 +54,8 @@ TEST_F(RunLease, ASecondJobIsRefusedAndToldTheFirst) {
   char host[256] = "";
   gethostname(host, sizeof host - 1);
   const std::string words =
-      text("run: ", path_, " is in use by job \"job 17\" (attempt ", token.substr(0, 8), ", restart 2; process ",
-           getpid(), " of host ", host, "), whose last sign is ");
+      text("run: ", path_, " is in use by job \"job 17\" (attempt ", token.substr(0, 8),
+           ", restart 2; process ", getpid(), " of host ", host, "), whose last sign is ");
   const auto refused = [&] {
     RunFolder other(path_);
     const Error error = error_of([&] { other.take_lease("job 18"); });

@@ -7,7 +7,6 @@ namespace {
 
 RunCase small_run() {
   RunCase c;
-  c.layers = 1;
   c.optimizer.lr = 0.01;
   return c;
 }

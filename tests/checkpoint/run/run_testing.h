@@ -21,7 +21,7 @@ struct RunCase {
   int64_t vocab = 22;
   bool tied = false;
   uint64_t seed = 3;
-  int64_t layers = 2;
+  int64_t layers = 1;  // a pipeline needs one for each stage
 
   int ranks() const { return mesh.ranks(); }
   DecoderOptions config() const {

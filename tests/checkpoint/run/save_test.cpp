@@ -8,7 +8,6 @@ namespace {
 
 RunCase small_run() {
   RunCase c;
-  c.layers = 1;
   return c;
 }
 
