@@ -30,7 +30,7 @@ def is_tracked(x: Array) -> bool:
     """Whether a framework wants to know the gradient of what is made of x."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and isinstance(x, torch.Tensor):
-        return bool(x.requires_grad and torch.is_grad_enabled())
+        return bool(x.requires_grad)
     return jax is not None and isinstance(x, jax.core.Tracer)
 
 
