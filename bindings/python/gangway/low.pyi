@@ -276,7 +276,7 @@ class gw_frame_options:
     loss_scale: float
     step: int
     microbatch: int
-    sequence_parts: int
+    reserved: int
 
 class gw_save_options:
     struct_size: int

@@ -8473,7 +8473,7 @@ pub struct gw_frame_options {
     pub loss_scale: f64,
     pub step: i64,
     pub microbatch: i32,
-    pub sequence_parts: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_frame_options() {
@@ -8547,18 +8547,18 @@ fn bindgen_test_layout_gw_frame_options() {
         );
     }
     test_field_microbatch();
-    fn test_field_sequence_parts() {
+    fn test_field_reserved() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).sequence_parts) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
             36usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(sequence_parts))
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(reserved))
         );
     }
-    test_field_sequence_parts();
+    test_field_reserved();
 }
 impl Default for gw_frame_options {
     fn default() -> Self {
