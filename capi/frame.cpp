@@ -40,7 +40,7 @@ gw_status gw_frame_create(gw_module* model, const gw_frame_options* options, gw_
     const gw_frame_options o = read_struct(options, gw_frame_options_init, "options");
     required(model, "model").ready();
     finite(o.loss_scale, "options.loss_scale");
-    result = new gw_frame(model->model, {o.loss_scale, o.step, o.microbatch});
+    result = new gw_frame(model->model, {o.loss_scale, o.step, o.microbatch, o.sequence_parts != 0});
   });
 }
 

@@ -26,9 +26,12 @@ LrSchedule::Kind capi::schedule_of(int32_t schedule) {
 
 gw_optimizer* capi::create_optimizer(const char* kind, gw_module* model, const OptimizerOptions& options) {
   Model& m = required(model, "model").ready();
-  m.run().order(EntryStream::use(m.device().stream()));  // on which the states are made
+  Stream& stream = EntryStream::use(m.device().stream());
+  m.run().order(stream);  // on which the states are made
+  OptimizerOptions seeded = options;
+  seeded.seed = m.run().context(stream).seed;
   return new gw_optimizer(
-      model->model, make_optimizer(kind, m.inspect().parameters(), options, m.ops(), make_mesh_tensors(m)));
+      model->model, make_optimizer(kind, m.inspect().parameters(), seeded, m.ops(), make_mesh_tensors(m)));
 }
 
 void gw_optimizer_rule_init(gw_optimizer_rule* rule, size_t size) {

@@ -55,29 +55,6 @@ void add_to_signature(const Parameter& p, const std::string& full_name, CallSign
   if (!p.grad_partial_axes.empty()) signature.add(p.name + " partial over", p.grad_partial_axes);
 }
 
-// Matches one component; `*` stands for any characters. On a mismatch only the last `*` takes one character
-// more: whatever an earlier `*` could take in addition, the last one can take as well. The worst case is
-// O(pattern * text).
-bool component_matches(std::string_view pattern, std::string_view text) {
-  constexpr size_t kNone = std::string_view::npos;
-  size_t p = 0, t = 0, star = kNone, taken = 0;  // the last `*`, and the end of the text that it matches
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      taken = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != kNone) {
-      p = star + 1;
-      t = ++taken;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == kNone;
-}
-
 }  // namespace
 
 std::string Spec::text() const { return name(dtype) + " " + shape.text(); }
@@ -180,14 +157,39 @@ uint64_t call_seed(const Context& ctx, std::string_view module_name) {
   return low64(philox(of_step, place));
 }
 
+// Position i of the pattern is `reached` if its first i characters match the path up to here. All positions
+// move on together, so that the worst case is O(pattern * path), however many stars there are.
 bool path_matches(std::string_view pattern, std::string_view path) {
-  if (pattern == "**") return true;
-  while (true) {
-    const size_t a = pattern.find('.'), b = path.find('.');
-    if (!component_matches(pattern.substr(0, a), path.substr(0, b))) return false;
-    if (a == std::string_view::npos || b == std::string_view::npos) return a == b;
-    pattern.remove_prefix(a + 1);
-    path.remove_prefix(b + 1);
+  const size_t end = pattern.size();
+  const auto is_star = [&](size_t i) { return i < end && pattern[i] == '*'; };
+  // The first star of a `**` stands for nothing, and the others for any characters.
+  const auto spans_dots = [&](size_t i) { return is_star(i) && i > 0 && is_star(i - 1); };
+  // `**.` at the start of a component may be left out as a whole.
+  const auto is_optional = [&](size_t i) {
+    return is_star(i) && is_star(i + 1) && i + 2 < end && pattern[i + 2] == '.' &&
+           (i == 0 || pattern[i - 1] == '.');
+  };
+  std::vector<char> reached(end + 1), next(end + 1);
+  reached[0] = 1;
+  for (size_t t = 0;; ++t) {
+    for (size_t i = 0; i < end; ++i) {
+      if (!reached[i] || !is_star(i)) continue;
+      reached[i + 1] = 1;
+      if (is_optional(i)) reached[i + 3] = 1;
+    }
+    if (t == path.size()) return reached[end] != 0;
+    std::fill(next.begin(), next.end(), 0);
+    bool any = false;
+    for (size_t i = 0; i < end; ++i) {
+      if (!reached[i]) continue;
+      const bool stays = spans_dots(i) || (is_star(i) && !is_star(i + 1) && path[t] != '.');
+      const bool moves = !is_star(i) && pattern[i] == path[t];
+      if (stays) next[i] = 1;
+      if (moves) next[i + 1] = 1;
+      any = any || stays || moves;
+    }
+    if (!any) return false;
+    reached.swap(next);
   }
 }
 

@@ -221,8 +221,9 @@ const Module& unwrapped(const Module& module);
 //   low64(philox(low64(philox(philox_key(ctx.seed, module_name), step)), microbatch + 2^32 data_index)).
 uint64_t call_seed(const Context& ctx, std::string_view module_name);
 
-// Returns whether `pattern` matches `path`. `*` matches within one dot-separated component; both must have
-// the same number of components. The pattern "**" matches everything.
+// Returns whether `pattern` matches the whole `path` (the one matcher of rules, plans, freezing and dtypes).
+// `*` stands for any characters but dots, and `**` for any characters. A component `**` with its dot may also
+// stand for nothing, so that "**.bias" matches "bias" and "model.norm.bias".
 bool path_matches(std::string_view pattern, std::string_view path);
 
 // --- storage on one device ---------------------------------------------------------------------------------

@@ -25,6 +25,7 @@
 #include <span>
 
 #include "device/device.h"
+#include "ops/random_rounding.h"
 #include "tensor/stack.h"
 #include "tensor/tensor.h"
 
@@ -181,8 +182,8 @@ struct DivideByNormArgs {
 //   g' = g * scale * clip;  m = b1 m + (1 - b1) g';  v = b2 v + (1 - b2) g'^2
 //   p -= lr * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + weight_decay * p)
 // lr, step, scale and clip are passed by value, since a stream may still hold the work while the caller
-// prepares the next step. p is f32 or f64; g, m and v are f64, f32, bf16 or f16 (rounded to nearest). `copy`,
-// if present, receives p rounded to its dtype in the same pass.
+// prepares the next step. p is f32 or f64; g, m and v are f64, f32, bf16 (rounded at random) or f16 (rounded
+// to nearest). `copy`, if present, receives p rounded to its dtype in the same pass.
 struct OptimizerControl {
   double lr = 0;
   double scale = 1;
@@ -192,6 +193,7 @@ struct OptimizerControl {
 struct AdamWArgs {
   Tensor p, g, m, v, copy;
   OptimizerControl control;
+  RandomRounding rounding;
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
 };
 // SGD:
@@ -210,8 +212,9 @@ struct SgdArgs {
 //   p -= lr * (sign(b1 m + (1 - b1) g') + weight_decay * p); sign(0) is 0, sign(NaN) is NaN
 //   m = b2 m + (1 - b2) g'
 struct LionArgs {
-  Tensor p, g, m, copy;
+  Tensor p, g, m, copy;  // m in bf16 is rounded at random
   OptimizerControl control;
+  RandomRounding rounding;
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 };
 
@@ -249,10 +252,11 @@ struct AdafactorArgs {
 // kCodeBlock elements, its last block may be shorter. m and v are codes (u8, as p), m_scale and v_scale (f32,
 // [rows, ceil(columns / kCodeBlock)]) the largest magnitudes of the blocks: a code stands for
 // signed_codes()[code] or unsigned_codes()[code] times the block's scale (ops/codes.h). The step of p is
-// AdamW's, with averages that are rounded only after it.
+// AdamW's, with averages that are rounded only after it, at random.
 struct AdamW8bitArgs {
   Tensor p, g, m, v, m_scale, v_scale, copy;
   OptimizerControl control;
+  RandomRounding rounding;
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   int64_t columns = 1;
 };

@@ -38,7 +38,8 @@ constexpr Hyperparameter kHyperparameters[] = {
     {"beta2", 0.999, "[0, 1)", "decay of the average of the squared gradient"},
     {"eps", 1e-8, "(0, 1)", "added to the root of that average"},
     {"moment_dtype", DType::f32, "f32 or bf16",
-     "of both averages: f32 or bf16; those of f64 parameters are f64"},
+     "of both averages: f32 or bf16 (rounded at random, so that a decay near 1 moves them); those of f64 "
+     "parameters are f64"},
 };
 
 }  // namespace

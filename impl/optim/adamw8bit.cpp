@@ -98,7 +98,8 @@ extern const OptimizerKind kAdamW8bit = {
     .title = "AdamW8bit",
     .doc =
         "AdamW with averages of 8 bits (Dettmers and others, 2022). 64 elements of a row of the whole tensor "
-        "share a scale, their largest magnitude; a code is the nearest of 256 values: 0, 1, and seven "
+        "share a scale, their largest magnitude; a code is one of 256 values, of the two next to the "
+        "number at random by their distance, so that averages move by less than a code: 0, 1, and seven "
         "decades "
         "10^(d - 6) (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for "
         "the "

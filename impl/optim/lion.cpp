@@ -32,7 +32,10 @@ constexpr StateName kStates[] = {
 constexpr Hyperparameter kHyperparameters[] = {
     {"beta1", 0.9, "[0, 1)", "weight of the average in the direction of a step"},
     {"beta2", 0.99, "[0, 1)", "decay of the average of the gradient"},
-    {"moment_dtype", DType::f32, "f32 or bf16", "of the average: f32 or bf16; that of f64 parameters is f64"},
+    {"moment_dtype", DType::f32, "f32 or bf16",
+     "of the average: f32 or bf16 (rounded at random, so that a decay near 1 moves it); that of f64 "
+     "parameters is "
+     "f64"},
 };
 
 }  // namespace

@@ -32,6 +32,7 @@ class Muon final : public Optimizer {
         add_state(i, kAverage, dtype);
         add_state(i, kSquares, dtype);
       } else {
+        if (parameter(i).dtype != DType::f64) check_moves("momentum", momentum_, dtype);
         add_state(i, kMomentum, dtype);
       }
     }

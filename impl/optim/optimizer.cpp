@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/philox.h"
+
 namespace gangway {
 namespace {
 
@@ -49,6 +51,24 @@ CallSignature signature_of(const OptimizerKind& kind, const OptimizerOptions& o,
     signature.add("adamw", o.rules[i].adamw);
   }
   return signature;
+}
+
+// Finds the elements of a shard in its whole tensor. A box that is cut in several dims after the first has
+// more levels of rows than two numbers can say; its elements are numbered by themselves then, and a step
+// depends on the mesh. No layout of today cuts so.
+RandomRounding place_of(const Shape& whole, const Box& box, uint64_t key) {
+  RandomRounding place{.key = key};
+  const std::array<int64_t, kMaxDims> strides = row_major(whole);
+  int split = whole.rank();  // the box spans this dim and all later ones
+  while (split > 0 && box.shape[split - 1] == whole[split - 1]) --split;
+  for (int d = 1; d + 1 < split; ++d)
+    if (box.shape[d] != whole[d]) return place;
+  for (int d = 0; d < whole.rank(); ++d)
+    place.first += box.first[static_cast<size_t>(d)] * strides[static_cast<size_t>(d)];
+  if (split < 2) return place;  // one run of elements
+  place.columns = box.shape.count_from(split - 1);
+  place.stride = strides[static_cast<size_t>(split - 2)];
+  return place;
 }
 
 // A parameter that is not materialised has neither a full name nor rows. A rank past the last row has the
@@ -133,6 +153,23 @@ OptimizerControl Optimizer::control_of(size_t i) const {
   return control;
 }
 
+void Optimizer::check_moves(const char* field, double decay, DType dtype) const {
+  const double half = dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f32 ? 0x1p-24 : 0;
+  if (decay <= 1 - half) return;
+  fail(Code::invalid_argument, kind(), ": ", field, " = ", decay, " is so near 1 that an average in ",
+       name(dtype), " stands still: a step changes it by ", 1 - decay,
+       " of itself, and rounding takes up to ", half, "; take at most ", 1 - half,
+       dtype == DType::bf16 ? ", or moment_dtype f32" : "");
+}
+
+RandomRounding Optimizer::rounding_of(size_t i) const {
+  const Parameter& p = parameter(i);
+  const PhiloxBlock key =
+      philox(philox_key(options_.seed, p.full_name), static_cast<uint64_t>(control_.step));
+  return place_of(p.shape, local_box(p.layout, p.shape, p.place),
+                  static_cast<uint64_t>(key[1]) << 32 | key[0]);
+}
+
 void Optimizer::set_steps(int64_t steps) {
   check_count(kind(), "steps", steps);
   steps_ = steps;
@@ -203,8 +240,10 @@ void Optimizer::add_state(size_t i, size_t state, DType dtype, const Shape& loca
 void Optimizer::add_ema() {
   if (!has_ema()) return;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    if (const Parameter& p = parameter(i); wants_states(i))
+    if (const Parameter& p = parameter(i); wants_states(i)) {
+      check_moves("ema_decay", options_.ema_decay, p.dtype);
       add_state(i, 0, p.dtype, p.shard.shape(), {"ema", {}, p.shape, p.layout, p.place});
+    }
 }
 
 void Optimizer::average(Stream& stream) {

@@ -102,6 +102,12 @@ class Optimizer {
   T hyper(std::string_view name) const {
     return std::get<T>(values_.find(name)->second);
   }
+  // Throws INVALID_ARGUMENT if an average in `dtype` with this decay would stand still: a step changes it by
+  // less than half the distance of two numbers. Averages that are rounded at random need no check.
+  void check_moves(const char* field, double decay, DType dtype) const;
+  // The rounding of the states of parameters()[i] in this step. Its key depends on the seed, the parameter's
+  // whole name and the step.
+  RandomRounding rounding_of(size_t i) const;
   // Allocates every state of the kind's table for every parameter: zeros in shape and layout of the
   // parameter.
   // f64 parameters have f64 states.
@@ -123,6 +129,7 @@ class Optimizer {
     if constexpr (requires { args.g; }) args.g = flat(parameter.shard_grad->tensor);
     if (parameter.shard_copy) args.copy = flat(parameter.shard_copy);
     args.control = control_of(i);
+    if constexpr (requires { args.rounding; }) args.rounding = rounding_of(i);
     args.lr_scale = resolved_[i].lr_scale;
     args.weight_decay = resolved_[i].weight_decay;
     return args;

@@ -32,6 +32,7 @@ struct OptimizerOptions {
   LrSchedule schedule;
   std::vector<OptimizerRule> rules;
   LossScaleOptions loss_scale;
+  uint64_t seed = 0;            // of the model; with it states are rounded (ops/random_rounding.h)
   double ema_decay = 0;         // of an average of the parameters, the state "ema"; 0: none
   HyperValues hyperparameters;  // of the kind's table; an absent one has its default
 };

@@ -215,10 +215,26 @@ Redistribute::PlanPtr Redistribute::plan(Direction direction, const Shape& local
   return last;
 }
 
+// A caller who set sequence_parallel knows of sequences, and not of the dims of a redistribution.
+Redistribute::PlanPtr Redistribute::planned_for_caller(const Shape& local) {
+  const auto splits_sequence = [&](const Layout& layout) {
+    return std::any_of(layout.begin(), layout.end(), [](const Placement& p) {
+      return p.kind == Placement::Kind::shard && p.axis == "tp" && p.dim == 1;
+    });
+  };
+  try {
+    return plan(kForward, local);
+  } catch (const Error& error) {
+    if (local.rank() != 3 || !(splits_sequence(from_) || splits_sequence(to_))) throw;
+    fail(error.code(), "sequence parallelism splits the sequence (dim 1 of ", local.text(),
+         ") over tp: ", error.message());
+  }
+}
+
 Specs Redistribute::check_forward(Context&, std::span<const Spec> inputs) {
   if (inputs.size() != 1)
     fail(Code::invalid_argument, "redistribute takes one input, but got ", inputs.size());
-  const PlanPtr forward = plan(kForward, inputs[0].shape);
+  const PlanPtr forward = planned_for_caller(inputs[0].shape);
   for (const Move& move : forward->moves) run_.gang(move.axis);
   const DType dtype = inputs[0].dtype;
   if (sums(*forward) && (!is_reducible(dtype) || dtype == DType::boolean))

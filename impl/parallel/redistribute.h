@@ -116,6 +116,7 @@ class Redistribute final : public Module {
  private:
   enum Direction { kForward, kBackward };
   PlanPtr plan(Direction direction, const Shape& local);
+  PlanPtr planned_for_caller(const Shape& local);  // says what a refused shape means to a caller
   Tensor output_of(Context& ctx, const Tensor& x, const RedistributionPlan& plan, Frame* frame);
 
   const Layout from_, to_;

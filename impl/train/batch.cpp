@@ -6,9 +6,10 @@
 #include "nn/gradient.h"
 #include "nn/ids.h"
 #include "nn/loss.h"
-#include "parallel/context/balance.h"
 #include "tensor/host_view.h"
 #include "train/label_places.h"
+#include "train/sequence_parts.h"
+#include "train/totals.h"
 
 namespace gangway {
 namespace {
@@ -52,7 +53,8 @@ void PreparedBatch::find_labels(const Batch& batch, bool decoder) {
          ", but what counts are labels, and there is no target");
   // The decoder itself refuses tokens of another type or shape, by check_microbatches.
   if (!tokens_alone && (counts_ || batch.shift_labels) && given.dtype() != DType::i64)
-    fail(Code::invalid_argument, "targets[0] is ", name(given.dtype()), ", but labels are i64");
+    fail(Code::invalid_argument, "targets[0] is ", name(given.dtype()), ", but labels are i64",
+         batch.weight == -1 ? "; for other targets batch.weight says how many items count" : "");
   if (!tokens_alone && batch.shift_labels && given.rank() < 2)
     fail(Code::invalid_argument, "batch.shift_labels is 1, but the labels are ", given.text(),
          "; only labels with two dims or more are shifted");
@@ -69,7 +71,7 @@ void PreparedBatch::check_values(Model& model, Stream& stream) {
     given = labels_;
   }
   if (shifts_) shift_labels(ctx);
-  if (!whole_.empty()) split_sequences(model.gangs(), ctx);
+  if (!whole_.empty()) split_sequences(model, ctx);
   std::vector<IdRule> rules = model.root().id_rules();
   rules.resize(values_.size());
   if (counts_ && rules[labels_at_].what == nullptr) rules[labels_at_] = {"label", -1, kIgnoredLabel};
@@ -119,17 +121,11 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
   }
 }
 
-// The checksum is needed only if several ranks take the same batch. It covers the dtype and dims of tensors
-// that are not in host memory, but not their values: reading them would make the host wait for the device.
+// The checksum is needed only if several ranks take the same batch.
 void PreparedBatch::compute_checksum(const Gangs& gangs) {
   const Mesh& mesh = gangs.mesh();
-  if (mesh.degree(Axis::tp) * mesh.degree(Axis::cp) * mesh.degree(Axis::pp) == 1) return;
-  uint64_t sum = 1;
-  for (const Tensor& value : values_) {
-    sum = philox_key(sum, value.text());
-    if (value.on_host() && value.raw() != nullptr) sum = philox_key(sum, {value.data<char>(), value.bytes()});
-  }
-  checksum_ = sum == 0 ? 1 : sum;
+  if (mesh.degree(Axis::tp) * mesh.degree(Axis::cp) * mesh.degree(Axis::pp) > 1)
+    checksum_ = checksum_of(values_);
 }
 
 // The label of position s is the token at s + 1; the last position has none and is ignored.
@@ -146,33 +142,22 @@ void PreparedBatch::shift_labels(Context& ctx) {
 
 void PreparedBatch::make_parts(Model& model) {
   const int cp = model.gangs().mesh().degree(Axis::cp);
-  if (weight_ != -1)
+  if (weight_ != -1 && counts_)
     fail(Code::not_supported, "batch.weight is given, but with cp ", cp,
          " each rank counts the labels of its own part of the sequences; leave it at -1");
-  if (values_[0].rank() < 2)
-    fail(Code::invalid_argument, "batch.inputs[0] is ", values_[0].text(), "; with cp ", cp,
-         " its dim 1 is the sequence that ranks share");
-  const int64_t tokens = values_[0].dim(1);
-  const DecoderOptions* const decoder = decoder_options(model.root());
-  if (decoder != nullptr) check_sequence_length(*decoder, tokens, "batch.inputs[0]");
-  check_sequence(tokens, cp);
+  part_tokens(model, specs_of(values_), "batch.inputs");
+  // The caller's weight is that of the whole rows, which are equal on all ranks of cp.
+  shares_weight_ = weight_ != -1;
+  if (shares_weight_ && model.gangs().coordinate(Axis::cp) != 0) weight_ = 0;
   whole_ = values_;
-  for (Tensor& value : values_) {
-    if (value.rank() < 2) continue;
-    if (value.dim(1) != tokens)
-      fail(Code::invalid_argument, "the batch holds ", value.text(), ", but inputs[0] has sequences of ",
-           tokens, " tokens; with cp ", cp, " all are split along dim 1");
-    Shape part = value.shape();
-    part[1] = tokens / cp;
-    value = model.temporaries().allocate(value.dtype(), part);
-  }
+  for (Tensor& value : values_)
+    if (value.rank() > 1)
+      value = model.temporaries().allocate(value.dtype(), part_shape(model, value.shape()));
 }
 
-void PreparedBatch::split_sequences(const Gangs& gangs, Context& ctx) {
+void PreparedBatch::split_sequences(Model& model, Context& ctx) {
   for (size_t i = 0; i < values_.size(); ++i)
-    if (values_[i].rank() > 1)
-      split_sequence(ctx.ops, whole_[i], values_[i], 1, gangs.coordinate(Axis::cp),
-                     gangs.mesh().degree(Axis::cp), ctx.stream);
+    if (values_[i].rank() > 1) take_part(model, whole_[i], values_[i], ctx.stream);
   if (labels_) labels_ = values_[labels_at_];
 }
 

@@ -36,6 +36,9 @@ class PreparedBatch {
   // The weight of all rows; with context parallelism, of this rank's part of their sequences. Valid after
   // check_values().
   int64_t weight() const { return weight_; }
+  // Whether the caller gave the weight of sequences that ranks of cp share: weight() is then all of it on the
+  // first of them and 0 on the others, whatever their losses say.
+  bool shares_weight() const { return shares_weight_; }
   // A hash of the given tensors: dtypes, dims and, of tensors in host memory, values. 0: ranks do not share
   // batches.
   uint64_t checksum() const { return checksum_; }
@@ -53,13 +56,13 @@ class PreparedBatch {
   // With context parallelism, each tensor that has a sequence (dim 1) is replaced by this rank's part of it:
   // make_parts allocates the parts, split_sequences writes their values.
   void make_parts(Model& model);
-  void split_sequences(const Gangs& gangs, Context& ctx);
+  void split_sequences(Model& model, Context& ctx);
 
   Values values_;
   Values whole_;   // values_ before the sequences are split; empty without context parallelism
   Tensor labels_;  // one of values_, or a decoder's tokens; absent if the first target is not i64
   size_t labels_at_ = 0;
-  bool shifts_ = false, counts_ = false, checks_places_ = false;
+  bool shifts_ = false, counts_ = false, checks_places_ = false, shares_weight_ = false;
   std::vector<int64_t> bounds_;  // microbatch i has rows [bounds_[i], bounds_[i + 1])
   int64_t weight_ = -1;          // before finish_check(): the caller's, or -1
   int64_t tokens_ = 0;

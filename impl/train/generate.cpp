@@ -1,5 +1,5 @@
-// Text generation on the sharded model. Each new token runs the whole window of tokens again, without a cache
-// of keys and values: that is simple, and it computes the same as training.
+// Text generation on the sharded model. Each new token runs all tokens before it again, without a cache of
+// keys and values: that is simple, and it computes the same as training.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -14,6 +14,22 @@
 namespace gangway {
 namespace {
 
+// The last token that is made is not run again. Ranks of tp split a sequence evenly, so that they use only a
+// multiple of tp positions.
+void check_positions(const DecoderOptions& decoder, int tp, size_t prompt, int64_t new_tokens) {
+  const int64_t given = static_cast<int64_t>(prompt), longest = longest_sequence(decoder);
+  const int64_t most = longest / tp * tp;
+  if (new_tokens == 0 || new_tokens - 1 <= most - given) return;
+  const std::string used = most == longest ? "" : text(", of which tp ", tp, " uses ", most);
+  if (longest < decoder.max_positions && new_tokens - 1 <= decoder.max_positions - given)
+    fail(Code::not_supported, "generate: a prompt of ", given, " tokens and ", new_tokens,
+         " new ones are longer than the model's window of ", longest, " (sliding_window)", used,
+         ", and this library attends to all earlier tokens");
+  fail(Code::invalid_argument, "generate: a prompt of ", given, " tokens and token_count = ", new_tokens,
+       " need ", given, " + ", new_tokens - 1, " positions, but max_position_embeddings is ",
+       decoder.max_positions, used, "; ask for fewer tokens or give the last ones of the prompt");
+}
+
 void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options) {
   if (!model.materialized())
     fail(Code::invalid_state,
@@ -26,16 +42,6 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
     fail(Code::not_supported, "generate: cp is ", cp,
          ", but sequences that grow by one token cannot be split evenly; ",
          "save the model and generate with cp 1");
-  const int tp = model.gangs().mesh().degree(Axis::tp);
-  if (decoder->max_positions < tp)
-    fail(Code::invalid_argument, "generate: max_position_embeddings ", decoder->max_positions,
-         " is below tp ", tp);
-  const bool has_window = decoder->window != 0 && decoder->window < decoder->max_positions;
-  const int64_t read = static_cast<int64_t>(prompt.size()) + options.new_tokens - 1;  // not the last new one
-  if (has_window && read > decoder->window / tp * tp)
-    fail(Code::not_supported, "generate: a prompt of ", prompt.size(), " tokens and ", options.new_tokens,
-         " new ones are longer than the model's window of ", decoder->window,
-         " (sliding_window), and this library attends to all earlier tokens");
   model.run().check_whole("generate");
   if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
   for (const int64_t id : prompt)
@@ -47,6 +53,7 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
     fail(Code::invalid_argument, "generate: temperature = ", options.temperature,
          " is not a finite number >= 0");
   if (options.top_k < 0) fail(Code::invalid_argument, "generate: top_k = ", options.top_k, " is negative");
+  check_positions(*decoder, model.gangs().mesh().degree(Axis::tp), prompt.size(), options.new_tokens);
 }
 
 std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions& options) {
@@ -67,15 +74,13 @@ std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens
   // The length is a multiple of tp, because ranks of tp may split the sequence evenly. The padding comes
   // after the last token, which does not attend to it.
   const int64_t tp = model.gangs().mesh().degree(Axis::tp);
-  const int64_t most = longest_sequence(decoder) / tp * tp;
-  const int64_t used = std::min<int64_t>(static_cast<int64_t>(tokens.size()), most);
+  const int64_t used = static_cast<int64_t>(tokens.size());
   const int64_t length = (used + tp - 1) / tp * tp;
   StackScope scope(model.temporaries());
   Context ctx = model.run().context(stream);
   const Tensor window = model.temporaries().allocate(DType::i64, Shape{1, length});
   const HostStaging ids(window);
-  std::fill(std::copy(tokens.end() - used, tokens.end(), ids.data<int64_t>()), ids.data<int64_t>() + length,
-            0);
+  std::fill(std::copy(tokens.begin(), tokens.end(), ids.data<int64_t>()), ids.data<int64_t>() + length, 0);
   ids.send(stream);
   const Values outputs = model.run().forward(ctx, std::span<const Tensor>(&window, 1), nullptr);
   const Tensor row = outputs.at(0).reshape(Shape{length, decoder.vocab}).slice(0, used - 1, used);

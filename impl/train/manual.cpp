@@ -4,6 +4,8 @@
 
 #include "nn/ids.h"
 #include "parallel/collective_call.h"
+#include "train/sequence_parts.h"
+#include "train/totals.h"
 
 namespace gangway {
 namespace {
@@ -12,10 +14,11 @@ const char* no_sync(const Model& model) { return model.run().is_last_backward() 
 
 // The text that must be equal on all ranks. Ranks that differ in it would run different collectives, now or
 // in backward, or add gradients of different precisions.
-std::string arguments_of(const Model& model, std::span<const Tensor> inputs, bool training) {
+std::string arguments_of(const Model& model, std::span<const Tensor> inputs, bool training,
+                         bool takes_parts) {
   std::string arguments =
       text("a forward ", training ? "with a frame (training)" : "without a frame (evaluation)", ", no_sync ",
-           no_sync(model), ", inputs");
+           no_sync(model), takes_parts ? ", sequence_parts" : "", ", inputs");
   for (const Tensor& input : inputs) arguments += text(" ", name(input.dtype()));
   return arguments;
 }
@@ -47,6 +50,33 @@ Values results_of(Context& ctx, const Values& values) {
                                      })
                            : Tensor());
   return copies;
+}
+
+// Whole outputs are made of parts of sequences, or of sums over a rank's own part such as a loss.
+void check_outputs(const Specs& outputs, int64_t tokens) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Spec& output = outputs[i];
+    if (output.dtype == DType{} || is_part(output.shape, tokens)) continue;
+    if (output.shape.count() == 1 && is_floating(output.dtype)) continue;
+    fail(Code::not_supported, "over cp output ", i, " is ", output.text(),
+         " on each rank: neither a part of ", tokens,
+         " tokens nor one sum; a frame with sequence_parts takes and gives each rank's own part");
+  }
+}
+
+// The whole of values of which this rank has those of its part of the sequences. Values that have no part are
+// sums.
+Values whole_of(Model& model, const Values& values, int64_t tokens, Stream& stream) {
+  Values whole;
+  for (const Tensor& value : values) {
+    if (!value)
+      whole.emplace_back();
+    else if (is_part(value.shape(), tokens))
+      whole.push_back(whole_value(model, value, stream));
+    else
+      whole.push_back(sum_of_parts(model, value, stream));
+  }
+  return whole;
 }
 
 // Runs the collective part of a call; if it fails, resets `frame`, which may be null.
@@ -84,32 +114,52 @@ Context ManualFrame::context(Stream& stream) const {
 Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame* frame, Stream& stream) {
   std::optional<Context> made;
   Frame* const saved = frame != nullptr ? &frame->frame_ : nullptr;
+  const bool takes_parts = frame != nullptr && frame->options_.sequence_parts;
+  std::optional<int64_t> tokens;  // of a part, if whole sequences are cut
   std::string arguments;
   const CollectiveCall call(model.gangs(), "forward");
-  const auto check = [&] {
+  const auto check = [&]() -> uint64_t {
     Context& ctx = made.emplace(frame != nullptr ? frame->context(stream) : model.run().context(stream));
     if (frame != nullptr && frame->awaits_backward())
       fail(Code::invalid_state,
            "frame has had a forward already; its backward or gw_frame_reset comes first");
-    model.run().check_forward(ctx, specs_of(inputs), saved);
+    Specs specs = specs_of(inputs);
+    if (model.gangs().mesh().degree(Axis::cp) > 1 && !takes_parts) {
+      tokens = part_tokens(model, specs, "inputs");
+      for (Spec& spec : specs) spec.shape = part_shape(model, spec.shape);
+    }
+    const Specs outputs = model.run().check_forward(ctx, specs, saved);
+    if (tokens) check_outputs(outputs, *tokens);
     check_ids(ctx, model.root().id_rules(), inputs);
-    arguments = arguments_of(model, inputs, frame != nullptr);
+    arguments = arguments_of(model, inputs, frame != nullptr, takes_parts);
+    return tokens ? checksum_of(inputs) : 0;
   };
-  call.check(check, arguments);
+  check_same_rows_over_cp(model.gangs(), call.check(check, arguments));
   const StackScope scope(model.temporaries());
   return run_or_reset(call, frame, [&] {
     Context& ctx = *made;
+    const auto allocate = [&](DType dtype, const Shape& shape) {
+      return saved != nullptr ? saved->allocate(dtype, shape) : model.temporaries().allocate(dtype, shape);
+    };
     Values own(inputs.begin(), inputs.end());
-    if (frame != nullptr) {
-      frame->forward_ = model.run().await_backward();
-      // The frame lives on after the call, but the caller's arrays may not.
-      for (Tensor& value : own)
-        value = copy_of(ctx, value,
-                        [&](DType dtype, const Shape& shape) { return saved->allocate(dtype, shape); });
+    if (frame != nullptr) frame->forward_ = model.run().await_backward();
+    for (Tensor& value : own) {
+      if (tokens) {
+        const Tensor part = allocate(value.dtype(), part_shape(model, value.shape()));
+        take_part(model, value, part, stream);
+        value = part;
+      } else if (frame != nullptr) {  // which lives on after the call, but the caller's arrays may not
+        value = copy_of(ctx, value, allocate);
+      }
     }
     const Values outputs = model.run().forward(ctx, own, saved);
-    if (frame != nullptr) frame->outputs_ = specs_of(outputs);
-    return results_of(ctx, outputs);
+    if (tokens) check_outputs(specs_of(outputs), *tokens);
+    Values results = tokens ? whole_of(model, outputs, *tokens, stream) : results_of(ctx, outputs);
+    if (frame != nullptr) {
+      frame->outputs_ = specs_of(results);
+      frame->part_tokens_ = tokens;
+    }
+    return results;
   });
 }
 
@@ -127,12 +177,22 @@ Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& s
   const StackScope scope(model.temporaries());
   return run_or_reset(call, &frame, [&] {
     Context ctx = frame.context(stream);
+    const std::optional<int64_t> tokens = frame.part_tokens_;
+    const int64_t whole_tokens = tokens.value_or(0) * model.gangs().mesh().degree(Axis::cp);
+    const auto allocate = [&](DType dtype, const Shape& shape) {
+      return frame.frame_.allocate_gradient(dtype, shape);
+    };
     Values grads;
-    for (const Tensor& gradient : dy)
-      grads.push_back(copy_of(ctx, gradient, [&](DType dtype, const Shape& shape) {
-        return frame.frame_.allocate_gradient(dtype, shape);
-      }));
-    const Values dx = results_of(ctx, model.run().backward(ctx, grads, frame.frame_));
+    for (const Tensor& gradient : dy) {
+      if (tokens && is_part(gradient.shape(), whole_tokens)) {
+        grads.push_back(allocate(gradient.dtype(), part_shape(model, gradient.shape())));
+        take_part(model, gradient, grads.back(), stream);
+      } else {
+        grads.push_back(copy_of(ctx, gradient, allocate));
+      }
+    }
+    const Values made = model.run().backward(ctx, grads, frame.frame_);
+    const Values dx = tokens ? whole_of(model, made, *tokens, stream) : results_of(ctx, made);
     frame.reset();
     model.run().reshard();
     if (model.run().is_last_backward()) model.run().finish_gradients(stream);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "parallel/model/model.h"
@@ -24,6 +25,10 @@ struct ManualOptions {
   double loss_scale = 1;  // the gradient of the loss, from which backward starts
   int64_t step = 0;
   int microbatch = 0;
+  // With context parallelism: inputs, outputs and their gradients are this rank's part of the sequences
+  // (parallel/context/balance.h), and a loss is that of the part. False: they are whole and equal on the
+  // ranks of cp; the forward cuts the inputs and puts outputs and gradients together.
+  bool sequence_parts = false;
 };
 
 class ManualFrame {
@@ -43,13 +48,15 @@ class ManualFrame {
   ManualOptions options_;
   Frame frame_;
   Specs outputs_;                        // of the last forward
+  std::optional<int64_t> part_tokens_;   // the tokens of a part, if the last forward cut whole sequences
   std::shared_ptr<const void> forward_;  // tells the model that a backward is awaited; null: none is
 };
 
 // Runs a forward; with a null frame, for evaluation. The outputs are copies, and the frame saves copies of
 // the inputs. INVALID_ARGUMENT: the model does not accept the inputs. INVALID_STATE: the frame awaits a
-// backward. MISMATCH: some ranks give a frame and others none, or no_sync or the number or dtypes of the
-// inputs differ.
+// backward. NOT_SUPPORTED: over cp, an output is neither a part of the sequences nor a sum of one element.
+// MISMATCH: some ranks give a frame and others none, or no_sync, sequence_parts or the number or dtypes of
+// the inputs differ, or ranks of cp give different rows.
 Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame* frame, Stream& stream);
 
 // Runs the backward of the frame's forward and empties the frame. Takes the gradients of the outputs (none

@@ -35,7 +35,9 @@ void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
 void check_loss_scale(const StepOptions& options, const LossScale& scale);
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer);
+LossTotals totals_of(const StepSums& sums);
 std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBatch& batch);
+void check_shared_weight(const BatchTotals& batch, const StepSums& sums, const LossTotals& loss);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result);
 
@@ -161,7 +163,8 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     const bool known =
         check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
     prepared->check_values(model, stream);
-    return BatchTotals{prepared->weight(), prepared->tokens(), prepared->checksum(), !known};
+    return BatchTotals{prepared->weight(),       prepared->tokens(), prepared->checksum(), !known, false,
+                       prepared->shares_weight()};
   });
   step.exchange_shapes(*prepared, microbatch_context(model, given->steps() + 1, true, stream));
   Optimizer& optimizer = *given;
@@ -189,7 +192,8 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
       sums->add_gradients();
       sums->read(prepared->pending_check());
     });
-    all = step.exchange(wrong_batch(model, *sums, *prepared), {sums->loss(), sums->finite()});
+    all = step.exchange(wrong_batch(model, *sums, *prepared), totals_of(*sums));
+    check_shared_weight(totals, *sums, all);
   } catch (...) {
     if (!model.gangs().root()->error()) model.run().zero_gradients(stream);
     throw;
@@ -211,7 +215,8 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
     const bool known = check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
     prepared->check_values(model, stream);
-    return BatchTotals{prepared->weight(), prepared->tokens(), prepared->checksum(), !known};
+    return BatchTotals{prepared->weight(),       prepared->tokens(), prepared->checksum(), !known, false,
+                       prepared->shares_weight()};
   });
   step.exchange_shapes(*prepared, microbatch_context(model, 0, false, stream));
   if (totals.weight == 0) return step.end_without_weight();
@@ -221,7 +226,8 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), *sums);
     sums->read(prepared->pending_check());
   });
-  const LossTotals all = step.exchange(wrong_batch(model, *sums, *prepared), {sums->loss(), sums->finite()});
+  const LossTotals all = step.exchange(wrong_batch(model, *sums, *prepared), totals_of(*sums));
+  check_shared_weight(totals, *sums, all);
   step.result.loss = all.loss / static_cast<double>(totals.weight);
   return step.end();
 }
@@ -244,7 +250,8 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
     sums->add_gradients();
     if (sums->has_gradient_sums()) sums->read();
   });
-  const bool finite = !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite()}).finite;
+  const bool finite =
+      !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite(), 0}).finite;
   step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });
   return step.end();
 }
@@ -316,10 +323,21 @@ std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBat
   }
   if (model.pipeline() != nullptr && !model.pipeline()->has_loss()) return std::nullopt;
   // Exact comparison: a floating-point number holds integers below 2^53 (2^24 for a loss in f32) exactly.
+  if (batch.shares_weight()) return std::nullopt;  // check_shared_weight compares the sums
   if (!sums.known() || sums.weight() == static_cast<double>(batch.weight())) return std::nullopt;
   return Error(Code::invalid_argument,
                text("the model's loss says weight ", sums.weight(), ", the batch has ", batch.weight(),
                     " (N is summed before the first forward)"));
+}
+
+LossTotals totals_of(const StepSums& sums) { return {sums.loss(), sums.finite(), sums.weight()}; }
+
+// The caller's weight of whole rows does not say how much of it is in the part of each rank of cp.
+void check_shared_weight(const BatchTotals& batch, const StepSums& sums, const LossTotals& loss) {
+  if (!batch.shares || !sums.known() || loss.weight == static_cast<double>(batch.weight)) return;
+  fail(Code::invalid_argument, "the model's losses say weight ", loss.weight,
+       " over all ranks, the batches have ", batch.weight,
+       " (batch.weight is that of the whole rows, which ranks of cp share)");
 }
 
 // --- 5. to 7. the update

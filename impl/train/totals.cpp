@@ -1,5 +1,7 @@
 #include "train/totals.h"
 
+#include "base/philox.h"
+
 namespace gangway {
 namespace {
 
@@ -27,12 +29,35 @@ void check_same_batches(const Gangs& gangs, const std::vector<BatchTotals>& all)
 
 }  // namespace
 
+uint64_t checksum_of(std::span<const Tensor> tensors) {
+  uint64_t sum = 1;
+  for (const Tensor& tensor : tensors) {
+    sum = philox_key(sum, tensor.text());
+    if (tensor.on_host() && tensor.raw() != nullptr && tensor.contiguous())
+      sum = philox_key(sum, {tensor.data<char>(), tensor.bytes()});
+  }
+  return sum == 0 ? 1 : sum;
+}
+
+void check_same_rows_over_cp(const Gangs& gangs, const std::vector<uint64_t>& all) {
+  for (size_t r = 0; r < all.size(); ++r) {
+    Coordinates at = gangs.mesh().coordinates(static_cast<int>(r));
+    at[static_cast<size_t>(Axis::cp)] = 0;
+    const auto first = static_cast<size_t>(gangs.mesh().rank(at));
+    if (all[r] != all[first] && all[r] != 0 && all[first] != 0)
+      fail(Code::mismatch, "ranks ", first, " and ", r,
+           " differ only over cp, but their rows differ; ranks of cp give the same whole rows, of which each "
+           "computes a part");
+  }
+}
+
 BatchTotals sum_over(const Gangs& gangs, const std::vector<BatchTotals>& all) {
   check_same_batches(gangs, all);
   BatchTotals sum;
   for (size_t r = 0; r < all.size(); ++r) {
     sum.unknown = sum.unknown || all[r].unknown;
     sum.stop = sum.stop || all[r].stop;
+    sum.shares = sum.shares || all[r].shares;
     // Ranks of one data coordinate pass the same batch, so that it counts once over tp and pp. Over cp all
     // count, because each cp rank counts its own part of the batch.
     if (coordinate(gangs, r, Axis::tp) != 0 || coordinate(gangs, r, Axis::pp) != 0) continue;
@@ -48,7 +73,9 @@ LossTotals sum_over(const Gangs& gangs, const std::vector<LossTotals>& all) {
     sum.finite = sum.finite && all[r].finite;
     // The loss is equal on all tp ranks. Each cp rank has a part of it, and pipeline stages without a head
     // have 0.
-    if (coordinate(gangs, r, Axis::tp) == 0) sum.loss += all[r].loss;
+    if (coordinate(gangs, r, Axis::tp) != 0) continue;
+    sum.loss += all[r].loss;
+    sum.weight += all[r].weight;
   }
   return sum;
 }

@@ -15,8 +15,8 @@ namespace gangway {
 struct Batch {
   std::vector<Tensor> inputs, targets;
   // The number of items that count in the mean loss. -1: the number of labels (the first target, i64) that
-  // are not -100, after the shift if there is one. With context parallelism it must be -1. A batch of zero
-  // rows with weight 0 is allowed.
+  // are not -100, after the shift if there is one. With context parallelism it must be -1 for a decoder; for
+  // another model it is that of the whole rows. A batch of zero rows with weight 0 is allowed.
   int64_t weight = -1;
   // False: labels (the first target, i64) are used as they are: label[i] is what token[i] must predict. True:
   // label[i] belongs to token[i] itself, as Hugging Face's collators make labels; the library shifts them by

@@ -138,15 +138,17 @@ static void refused_steps(rank* me) {
   EXPECT_REFUSED(gw_eval_step(s.model, last ? NULL : &b.batch, NULL, NULL, &r), "batch is null");
   int64_t out[64];
   size_t count = 0;
+  gw_generate_options g;
+  gw_generate_options_init(&g, sizeof g);
+  g.token_count = 4;
   const int64_t prompt[1] = {last ? 11 : 1}, good[1] = {1};
-  EXPECT_STATUS(gw_generate(s.model, prompt, 1, NULL, NULL, out, 64, &count), GW_E_INVALID_ARGUMENT,
+  EXPECT_STATUS(gw_generate(s.model, prompt, 1, &g, NULL, out, 64, &count), GW_E_INVALID_ARGUMENT,
                 "the prompt has id 11");
-  EXPECT_REFUSED(gw_generate(s.model, good, 0, NULL, NULL, out, 64, &count), NULL);
-  EXPECT_REFUSED(gw_generate(s.model, last ? NULL : good, 1, NULL, NULL, out, 64, &count), "prompt is null");
-  EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, last ? NULL : out, 64, &count),
+  EXPECT_REFUSED(gw_generate(s.model, good, 0, &g, NULL, out, 64, &count), NULL);
+  EXPECT_REFUSED(gw_generate(s.model, last ? NULL : good, 1, &g, NULL, out, 64, &count), "prompt is null");
+  EXPECT_REFUSED(gw_generate(s.model, good, 1, &g, NULL, last ? NULL : out, 64, &count),
                  "out_tokens is null");
-  EXPECT_REFUSED(gw_generate(s.model, good, 1, NULL, NULL, out, 64, last ? NULL : &count),
-                 "out_count is null");
+  EXPECT_REFUSED(gw_generate(s.model, good, 1, &g, NULL, out, 64, last ? NULL : &count), "out_count is null");
   EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, NULL, NULL, &r));
   /* If no label on any rank counts, the step changes nothing. */
   for (int i = 0; i < 8; ++i) b.tokens[i] = 1;

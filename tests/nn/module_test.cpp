@@ -107,6 +107,51 @@ TEST(Names, PatternsMatchWholePathsComponentByComponent) {
   EXPECT_FALSE(path_matches("a*b", "abX"));
 }
 
+TEST(Names, TwoStarsSpanDotsWhereverTheyStand) {
+  const char* const names[] = {"lm_head.weight",
+                               "model.norm.weight",
+                               "model.layers.0.mlp.up_proj.weight",
+                               "model.layers.1.self_attn.q_proj.bias",
+                               "model.embed_tokens.weight",
+                               "weight"};
+  struct Row {
+    const char* pattern;
+    std::vector<int> matching;  // indices into names
+  };
+  const Row rows[] = {{"**", {0, 1, 2, 3, 4, 5}},
+                      {"**.weight", {0, 1, 2, 4, 5}},
+                      {"**.bias", {3}},
+                      {"**bias", {3}},
+                      {"*.bias", {}},
+                      {"model.**", {1, 2, 3, 4}},
+                      {"model.**.weight", {1, 2, 4}},
+                      {"model.layers.**", {2, 3}},
+                      {"**.layers.*.**", {2, 3}},
+                      {"**.0.**", {2}},
+                      {"model.**.**.weight", {1, 2, 4}},
+                      {"**norm.weight", {1}},
+                      {"**.norm.*", {1}},
+                      {"m**t", {1, 2, 4}},
+                      {"**.*_proj.*", {2, 3}},
+                      {"***", {0, 1, 2, 3, 4, 5}},
+                      {"**ayers", {}},
+                      {"**.ead.weight", {}},
+                      {"**.", {}},
+                      {"model.**.", {}},
+                      {"**.**", {0, 1, 2, 3, 4, 5}},
+                      {"*", {5}},
+                      {"*.*", {0}}};
+  for (const Row& row : rows) {
+    std::vector<int> got;
+    for (int i = 0; i < 6; ++i)
+      if (path_matches(row.pattern, names[i])) got.push_back(i);
+    EXPECT_EQ(got, row.matching) << row.pattern;
+  }
+  EXPECT_TRUE(path_matches("**", ""));
+  EXPECT_FALSE(path_matches("model.**", "model"));
+  EXPECT_FALSE(path_matches("**.a", "ba"));
+}
+
 TEST(Initialisation, FollowsTheCounterOfTheFullName) {
   Rig rig;
   const ModulePtr llama = make_decoder(small_config());

@@ -1,4 +1,4 @@
-// AdamW with averages of 8 bits, beside a search of all 256 values for the nearest.
+// AdamW with averages of 8 bits, beside a search of all 256 values for the nearest below and above.
 #include "ops/codes.h"
 #include "ops/ops_testing.h"
 
@@ -60,7 +60,8 @@ struct Average {
     return average;
   }
 
-  // `got` is this average, rounded: every value to the nearest of the 256 that its block's scale allows.
+  // `got` is this average, rounded: every value to one of the two next to it of the 256 that its block's
+  // scale allows, and next to 0 to the nearest.
   void expect_rounded(const Average& got, const std::vector<double>& scales, int64_t columns,
                       const std::string& what) const {
     const std::vector<double> all = table(is_signed);
@@ -73,10 +74,15 @@ struct Average {
         const double scale = scales[static_cast<size_t>(row * code_blocks(columns) + first / kCodeBlock)];
         ASSERT_NEAR(scale, most, 1e-6 * most) << what;
         for (auto x = begin; x != end; ++x) {
-          double nearest = INFINITY;
-          for (const double value : all) nearest = std::min(nearest, std::fabs(value * scale - *x));
+          // A value beyond the table's ends has one neighbour.
+          const auto above = std::lower_bound(all.begin(), all.end(), scale == 0 ? 0 : *x / scale);
+          const double high = above == all.end() ? all.back() : *above;
+          const double low = above == all.begin() ? high : *std::prev(above);
+          const double gap = low == 0 || high == 0 ? (high - low) / 2 : high - low;
+          const double beyond = std::max({0.0, *x - high * scale, low * scale - *x});
           const auto i = static_cast<size_t>(x - values.begin());
-          ASSERT_LE(std::fabs(got.values[i] - *x), nearest + 1e-6 * scale) << what << " element " << i;
+          ASSERT_LE(std::fabs(got.values[i] - *x), gap * scale + beyond + 1e-6 * scale)
+              << what << " element " << i;
         }
       }
   }
@@ -134,7 +140,7 @@ void expect_step(Bench& bench, DType p, DType g, int64_t rows, int64_t columns, 
   for (size_t i = 0; i < stepped.size(); ++i) ASSERT_EQ(copy[i], rounded(DType::bf16, stepped[i])) << what;
 }
 
-TEST(AdamW8bit, StepsAsAdamWAndRoundsToTheNearestOf256Values) {
+TEST(AdamW8bit, StepsAsAdamWAndRoundsToOneOfTheTwoNextValues) {
   for (cpu::Isa isa : available_isas())
     for (DType p : {DType::f32, DType::f64})
       for (DType g : {DType::f32, DType::bf16})
@@ -161,6 +167,34 @@ TEST(AdamW8bit, ABlockOfZerosStaysZero) {
   EXPECT_EQ(values(t.v_scale), (std::vector<double>{0, 0}));
 }
 
+// Rounding to the nearest, elements keep their share of the block's scale, and 0.01 stays at 1. The largest
+// element's code is exact.
+TEST(AdamW8bit, AnAverageWithADecayNearOneFollowsTheSquaresOfEveryElement) {
+  for (cpu::Isa isa : available_isas()) {
+    Bench bench(isa, 2);
+    const int64_t count = 64 * 64, steps = 1500;
+    Trial t = trial(bench, DType::f32, DType::f32, 64, 64);
+    std::vector<double> g(static_cast<size_t>(count));
+    assign(t.m_scale, std::vector<double>(64, 0));
+    assign(t.v_scale, std::vector<double>(64, 0));
+    for (int64_t step = 1; step <= steps; ++step) {
+      // All equal at first; then all elements but the first of each block have a third.
+      for (size_t i = 0; i < g.size(); ++i) g[i] = step <= 500 || i % 64 == 0 ? 1 : 1.0 / 3;
+      assign(t.g, g);
+      AdamW8bitArgs a = t.args(64);
+      a.control = {.lr = 0, .step = step};
+      a.rounding.key = static_cast<uint64_t>(step);
+      bench.ops->adamw8bit(a, bench.stream());
+    }
+    const Average v = Average::of(t.v, t.v_scale, 64, false);
+    double sum = 0;
+    for (size_t i = 0; i < v.values.size(); ++i) sum += i % 64 == 0 ? 0 : v.values[i] / 64 / 63;
+    const double after_500 = 1 - std::pow(0.999, 500), left = std::pow(0.999, 1000);
+    const double want = after_500 * left + (1 - left) / 9;
+    EXPECT_NEAR(sum / want, 1, 0.02) << cpu::name(isa);
+  }
+}
+
 // A rank has whole rows or whole blocks of rows.
 TEST(AdamW8bit, PiecesOfRowsAndBlocksHaveTheBitsOfTheWhole) {
   for (cpu::Isa isa : available_isas()) {
@@ -172,6 +206,7 @@ TEST(AdamW8bit, PiecesOfRowsAndBlocksHaveTheBitsOfTheWhole) {
       AdamW8bitArgs a = same.args(150);
       for (Tensor* const t : {&a.p, &a.g, &a.m, &a.v, &a.copy}) *t = t->slice(0, first * 150, last * 150);
       for (Tensor* const t : {&a.m_scale, &a.v_scale}) *t = t->slice(0, first * 3, last * 3);
+      a.rounding.first = first * 150;
       bench.ops->adamw8bit(a, bench.stream());
     }
     EXPECT_EQ(values(whole.p), values(same.p));

@@ -1,3 +1,4 @@
+#include "base/philox.h"
 #include "ops/ops_testing.h"
 
 namespace gangway {
@@ -113,6 +114,83 @@ TEST(AdamW, NothingIsWrittenOutsideTheShard) {
       for (const Tensor& t : {p, m, v, copy})
         for (int64_t i : {0, 1, 2, 16, 17, 19}) EXPECT_EQ(element(t, i), 3);
     }
+}
+
+// An f32 rounded to bf16 by 16 random bits, by the definition: up with the probability of the part that is
+// lost.
+double rounded_at_random(float x, uint32_t random) {
+  const double low = to_f32(bf16_t{static_cast<uint16_t>(std::bit_cast<uint32_t>(x) >> 16)});
+  const double high = to_f32(bf16_t{static_cast<uint16_t>((std::bit_cast<uint32_t>(x) >> 16) + 1)});
+  return (x - low) / (high - low) * 65536 + random >= 65536 ? high : low;
+}
+
+// The counter of an element is its index in the whole tensor: 3 + row * 10 + column, in rows of 7.
+TEST(AdamW, MomentsInBf16AreRoundedByTheWordsOfTheirPlace) {
+  for (cpu::Isa isa : available_isas())
+    for (const int64_t count : {1, 5, 515, 2001}) {
+      Bench bench(isa, 2);
+      AdamWArgs args;
+      args.p = random_tensor(bench, DType::f32, {count}, 1);
+      args.g = random_tensor(bench, DType::f32, {count}, 2);
+      const std::vector<double> zeros(static_cast<size_t>(count), 0);
+      args.m = tensor(bench, DType::bf16, {count}, zeros);
+      args.v = tensor(bench, DType::bf16, {count}, zeros);
+      args.beta1 = 0.5, args.beta2 = 0.75;  // so that products are exact but for the square
+      args.control.step = 1;
+      args.rounding = {.key = 77, .first = 3, .columns = 7, .stride = 10};
+      bench.ops->adamw(args, bench.stream());
+      const std::vector<double> g = values(args.g), m = values(args.m), v = values(args.v);
+      for (int64_t i = 0; i < count; ++i) {
+        const auto at = static_cast<size_t>(i), place = static_cast<size_t>(3 + i / 7 * 10 + i % 7);
+        const uint32_t word = philox(77, place >> 2)[place & 3];
+        const auto x = static_cast<float>(g[at]);
+        ASSERT_EQ(m[at], rounded_at_random(x * 0.5f, word & 0xffff)) << cpu::name(isa) << " " << i;
+        ASSERT_EQ(v[at], rounded_at_random(x * x * 0.25f, word >> 16)) << cpu::name(isa) << " " << i;
+      }
+    }
+}
+
+// By rounding to the nearest the average of squares stood still at 0.25 of 0.865, and never fell again.
+TEST(AdamW, AnAverageInBf16WithADecayNearOneFollowsTheOneInF32) {
+  for (cpu::Isa isa : available_isas()) {
+    Bench bench(isa, 2);
+    AdamWArgs args;
+    const int64_t count = 4096;
+    args.p = random_tensor(bench, DType::f32, {count}, 1);
+    args.g = bench.empty(DType::f32, {count});
+    args.m = tensor(bench, DType::bf16, {count}, std::vector<double>(static_cast<size_t>(count), 0));
+    args.v = tensor(bench, DType::bf16, {count}, std::vector<double>(static_cast<size_t>(count), 0));
+    double want = 0;
+    for (int64_t step = 1; step <= 3000; ++step) {
+      const double g = step <= 1500 ? 1 : 0.1;
+      if (step == 1 || step == 1501) assign(args.g, std::vector<double>(static_cast<size_t>(count), g));
+      args.control.step = step;
+      args.rounding.key = static_cast<uint64_t>(step);
+      bench.ops->adamw(args, bench.stream());
+      want = 0.999 * want + 0.001 * g * g;
+      if (step % 500 != 0) continue;
+      double mean = 0;
+      for (const double v : values(args.v)) mean += v / static_cast<double>(count);
+      EXPECT_NEAR(mean / want, 1, 0.01) << cpu::name(isa) << " step " << step;
+    }
+  }
+}
+
+TEST(AdamW, MomentsInBf16KeepInfinityAndNan) {
+  for (cpu::Isa isa : available_isas()) {
+    Bench bench(isa);
+    AdamWArgs args;
+    args.p = tensor(bench, DType::f32, {3}, {0, 0, 0});
+    args.g = tensor(bench, DType::f32, {3}, {INFINITY, -INFINITY, std::nan("")});
+    args.m = tensor(bench, DType::bf16, {3}, {0, 0, 0});
+    args.v = tensor(bench, DType::bf16, {3}, {0, 0, 0});
+    args.control.step = 1;
+    bench.ops->adamw(args, bench.stream());
+    EXPECT_EQ(element(args.m, 0), INFINITY);
+    EXPECT_EQ(element(args.m, 1), -INFINITY);
+    EXPECT_EQ(element(args.v, 1), INFINITY);
+    EXPECT_TRUE(std::isnan(element(args.m, 2)) && std::isnan(element(args.v, 2)));
+  }
 }
 
 TEST(Lion, FollowsThePublishedFormulaInEveryDType) {

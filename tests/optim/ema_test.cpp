@@ -41,6 +41,18 @@ TEST(Ema, IsTheLastStateOfEveryKindAndFollowsTheValues) {
   }
 }
 
+TEST(Ema, ADecayWithWhichAnAverageInF32StandsStillIsRefusedWithTheNumbers) {
+  Cpu cpu;
+  const NamedParameter w = make_parameter(cpu, "w", Shape{2}),
+                       wide = make_parameter(cpu, "w", Shape{2}, DType::f64);
+  const std::string message =
+      error_of([&] { make_optimizer("adamw", {w}, with_ema(1 - 0x1p-25), *cpu.ops); }).message();
+  EXPECT_NE(message.find("adamw: ema_decay = "), std::string::npos) << message;
+  EXPECT_NE(message.find("an average in f32 stands still"), std::string::npos) << message;
+  make_optimizer("adamw", {w}, with_ema(1 - 0x1p-24), *cpu.ops);
+  make_optimizer("adamw", {wide}, with_ema(1 - 0x1p-25), *cpu.ops);
+}
+
 TEST(Ema, SwapsWithTheValuesAndBackToTheSameBits) {
   Cpu cpu;
   const NamedParameter w = make_parameter(cpu, "w", Shape{5, 3}), frozen = make_parameter(cpu, "f", Shape{3});

@@ -36,6 +36,20 @@ TEST(Schedule, LinearFallsEvenlyToItsFinalRatioBehindTheLastStep) {
   EXPECT_DOUBLE_EQ(factor(s, 14), 0.1);
 }
 
+// As LinearLR and CosineAnnealingLR of PyTorch, and the schedules of transformers: of T steps the first has
+// the full rate, and the last one has the rate that T - 1 steps have left.
+TEST(Schedule, WithoutAWarmUpTheFirstStepHasTheFullRateAndTheLastHasSome) {
+  for (const int64_t total : {1, 2, 3, 10, 1000})
+    for (int64_t step = 1; step <= total; ++step) {
+      const double done = static_cast<double>(step - 1) / static_cast<double>(total);
+      EXPECT_NEAR(factor({Kind::linear, 0, total, 0}, step), 1 - done, 1e-15) << step << " of " << total;
+      EXPECT_NEAR(factor({Kind::cosine, 0, total, 0}, step), (1 + std::cos(std::acos(-1.0) * done)) / 2,
+                  1e-15)
+          << step << " of " << total;
+      EXPECT_GT(factor({Kind::wsd_sqrt, 0, total, 0}, step), 0) << step << " of " << total;
+    }
+}
+
 TEST(Schedule, CosineIsHalfwayInTheMiddle) {
   const LrSchedule s{Kind::cosine, 0, 100, 0.2};
   EXPECT_NEAR(factor(s, 1), 1, 1e-15);

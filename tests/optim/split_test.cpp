@@ -1,4 +1,5 @@
 // States of parameters that are split over ranks: their own shapes and layouts, and what is refused.
+#include "base/philox.h"
 #include "optim/optim_testing.h"
 
 namespace gangway {
@@ -70,6 +71,57 @@ TEST(SplitStates, ARankWithoutRowsHasTheMeansOfColumnsAllTheSame) {
   const auto optimizer = make_optimizer("adafactor", {p}, {}, *cpu.ops);
   EXPECT_EQ(slot(*optimizer, "row_var").tensor.shape(), (Shape{0, 1}));
   EXPECT_EQ(slot(*optimizer, "col_var").tensor.shape(), (Shape{1, 5}));
+}
+
+// Every piece over tp and dp_shard steps to the bits of its elements in the whole, also where states are
+// rounded.
+TEST(SplitStates, RoundedStatesHaveTheBitsOfTheWhole) {
+  const Shape shape{7, 200};
+  OptimizerOptions options;
+  options.seed = 5;
+  for (const char* const kind : {"adamw", "lion", "adamw8bit"}) {
+    if (std::string(kind) != "adamw8bit") options.hyperparameters = {{"moment_dtype", DType::bf16}};
+    const auto stepped = [&](Cpu& cpu, const NamedParameter& named) {
+      named.parameter->full_name = "w";
+      const Box box = local_box(named.parameter->layout, shape, named.parameter->place);
+      const auto optimizer = make_optimizer(kind, {named}, options, *cpu.ops);
+      for (int step = 0; step < 3; ++step) {
+        std::vector<double> gradient;
+        for (int64_t row = box.first[0]; row < box.last(0); ++row)
+          for (int64_t column = box.first[1]; column < box.last(1); ++column)
+            gradient.push_back(
+                philox_normal(static_cast<uint64_t>(step), static_cast<uint64_t>(row * 200 + column)));
+        float* const to = named.parameter->shard_grad->tensor.data<float>();
+        std::copy(gradient.begin(), gradient.end(), to);
+        named.parameter->shard_grad->written = true;
+        optimizer->step(1, 1, cpu.stream);
+      }
+      std::vector<double> states;
+      for (const char* const state : {"exp_avg", "exp_avg_sq"})
+        for (const Optimizer::Slot& s : optimizer->state(0))
+          if (s.name == state)
+            for (int64_t i = 0; i < s.tensor.count(); ++i)
+              states.push_back(s.tensor.dtype() == DType::u8 ? s.tensor.data<uint8_t>()[i]
+                                                             : to_f32(s.tensor.data<bf16_t>()[i]));
+      return states;
+    };
+    Cpu cpu;
+    const std::vector<double> whole = stepped(cpu, make_parameter(cpu, "w", shape));
+    for (const int dim : {0, 1})
+      for (const int tp : {0, 1})
+        for (const int shard : {0, 1, 2}) {
+          const NamedParameter piece = piece_of(cpu, shape, dim, dim == 0 ? 3 : 128, tp, shard);
+          const Box box = local_box(piece.parameter->layout, shape, piece.parameter->place);
+          std::vector<double> want;
+          for (size_t state = 0; state < whole.size() / 1400; ++state)
+            for (int64_t row = box.first[0]; row < box.last(0); ++row)
+              for (int64_t column = box.first[1]; column < box.last(1); ++column)
+                want.push_back(whole[state * 1400 + static_cast<size_t>(row * 200 + column)]);
+          EXPECT_EQ(stepped(cpu, piece), want)
+              << kind << " dim " << dim << " tp " << tp << " shard " << shard;
+        }
+    options.hyperparameters.clear();
+  }
 }
 
 // The rows of another pipeline stage are not here, and neither are the means.

@@ -149,6 +149,8 @@ refused 64 'dp_shard 3.*2 ranks' --mesh.dp_shard 3
 code=0
 "$tools/gw-train" --explain "$work/run.toml" --ranks 4 --mesh.tp 8 --checkpoint.folder "$work/a" >"$work/log" 2>&1 || code=$?
 [ $code -eq 64 ] && grep -q 'product 8, which does not divide --ranks 4' "$work/log" || fail "--explain of tp 8 over 4 ranks: $code"
+refused 64 'sample.prompt has 3 bytes and sample.tokens is 63, but the model has max_position_embeddings 64' \
+  --sample.prompt abc --sample.tokens 63
 refused 64 'there is no option beta3' --optimizer.beta3 1
 refused 64 'there is no optimizer "adam"' --optimizer.name adam
 refused 74 'No such file' --data.train "$work/none.u8"

@@ -54,15 +54,54 @@ TEST(Generate, EveryRankAndEveryMeshGetsTheSameTokens) {
       test::run_ranks(ranks, [&](Gang& root) {
         const auto model = reference_model(root, reference, strategy);
         GenerateOptions options;
-        options.new_tokens = 20;  // more than the model's 12 positions
+        options.new_tokens = 10;  // with the prompt one more than the model's 12 positions
         options.seed = 9;
         options.top_k = 7;
         const std::vector<int64_t> tokens = generated(*model, {3, 1, 4}, options);
-        EXPECT_EQ(tokens.size(), 20u);
+        EXPECT_EQ(tokens.size(), 10u);
         const std::lock_guard lock(mutex);
         seen.insert(tokens);
       });
   EXPECT_EQ(seen.size(), 1u);
+}
+
+// It went on over the last tokens of the window, which differ where tp does not divide the positions.
+TEST(Generate, MoreTokensThanPositionsAreRefusedAtTheStartOnEveryMesh) {
+  const Reference reference("llama_small");
+  const auto message = [](int64_t positions, int tp, size_t prompt, int64_t new_tokens) {
+    std::string found;
+    test::run_ranks(tp, [&](Gang& root) {
+      Reference small("llama_small");
+      small.config.max_positions = positions;
+      MeshOptions mesh;
+      mesh.tp = tp;
+      const auto model = test::make_model(make_decoder(small.config),
+                                          create_gangs(root.shared_from_this(), mesh), ParallelOptions{});
+      GenerateOptions options;
+      options.new_tokens = new_tokens;
+      const std::vector<int64_t> tokens(prompt, 1);
+      try {
+        EXPECT_EQ(generated(*model, tokens, options).size(), static_cast<size_t>(new_tokens));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::invalid_argument);
+        if (root.rank() == 0) found = error.message();
+      }
+    });
+    return found;
+  };
+  EXPECT_NE(message(12, 1, 3, 11)
+                .find("a prompt of 3 tokens and token_count = 11 need 3 + 10 positions, but "
+                      "max_position_embeddings is 12; ask for fewer"),
+            std::string::npos);
+  EXPECT_EQ(message(12, 1, 3, 10), "");
+  EXPECT_EQ(message(12, 1, 12, 1), "");
+  EXPECT_EQ(message(12, 1, 13, 0), "");
+  EXPECT_NE(message(12, 1, 13, 1).find("need 13 + 0 positions"), std::string::npos);
+  EXPECT_EQ(message(12, 2, 3, 10), "");
+  EXPECT_EQ(message(13, 2, 3, 10), "");
+  EXPECT_NE(message(13, 2, 3, 11).find("max_position_embeddings is 13, of which tp 2 uses 12"),
+            std::string::npos);
+  EXPECT_NE(message(1, 2, 1, 1).find("of which tp 2 uses 0"), std::string::npos);
 }
 
 TEST(Generate, SamplesFollowTheSoftmax) {
@@ -116,13 +155,16 @@ TEST(Generate, RefusalsAreAgreed) {
     };
     for (const Row& row : table) {
       std::vector<int64_t> prompt = {1, 2};
-      GenerateOptions options;
+      GenerateOptions options{.new_tokens = 4};
       if (root.rank() == 1) row.change(prompt, options);
       const Error error = error_of([&] { generated(*model, prompt, options); });
       EXPECT_EQ(error.code(), Code::invalid_argument);
       EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
     }
-    EXPECT_EQ(error_of([&] { generated(*model, {1, root.rank()}, {}); }).code(), Code::mismatch);
+    EXPECT_EQ(error_of([&] {
+                generated(*model, {1, root.rank()}, {.new_tokens = 4});
+              }).code(),
+              Code::mismatch);
     GenerateOptions none;
     none.new_tokens = 0;
     EXPECT_TRUE(generated(*model, {1}, none).empty());
@@ -137,7 +179,7 @@ TEST(Generate, ALogitThatIsNotFiniteIsRefusedOnAllAndTheGangWorksOn) {
     const std::vector<double> broken(static_cast<size_t>(norm.shape.count()), NAN);
     model->inspect().assign(norm, test::tensor_of(*model, DType::f64, norm.shape, broken.data()),
                             model->device().stream());
-    const Error error = error_of([&] { generated(*model, {1, 2}, {}); });
+    const Error error = error_of([&] { generated(*model, {1, 2}, {.new_tokens = 4}); });
     EXPECT_EQ(error.code(), Code::invalid_state);
     EXPECT_NE(error.message().find("the logit of token 0 is not finite"), std::string::npos)
         << error.message();

@@ -65,7 +65,8 @@ TEST(Interrupt, EndsEvaluationAndGeneration) {
   test::run_ranks(1, [](Gang& root) {
     const Rig rig = test::llama_rig(root);
     const std::vector<int64_t> prompt{3, 1, 4};
-    expect_ended("generate", 1, [&] { generate(*rig.model, prompt, GenerateOptions{}, rig.stream()); });
+    const GenerateOptions options{.new_tokens = 4};
+    expect_ended("generate", 1, [&] { generate(*rig.model, prompt, options, rig.stream()); });
   });
 }
 

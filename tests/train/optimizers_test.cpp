@@ -1,5 +1,6 @@
 // Every optimizer of the table over meshes: it equals one rank, and exchanges no more than it needs.
 #include <algorithm>
+#include <optional>
 
 #include "base/philox.h"
 #include "parallel/model/mesh_tensors.h"
@@ -26,7 +27,8 @@ DecoderOptions llama() {
   return options;
 }
 
-test::Rig rig_over(Gang& root, const std::string& kind, const Over& over, DType master = DType::f64) {
+test::Rig rig_over(Gang& root, const std::string& kind, const Over& over, DType master = DType::f64,
+                   std::optional<DType> moments = std::nullopt) {
   MeshOptions mesh;
   mesh.dp_replicate = over.replicas;
   mesh.tp = over.tp;
@@ -38,6 +40,7 @@ test::Rig rig_over(Gang& root, const std::string& kind, const Over& over, DType 
   options.lr = 0.01;
   options.weight_decay = 0.1;
   if (kind == "sgd") options.hyperparameters = {{"momentum", 0.9}};
+  if (moments) options.hyperparameters = {{"moment_dtype", *moments}};
   rig.optimizer = make_optimizer(kind, rig.model->inspect().parameters(), options, rig.model->ops(),
                                  make_mesh_tensors(*rig.model));
   return rig;
@@ -133,6 +136,23 @@ TEST(Optimizers, MuonAndAdamW8bitGiveEqualBitsOnEveryMesh) {
           EXPECT_EQ(stepped(root, over), alone) << kind << " " << name(master) << ", " << describe(over);
         });
     }
+}
+
+TEST(Optimizers, AveragesInBf16HaveEqualBitsOnEveryMesh) {
+  for (const char* const kind : {"adamw", "lion", "muon"}) {
+    const auto stepped = [&](Gang& root, const Over& over) {
+      const test::Rig rig = rig_over(root, kind, over, DType::f32, DType::bf16);
+      for (int step = 0; step < 3; ++step) step_alone(rig, step);
+      return rig.parameters();
+    };
+    std::vector<double> alone;
+    test::run_ranks(1, [&](Gang& root) { alone = stepped(root, {1}); });
+    for (const Over& over :
+         std::vector<Over>{{3}, {4, 2}, {3, 1, 1, 1, Strategy::no_shard}, {2, 1, 1, 2}, {2, 1, 2}, {4, 1, 2}})
+      test::run_ranks(over.ranks, [&](Gang& root) {
+        EXPECT_EQ(stepped(root, over), alone) << kind << ", " << describe(over);
+      });
+  }
 }
 
 // Returns how many collectives the step of an optimizer makes on all its gangs, when it has made one before.

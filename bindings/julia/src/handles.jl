@@ -42,7 +42,8 @@ An optimizer over a model's local shards: `AdamW(model; ...)`, `SGD(model; ...)`
 - `lr`: the learning rate after a warm-up of `warmup_steps`; `schedule`: `:constant`, or a fall to `last_lr_ratio` of it at
   `total_steps`, as `:linear` and `:cosine`.
 - `weight_decay`: leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise.
-- `rules`: a list of `(pattern = "*.bias", lr_scale = 0.5, weight_decay = 0, frozen = false, adamw = -1)`, of which the last match wins.
+- `rules`: a list of `(pattern = "**.bias", lr_scale = 0.5, weight_decay = 0, frozen = false, adamw = -1)`, of which the last match wins;
+  `*` stands for characters but dots, `**` for any characters.
 - `ema_decay`: decay of an average of the parameters, which [`swap_ema!`](@ref) puts in their place; 0: none.
 - `loss_scale`: what the loss is multiplied by for backward, and gradients divided by. 0: where a parameter is computed in
   `Float16` a dynamic one, from `initial_loss_scale = 65536`, by the rule of PyTorch's `GradScaler`: a step whose gradients are

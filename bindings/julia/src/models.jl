@@ -99,7 +99,7 @@ function parallelize!(model::Model, gangs = nothing; keywords...)
     return model
 end
 
-"Each match of `pattern` (`*` does not match a dot) becomes a parameter group; \"\" is the root, the last. Then `materialize!`."
+"Each match of `pattern` (`*` does not match a dot, `**` does) becomes a parameter group; \"\" is the root, the last. Then `materialize!`."
 function fully_shard!(model::Model, pattern, gangs = nothing; keywords...)
     made = options(LibGangway.gw_shard_options, "fully_shard!", keywords)
     @waits LibGangway.gw_fully_shard(model, c_text("fully_shard!", "pattern", pattern), maybe(gangs), made)
@@ -268,7 +268,8 @@ end
 
 # --- manual forward and backward --------------------------------------------------------------------------------------
 
-"`Frame(model; loss_scale = 1, step, microbatch)`: what one forward keeps for its backward."
+"`Frame(model; loss_scale = 1, step, microbatch, sequence_parts = false)`: what one forward keeps for its backward. Over cp
+inputs and outputs are whole sequences, or with `sequence_parts` this rank's parts of them."
 Frame(model::Model; keywords...) = take_with(Frame, LibGangway.gw_frame_options, "Frame", keywords) do made, out
     LibGangway.gw_frame_create(model, made, out)
 end

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 class Frame:
     """The activations of one forward, kept for its backward. `loss_scale` is the value from which the backward of a
-    loss starts: for a mean over N items the optimizer's loss_scale (1 where it has none) / N."""
+    loss starts: for a mean over N items the optimizer's loss_scale (1 where it has none) / N. Over cp inputs and outputs are
+    whole sequences, or with `sequence_parts` this rank's parts of them."""
 
-    def __init__(self, model: Module, *, loss_scale: float = 1.0, step: int = 0, microbatch: int = 0) -> None:
-        options = struct("gw_frame_options", loss_scale=loss_scale, step=step, microbatch=microbatch)
+    def __init__(
+        self, model: Module, *, loss_scale: float = 1.0, step: int = 0, microbatch: int = 0, sequence_parts: bool = False,
+    ) -> None:
+        options = struct("gw_frame_options", loss_scale=loss_scale, step=step, microbatch=microbatch,
+                         sequence_parts=sequence_parts)
         self._h = c.gw_frame_create(handle_of(model, Module, "model"), options)
         self._facts = f"step {step}, microbatch {microbatch}, loss_scale {loss_scale:g}"
 
@@ -118,8 +122,8 @@ class Module:
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None,
     ) -> Self:
-        """Collective. Each match of a pattern of whole paths becomes a parameter group; "" is the root, the last. materialize()
-        follows. Options as in parallelize()."""
+        """Collective. Each match of a pattern of whole paths becomes a parameter group ("*" does not match a dot, "**"
+        does); "" is the root, the last. materialize() follows. Options as in parallelize()."""
         c.gw_fully_shard(self._h, pattern, gangs_of(gangs), shard_options(
             strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
             reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,

@@ -69,7 +69,7 @@ class AdamW(Optimizer):
     beta1: decay of the average of the gradient, in [0, 1).
     beta2: decay of the average of the squared gradient, in [0, 1).
     eps: added to the root of that average, in (0, 1).
-    moment_dtype: of both averages: f32 or bf16; those of f64 parameters are f64.
+    moment_dtype: of both averages: f32 or bf16 (rounded at random, so that a decay near 1 moves them); those of f64 parameters are f64.
     betas: (beta1, beta2) at once.
 
     States: exp_avg (moving average of the gradient); exp_avg_sq (moving average of the squared gradient)."""
@@ -93,10 +93,11 @@ class AdamW(Optimizer):
 
 class AdamW8bit(Optimizer):
     """AdamW with averages of 8 bits (Dettmers and others, 2022). 64 elements of a row of the whole tensor share a
-    scale, their largest magnitude; a code is the nearest of 256 values: 0, 1, and seven decades 10^(d - 6) (0.1 + 0.9
-    (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for the gradient's average and 2^(d + 1)
-    for that of its square. A tensor parallel cut inside of 64 elements is refused. Averages of 1-d parameters are
-    f32. The other options are those of every optimizer: see Optimizer.
+    scale, their largest magnitude; a code is one of 256 values, of the two next to the number at random by their
+    distance, so that averages move by less than a code: 0, 1, and seven decades 10^(d - 6) (0.1 + 0.9 (k + 1/2) / n),
+    d from 0 to 6, k below n, which is 2^d with either sign for the gradient's average and 2^(d + 1) for that of its
+    square. A tensor parallel cut inside of 64 elements is refused. Averages of 1-d parameters are f32. The other
+    options are those of every optimizer: see Optimizer.
 
     beta1: decay of the average of the gradient, in [0, 1).
     beta2: decay of the average of the squared gradient, in [0, 1).
@@ -128,7 +129,7 @@ class Lion(Optimizer):
 
     beta1: weight of the average in the direction of a step, in [0, 1).
     beta2: decay of the average of the gradient, in [0, 1).
-    moment_dtype: of the average: f32 or bf16; that of f64 parameters is f64.
+    moment_dtype: of the average: f32 or bf16 (rounded at random, so that a decay near 1 moves it); that of f64 parameters is f64.
     betas: (beta1, beta2) at once.
 
     States: exp_avg (moving average of the gradient)."""

@@ -40,9 +40,10 @@ def Partial() -> Placement:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """A row of a tensor parallel plan: modules whose whole path matches, and how they are split. Styles: "colwise", "rowwise",
-    "sequence_parallel", "replicate", "prepare_input", "prepare_output". input: how the first input comes; output: how the first
-    output is wanted; None: the style's. prepare_input and prepare_output move a value from `input` to `output`."""
+    """A row of a tensor parallel plan: modules whose whole path matches ("*" does not match a dot, "**" does), and how they are
+    split. Styles: "colwise", "rowwise", "sequence_parallel", "replicate", "prepare_input", "prepare_output". input: how the first
+    input comes; output: how the first output is wanted; None: the style's. prepare_input and prepare_output move a value from
+    `input` to `output`."""
 
     pattern: str
     style: Style | str

@@ -18,8 +18,9 @@ from .structs import block, handle_of, struct
 
 @dataclass(frozen=True)
 class Rule:
-    """For parameters whose whole name matches; the last match wins. weight_decay -1: the optimizer's. adamw, of Muon alone: 1:
-    AdamW steps the parameter; 0: Muon does; -1: as without a rule."""
+    """For parameters whose whole name matches ("*" stands for characters but dots, "**" for any characters: "**.bias"); the
+    last match wins. weight_decay -1: the optimizer's. adamw, of Muon alone: 1: AdamW steps the parameter; 0: Muon does; -1: as
+    without a rule."""
 
     pattern: str
     lr_scale: float = 1.0

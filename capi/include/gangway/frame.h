@@ -19,7 +19,10 @@ typedef struct gw_frame_options {
   double loss_scale;
   int64_t step;
   int32_t microbatch;
-  int32_t reserved;
+  /* Of meshes with cp over 1. Default 0: inputs, outputs and their gradients are whole sequences, equal on
+   * the ranks of cp. 1: they are this rank's parts, chunks r and 2 cp - 1 - r of the 2 cp equal chunks of dim
+   * 1, for rank r of cp; a loss is that of the part. */
+  int32_t sequence_parts;
 } gw_frame_options;
 GW_API void gw_frame_options_init(gw_frame_options *options, size_t size);
 /* Local. Makes a frame, which keeps the model. The caller releases *out_frame. INVALID_STATE: before
@@ -37,12 +40,18 @@ GW_API void gw_frame_release(gw_frame *frame);
  * an evaluation, which saves nothing. The caller releases each of the *out_count out_tensors, which are
  * copies.
  *
+ * Ranks that differ only over tp or cp give the same rows (gw_gangs_data_shard) and get the same outputs.
+ * Over cp the library cuts dim 1 of inputs with two dims or more, the sequence; outputs along it are put
+ * together again, and outputs of one element, such as a loss, are summed, unless the frame has
+ * sequence_parts. Labels are used as they are; the caller has shifted them.
+ *
  * Refusals are agreed, and the gangs stay usable. INVALID_ARGUMENT: out_capacity is less than the number of
  * outputs, an input has a wrong shape or dtype, or a token or label is outside of the vocabulary. The
  * `shapes` callback of a custom module runs once more in this check, and its error is returned as well.
- * INVALID_STATE: the frame has had a forward already. MISMATCH: ranks differ in giving a frame, in no_sync,
- * or in number or dtypes of inputs. A rank refuses alone if the model has no memory yet, or if `model` or
- * `out_count` is null.
+ * INVALID_STATE: the frame has had a forward already. NOT_SUPPORTED: over cp, an output is neither along the
+ * sequence nor of one element. MISMATCH: ranks differ in giving a frame, in no_sync, in sequence_parts, or in
+ * number or dtypes of inputs, or ranks of cp give different rows. A rank refuses alone if the model has no
+ * memory yet, or if `model` or `out_count` is null.
  *
  * What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a
  * model of several ranks, in backward too: peers get ABORTED with its text. */
@@ -50,11 +59,11 @@ GW_API gw_status gw_module_forward(gw_module *model, const gw_view *inputs, size
                                    gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                    size_t out_capacity, size_t *out_count);
 /* Collective. Runs the backward of the frame's forward. It takes the gradients of the outputs (none for a
- * loss) and gives those of the inputs (null handles where there is none), which the caller releases as in
- * gw_module_forward. It adds the sum over data ranks to the local gradients, and resets the frame. Refusals
- * are agreed, as in gw_module_forward, and leave the frame as it was. INVALID_ARGUMENT: a gradient's shape or
- * dtype, more gradients than outputs, out_capacity. INVALID_STATE: the frame has had no forward. MISMATCH:
- * ranks differ in no_sync. */
+ * loss) and gives those of the inputs (null handles where there is none), both whole where the forward's
+ * outputs were; the caller releases the results as in gw_module_forward. It adds the sum over data ranks to
+ * the local gradients, and resets the frame. Refusals are agreed, as in gw_module_forward, and leave the
+ * frame as it was. INVALID_ARGUMENT: a gradient's shape or dtype, more gradients than outputs, out_capacity.
+ * INVALID_STATE: the frame has had no forward. MISMATCH: ranks differ in no_sync. */
 GW_API gw_status gw_module_backward(gw_module *model, const gw_view *output_grads, size_t grad_count,
                                     gw_frame *frame, void *stream, gw_tensor *out_tensors[],
                                     size_t out_capacity, size_t *out_count);

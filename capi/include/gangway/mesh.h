@@ -81,7 +81,8 @@ GW_API gw_status gw_gangs_get(gw_gangs *gangs, const char *axes, gw_gang **out_g
 GW_API gw_status gw_gangs_coordinate(const gw_gangs *gangs, const char *axis, int32_t *out_index,
                                      int32_t *out_degree);
 /* Local. Gives the rows of the global batch that this rank reads: part *out_index of *out_count equal parts.
- * Ranks that differ only on tp, cp or pp read the same part. INVALID_ARGUMENT: null. */
+ * Ranks that differ only on tp, cp or pp read the same part, with whole sequences: gw_train_step,
+ * gw_eval_step and gw_module_forward cut them over cp. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_gangs_data_shard(const gw_gangs *gangs, int32_t *out_index, int32_t *out_count);
 /* Collective. Shuts down in order all gangs that `gangs` made, except broken ones. timeout_ms is in
  * milliseconds; -1 means the gangs' deadlines. A second call does nothing. TIMEOUT, PEER_LOST: the first

@@ -4,7 +4,11 @@
  *
  * `stream`, here and in all headers that compute with a model: null is the rank's own. Calls on a model may
  * use one stream after another; each comes after all that is on the stream of the call before. A stream that
- * was passed must live until the gang is released. */
+ * was passed must live until the gang is released.
+ *
+ * Patterns, of parameter names and of module paths, match the whole name. '*' stands for any characters but
+ * dots, and "**" for any characters; a part "**" with its dot may also stand for nothing. So "*.bias" matches
+ * only a "bias" one level down, "**.bias" every one, and "model.**" all that is below "model". */
 #ifndef GANGWAY_MODULE_H
 #define GANGWAY_MODULE_H
 

@@ -24,9 +24,9 @@
 extern "C" {
 #endif
 
-/* A rule applies to parameters whose whole name matches `pattern` ('*' does not match a dot, "**" matches
- * everything). The last match wins. Parameters without a match get the optimizer's weight decay, except 1-d
- * parameters, which get none. */
+/* A rule applies to parameters whose whole name matches `pattern` (module.h), such as "**.bias". The last
+ * match wins. Parameters without a match get the optimizer's weight decay, except 1-d parameters, which get
+ * none. A pattern that matches no parameter is refused. */
 typedef struct gw_optimizer_rule {
   size_t struct_size;
   const gw_ext *next;
@@ -39,12 +39,12 @@ typedef struct gw_optimizer_rule {
 } gw_optimizer_rule;
 GW_API void gw_optimizer_rule_init(gw_optimizer_rule *rule, size_t size);
 
-/* Local. Makes an optimizer by the name of its kind, with options as texts: for programs that read them from a
- * file. `names` and `values` have option_count texts each. The names are those of the fields of the kind's
+/* Local. Makes an optimizer by the name of its kind, with options as texts: for programs that read them from
+ * a file. `names` and `values` have option_count texts each. The names are those of the fields of the kind's
  * options (optimizers.h), such as "lr" and "beta2"; a number is written as in C, a flag as true or false, a
- * schedule by its name ("cosine"), a dtype as f32 or bf16. There are no rules. Options that are not given have
- * their defaults. The caller releases *out_optimizer, which keeps the model alive. INVALID_ARGUMENT: an unknown
- * kind or option (the text lists all), or a value. INVALID_STATE: before gw_parallelize or
+ * schedule by its name ("cosine"), a dtype as f32 or bf16. There are no rules. Options that are not given
+ * have their defaults. The caller releases *out_optimizer, which keeps the model alive. INVALID_ARGUMENT: an
+ * unknown kind or option (the text lists all), or a value. INVALID_STATE: before gw_parallelize or
  * gw_module_materialize. */
 GW_API gw_status gw_optimizer_create(gw_module *model, const char *kind, const char *const names[],
                                      const char *const values[], size_t option_count,
@@ -85,8 +85,8 @@ GW_API gw_status gw_optimizer_finite_steps(const gw_optimizer *optimizer, int64_
 GW_API gw_status gw_optimizer_restore_loss_scale(gw_optimizer *optimizer, double scale, int64_t finite_steps);
 /* Collective. With ema_decay, exchanges the values of the parameters and their averages, for an evaluation,
  * generation or a save of the model; a second call swaps back. Until then a step is INVALID_STATE. The state
- * ema of gw_parameter_state is this rank's rows of the average. INVALID_STATE: ema_decay is 0, or the optimizer
- * has not stepped yet. */
+ * ema of gw_parameter_state is this rank's rows of the average. INVALID_STATE: ema_decay is 0, or the
+ * optimizer has not stepped yet. */
 GW_API gw_status gw_optimizer_swap_ema(gw_optimizer *optimizer, void *stream);
 
 /* Collective. Scales the local gradients by min(1, max_norm / (norm + 1e-6)). *out_norm is the norm before

@@ -70,7 +70,9 @@ typedef struct gw_adamw_options {
   /* Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0, inf). */
   double weight_decay;
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
-  gw_dtype moment_dtype; /* Of both averages: f32 or bf16; those of f64 parameters are f64. Default GW_F32. */
+  /* Of both averages: f32 or bf16 (rounded at random, so that a decay near 1 moves them); those of f64
+   * parameters are f64. Default GW_F32. */
+  gw_dtype moment_dtype;
   /* Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
    * Default 0, in [0, 1). */
   double ema_decay;
@@ -95,10 +97,11 @@ GW_API gw_status gw_adamw_create(gw_module *model, const gw_adamw_options *optio
                                   gw_optimizer **out_optimizer);
 
 /* AdamW with averages of 8 bits (Dettmers and others, 2022). 64 elements of a row of the whole tensor
- * share a scale, their largest magnitude; a code is the nearest of 256 values: 0, 1, and seven decades
- * 10^(d - 6) (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for the
- * gradient's average and 2^(d + 1) for that of its square. A tensor parallel cut inside of 64 elements is
- * refused. Averages of 1-d parameters are f32. States (gw_parameter_state): exp_avg: moving average of the
+ * share a scale, their largest magnitude; a code is one of 256 values, of the two next to the number at
+ * random by their distance, so that averages move by less than a code: 0, 1, and seven decades 10^(d - 6)
+ * (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for the gradient's
+ * average and 2^(d + 1) for that of its square. A tensor parallel cut inside of 64 elements is refused.
+ * Averages of 1-d parameters are f32. States (gw_parameter_state): exp_avg: moving average of the
  * gradient: codes (u8), of 1-d parameters f32; exp_avg_sq: moving average of the squared gradient,
  * likewise; exp_avg_scale: largest magnitude of each block of 64 elements of a row of exp_avg;
  * exp_avg_sq_scale: of exp_avg_sq. */
@@ -147,7 +150,9 @@ typedef struct gw_lion_options {
   /* Leaves 1-d parameters (biases, norms) alone, unless a rule says otherwise. Default 0, in [0, inf). */
   double weight_decay;
   gw_schedule schedule; /* How the learning rate goes on after the warm-up. Default GW_CONSTANT. */
-  gw_dtype moment_dtype; /* Of the average: f32 or bf16; that of f64 parameters is f64. Default GW_F32. */
+  /* Of the average: f32 or bf16 (rounded at random, so that a decay near 1 moves it); that of f64
+   * parameters is f64. Default GW_F32. */
+  gw_dtype moment_dtype;
   /* Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
    * Default 0, in [0, 1). */
   double ema_decay;

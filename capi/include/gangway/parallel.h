@@ -56,7 +56,7 @@ enum gw_stage_split_value {
 typedef struct gw_dtype_rule {
   size_t struct_size;
   const gw_ext *next;
-  const char *pattern; /* A pattern of whole parameter names. */
+  const char *pattern; /* A pattern of whole parameter names (module.h). */
   gw_dtype dtype;
   int32_t reserved;
 } gw_dtype_rule;
@@ -119,7 +119,7 @@ enum gw_placement_value {
 typedef struct gw_plan_row {
   size_t struct_size;
   const gw_ext *next;
-  const char *pattern; /* A pattern of module paths. '*' does not match a dot; "" is the root. */
+  const char *pattern; /* A pattern of module paths (module.h); "" is the root. */
   gw_style style;
   gw_placement input; /* The placement in which the first input comes. */
   int32_t input_dim;  /* The dim of GW_PLACEMENT_SHARD; -1 is the last dim. */
@@ -221,11 +221,11 @@ GW_API gw_status gw_context_parallel(gw_module *model, gw_gangs *gangs, gw_conte
  * `every` below 1, `ratio` outside of [0, 1]. INVALID_STATE: the call comes after gw_fully_shard,
  * gw_replicate or gw_module_materialize. */
 GW_API gw_status gw_recompute(gw_module *model, gw_recompute_kind kind, int32_t every, double ratio);
-/* Collective. Makes a parameter group of each module whose whole path matches `pattern`; '*' does not match a
- * dot. "" is the root, and comes last. gw_module_materialize follows. NOT_FOUND: no module matches.
- * INVALID_ARGUMENT names the option, or two matches of which one is inside the other. INVALID_STATE: a module
- * has memory or is a parameter group already, or the mesh has tp or cp and there was no call of
- * gw_tensor_parallel or gw_context_parallel. */
+/* Collective. Makes a parameter group of each module whose whole path matches `pattern` (module.h). "" is the
+ * root, and comes last. gw_module_materialize follows. NOT_FOUND: no module matches. INVALID_ARGUMENT names
+ * the option, or two matches of which one is inside the other. INVALID_STATE: a module has memory or is a
+ * parameter group already, or the mesh has tp or cp and there was no call of gw_tensor_parallel or
+ * gw_context_parallel. */
 GW_API gw_status gw_fully_shard(gw_module *model, const char *pattern, gw_gangs *gangs,
                                 const gw_shard_options *options);
 /* Collective. Makes the whole model plain data parallel. gw_module_materialize follows. INVALID_ARGUMENT

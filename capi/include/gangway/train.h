@@ -24,7 +24,9 @@ typedef struct gw_batch {
   size_t input_count;
   const gw_view *targets;
   size_t target_count;
-  int64_t weight;       /* The number of items that count. Default -1: the labels that are not -100. */
+  /* The number of items that count, of all of the rows, also where ranks of cp share them. Default -1: the
+   * labels (the first target, i64) that are not -100. A decoder over cp counts them itself. */
+  int64_t weight;
   int32_t shift_labels; /* 1: label[i] belongs to token[i] itself. Default 0: it is the next token. */
   int32_t reserved;
 } gw_batch;
@@ -116,8 +118,9 @@ typedef struct gw_generate_options {
 GW_API void gw_generate_options_init(gw_generate_options *options, size_t size);
 /* Collective. Continues `prompt`, which is token ids, by a sharded decoder. Gives token_count tokens, the
  * same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count, the
- * model is no decoder, an id is outside of the vocabulary. INVALID_STATE: a model without memory, or a logit
- * that is not finite. */
+ * model is no decoder, an id is outside of the vocabulary, or prompt_count + token_count - 1 is over
+ * max_position_embeddings (rounded down to a multiple of tp). INVALID_STATE: a model without memory, or a
+ * logit that is not finite. */
 GW_API gw_status gw_generate(gw_module *model, const int64_t prompt[], size_t prompt_count,
                              const gw_generate_options *options, void *stream, int64_t out_tokens[],
                              size_t out_capacity, size_t *out_count);

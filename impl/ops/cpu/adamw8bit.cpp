@@ -35,6 +35,7 @@ void adamw8bit(Context& context, const AdamW8bitArgs& args) {
   step.v_factor = 1 / std::sqrt(1 - std::pow(args.beta2, step_number));
   step.eps = args.eps;
   step.keep = 1 - lr * args.weight_decay;
+  step.rounding = args.rounding;
   const AdamW8bitKernels& k =
       choose(context.isa, portable::adamw8bit_kernels, avx2::adamw8bit_kernels, avx512::adamw8bit_kernels);
   context.pool.run(static_cast<size_t>(args.m_scale.count()), kGrain, [&](int, size_t first, size_t last) {

@@ -1,5 +1,8 @@
 #include "ops/cpu/gemm_cache.h"
 
+#include <sys/mman.h>
+
+#include <new>
 #include <unordered_map>
 
 #include "ops/cpu/context.h"
@@ -28,6 +31,22 @@ struct SliceHash {
 dnnl::memory::desc matrix(int64_t rows, int64_t columns, dnnl::memory::data_type type, int64_t row,
                           bool transposed) {
   return {{rows, columns}, type, transposed ? dnnl::memory::dims{1, row} : dnnl::memory::dims{row, 1}};
+}
+
+// oneDNN's generator of code ends the process where it gets no memory. So we ask for far more than a product
+// takes, give it back, and report that there is none while that is still possible. It covers all but memory
+// that another thread takes in between.
+void check_room_for_code() {
+  constexpr size_t kRoom = size_t{16} << 20;
+  void* const room =
+      mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  munmap(room, kRoom);
+}
+
+[[noreturn]] void refuse(const char* what, dnnl_status_t status) {
+  if (status == dnnl_out_of_memory) throw std::bad_alloc();
+  fail(Code::internal, what, ", status ", static_cast<int>(status));
 }
 
 }  // namespace
@@ -86,15 +105,13 @@ class GemmCache::Entry {
       args[count++] = {DNNL_ARG_BIAS, m.bias.get()};
     }
     const dnnl_status_t status = dnnl_primitive_execute(product_.get(), stream.get(), count, args);
-    if (status != dnnl_success)
-      fail(Code::internal, "a product of oneDNN failed with status ", static_cast<int>(status));
+    if (status != dnnl_success) refuse("a product of oneDNN failed", status);
   }
 
  private:
   static void point(const dnnl::memory& memory, const void* data) {
     const dnnl_status_t status = dnnl_memory_set_data_handle(memory.get(), const_cast<void*>(data));
-    if (status != dnnl_success)
-      fail(Code::internal, "oneDNN took no pointer, status ", static_cast<int>(status));
+    if (status != dnnl_success) refuse("oneDNN took no pointer", status);
   }
 
   dnnl::matmul product_;
@@ -121,12 +138,14 @@ void GemmCache::begin() {
 const GemmCache::Entry* GemmCache::find(const GemmSlice& slice) {
   const auto found = state_->entries.find(slice);
   if (found != state_->entries.end()) return found->second->exists() ? found->second.get() : nullptr;
+  check_room_for_code();
   try {
     auto made = std::make_unique<Entry>(slice, state_->engine, state_->streams.size());
     const Entry* entry = made->exists() ? made.get() : nullptr;
     state_->entries.emplace(slice, std::move(made));
     return entry;
   } catch (const dnnl::error& e) {
+    if (e.status == dnnl_out_of_memory) throw std::bad_alloc();
     fail(Code::internal, "oneDNN makes no product ", slice.m, " x ", slice.n, " x ", slice.k, ": ", e.what());
   }
 }

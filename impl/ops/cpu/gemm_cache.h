@@ -43,7 +43,7 @@ class GemmCache {
 
   class Entry;
   // Returns the product for this slice, which the first use makes, or null if oneDNN has none. It is valid
-  // until the next begin().
+  // until the next begin(). Throws std::bad_alloc where less than 16 MiB more can be had.
   const Entry* find(const GemmSlice& slice);
   void run(const Entry& entry, int thread, const GemmPointers& pointers, Scratch& scratch) const;
 

@@ -41,6 +41,7 @@ void adamw(Context& context, const AdamWArgs& args) {
   step.v_factor = 1 / std::sqrt(1 - std::pow(args.beta2, step_number));
   step.eps = args.eps;
   step.keep = 1 - lr * args.weight_decay;
+  step.rounding = args.rounding;
   run(context, args.p, step, kernels(context.isa).adamw);
 }
 
@@ -57,6 +58,7 @@ void lion(Context& context, const LionArgs& args) {
   step.beta2 = args.beta2;
   step.rate = lr;
   step.keep = 1 - lr * args.weight_decay;
+  step.rounding = args.rounding;
   run(context, args.p, step, kernels(context.isa).lion);
 }
 

@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "ops/codes.h"
-#include "ops/cuda/arrays.h"
 #include "ops/cuda/families.h"
+#include "ops/cuda/random_rounding.h"
 #include "ops/cuda/reduce.h"
 
 // A warp has a block of codes, two elements for each lane. The formulas are those of ops.h.
@@ -23,6 +23,7 @@ struct AdamW8bit {
   Average m, v;
   int64_t columns, row_blocks, block_count;
   double g_factor, beta1, beta2, rate, v_factor, eps, keep;
+  RandomRounding rounding;
   float m_values[kCodes], v_values[kCodes];  // of the codes, ascending
 };
 
@@ -34,10 +35,18 @@ __device__ inline uint8_t code_of(const float* values, float x) {
   return static_cast<uint8_t>(at);
 }
 
+// As random_code of the CPU's kernels.
+__device__ inline uint8_t random_code(const float* values, float x, uint32_t random) {
+  const int nearest = code_of(values, x), low = nearest > 0 && x < values[nearest] ? nearest - 1 : nearest;
+  if (low == kCodes - 1 || values[low] == 0 || values[low + 1] == 0) return static_cast<uint8_t>(nearest);
+  const float gap = values[low + 1] - values[low], above = x - values[low];
+  return static_cast<uint8_t>(above * 65536.0f > static_cast<float>(random) * gap ? low + 1 : low);
+}
+
 // All lanes of a warp call it.
 template <typename S>
 __device__ inline void encode(const S* values_of_lane, const Average& to, const float* table, int64_t block,
-                              int64_t at, int64_t n, int lane) {
+                              int64_t at, int64_t n, int lane, const uint32_t* words, uint32_t shift) {
   S most = 0;
   for (int e = 0; e < kEach; ++e) {
     const S size = lane + e * kWarpSize < n ? fabs(values_of_lane[e]) : S(0);
@@ -48,7 +57,8 @@ __device__ inline void encode(const S* values_of_lane, const Average& to, const 
   const S factor = scale == 0 ? S(0) : S(1) / static_cast<S>(scale);
   for (int e = 0; e < kEach; ++e)
     if (const int i = lane + e * kWarpSize; i < n)
-      to.codes[at + i] = code_of(table, static_cast<float>(values_of_lane[e] * factor));
+      to.codes[at + i] =
+          random_code(table, static_cast<float>(values_of_lane[e] * factor), words[e] >> shift & 0xffffu);
 }
 
 template <typename S>
@@ -74,9 +84,11 @@ __global__ void adamw8bit_kernel(AdamW8bit a) {
     const int64_t at = block / a.row_blocks * a.columns + column, n = rest < kCodeBlock ? rest : kCodeBlock;
     const S m_scale = static_cast<S>(a.m.scales[block]), v_scale = static_cast<S>(a.v.scales[block]);
     S m[kEach] = {}, v[kEach] = {};
+    uint32_t words[kEach] = {};
     for (int e = 0; e < kEach; ++e) {
       const int64_t i = lane + e * kWarpSize;
       if (i >= n) continue;
+      words[e] = random_words<1>(a.rounding, at + i).at[0];
       const S gradient = read<1, S>(a.g, at + i).at[0] * g_factor;
       Pack<S, 1> p = read<1, S>(a.p, at + i);
       m[e] = static_cast<S>(m_table[a.m.codes[at + i]]) * m_scale * beta1 + gradient * rest1;
@@ -86,8 +98,8 @@ __global__ void adamw8bit_kernel(AdamW8bit a) {
       if (a.copy.data != nullptr) write<1>(a.copy, at + i, p);
     }
     // Every lane has read the old scales: warp_fold exchanges values between all of them.
-    encode(m, a.m, m_table, block, at, n, lane);
-    encode(v, a.v, v_table, block, at, n, lane);
+    encode(m, a.m, m_table, block, at, n, lane, words, kRoundsM);
+    encode(v, a.v, v_table, block, at, n, lane, words, kRoundsV);
   }
 }
 
@@ -112,6 +124,7 @@ void adamw8bit(const AdamW8bitArgs& args, Stream& stream) {
                  1 / std::sqrt(1 - std::pow(args.beta2, step)),
                  args.eps,
                  1 - lr * args.weight_decay,
+                 args.rounding,
                  {},
                  {}};
   std::copy_n(signed_codes().values.begin(), kCodes, a.m_values);

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "ops/cuda/arrays.h"
 #include "ops/cuda/families.h"
+#include "ops/cuda/random_rounding.h"
 
 // Each kernel reads and writes every array once, in one pass. The formulas are those of ops.h. The host
 // computes the factors that are the same for all elements.
@@ -13,6 +13,7 @@ struct AdamW {
   Array p, g, m, v, copy;
   int64_t count;
   double g_factor, beta1, beta2, rate, v_factor, eps, keep;
+  RandomRounding rounding;
 };
 
 template <typename S, int n>
@@ -31,8 +32,10 @@ __global__ void adamw_kernel(AdamW a) {
       v.at[i] = v.at[i] * beta2 + gradient * gradient * rest2;
       p.at[i] = p.at[i] * keep - m.at[i] * rate / (sqrt(v.at[i]) * v_factor + eps);
     }
-    write<k()>(a.m, at, m);
-    write<k()>(a.v, at, v);
+    RandomWords<k()> words = {};
+    if (a.m.dtype == DType::bf16 || a.v.dtype == DType::bf16) words = random_words<k()>(a.rounding, at);
+    write_state<k()>(a.m, at, m, words, kRoundsM);
+    write_state<k()>(a.v, at, v, words, kRoundsV);
     write<k()>(a.p, at, p);
     if (a.copy.data != nullptr) write<k()>(a.copy, at, p);
   });
@@ -42,6 +45,7 @@ struct Lion {
   Array p, g, m, copy;
   int64_t count;
   double g_factor, beta1, beta2, rate, keep;
+  RandomRounding rounding;
 };
 
 template <typename S, int n>
@@ -59,7 +63,9 @@ __global__ void lion_kernel(Lion a) {
       // The sign of zero is zero, and that of NaN is NaN.
       p.at[i] = p.at[i] * keep - (direction > S(0) ? S(1) : direction < S(0) ? S(-1) : direction) * rate;
     }
-    write<k()>(a.m, at, m);
+    RandomWords<k()> words = {};
+    if (a.m.dtype == DType::bf16) words = random_words<k()>(a.rounding, at);
+    write_state<k()>(a.m, at, m, words, kRoundsM);
     write<k()>(a.p, at, p);
     if (a.copy.data != nullptr) write<k()>(a.copy, at, p);
   });
@@ -131,7 +137,8 @@ void adamw(const AdamWArgs& args, Stream& stream) {
                    lr / (1 - std::pow(args.beta1, step)),
                    1 / std::sqrt(1 - std::pow(args.beta2, step)),
                    args.eps,
-                   1 - lr * args.weight_decay};
+                   1 - lr * args.weight_decay,
+                   args.rounding};
   with_widest(args.p, {&args.g, &args.m, &args.v, &args.copy}, [&](auto type, auto n) {
     launch("adamw", adamw_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), a);
   });
@@ -151,7 +158,8 @@ void lion(const LionArgs& args, Stream& stream) {
                   args.beta1,
                   args.beta2,
                   lr,
-                  1 - lr * args.weight_decay};
+                  1 - lr * args.weight_decay,
+                  args.rounding};
   with_widest(args.p, {&args.g, &args.m, &args.copy}, [&](auto type, auto n) {
     launch("lion", lion_kernel<decltype(type), n()>, flat_grid(count, n()), native(stream), a);
   });

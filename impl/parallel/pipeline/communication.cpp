@@ -46,6 +46,20 @@ std::vector<int> next_stages(const ScheduleRow& row, size_t from, size_t most) {
   return out;
 }
 
+// The two computations of a fused pair run together, so that both of their stages are unsharded.
+void check_pairs_fit(const Schedule& schedule, int most_unsharded) {
+  if (most_unsharded >= 2) return;
+  for (size_t rank = 0; rank < schedule.rows.size(); ++rank) {
+    const ScheduleRow& row = schedule.rows[rank];
+    for (size_t i = 0; i + 1 < row.size(); ++i)
+      if (row[i].fused_next && row[i].stage != row[i + 1].stage)
+        fail(Code::invalid_argument, "schedule", schedule.name.empty() ? "" : " ", schedule.name,
+             ": at most ", most_unsharded, " stage of a rank is to be unsharded at a time, but rank ", rank,
+             " runs ", text_of(row[i]), " and ", text_of(row[i + 1]),
+             " together, which needs at least 2 (shard_actions; in Python most_unsharded)");
+  }
+}
+
 ScheduleRow shard_row(const ScheduleRow& row, int microbatches, int stages, size_t most) {
   ScheduleRow out;
   std::vector<int> unsharded;
@@ -112,6 +126,7 @@ Schedule with_fsdp(const Schedule& schedule, int most_unsharded) {
     fail(Code::invalid_argument, "schedule: most_unsharded is ", most_unsharded, ", not at least 1");
   refuse_actions(
       schedule, [](ActionKind k) noexcept { return !has_microbatch(k); }, "FSDP's actions are added once");
+  check_pairs_fit(schedule, most_unsharded);
   Schedule out = schedule;
   for (ScheduleRow& row : out.rows)
     row = shard_row(row, schedule.microbatches, schedule.stages(), static_cast<size_t>(most_unsharded));

@@ -42,15 +42,41 @@ LmHead* head_around(const StyledModule& styled) {
   return head != nullptr && styled.place.index == LmHead::kOutput ? head : nullptr;
 }
 
-// Refuses a split that cuts through a piece of the module's output, such as a head of attention.
+// Returns the pieces of the module's output, such as heads of attention, as its parent declares them.
+DataFlow::Pieces pieces_of(const StyledModule& styled) {
+  const std::optional<DataFlow> flow =
+      styled.place.parent == nullptr ? std::nullopt : styled.place.parent->data_flow();
+  if (flow)
+    for (const DataFlow::Step& step : flow->steps)
+      if (step.child == styled.place.index) return step.pieces;
+  return {};
+}
+
+// Refuses a split that cuts through a piece of the module's output.
 void check_pieces(const StyledModule& styled, int ranks) {
-  if (styled.row.style != TensorStyle::colwise || styled.place.parent == nullptr) return;
-  const std::optional<DataFlow> flow = styled.place.parent->data_flow();
-  if (!flow) return;
-  for (const DataFlow::Step& step : flow->steps)
-    if (step.child == styled.place.index && step.pieces.count % ranks != 0)
-      refuse(styled, styled.place.path, " has ", step.pieces.count, " ", step.pieces.name, ", which tp ",
-             ranks, " does not divide");
+  if (styled.row.style != TensorStyle::colwise) return;
+  if (const DataFlow::Pieces pieces = pieces_of(styled); pieces.count % ranks != 0)
+    refuse(styled, styled.place.path, " has ", pieces.count, " ", pieces.name, ", which tp ", ranks,
+           " does not divide");
+}
+
+// A module that is headwise computes each head by itself, with all of its parameters. A linear or an
+// embedding whose last dim is all heads makes them from the same input, so that it cannot be given a part of
+// the heads.
+void check_headwise(const StyledModule& styled) {
+  const Module& module = inner_of(styled);
+  const DataFlow::Pieces pieces = pieces_of(styled);
+  if (is_embedding(module))
+    refuse(styled, styled.place.path, " is an ", module.kind(),
+           ", whose input has no heads; colwise splits it");
+  if (pieces.count == 0 || dynamic_cast<const Linear*>(&module) == nullptr) return;
+  const int64_t out = module.parameters()[0]->shape[0];
+  if (out % pieces.count != 0)
+    refuse(styled, styled.place.path, " has out ", out, ", which its ", pieces.count, " ", pieces.name,
+           " do not divide");
+  refuse(styled, styled.place.path, " makes all of its ", pieces.count, " ", pieces.name,
+         " from one input of out ", out,
+         "; headwise is for what computes each head by itself, and colwise splits this by heads");
 }
 
 void check_head(const StyledModule& styled) {
@@ -170,6 +196,7 @@ void check_style(const StyledModule& styled, const Gang& gang) {
       refuse(styled, styled.place.path, " has ", dim_name(module, dim), " ", size, ", which tp ", gang.size(),
              " does not divide");
   }
+  if (styled.row.style == TensorStyle::headwise) check_headwise(styled);
   if (head_around(styled) != nullptr) check_head(styled);
   if (styled.row.style != TensorStyle::prepare_output)
     check_moves(styled, layouts.input, layouts.takes, gang);

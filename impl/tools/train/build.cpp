@@ -20,6 +20,18 @@ gw_dtype dtype_of(const std::string& word) {
   return choice<gw_dtype>(word, {{"f32", GW_DTYPE_NONE}, {"bf16", GW_BF16}, {"f16", GW_F16}});
 }
 
+// A sample that the model has no positions for is refused before the run, not after it. Ranks of cp and pp
+// make no sample.
+void check_sample(const Settings& s, const gw_decoder_options& decoder) {
+  const auto given = static_cast<int64_t>(s.text("sample.prompt").size());
+  const int64_t asked = s.integer("sample.tokens");
+  if (given == 0 || s.degree("mesh.cp") > 1 || s.degree("mesh.pp") > 1) return;
+  if (given + asked - 1 <= decoder.max_positions) return;
+  throw Failed(Exit::usage, "sample.prompt has " + std::to_string(given) + " bytes and sample.tokens is " +
+                                std::to_string(asked) + ", but the model has max_position_embeddings " +
+                                std::to_string(decoder.max_positions) + "; set sample.tokens to fewer");
+}
+
 }  // namespace
 
 Parallel::Parallel(const Settings& s)
@@ -92,6 +104,7 @@ bool has_values(const Settings& s) {
 gw_decoder_options decoder_of(const Settings& s) {
   auto decoder = fresh(gw_decoder_options_init);
   check(gw_decoder_options_from_folder(s.text("model.folder").c_str(), &decoder));
+  check_sample(s, decoder);
   return decoder;
 }
 

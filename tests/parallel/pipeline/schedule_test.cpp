@@ -184,9 +184,22 @@ TEST(Schedules, AreTheSameAfterCsv) {
 
 TEST(Schedules, WithFsdpHoldAtMostThreeStagesUnsharded) {
   for (const Schedule& schedule : all_schedules(4, 9))
-    for (const int most : {1, 2, 3})
+    for (const int most : {schedule.name == "dualpipev" ? 2 : 1, 2, 3})
       for (const RankReport& rank : unit_report(with_fsdp(schedule, most)).ranks)
         EXPECT_LE(rank.peak_unsharded, most) << schedule.name;
+}
+
+TEST(Schedules, WhoseStagesRunInPairsNeedTwoStagesUnsharded) {
+  const Schedule schedule = make_schedule("dualpipev", {2, 4, 2});
+  expect_refusal(
+      "schedule dualpipev: at most 1 stage of a rank is to be unsharded at a time, but rank 0 runs 3F1 and "
+      "0B0 "
+      "together, which needs at least 2 (shard_actions; in Python most_unsharded)",
+      [&] { with_fsdp(schedule, 1); });
+  Schedule own = schedule;
+  own.name.clear();
+  expect_refusal("schedule: at most 1 stage", [&] { with_fsdp(own, 1); });
+  check_schedule(with_fsdp(schedule, 2));
 }
 
 // The checker finds every mistake of one action, at every place.

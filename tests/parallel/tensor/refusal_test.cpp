@@ -96,6 +96,33 @@ TEST(TensorPlan, ANormOfHeadsIsHeadwiseWhereTheHeadsAreSplit) {
   expect_refused(tree(), 2, "0.q_norm -> headwise", {"0.q_norm -> headwise", "takes Shard(2)"});
 }
 
+// A parent that declares as many heads as it is told for the outputs of its linear.
+class Heads final : public Module {
+ public:
+  Heads(int64_t out, int64_t heads) : heads_(heads) { add_child("proj", make_linear(8, out, false)); }
+  const char* kind() const override { return "Heads"; }
+  std::optional<DataFlow> data_flow() const override {
+    return DataFlow{{{0, {DataFlow::kInput}, {heads_, "heads"}}}, {0}};
+  }
+  Values forward(Context&, std::span<const Tensor>, Frame*) override { return {}; }
+  Values backward(Context&, std::span<const Tensor>, Frame&) override { return {}; }
+
+ private:
+  int64_t heads_;
+};
+
+TEST(TensorPlan, ALinearThatMakesAllHeadsIsNotHeadwise) {
+  const auto tree = [](int64_t out) { return make_sequential({std::make_shared<Heads>(out, 4)}); };
+  expect_refused(tree(10), 2, "0.proj -> headwise", {"0.proj has out 10, which its 4 heads do not divide"});
+  expect_refused(tree(16), 2, "0.proj -> headwise",
+                 {"0.proj makes all of its 4 heads", "colwise splits this"});
+  expect_refused(tree(16), 2, "0.proj -> headwise, input Replicate", {"0.proj makes all of its 4 heads"});
+  expect_refused(make_sequential({make_embedding(8, 8)}), 2, "0 -> headwise",
+                 {"0 is an Embedding", "colwise"});
+  expect_refused(llama_of(4, 4, 8, 16), 2, "model.layers.*.self_attn.k_proj -> headwise",
+                 {"k_proj makes all of its 4 key and value heads"});
+}
+
 TEST(TensorPlan, MovesThatNoCollectiveMakesAreRefused) {
   expect_refused(linears(4, 4, 4), 2, "0 -> rowwise, input Varying",
                  {"0 -> rowwise, input Varying", "no collective"});

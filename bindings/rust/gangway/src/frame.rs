@@ -12,6 +12,8 @@ options! {
         loss_scale: f64,
         step: i64,
         microbatch: i32,
+        /// Over cp: inputs and outputs are this rank's parts of the sequences, not whole ones.
+        sequence_parts: bool,
     }
 }
 

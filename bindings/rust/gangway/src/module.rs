@@ -109,8 +109,8 @@ impl Module {
         options.with_raw(|raw| check(unsafe { sys::gw_parallelize(self.raw(), gangs, raw) }))?
     }
 
-    /// Collective. Each match of `pattern` (whole paths; '*' does not match a dot) becomes a parameter group;
-    /// "" is the root, the last. [`Module::materialize`] follows.
+    /// Collective. Each match of `pattern` (whole paths; '*' does not match a dot, "**" does) becomes a
+    /// parameter group; "" is the root, the last. [`Module::materialize`] follows.
     ///
     /// # Errors
     /// - `NotFound`: no module matches.

@@ -10,8 +10,9 @@ use std::os::raw::c_void;
 use std::ptr::NonNull;
 
 options! {
-    /// For parameters whose whole name matches ('*' does not match a dot, "**" matches everything); the last
-    /// match wins. Without a match: the optimizer's weight decay, but none for 1-d parameters.
+    /// For parameters whose whole name matches ('*' stands for characters but dots, "**" for any characters,
+    /// as in "**.bias"); the last match wins. Without a match: the optimizer's weight decay, but none for 1-d
+    /// parameters.
     Rule = gw_optimizer_rule, gw_optimizer_rule_init {
         lr_scale: f64,
         /// -1: as without a rule (the optimizer's; 0 for 1-d parameters).

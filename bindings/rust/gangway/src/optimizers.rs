@@ -77,7 +77,8 @@ options! {
         weight_decay: f64,
         /// How the learning rate goes on after the warm-up. Default constant.
         schedule: Schedule,
-        /// Of both averages: f32 or bf16; those of f64 parameters are f64. Default f32.
+        /// Of both averages: f32 or bf16 (rounded at random, so that a decay near 1 moves them); those of
+        /// f64 parameters are f64. Default f32.
         moment_dtype: crate::DType,
         /// Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
         /// Default 0, in [0, 1).
@@ -157,7 +158,8 @@ options! {
         weight_decay: f64,
         /// How the learning rate goes on after the warm-up. Default constant.
         schedule: Schedule,
-        /// Of the average: f32 or bf16; that of f64 parameters is f64. Default f32.
+        /// Of the average: f32 or bf16 (rounded at random, so that a decay near 1 moves it); that of f64
+        /// parameters is f64. Default f32.
         moment_dtype: crate::DType,
         /// Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none.
         /// Default 0, in [0, 1).
@@ -299,8 +301,9 @@ optimizer_kinds! {
     /// average of the gradient; `exp_avg_sq`, moving average of the squared gradient.
     AdamW(AdamWOptions) = gw_adamw_create;
     /// AdamW with averages of 8 bits (Dettmers and others, 2022). 64 elements of a row of the whole tensor
-    /// share a scale, their largest magnitude; a code is the nearest of 256 values: 0, 1, and seven decades
-    /// 10^(d - 6) (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for the
+    /// share a scale, their largest magnitude; a code is one of 256 values, of the two next to the number at
+    /// random by their distance, so that averages move by less than a code: 0, 1, and seven decades 10^(d -
+    /// 6) (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for the
     /// gradient's average and 2^(d + 1) for that of its square. A tensor parallel cut inside of 64 elements
     /// is refused. Averages of 1-d parameters are f32. States: `exp_avg`, moving average of the gradient:
     /// codes (u8), of 1-d parameters f32; `exp_avg_sq`, moving average of the squared gradient, likewise;

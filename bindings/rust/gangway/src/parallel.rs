@@ -125,8 +125,8 @@ impl Placement {
     }
 }
 
-/// A row of a tensor parallel plan: modules whose whole path matches ('*' does not match a dot), and how they
-/// are split.
+/// A row of a tensor parallel plan: modules whose whole path matches ('*' does not match a dot, "**" does),
+/// and how they are split.
 #[derive(Clone, Debug)]
 pub struct PlanRow {
     pub pattern: String,

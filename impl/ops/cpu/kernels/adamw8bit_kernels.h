@@ -22,6 +22,7 @@ struct AdamW8bitStep {
   CodedAverage m, v;
   int64_t columns, blocks;  // of a row
   double g_factor, beta1, beta2, rate, v_factor, eps, keep;
+  RandomRounding rounding;
 };
 
 struct AdamW8bitKernels {

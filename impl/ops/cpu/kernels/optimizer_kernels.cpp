@@ -1,6 +1,6 @@
 #include "ops/cpu/kernels/optimizer_kernels.h"
 
-#include "ops/cpu/kernels/convert.h"
+#include "ops/cpu/kernels/random_rounding.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
@@ -15,6 +15,8 @@ void adamw_as(const AdamWStep& step, int64_t first, int64_t last) {
   const S v_factor = static_cast<S>(step.v_factor), eps = static_cast<S>(step.eps),
           keep = static_cast<S>(step.keep);
   S g_block[kConvertBlock], m_block[kConvertBlock], v_block[kConvertBlock];
+  uint32_t words[kConvertBlock];
+  const bool rounds = step.m.dtype == DType::bf16 || step.v.dtype == DType::bf16;
   for (int64_t at = first; at < last; at += kConvertBlock) {
     const int64_t n = least(kConvertBlock, last - at);
     const S* g = read_block<S>(step.g.dtype, step.g.data, at, n, g_block);
@@ -31,8 +33,9 @@ void adamw_as(const AdamWStep& step, int64_t first, int64_t last) {
           store(v + i, second_moment, part);
           store(p + i, load(p + i, part) * keep - update, part);
         });
-    write_block<S>(step.m.dtype, step.m.data, at, n, m);
-    write_block<S>(step.v.dtype, step.v.data, at, n, v);
+    if (rounds) random_words(step.rounding, at, n, words);
+    write_state<S>(step.m.dtype, step.m.data, at, n, m, words, kRoundsM);
+    write_state<S>(step.v.dtype, step.v.data, at, n, v, words, kRoundsV);
     if (step.copy.data != nullptr) write_block<S>(step.copy.dtype, step.copy.data, at, n, p);
   }
 }
@@ -58,6 +61,7 @@ void lion_as(const LionStep& step, int64_t first, int64_t last) {
   const S beta2 = static_cast<S>(step.beta2), rest2 = static_cast<S>(1 - step.beta2);
   const S keep = static_cast<S>(step.keep);
   S g_block[kConvertBlock], m_block[kConvertBlock];
+  uint32_t words[kConvertBlock];
   for (int64_t at = first; at < last; at += kConvertBlock) {
     const int64_t n = least(kConvertBlock, last - at);
     const S* g = read_block<S>(step.g.dtype, step.g.data, at, n, g_block);
@@ -70,7 +74,8 @@ void lion_as(const LionStep& step, int64_t first, int64_t last) {
           store(m + i, moment * beta2 + gradient * rest2, part);
           store(p + i, load(p + i, part) * keep - direction * rate, part);
         });
-    write_block<S>(step.m.dtype, step.m.data, at, n, m);
+    if (step.m.dtype == DType::bf16) random_words(step.rounding, at, n, words);
+    write_state<S>(step.m.dtype, step.m.data, at, n, m, words, kRoundsM);
     if (step.copy.data != nullptr) write_block<S>(step.copy.dtype, step.copy.data, at, n, p);
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ops/cpu/kernels/kernels.h"
+#include "ops/random_rounding.h"
 
 namespace gangway::cpu {
 
@@ -19,12 +20,14 @@ struct Stored {
 struct AdamWStep {
   Stored p, g, m, v, copy;
   double g_factor, beta1, beta2, rate, v_factor, eps, keep;
+  RandomRounding rounding;  // of m and v in bf16
 };
 
 // p = p * keep - rate * sign(m * beta1 + g' * (1 - beta1)); g' = g * g_factor.
 struct LionStep {
   Stored p, g, m, copy;
   double g_factor, beta1, beta2, rate, keep;
+  RandomRounding rounding;  // of m in bf16
 };
 
 // g' = g * g_factor + weight_decay * p; m = m_factor * m + g', where m_factor is 0 at the first step and
