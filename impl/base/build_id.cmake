@@ -1,5 +1,7 @@
 # Writes OUT: a header with one string, the build id. It is a hash of what a loadable module shares with the
-# core: the headers in HEADERS, and the COMPILER. An OUT that has the same id already is not written again.
+# core: the headers in HEADERS, and the COMPILER. With LIBRARY it is the source of library_build() instead. An
+# OUT that has the same id already is not written again.
+cmake_policy(SET CMP0053 NEW)  # @id@ is left to file(CONFIGURE)
 set(all "${COMPILER}")
 foreach(header IN LISTS HEADERS)
   file(SHA256 ${header} hash)
@@ -7,5 +9,10 @@ foreach(header IN LISTS HEADERS)
 endforeach()
 string(SHA256 id "${all}")
 string(SUBSTRING ${id} 0 16 id)
-file(CONFIGURE OUTPUT ${OUT} @ONLY CONTENT
-  "// Generated.\n#pragma once\n\nnamespace gangway {\ninline constexpr char kBuildId[] = \"@id@\";\n}  // namespace gangway\n")
+if(LIBRARY)
+  file(CONFIGURE OUTPUT ${OUT} @ONLY CONTENT
+    "// Generated.\n#include \"base/library_build.h\"\n\nnamespace gangway {\nconst char* library_build() { return \"@id@\"; }\n}  // namespace gangway\n")
+else()
+  file(CONFIGURE OUTPUT ${OUT} @ONLY CONTENT
+    "// Generated.\n#pragma once\n\nnamespace gangway {\ninline constexpr char kBuildId[] = \"@id@\";\n}  // namespace gangway\n")
+endif()

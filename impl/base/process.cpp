@@ -1,10 +1,13 @@
 #include "base/process.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -18,6 +21,28 @@ namespace {
 std::ifstream open_about(pid_t pid, const char* what) {
   return std::ifstream("/proc/" + (pid == getpid() ? "self" : std::to_string(pid)) + what);
 }
+
+int64_t boot_ns() noexcept {
+  timespec t{};
+  clock_gettime(CLOCK_BOOTTIME, &t);
+  return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+// The first moment of this process that the library has seen: when it was loaded, or when a fork made the
+// process. The kernel's own time of a process's begin counts in ticks, which are too coarse to tell a run from
+// the one that was killed just before.
+struct FirstSeen {
+  std::atomic<pid_t> process{getpid()};
+  std::atomic<int64_t> ns{boot_ns()};
+};
+FirstSeen first_seen;
+
+void see_fork() {
+  first_seen.process.store(getpid(), std::memory_order_relaxed);
+  first_seen.ns.store(boot_ns(), std::memory_order_relaxed);
+}
+
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, see_fork);
 
 }  // namespace
 
@@ -45,15 +70,18 @@ BootTime boot_time() {
   struct stat space {};
   if (stat("/proc/self/ns/time", &space) == 0) id += std::to_string(space.st_ino);
   now.boot = XXH3_64bits(id.data(), id.size());
-  timespec t{};
-  clock_gettime(CLOCK_BOOTTIME, &t);
-  now.ns = static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+  now.ns = boot_ns();
   return now;
 }
 
 BootTime own_start() {
   BootTime start = boot_time();
-  start.ns = process_start(getpid()) * (1'000'000'000 / sysconf(_SC_CLK_TCK));
+  const int64_t tick_ns = 1'000'000'000 / sysconf(_SC_CLK_TCK);
+  // The kernel rounds down.
+  if (const int64_t ticks = process_start(getpid()); ticks > 0)
+    start.ns = std::min(start.ns, (ticks + 1) * tick_ns);
+  if (first_seen.process.load(std::memory_order_relaxed) == getpid())
+    start.ns = std::min(start.ns, first_seen.ns.load(std::memory_order_relaxed));
   return start;
 }
 

@@ -25,7 +25,8 @@ struct BootTime {
   int64_t ns = 0;
 };
 BootTime boot_time();
-// Returns when the calling process began; up to a clock tick too early.
+// Returns a time at which the calling process had begun: never before its begin, and at most a clock tick
+// after it. So what has a later time was done after the begin of this process.
 BootTime own_start();
 
 // Returns whether the process has crashed and the kernel is writing its core file. None of its threads runs

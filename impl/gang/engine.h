@@ -149,9 +149,10 @@ class Engine {
   }
 
   // Makes an engine over a subset of the ranks. Collective over this engine, on the control channel. `ranks`
-  // are ranks of this engine in their new order. Returns null on a rank that is not among them. Engines over
-  // the same ranks in the same order may share everything but the abort state.
-  virtual std::shared_ptr<Engine> create(std::span<const int> ranks) = 0;
+  // are ranks of this engine in their new order; `label` names the new gang in errors. Returns null on a rank
+  // that is not among them. Engines over the same ranks in the same order may share everything but the abort
+  // state.
+  virtual std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) = 0;
 
   // Breaks the engine here and, where possible, on its peers, and wakes every waiter. The first error stays.
   virtual void abort(const Error& error) noexcept = 0;

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace gangway {
 
@@ -17,6 +19,14 @@ struct EngineOptions {
   uint64_t memory_limit = 0;  // 0: the default limit
   bool high_priority = false;
   std::string label = "gang";  // names the gang in errors
+  // members[r] is rank r's rank in the root gang. Empty: the same numbers.
+  std::vector<int> members;
 };
+
+// Returns the options of an engine over `ranks`, which are ranks of the engine with the options `own`.
+EngineOptions child_options(const EngineOptions& own, std::span<const int> ranks, int rank,
+                            const std::string& label);
+// Names a rank in a text: "rank 1", or "rank 1 (global rank 3)" in a gang with `members`.
+std::string rank_text(const EngineOptions& gang, int rank);
 
 }  // namespace gangway

@@ -245,8 +245,9 @@ std::shared_ptr<Gang> Gang::alone(const std::string& name) {
     options.rank = 0;
     options.size = 1;
     options.label = child_name(name);
-    std::shared_ptr<Engine> engine =
-        has_peers() ? make_engine_of_one(rank_, options) : engine_->create(std::span<const int>(&own, 1));
+    std::shared_ptr<Engine> engine = has_peers()
+                                         ? make_engine_of_one(rank_, options)
+                                         : engine_->create(std::span<const int>(&own, 1), options.label);
     return make(rank_, std::move(engine), options, {members_[static_cast<size_t>(own)]}, /*is_root=*/false);
   });
 }
@@ -262,7 +263,7 @@ std::shared_ptr<Gang> Gang::make_child(std::span<const int> ranks, const std::st
   std::shared_ptr<Engine> engine;
   {
     const std::lock_guard lock(channel_mutex_[static_cast<size_t>(Channel::control)]);
-    engine = engine_->create(ranks);
+    engine = engine_->create(ranks, options.label);
   }
   if (!engine) return nullptr;
   options.rank = engine->rank();

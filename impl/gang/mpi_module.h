@@ -25,7 +25,7 @@ struct MpiModule {
   int (*rank)();
   int (*size)();
   // Collective over all ranks: returns whether they share a machine and its namespaces, so that they can
-  // share memory.
+  // share memory. INVALID_STATE on every rank: they run different builds of the library.
   bool (*on_one_host)();
   // Collective over all ranks. make_data: an engine over the collectives of this MPI. make_control: an engine
   // over messages with deadlines between single ranks, for ranks that share no memory.

@@ -92,7 +92,7 @@ class SharedStore final : public Store {
   };
   struct Table {
     std::atomic<uint32_t> lock;
-    Entry entries[128];
+    Entry entries[512];
   };
   struct Lock {
     Table& table;

@@ -25,8 +25,8 @@ class Late final : public FewerFacts {
     if (random_() % 2 == 0) work->poll();
     return work;
   }
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    auto made = below_->create(ranks);
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
+    auto made = below_->create(ranks, label);
     return made == nullptr ? nullptr : std::make_shared<Late>(std::move(made), random_());
   }
 

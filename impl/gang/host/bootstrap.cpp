@@ -19,6 +19,8 @@ using host::RankState;
 
 namespace {
 
+constexpr int64_t kNapNs = 20'000'000;
+
 std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -30,19 +32,21 @@ std::vector<int> all_ranks(int size) {
 void meet(Member& member, host::Handover& handover, Deadline deadline) {
   for (int r = 0; r < member.size(); ++r) {
     for (;;) {
-      const uint32_t doorbell = member.own().doorbell.load(std::memory_order_seq_cst);
       const host::RankSlot& slot = member.arena().rank(r);
       const auto state = static_cast<RankState>(slot.state.load(std::memory_order_acquire));
       if (state == RankState::alive || slot.has_met.load(std::memory_order_acquire) != 0) break;
-      handover.check();  // first, because its error says more than that the rank has left
-      if (state != RankState::absent)
+      if (state != RankState::absent) {
+        handover.check();  // first, because its error says more than that the rank has left
         fail(Code::peer_lost, "host engine: rank ", r, " left while the gang was made");
+      }
+      handover.look();
       if (deadline.passed())
         fail(Code::timeout, "host engine: rank ", r, " did not come while the gang was made");
       poll_interrupt();
-      member.own().sleeping.fetch_add(1, std::memory_order_seq_cst);
-      member.sleep(doorbell, 2'000'000);
-      member.own().sleeping.fetch_sub(1, std::memory_order_seq_cst);
+      const uint32_t doorbell = member.prepare_sleep();
+      if (slot.state.load(std::memory_order_seq_cst) == static_cast<int32_t>(RankState::absent))
+        member.sleep(doorbell, kNapNs);
+      member.end_sleep();
     }
   }
 }

@@ -182,7 +182,7 @@ std::vector<FlightEntry> Calls::flight_record(const std::optional<Error>& error)
     state = error ? "failed: " + error->message() : "started";
     for (const Lane* lane : lanes_.active())
       for (const Op* op = lane->head; op != nullptr; op = op->next)
-        if (op->flight == i) state = "waiting for " + ranks_text(missing(team_, lanes_, *op));
+        if (op->flight == i) state = "waiting for " + team_.ranks_text(missing(team_, lanes_, *op));
   }
   return entries;
 }

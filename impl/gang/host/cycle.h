@@ -37,4 +37,10 @@ class WaitNotice {
   int place_ = -1;  // index of the rank's record
 };
 
+// Returns those of `ranks` whose processes have not run for a while, although nobody has seen their end.
+std::vector<int> silent_ones(const Team& team, const std::vector<int>& ranks);
+// Returns what holds up the ranks that a call waits for, as parts of a sentence: "; rank 3 waits in
+// gang.tp.all_reduce #5 for rank 2; rank 2 has shown no sign of life ...". "": nothing is known.
+std::string held_up_by(const Team& team, const std::vector<int>& ranks);
+
 }  // namespace gangway::host

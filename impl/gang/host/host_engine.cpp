@@ -57,14 +57,14 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
   return notes;
 }
 
-std::shared_ptr<HostEngine> HostEngine::child(uint64_t board, int rank) const {
+std::shared_ptr<HostEngine> HostEngine::child(uint64_t board, int rank, const std::string& label) const {
   auto core = std::make_shared<BlockingCore>(core_->owner_ptr(), core_->team().member_ptr(),
                                              std::make_unique<Board>(member().arena_ptr(), board), rank,
-                                             core_->timeout_ms(), label());
+                                             core_->timeout_ms(), label);
   return std::make_shared<HostEngine>(owner_, std::move(core));
 }
 
-std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
+std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks, const std::string& name) {
   const auto place = std::find(ranks.begin(), ranks.end(), rank());
   Note mine{0, hash_of(ranks)};
   std::optional<Error> refusal;
@@ -72,7 +72,7 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
     std::vector<int> members;
     for (const int r : ranks) members.push_back(board().member(r).domain_rank);
     try {
-      mine.offset = Board::create(member(), members, label());
+      mine.offset = Board::create(member(), members, name);
       board().hold_child(mine.offset);
     } catch (const Error& error) {
       refusal = error;
@@ -88,14 +88,15 @@ std::shared_ptr<Engine> HostEngine::create(std::span<const int> ranks) {
       board().drop_child(mine.offset);
       member().slice()->free(mine.offset);
     }
-    fail(Code::mismatch, label(), ".create_gang: ranks ", rank(), " and ", r, " name other members");
+    fail(Code::mismatch, label(), ".create_gang: ", ranks_text(board(), {rank(), r}), " name other members");
   }
   if (ranks.empty()) return nullptr;
   const Note& first = notes[static_cast<size_t>(ranks[0])];
   if (first.offset == 0)
-    fail(Code::out_of_memory, label(), ".create_gang: rank ", ranks[0], " had no memory for it");
+    fail(Code::out_of_memory, label(), ".create_gang: ", board().rank_text(ranks[0]),
+         " had no memory for it");
   if (place == ranks.end()) return nullptr;
-  auto engine = child(first.offset, static_cast<int>(place - ranks.begin()));
+  auto engine = child(first.offset, static_cast<int>(place - ranks.begin()), name);
   board().child_taken(ranks[0], engine->board());
   return engine;
 }
@@ -144,7 +145,7 @@ std::shared_ptr<Engine> HostEngine::shrink(std::vector<int>& survivors) {
     fail(Code::invalid_argument, label(), ".shrink: rank ", rank(), " is not among the survivors");
   Survivors::Agreed agreed = meet_survivors(survivors);
   const auto place = std::find(agreed.ranks.begin(), agreed.ranks.end(), rank());
-  auto engine = child(agreed.board, static_cast<int>(place - agreed.ranks.begin()));
+  auto engine = child(agreed.board, static_cast<int>(place - agreed.ranks.begin()), label());
   survivors_.took(agreed);
   survivors = std::move(agreed.ranks);
   return engine;

@@ -25,7 +25,7 @@ class HostEngine final : public Engine, public SharedMemory {
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override;
   WorkPtr run_now(Channel channel, std::span<const Collective> span, Stream& stream) override;
   std::optional<Message> probe(Channel channel, int peer) override { return core_->probe(channel, peer); }
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override;
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override;
   void abort(const Error& error) noexcept override { core_->abort(error); }
   std::optional<Error> error() const override { return core_->error(); }
   void shutdown(Deadline deadline) override { core_->shut_down(deadline); }
@@ -48,7 +48,7 @@ class HostEngine final : public Engine, public SharedMemory {
     uint64_t offset = 0, check = 0;
   };
   std::vector<Note> exchange(Note mine);  // every rank's note, over the control channel
-  std::shared_ptr<HostEngine> child(uint64_t board, int rank) const;
+  std::shared_ptr<HostEngine> child(uint64_t board, int rank, const std::string& label) const;
   Survivors::Agreed meet_survivors(std::span<const int> survivors);
   const std::string& label() const { return core_->team().label(); }
   Member& member() const { return core_->team().member(); }

@@ -21,6 +21,9 @@ constexpr int64_t kYieldNs = kMillisecond;
 constexpr int64_t kNapNs = 20 * kMillisecond;
 constexpr int64_t kAskNs = 50 * kMillisecond;  // the period of calls of the interrupt hook while data moves
 constexpr int64_t kCycleNs = 50 * kMillisecond;
+// The period of what takes time for every rank: looking for threads that have ended, and for a cycle. A call of
+// W ranks wakes a sleeping thread up to W times, and a look each time would take W * W in each of W threads.
+constexpr int64_t kLookNs = 20 * kMillisecond;
 
 class WorkWait final : public Waitable {
  public:
@@ -162,10 +165,11 @@ class LongWait {
   // Sleeps until the doorbell rings. Returns whether the wait is over.
   bool sleep_phase() {
     Member& member = core_.team().member();
-    if (what_.work() == nullptr && core_.team().arena().threads()) notice_thread_exits();
+    const bool looks = now_ns() - looked_ >= kLookNs;
+    if (looks && what_.work() == nullptr && core_.team().arena().threads()) notice_thread_exits();
     const uint32_t doorbell = member.prepare_sleep();
     const uint64_t before = core_.calls().moves();
-    bool ended = over(1, true);
+    bool ended = over(1, looks);
     if (!ended) {
       core_.owner().progress();
       ended = what_.ready(1);
@@ -178,6 +182,8 @@ class LongWait {
     const int64_t now = now_ns();
     ask(now);
     give_up(now);
+    if (!looks) return false;
+    looked_ = now;
     if (now - start_ <= kCycleNs || !deadline_.is_never()) return false;
     notice_.publish(what_);
     return notice_.break_ring() && core_.failure().check(what_.work(), what_.op());
@@ -208,9 +214,14 @@ class LongWait {
     if (!too_long && !deadline_.passed()) return;
     if (what_.ready(1)) return;  // checked before the deadline, because this process may have been stopped
     if (deadline_.passed())
-      fail(Code::not_ready, what_.what(), ": not ready; waiting for ", ranks_text(what_.missing()));
+      fail(Code::not_ready, what_.what(), ": not ready; waiting for ",
+           core_.team().ranks_text(what_.missing()));
+    std::vector<int> late = what_.missing();
+    // The other ranks are late because these do not run.
+    if (std::vector<int> silent = silent_ones(core_.team(), late); !silent.empty()) late = std::move(silent);
     const std::string message =
-        text(what_.what(), ": ", ranks_text(what_.missing()), " did not come within ", timeout_ms, " ms");
+        text(what_.what(), ": ", core_.team().ranks_text(late), " did not come within ", timeout_ms, " ms",
+             held_up_by(core_.team(), late));
     const std::lock_guard lock(core_.mutex());
     core_.failure().break_with(core_.team().shaped(Error(Code::timeout, message), what_.op(), -1), true);
   }
@@ -220,6 +231,7 @@ class LongWait {
   const Deadline deadline_;
   const int64_t start_;
   int64_t asked_;
+  int64_t looked_ = 0;
   uint64_t moves_;
   WaitNotice notice_;
 };
@@ -271,8 +283,8 @@ void BlockingCore::shut_down(Deadline deadline) {
     block(*this, wait, deadline);
   } catch (const Error& error) {
     if (error.code() != Code::not_ready) throw;
-    const std::string why =
-        text(team().label(), ".shutdown: ", ranks_text(wait.missing()), " did not come in time");
+    const std::string why = text(team().label(), ".shutdown: ", team().ranks_text(wait.missing()),
+                                 " did not come in time", held_up_by(team(), wait.missing()));
     const std::lock_guard lock(mutex());
     failure().break_with(team().shaped(Error(Code::timeout, why), "shutdown", -1), true);
   }

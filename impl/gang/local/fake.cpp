@@ -114,15 +114,18 @@ class FakeEngine : public LocalEngine {
     return records_ == nullptr ? finished_work() : keep(launched);
   }
 
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
     const auto place = std::find(ranks.begin(), ranks.end(), rank());
     if (place == ranks.end()) return nullptr;
     EngineOptions child = options_;
     child.rank = static_cast<int>(place - ranks.begin());
     child.size = static_cast<int>(ranks.size());
+    child.label = label;
     return std::make_shared<FakeEngine>(rank_, child, records_ != nullptr);
   }
-  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override { return create(survivors); }
+  std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
+    return create(survivors, options_.label);
+  }
 
   // The simulated peers have the same data as this rank, so they count as having published already.
   void wait(const std::atomic<uint64_t>&, uint64_t, int, const char*) override { throw_if_broken(); }

@@ -97,7 +97,11 @@ class SelfEngine : public LocalEngine {
     return Message{sends.front().record.count, sends.front().record.dtype};
   }
 
-  std::shared_ptr<Engine> create(std::span<const int>) override { return make_self_engine(rank_, options_); }
+  std::shared_ptr<Engine> create(std::span<const int>, const std::string& label) override {
+    EngineOptions child = options_;
+    child.label = label;
+    return make_self_engine(rank_, child);
+  }
   std::shared_ptr<Engine> shrink(std::vector<int>&) override { return make_self_engine(rank_, options_); }
 
   // Another thread of the rank may publish the counter.

@@ -123,6 +123,8 @@ class ControlState final : public Progressive, public std::enable_shared_from_th
   CallLog log;
 
  private:
+  std::string called(int r) const { return rank_text(options, r); }
+
   // The key of a queue of records. The collectives of one channel share one queue (peer -1), because each
   // gets messages from all ranks. The sends and receives of each pair have a queue of their own, because they
   // get messages from one rank only.
@@ -163,6 +165,7 @@ class ControlState final : public Progressive, public std::enable_shared_from_th
   }
 
   std::string own_part(const Collective& c) const {
+    if (!carries_data(c, rank, rank)) return {};
     if (c.op == CollectiveOp::broadcast) {
       // Only the root copies its own input.
       return {static_cast<const char*>(c.in), c.count * item_bytes(c.dtype)};
@@ -237,10 +240,10 @@ class ControlState final : public Progressive, public std::enable_shared_from_th
     std::memcpy(&other, message.data(), sizeof other);
     const size_t bytes = incoming_bytes(record.c, rank, size, from);
     if (other == record.head && message.size() == sizeof other + bytes) return;
-    Error error(Code::mismatch,
-                text(options.label, ".", text_of(record.head, rank), " meets ", text_of(other, from),
-                     other == record.head ? ": their counts per rank differ"
-                                          : ": ranks called different collectives"));
+    Error error(Code::mismatch, text(options.label, ".", text_of(record.head, called(rank)), " meets ",
+                                     text_of(other, called(from)),
+                                     other == record.head ? ": their counts per rank differ"
+                                                          : ": ranks called different collectives"));
     error.gang = options.label;
     error.op = name(record.c.op);
     error.rank = rank;
@@ -261,7 +264,7 @@ class ControlState final : public Progressive, public std::enable_shared_from_th
     try {
       const int32_t code = static_cast<int32_t>(error.code());
       const std::string words = error.code() == Code::aborted
-                                    ? text("aborted by rank ", rank, ": ", error.message())
+                                    ? text("aborted by ", called(rank), ": ", error.message())
                                     : error.message();
       for (int r = 0; r < size; ++r)
         if (r != rank)
@@ -299,7 +302,7 @@ class ControlState final : public Progressive, public std::enable_shared_from_th
         std::string ranks;
         for (int r = 0; r < size; ++r)
           if (!first.has_received[static_cast<size_t>(r)] && receives_from(first.c, rank, r))
-            ranks += text(ranks.empty() ? "rank " : ", rank ", r);
+            ranks += text(ranks.empty() ? "" : ", ", called(r));
         return text(name(first.c.op), " #", first.head.sequence, ": ", ranks, " did not come");
       }
     return "run: it did not end";
@@ -337,13 +340,13 @@ class ControlEngine final : public Engine {
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream&) override {
     return state_->run(channel, span);
   }
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
     synchronize();
     if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
-    return engine_over(subset(state_->comm, ranks, kChildTag));
+    return engine_over(ranks, label);
   }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
-    return engine_over(subset(state_->comm, survivors, kChildTag));
+    return engine_over(survivors, state_->options.label);
   }
   void abort(const Error& error) noexcept override { state_->fail_with(error); }
   std::optional<Error> error() const override { return state_->error(); }
@@ -360,8 +363,10 @@ class ControlEngine final : public Engine {
     const Collective barrier;
     state_->run(Channel::control, {&barrier, 1})->wait(Deadline::never());
   }
-  std::shared_ptr<Engine> engine_over(MPI_Comm comm) const {
-    return std::make_shared<ControlEngine>(comm, owner_, state_->options);
+  std::shared_ptr<Engine> engine_over(std::span<const int> ranks, const std::string& label) const {
+    const auto own = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+    return std::make_shared<ControlEngine>(subset(state_->comm, ranks, kChildTag), owner_,
+                                           child_options(state_->options, ranks, own, label));
   }
 
   const std::shared_ptr<Rank> owner_;

@@ -217,7 +217,7 @@ class DataEngine final : public Engine {
     if (root_) began_root();
   }
   ~DataEngine() override {
-    if (root_) ended_root(in_order_);
+    if (root_ && !in_order_) ended_root(/*in_order=*/false);
   }
 
   const char* name() const override { return "mpi"; }
@@ -257,7 +257,7 @@ class DataEngine final : public Engine {
     return work;
   }
 
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string&) override {
     if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()) return nullptr;
     return std::make_shared<DataEngine>(subset(comm_, ranks, kChildTag), false);
   }
@@ -278,6 +278,8 @@ class DataEngine final : public Engine {
     for (MPI_Comm& comm : channels_)
       if (comm != MPI_COMM_NULL) check(MPI_Comm_free(&comm), "MPI_Comm_free");
     check(MPI_Comm_free(&comm_), "MPI_Comm_free");
+    // A program may end without releasing a gang that it has shut down, so the root ends here.
+    if (root_ && !in_order_) ended_root(/*in_order=*/true);
     in_order_ = true;
   }
   Traffic traffic() const override {

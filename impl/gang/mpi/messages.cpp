@@ -22,8 +22,9 @@ size_t offset(const Collective& c, const size_t* counts, int rank) {
   return std::accumulate(counts, counts + rank, size_t{0}) * item_bytes(c.dtype);
 }
 
-// Returns whether a message goes from rank `from` to rank `to`.
-bool travels(const Collective& c, int from, int to) {
+}  // namespace
+
+bool carries_data(const Collective& c, int from, int to) {
   switch (c.op) {
     case CollectiveOp::broadcast:
     case CollectiveOp::scatter:
@@ -39,6 +40,8 @@ bool travels(const Collective& c, int from, int to) {
   }
   return false;
 }
+
+namespace {
 
 // The number of elements that arrive from each rank.
 const size_t* incoming_counts(const Collective& c, int size) {
@@ -95,23 +98,25 @@ Head head_of(const Collective& c, uint64_t sequence) {
   return head;
 }
 
-std::string text_of(const Head& head, int rank) {
-  return text(name(head.op), " #", head.sequence, " of rank ", rank, " (", head.count, " ",
+std::string text_of(const Head& head, const std::string& rank) {
+  return text(name(head.op), " #", head.sequence, " of ", rank, " (", head.count, " ",
               name(static_cast<DType>(head.dtype)),
               head.reduce == Reduce::none ? "" : text(", ", name(head.reduce)),
               head.root < 0 ? "" : text(", root ", head.root), ")");
 }
 
 bool sends_to(const Collective& c, int rank, int to) {
-  return c.op != CollectiveOp::recv && travels(c, rank, to);
+  if (is_pair(c)) return c.op == CollectiveOp::send && to == c.peer;
+  return true;
 }
 
 bool receives_from(const Collective& c, int rank, int from) {
-  return c.op != CollectiveOp::send && travels(c, from, rank);
+  if (is_pair(c)) return c.op == CollectiveOp::recv && from == c.peer;
+  return true;
 }
 
 std::string outgoing(const Collective& c, int rank, int to) {
-  if (c.op == CollectiveOp::barrier) return {};
+  if (c.op == CollectiveOp::barrier || !carries_data(c, rank, to)) return {};
   const char* const in = static_cast<const char*>(c.in);
   const size_t item = item_bytes(c.dtype);
   if (is_split(c.op)) return {in + offset(c, c.counts, to), part(c, c.counts, to) * item};
@@ -121,6 +126,7 @@ std::string outgoing(const Collective& c, int rank, int to) {
 
 size_t incoming_bytes(const Collective& c, int rank, int size, int from) {
   const size_t item = item_bytes(c.dtype);
+  if (!carries_data(c, from, rank)) return 0;
   switch (c.op) {
     case CollectiveOp::barrier: return 0;
     case CollectiveOp::all_gather:

@@ -23,8 +23,12 @@ struct Head {
 static_assert(sizeof(Head) == 32);
 
 Head head_of(const Collective& c, uint64_t sequence);
-std::string text_of(const Head& head, int rank);  // such as "all_reduce #3 of rank 1 (1 f64, sum)"
+// Returns text such as "all_reduce #3 of rank 1 (1 f64, sum)"; `rank` is "rank 1".
+std::string text_of(const Head& head, const std::string& rank);
 
+// Every rank of a collective sends a message to every other one: at least its header, by which all learn that
+// one of them made another call. carries_data: the message also has elements.
+bool carries_data(const Collective& c, int from, int to);
 bool sends_to(const Collective& c, int rank, int to);
 bool receives_from(const Collective& c, int rank, int from);
 std::string outgoing(const Collective& c, int rank, int to);  // `rank` is this rank

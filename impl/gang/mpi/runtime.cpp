@@ -19,7 +19,8 @@ bool is_over() {
   return over != 0;
 }
 
-// MPI_Finalize waits for the other ranks, so it is called only if all root gangs were shut down in order.
+// MPI_Finalize waits for the other ranks, so it is called only if all root gangs were shut down in order. A
+// gang that was shut down may still exist: it makes no more calls of MPI.
 // Without it the launcher notices that this process ended abnormally, and ends the job.
 void end() {
   if (roots == 0 && !disorder && !is_over()) MPI_Finalize();

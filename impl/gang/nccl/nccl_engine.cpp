@@ -132,8 +132,8 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return work;
   }
 
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    return over(control_->create(ranks));
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
+    return over(control_->create(ranks, label));
   }
 
   void abort(const Error& error) noexcept override {

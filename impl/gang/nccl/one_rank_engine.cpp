@@ -31,7 +31,7 @@ class OneRankEngine final : public Engine {
     return work;
   }
 
-  std::shared_ptr<Engine> create(std::span<const int>) override {
+  std::shared_ptr<Engine> create(std::span<const int>, const std::string&) override {
     return std::make_shared<OneRankEngine>(owner_, add_);
   }
   std::shared_ptr<Engine> shrink(std::vector<int>&) override {

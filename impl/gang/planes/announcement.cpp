@@ -39,8 +39,8 @@ Collective bytes(CollectiveOp op, const void* in, void* out, size_t count, int p
   return c;
 }
 
-std::string side(const CallNote& n, int rank) {
-  std::string words = text(name(n.op), " #", n.sequence, " of rank ", rank);
+std::string side(const EngineOptions& gang, const CallNote& n, int rank) {
+  std::string words = text(name(n.op), " #", n.sequence, " of ", rank_text(gang, rank));
   if (n.op != CollectiveOp::barrier)
     words += text(" (", n.count, " ", name(static_cast<DType>(n.dtype)),
                   n.reduce == Reduce::none ? "" : text(", ", name(n.reduce)),
@@ -49,10 +49,11 @@ std::string side(const CallNote& n, int rank) {
   return words;
 }
 
-[[noreturn]] void refuse(const std::string& label, const CallNote& mine, int rank, const CallNote& other,
+[[noreturn]] void refuse(const EngineOptions& gang, const CallNote& mine, int rank, const CallNote& other,
                          int peer, const char* why) {
-  Error error(Code::mismatch, text(label, ".", side(mine, rank), " meets ", side(other, peer), ": ", why));
-  error.gang = label;
+  Error error(Code::mismatch,
+              text(gang.label, ".", side(gang, mine, rank), " meets ", side(gang, other, peer), ": ", why));
+  error.gang = gang.label;
   error.op = name(mine.op);
   error.rank = rank;
   error.peer = peer;
@@ -122,13 +123,13 @@ void Announcement::add_counts(const Collective& c) {
       bytes(CollectiveOp::all_to_all, sent_.data() + first, received_.data() + first, sizeof(uint64_t)));
 }
 
-void Announcement::check(const std::string& label) const {
+void Announcement::check(const EngineOptions& gang) const {
   for (int r = 0; r < static_cast<int>(others_.size()); ++r) {
     const CallNote& other = others_[static_cast<size_t>(r)];
     if (!equal_calls(mine_, other))
-      refuse(label, mine_, rank_, other, r, "ranks called different collectives");
+      refuse(gang, mine_, rank_, other, r, "ranks called different collectives");
     if (mine_.hash != other.hash)
-      refuse(label, mine_, rank_, other, r, "their counts per rank, or the calls before, differ");
+      refuse(gang, mine_, rank_, other, r, "their counts per rank, or the calls before, differ");
   }
   for (size_t i = 0; i < received_.size(); ++i) {
     const int peer = static_cast<int>(i) % size_;
@@ -137,12 +138,12 @@ void Announcement::check(const std::string& label) const {
     theirs.count = received_[i];
     CallNote own = mine_;
     own.count = expected_[i];
-    refuse(label, own, rank_, theirs, peer, "the one expects another count than the other sends");
+    refuse(gang, own, rank_, theirs, peer, "the one expects another count than the other sends");
   }
   for (const Pair& pair : pairs_) {
     if (pair.sends || (pair.mine.hash == pair.other.hash && pair.mine.sequence == pair.other.sequence))
       continue;
-    refuse(label, pair.mine, rank_, pair.other, pair.peer, "the two ends differ");
+    refuse(gang, pair.mine, rank_, pair.other, pair.peer, "the two ends differ");
   }
 }
 

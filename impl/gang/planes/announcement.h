@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gang/engine.h"
+#include "gang/engine_options.h"
 
 namespace gangway {
 
@@ -52,7 +53,7 @@ class Announcement {
   // The sends and receives that the control engine has to run.
   std::span<const Collective> records() const { return records_; }
   // Compares the notes after all have arrived. Throws MISMATCH with the arguments of both ranks.
-  void check(const std::string& label) const;
+  void check(const EngineOptions& gang) const;
   // Returns whether the data engine must get `later` after this launch.
   bool precedes(const Announcement& later) const;
 

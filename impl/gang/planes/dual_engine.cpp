@@ -114,7 +114,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
       const Announcement notes(counter(channel), span, control->rank(), control->size());
       if (const WorkPtr notes_work = control->run_now(channel, notes.records(), owner->host_stream()))
         notes_work->wait_input(Deadline::never());
-      notes.check(options.label);
+      notes.check(options);
       const uint64_t number = log_begin(channel, span);
       WorkPtr rest = data->run_now(channel, span, stream);
       if (rest == nullptr) {
@@ -303,7 +303,7 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
   void step(Call& call, std::span<const std::shared_ptr<Call>> before) {
     if (!call.checked && call.notes_work->poll()) {
       if (const auto error = call.notes_work->error()) throw *error;
-      call.notes.check(options.label);
+      call.notes.check(options);
       call.checked = true;
     }
     if (!call.checked) return;
@@ -455,14 +455,15 @@ class DualEngine final : public Engine {
                       : planes_->data->run_now(channel, span, stream);
   }
 
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    auto control = planes_->control->create(ranks);
-    return over(planes_->data->create(ranks), std::move(control));
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
+    auto control = planes_->control->create(ranks, label);
+    return over(planes_->data->create(ranks, label), std::move(control), ranks, label);
   }
   std::shared_ptr<Engine> shrink(std::vector<int>& survivors) override {
     if (const auto error = planes_->error()) planes_->fail_with(*error);  // before the survivors meet
     const auto control = planes_->control->shrink(survivors);
-    return over(planes_->data->shrink_over(control, survivors), control);
+    auto data = planes_->data->shrink_over(control, survivors);
+    return over(std::move(data), control, survivors, planes_->options.label);
   }
   void abort(const Error& error) noexcept override { planes_->fail_with(error); }
   std::optional<Error> error() const override { return planes_->error(); }
@@ -473,11 +474,10 @@ class DualEngine final : public Engine {
   }
 
  private:
-  std::shared_ptr<Engine> over(std::shared_ptr<Engine> data, std::shared_ptr<Engine> control) const {
+  std::shared_ptr<Engine> over(std::shared_ptr<Engine> data, std::shared_ptr<Engine> control,
+                               std::span<const int> ranks, const std::string& label) const {
     if (control == nullptr) return nullptr;
-    EngineOptions options = planes_->options;
-    options.rank = control->rank();
-    options.size = control->size();
+    const EngineOptions options = child_options(planes_->options, ranks, control->rank(), label);
     return make_dual_engine(std::move(data), std::move(control), planes_->owner, options);
   }
 

@@ -191,7 +191,9 @@ class LoweredEngine final : public Engine {
     return is_native(span) ? engine_->run_now(channel, span, stream) : run(channel, span, stream);
   }
 
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override { return wrap(engine_->create(ranks)); }
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
+    return wrap(engine_->create(ranks, label));
+  }
   void abort(const Error& error) noexcept override { engine_->abort(error); }
   std::optional<Error> error() const override { return engine_->error(); }
   void shutdown(Deadline deadline) override { engine_->shutdown(deadline); }

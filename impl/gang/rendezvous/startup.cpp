@@ -12,6 +12,7 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "gang/rendezvous/resolve.h"
 #include "gang/rendezvous/secret.h"
 
 namespace gangway {
@@ -64,7 +65,6 @@ void set(Environment& e, const char* launcher, Place place, std::optional<Place>
   e.size = place.size;
   // For a launcher that does not say it: all ranks are on one host if rank 0 is on "this host"; otherwise
   // every rank is alone on its host.
-  // alone.
   const bool one_host = e.host.empty() || is_loopback(e.host);
   if (!local) local = one_host ? place : Place{0, 1};
   if (local->size > place.size)
@@ -170,10 +170,10 @@ std::string read_job(const Environment& e) {
   return on_one_host(e) && !by_hand ? text("port.", e.port, ".", getppid()) : text("port.", e.port);
 }
 
-Secret find_secret(const Environment& e, Deadline deadline) {
+SharedSecret find_secret(const Environment& e, Deadline deadline) {
   const Config& c = config();
-  if (c.secret_fd >= 0) return secret_from_descriptor(c.secret_fd);
-  if (!c.secret_file.empty()) return secret_from_file(c.secret_file);
+  if (c.secret_fd >= 0) return {secret_from_descriptor(c.secret_fd)};
+  if (!c.secret_file.empty()) return {secret_from_file(c.secret_file)};
   if (!on_one_host(e))
     fail(Code::invalid_argument, "GANGWAY_SECRET_FILE is not set: ", e.size, " ranks on several hosts (",
          e.local_size, " here, MASTER_ADDR \"", e.host,
@@ -185,7 +185,7 @@ Secret find_secret(const Environment& e, Deadline deadline) {
 
 Environment read_environment() {
   Environment e;
-  if (const char* const host = lookup("MASTER_ADDR")) e.host = host;
+  if (const char* const host = lookup("MASTER_ADDR")) e.host = without_brackets(host);
   if (lookup("MASTER_PORT") != nullptr) e.port = integer("MASTER_PORT", 1, 65535);
   if (!read_launchers(e)) e.launcher = "none";
   const char* const restart =
@@ -205,7 +205,9 @@ void check_expected_size(const Environment& environment, int expected, const cha
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline) {
   if (environment.size == 1) return make_memory_store();
   TcpStoreOptions options;
-  options.secret = find_secret(environment, deadline);
+  const SharedSecret found = find_secret(environment, deadline);
+  options.secret = found.secret;
+  options.shared_file = found.file;
   options.job = text(environment.job, ".", environment.restart);
   options.rank = environment.rank;
   options.size = environment.size;

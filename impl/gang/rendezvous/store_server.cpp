@@ -23,7 +23,9 @@ namespace gangway {
 namespace {
 
 constexpr int64_t kHandshakeMs = 5000;
-constexpr size_t kStrangers = 128;  // the most connections that have not proved that they know the secret
+// The most connections that have not proved that they know the secret; twice the number of ranks if that is
+// more, because all ranks of a large gang may connect at once.
+constexpr size_t kStrangers = 128;
 constexpr size_t kWaitsPerMember = 4096;
 constexpr size_t kBacklog = 4 << 20;  // a member with more bytes of unread answers may send no more requests
 constexpr int64_t kExitMs = 1000;
@@ -221,7 +223,8 @@ void StoreServer::accept_some() {
       return;
     }
     const auto stranger = [](const Connection& c) { return c.stage != Connection::Stage::member; };
-    if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), stranger)) >= kStrangers)
+    const size_t most = std::max(kStrangers, 2 * static_cast<size_t>(options_.size));
+    if (static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), stranger)) >= most)
       connections_.erase(std::find_if(connections_.begin(), connections_.end(), stranger));
     connections_.emplace_back().socket = std::move(fd);
   }

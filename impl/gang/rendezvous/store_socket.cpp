@@ -1,6 +1,5 @@
 #include "gang/rendezvous/store_socket.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -11,58 +10,38 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "gang/rendezvous/hmac.h"
+#include "gang/rendezvous/resolve.h"
 #include "gang/rendezvous/store_common.h"
 
 namespace gangway {
 namespace {
 
 constexpr int64_t kBindMs = 2000;
+constexpr int64_t kConnectMs = 10'000;  // how long one address may take to accept a connection
 
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t size = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
-};
-
-Address abstract_address(const TcpStoreOptions& options) {
+SocketAddress abstract_address(const TcpStoreOptions& options) {
   const std::string name = abstract_name(options);
   sockaddr_un local{};
   local.sun_family = AF_UNIX;
   GW_CHECK(name.size() + 1, <=, sizeof local.sun_path);
   std::memcpy(local.sun_path + 1, name.data(), name.size());
-  Address out;
+  SocketAddress out;
   out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   std::memcpy(&out.bytes, &local, out.size);
   return out;
 }
 
-std::vector<Address> addresses(const TcpStoreOptions& options, bool listening) {
+std::vector<SocketAddress> addresses(const TcpStoreOptions& options, bool listening, Deadline deadline) {
   if (options.host.empty()) return {abstract_address(options)};
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV | (listening ? AI_PASSIVE : 0);
-  addrinfo* found = nullptr;
-  const int answer = getaddrinfo(options.host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
-  if (answer != 0)
-    fail(Code::io, "store: the host \"", options.host, "\" is not known: ", gai_strerror(answer));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
-  std::vector<Address> out;
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    Address address;
-    address.size = one->ai_addrlen;
-    std::memcpy(&address.bytes, one->ai_addr, std::min<size_t>(one->ai_addrlen, sizeof address.bytes));
-    out.push_back(address);
-  }
-  return out;
+  return resolve(options.host, options.port, listening, deadline);
 }
 
-Descriptor make_socket(const Address& address) {
+Descriptor make_socket(const SocketAddress& address) {
   Descriptor fd(socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) fail_system(Code::io, "store: no socket", errno);
   const int on = 1;
@@ -70,7 +49,7 @@ Descriptor make_socket(const Address& address) {
   return fd;
 }
 
-bool is_any_interface(const Address& address) {
+bool is_any_interface(const SocketAddress& address) {
   const auto* const four = reinterpret_cast<const sockaddr_in*>(&address.bytes);
   const auto* const six = reinterpret_cast<const sockaddr_in6*>(&address.bytes);
   return (address.bytes.ss_family == AF_INET && four->sin_addr.s_addr == htonl(INADDR_ANY)) ||
@@ -84,18 +63,19 @@ std::string abstract_name(const TcpStoreOptions& options) {
 }
 
 std::string store_place(const TcpStoreOptions& options) {
-  return options.host.empty() ? "this host" : text(options.host, ":", options.port);
+  return options.host.empty() ? "this host" : host_and_port(options.host, options.port);
 }
 
 Descriptor store_listen(const TcpStoreOptions& options) {
-  const std::vector<Address> all = addresses(options, true);
+  const Deadline deadline = Deadline::after_ms(options.timeout_ms);
+  const std::vector<SocketAddress> all = addresses(options, true, deadline);
   if (!options.any_interface && std::any_of(all.begin(), all.end(), is_any_interface))
     fail(Code::invalid_argument, "store: rank 0 would listen on every interface of its host (", options.host,
          ", port ", options.port, "); name one address in GANGWAY_INTERFACE");
-  StoreBackoff backoff(Deadline::after_ms(std::min(kBindMs, options.timeout_ms)));
+  StoreBackoff backoff(Deadline::after_ms(deadline.left_ms(kBindMs)));
   while (true) {
     int reason = EADDRNOTAVAIL;
-    for (const Address& address : all) {
+    for (const SocketAddress& address : all) {
       Descriptor fd = make_socket(address);
       const int on = 1;
       // This allows addresses in TIME_WAIT only: Linux still refuses a second listener.
@@ -115,10 +95,11 @@ Descriptor store_listen(const TcpStoreOptions& options) {
 }
 
 Descriptor store_connect(const TcpStoreOptions& options, Deadline deadline) {
-  for (const Address& address : addresses(options, false)) {
+  for (const SocketAddress& address : addresses(options, false, deadline)) {
     Descriptor fd = make_socket(address);
+    const Deadline attempt = Deadline::after_ms(deadline.left_ms(kConnectMs));
     if (connect(fd.get(), address.get(), address.size) == 0) return fd;
-    if (errno == EINPROGRESS && wait_ready(fd.get(), POLLOUT, deadline)) {
+    if (errno == EINPROGRESS && wait_ready(fd.get(), POLLOUT, attempt)) {
       int reason = 0;
       socklen_t size = sizeof reason;
       if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &reason, &size) == 0 && reason == 0) return fd;

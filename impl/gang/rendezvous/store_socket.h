@@ -16,14 +16,16 @@ namespace gangway {
 // can compute it.
 std::string abstract_name(const TcpStoreOptions& options);
 
-// For messages: "10.0.0.1:29501", or "this host".
+// For messages: "10.0.0.1:29501", "[::1]:29501", or "this host".
 std::string store_place(const TcpStoreOptions& options);
 
 // Listens at the address of the store. If an earlier server still uses the address, it waits a while, then
-// throws IO. INVALID_ARGUMENT: the address means all interfaces, which the options do not allow.
+// throws IO. INVALID_ARGUMENT: the address means all interfaces, which the options do not allow. TIMEOUT: the
+// name service gave no address within the options' timeout.
 Descriptor store_listen(const TcpStoreOptions& options);
 
 // Tries once to connect. The result is empty if no process listens there (yet). IO: the address is wrong.
+// TIMEOUT: the name service gave none until the deadline.
 Descriptor store_connect(const TcpStoreOptions& options, Deadline deadline);
 
 // Waits until `fd` is ready for `events` of poll(2), at most until the deadline, and calls the interrupt hook

@@ -38,7 +38,7 @@ TEST(HostAsync, TwoGangsInCrossedOrderWorkInBothWaitOrders) {
           std::vector<int> all(static_cast<size_t>(size)), turned;
           for (int i = 0; i < size; ++i) all[static_cast<size_t>(i)] = i;
           turned.assign(all.rbegin(), all.rend());
-          const auto a = root.create(all), b = root.create(turned);
+          const auto a = root.create(all, "a"), b = root.create(turned, "b");
           const auto from = inside ? root.shared_memory()->allocator()
                                    : ranks.ranks[static_cast<size_t>(r)]->device().allocator();
           for (const bool swap : {false, true}) {
@@ -197,7 +197,8 @@ TEST(HostAsync, SubGangsHaveTheOrderOfTheirList) {
   ranks.run([&](int r, Engine& engine) {
     Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
     const std::vector<int> even{2, 0}, odd{1, 3};
-    const auto half = engine.create(r % 2 == 0 ? even : odd);  // two lists in one call, as a split needs
+    const auto half =
+        engine.create(r % 2 == 0 ? even : odd, "half");  // two lists in one call, as a split needs
     ASSERT_NE(half, nullptr);
     EXPECT_EQ(half->rank(), r == 2 || r == 1 ? 0 : 1);
     EXPECT_EQ(half->size(), 2);
@@ -213,7 +214,7 @@ TEST(HostAsync, SubGangsHaveTheOrderOfTheirList) {
     EXPECT_EQ(both[0], r % 2 == 0 ? 2 : 1);
     EXPECT_EQ(both[1], r % 2 == 0 ? 0 : 3);
     const std::vector<int> three{3};
-    const auto single = engine.create(three);
+    const auto single = engine.create(three, "three");
     EXPECT_EQ(single == nullptr, r != 3);
     half->abort(Error(Code::aborted, "done with it"));
     float x = 1;

@@ -22,7 +22,7 @@ TEST(HostCycle, CallsOfTwoGangsThatWaitForEachOtherAreNamed) {
   ThreadRanks ranks(2);
   ranks.run([&](int r, Engine& root) {
     const std::vector<int> both{0, 1};
-    const auto a = root.create(both), b = root.create(both);
+    const auto a = root.create(both, "a"), b = root.create(both, "b");
     const Error error = error_of_sum(ranks, r, r == 0 ? *a : *b, static_cast<size_t>(3 + r));
     EXPECT_EQ(error.code(), Code::mismatch) << error.message();
     for (const char* const call :
@@ -54,7 +54,7 @@ TEST(HostCycle, ARankIsNotStuckWhileOneOfItsThreadsIsOnItsWay) {
   Meeting meeting(2);
   ranks.run([&](int r, Engine& root) {
     const std::vector<int> both{0, 1};
-    const auto x = root.create(both), y = root.create(both);
+    const auto x = root.create(both, "x"), y = root.create(both, "y");
     const auto sum = [&](Engine& engine) {
       const Error error = error_of_sum(ranks, r, engine);
       EXPECT_EQ(error.code(), Code::ok) << "rank " << r << ": " << error.message();
@@ -87,7 +87,7 @@ TEST(HostCycle, ARankIsStuckWhenAllItsThreadsAre) {
   ThreadRanks ranks(2, options);
   ranks.run([&](int r, Engine& root) {
     const std::vector<int> both{0, 1};
-    const auto x = root.create(both), y = root.create(both), z = root.create(both);
+    const auto x = root.create(both, "x"), y = root.create(both, "y"), z = root.create(both, "z");
     if (r == 1) {
       EXPECT_EQ(error_of_sum(ranks, r, *z).code(), Code::mismatch);
       for (const auto& gang : {x, y}) gang->abort(Error(Code::aborted, "not in the ring that was found"));

@@ -8,11 +8,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 
+#include "base/error_of.h"
+#include "base/library_build.h"
 #include "base/sanitized.h"
 #include "gang/descriptor.h"
+#include "gang/host/memory/arena.h"
+#include "gang/host/presence/handover_socket.h"
 #include "gang/host/started.h"
 #include "gang/host/threads.h"
 #include "gang/processes.h"
@@ -284,6 +290,108 @@ TEST(Handover, ARankThatComesAfterAllHaveGivenUpGetsTheReason) {
   ranks.expect_all_well();
   const std::string why = "host engine: rank 1 says liveness_ms 200, rank 0 says 300";
   EXPECT_EQ(ranks.report(2).text, "host engine: rank 1 gave up while the gang was made: " + why);
+}
+
+// Refuses one put.
+class RefusingStore final : public Store {
+ public:
+  RefusingStore(std::shared_ptr<Store> inner, std::string key)
+      : inner_(std::move(inner)), key_(std::move(key)) {}
+  void put(const std::string& key, const std::string& value) override {
+    if (key == key_) fail(Code::io, "the disk is full");
+    inner_->put(key, value);
+  }
+  std::optional<std::string> get(const std::string& key) override { return inner_->get(key); }
+  void remove(const std::string& key) override { inner_->remove(key); }
+  std::string wait(const std::string& key, Deadline deadline) override { return inner_->wait(key, deadline); }
+
+ private:
+  const std::shared_ptr<Store> inner_;
+  const std::string key_;
+};
+
+// The other ranks began with rank 0, but come to the store after it has failed, and before it has ended or after.
+TEST(Handover, RankZeroThatFailsBeforeItAnnouncesItselfIsReportedAtOnceToRanksThatComeLater) {
+  for (const bool after_its_end : {false, true}) {
+    Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+      std::shared_ptr<Store> own = store;
+      if (r == 0) own = std::make_shared<RefusingStore>(store, "host/process/0");
+      if (r != 0 && !after_its_end) store->wait("host/arena", Deadline::after_ms(60'000));
+      while (r != 0 && after_its_end && report.turn == 0) usleep(500);
+      report.say(
+          error_of([&] { make_engine(engine_row("host"), new_rank(), options_of(r, 3), own); }).message());
+      while (r == 0 && !after_its_end && report.turn == 0) usleep(500);
+    });
+    const auto start = std::chrono::steady_clock::now();
+    if (after_its_end) {
+      while (ranks.runs(0)) usleep(500);
+      for (const int r : {1, 2}) ranks.report(r).turn = 1;
+    }
+    while (ranks.runs(1) || ranks.runs(2)) usleep(500);
+    ranks.report(0).turn = 1;
+    ranks.expect_all_well();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << "not at the deadline";
+    EXPECT_STREQ(ranks.report(0).text, "the disk is full");
+    for (const int r : {1, 2})
+      EXPECT_STREQ(ranks.report(r).text,
+                   "host engine: rank 0 gave up while the gang was made: the disk is full");
+  }
+}
+
+// A clock of its own says nothing about which rank of which run it is.
+TEST(Handover, ARankOfAnotherTimeNamespaceJoins) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    if (r == 0) return meet(r, 2, store);
+    const bool apart = unshare(CLONE_NEWTIME) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWTIME) == 0;
+    FILE* const offsets = apart ? std::fopen("/proc/self/timens_offsets", "w") : nullptr;
+    const bool moved = offsets != nullptr && std::fputs("boottime 1000 0\n", offsets) >= 0;
+    if (offsets != nullptr && std::fclose(offsets) == 0 && moved) report.values[0] = 1;
+    const pid_t child = fork();  // a time namespace is of the children
+    if (child == 0) {
+      try {
+        meet(r, 2, store);
+        _exit(0);
+      } catch (const Error& error) {
+        report.say(error.message());
+        _exit(1);
+      }
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) fail(Code::internal, std::string(report.text));
+  });
+  ranks.expect_all_well();
+  if (ranks.report(1).values[0] == 0) GTEST_SKIP() << "no time namespace can be made here";
+}
+
+TEST(Handover, RankZeroOfAnotherBuildOfTheLibraryIsRefusedWithBothIds) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+    if (r == 0) {  // acts as a rank 0 of a build that has everything in the same places
+      const auto arena = host::Arena::create(2, /*threads=*/false, {uint64_t{1} << 30, 0, 0});
+      std::memset(arena->header().build, 0, sizeof arena->header().build);
+      std::memcpy(arena->header().build, "another", 7);
+      const std::string name = "gangway-" + std::string(32, 'b'), token(host::kToken, 't');
+      const Descriptor listener = host::listen_at(name);
+      store->put("host/arena", name + token);
+      std::vector<host::Pending> pending;
+      for (int served = 0; served == 0; usleep(500)) {
+        host::take_in(listener, pending);
+        std::erase_if(pending, [&](host::Pending& p) { return host::serve(p, token, arena->fd(), served); });
+      }
+      report.say(store->wait("host/failed", Deadline::after_ms(60'000)));
+      return;
+    }
+    const Error error =
+        error_of([&] { make_engine(engine_row("host"), new_rank(), options_of(1, 2), store); });
+    report.code = static_cast<int64_t>(error.code());
+    report.say(error.message());
+  });
+  ranks.expect_all_well();
+  EXPECT_EQ(ranks.report(1).code, static_cast<int64_t>(Code::invalid_state));
+  const std::string why =
+      text("rank 1 runs build ", library_build(), " of the library, rank 0 build another");
+  EXPECT_NE(std::string(ranks.report(1).text).find(why), std::string::npos) << ranks.report(1).text;
+  EXPECT_NE(std::string(ranks.report(0).text).find(why), std::string::npos) << "rank 0 is told as well";
 }
 
 TEST(Handover, RankZeroThatCannotListenTellsTheOthersWhy) {

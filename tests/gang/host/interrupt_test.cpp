@@ -31,7 +31,7 @@ TEST(HostInterrupt, AnInterruptWhileAGangIsMadeBreaksTheParentOnEveryRank) {
         if (shared)
           engine.shared_memory()->allocate(4096);
         else
-          engine.create(both);
+          engine.create(both, "child");
       });
       interrupt.reset();
       if (r == 0) interrupted.come();

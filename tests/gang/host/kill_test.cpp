@@ -87,7 +87,7 @@ TEST(HostKill, ASurvivorThatComputesGetsTheLossAtItsNextCall) {
   Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 2, store);
     const std::vector<int> both{0, 1};
-    const auto other = joined.engine->create(both);
+    const auto other = joined.engine->create(both, "child");
     std::vector<float> x(10);
     sum(joined, x);
     report.stage = 1;
@@ -159,7 +159,7 @@ TEST(HostKill, ALostRankBreaksEveryGangThatHoldsItAndNoOther) {
   Processes ranks(4, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 4, store);
     const std::vector<int> low{0, 1}, high{2, 3};
-    const auto mine = joined.engine->create(r < 2 ? low : high);
+    const auto mine = joined.engine->create(r < 2 ? low : high, "child");
     Joined pair = joined;
     pair.engine = mine;
     std::vector<float> x(10);

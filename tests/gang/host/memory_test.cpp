@@ -129,7 +129,7 @@ TEST(HostMemory, LackOfMemoryForAGangIsReportedToMembersAndOthers) {
   ranks.run([&](int r, Engine& engine) {
     std::vector<std::shared_ptr<Engine>> gangs;
     try {
-      for (;;) gangs.push_back(engine.create(std::vector<int>{0, 1}));
+      for (;;) gangs.push_back(engine.create(std::vector<int>{0, 1}, "child"));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::out_of_memory) << error.message();
     }
@@ -260,7 +260,7 @@ TEST(HostMemory, ARegionThatABreakLeavesHalfMadeGoesWithItsGang) {
     ranks.run([&](int r, Engine& engine) {
       Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
       for (int round = 0; round < 2; ++round) {  // the second would not fit beside the first
-        auto child = engine.create(std::vector<int>{0, 1});
+        auto child = engine.create(std::vector<int>{0, 1}, "child");
         if (r == 1) {
           leave_a_region_half_made(*child, kBytes, says_size, stream);
         } else {
@@ -357,9 +357,9 @@ TEST(HostMemory, AnEngineThatABreakLeavesHalfMadeGoesWithItsParent) {
     Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
     std::vector<unsigned long long> taken;
     for (int round = 0; round < 4; ++round) {
-      auto parent = engine.create(both);
+      auto parent = engine.create(both, "child");
       if (r == 0)
-        EXPECT_THROW(parent->create(both), Error);
+        EXPECT_THROW(parent->create(both, "child"), Error);
       else
         parent->abort(Error(Code::aborted, "enough"));
       parent.reset();

@@ -50,11 +50,74 @@ std::vector<Case> mismatches() {
   return cases;
 }
 
-// A thread rank leaves by ending: also who waits for no call of it is told, before the deadline.
+// A call that needs little of the other ranks: rank 0 is its root.
+Collective rooted(CollectiveOp op, size_t count) {
+  Collective c;
+  c.op = op;
+  c.count = count;
+  c.peer = 0;
+  if (op == CollectiveOp::reduce) c.reduce = Reduce::sum;
+  return c;
+}
 
-// Also one that ended before the wait began.
+// Rank 2 makes another call. Nobody waits for the next call to hear of it, also not a rank that has what it needs.
+TEST(HostMismatch, EveryRankOfARootedCallHearsOfItInThatCall) {
+  const CollectiveOp ops[] = {CollectiveOp::broadcast, CollectiveOp::reduce, CollectiveOp::gather,
+                              CollectiveOp::scatter};
+  for (const CollectiveOp op : ops)
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{100}, size_t{100'001}})
+      for (const int last : {0, 1, 2}) {
+        ThreadRanks ranks(3);
+        std::vector<Code> codes(3, Code::ok);
+        ranks.run([&](int r, Engine& engine) {
+          std::vector<float> in(3 * (count + 1)), out(3 * (count + 1));
+          Collective c = rooted(op, count);
+          if (r == 2) c.count = count + 1;
+          c.in = in.data();
+          c.out = out.data();
+          if (r == last) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          codes[static_cast<size_t>(r)] =
+              error_of([&] {
+                now(engine, c, ranks.ranks[static_cast<size_t>(r)]->device().stream());
+              }).code();
+        });
+        EXPECT_EQ(codes, std::vector<Code>(3, Code::mismatch))
+            << name(op) << " of " << count << ", rank " << last << " comes last";
+      }
+}
 
-// Its last thread ended longer ago than peers have patience, and the next one comes a little later than they do.
+TEST(HostMismatch, TwoRootedCallsThatNeedNothingOfEachOtherAreAMismatchOnBothRanks) {
+  ThreadRanks ranks(2);
+  std::vector<Code> codes(2, Code::ok);
+  ranks.run([&](int r, Engine& engine) {
+    float in = 1, out = 0;
+    Collective c = rooted(r == 0 ? CollectiveOp::broadcast : CollectiveOp::reduce, 1);
+    c.in = &in;
+    c.out = &out;
+    codes[static_cast<size_t>(r)] =
+        error_of([&] { now(engine, c, ranks.ranks[static_cast<size_t>(r)]->device().stream()); }).code();
+  });
+  EXPECT_EQ(codes, std::vector<Code>(2, Code::mismatch));
+}
+
+TEST(HostMismatch, ARootNamesTheRankThatDoesNotComeToItsBroadcast) {
+  EngineOptions options = small_arena();
+  options.timeout_ms = 200;
+  ThreadRanks ranks(3, options);
+  Meeting over(3);
+  ranks.run([&](int r, Engine& engine) {
+    if (r != 2) {
+      float x = 1;
+      Collective c = rooted(CollectiveOp::broadcast, 1);
+      c.in = c.out = &x;
+      const Error error =
+          error_of([&] { now(engine, c, ranks.ranks[static_cast<size_t>(r)]->device().stream()); });
+      EXPECT_EQ(error.code(), Code::timeout);
+      EXPECT_EQ(error.message(), "gang.broadcast #0: rank 2 did not come within 200 ms");
+    }
+    over.come();
+  });
+}
 
 TEST(HostMismatch, DifferentCallsAreAMismatchOnEveryRank) {
   for (const Case& test : mismatches())

@@ -88,8 +88,8 @@ TEST(HostProcesses, ARanksRefusalReachesAllWhicheverEndsFirst) {
 TEST(HostProcesses, TwoGangsInCrossedOrderWorkInBothWaitOrders) {
   Processes ranks(3, [](int r, const std::shared_ptr<Store>& store, Report&) {
     Joined joined(r, 3, store);
-    const auto a = joined.engine->create(std::vector<int>{0, 1, 2});
-    const auto b = joined.engine->create(std::vector<int>{2, 1, 0});
+    const auto a = joined.engine->create(std::vector<int>{0, 1, 2}, "a");
+    const auto b = joined.engine->create(std::vector<int>{2, 1, 0}, "b");
     for (const size_t count : {size_t{1}, size_t{2000}, size_t{200'000}})
       for (const bool swap : {false, true}) {
         std::vector<float> x(count, 1), y(count, 10);

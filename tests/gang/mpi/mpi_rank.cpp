@@ -111,12 +111,20 @@ void check_kill() {
   _exit(0);
 }
 
+// The program keeps its gang, which it has shut down, until it ends.
+void check_kept() {
+  const GangPtr root = make_root();
+  const GangPtr half = root->split(root->rank() % 2, root->rank());
+  std::vector<float> x(10, 1);
+  root->run_now(Channel::user, sum_of(x));
+  root->shutdown(60'000);
+  new GangPtr(root);  // no destructor runs before MPI ends
+}
+
 int run(const std::string& what) {
-  const std::map<std::string, void (*)()> checks = {{"matrix", check_matrix},
-                                                    {"children", check_children},
-                                                    {"mismatch", check_mismatch},
-                                                    {"timeout", check_timeout},
-                                                    {"kill", check_kill}};
+  const std::map<std::string, void (*)()> checks = {{"matrix", check_matrix},   {"children", check_children},
+                                                    {"kept", check_kept},       {"mismatch", check_mismatch},
+                                                    {"timeout", check_timeout}, {"kill", check_kill}};
   alarm(300);  // no rank outlives a broken test for long
   try {
     checks.at(what)();

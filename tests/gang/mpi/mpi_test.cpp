@@ -24,6 +24,9 @@ TEST_P(MpiEngine, EveryOperationEqualsTheSerialFold) {
 TEST_P(MpiEngine, SubGangsBytesNativeHandleAndRefusalsWork) {
   expect_well_to_the_end(mpirun(mpi(), ranks(), rank("children")), ranks());
 }
+TEST_P(MpiEngine, AGangThatWasShutDownNeedsNoReleaseForAProperEnd) {
+  expect_well_to_the_end(mpirun(mpi(), ranks(), rank("kept")), ranks());
+}
 TEST_P(MpiEngine, DifferentCallsAreNamedOnAllRanks) {
   expect_well(mpirun(mpi(), ranks(), rank("mismatch")), ranks());
 }

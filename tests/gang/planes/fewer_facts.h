@@ -31,8 +31,8 @@ class FewerFacts : public Engine {
     return below_->run(channel, span, stream);
   }
 
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    auto made = below_->create(ranks);
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
+    auto made = below_->create(ranks, label);
     return made == nullptr ? nullptr : std::make_shared<FewerFacts>(std::move(made), facts_);
   }
   void abort(const Error& error) noexcept override { below_->abort(error); }

@@ -44,8 +44,8 @@ class Unaware final : public FewerFacts {
   void open(Channel channel) override {
     if (std::exchange(opened_[static_cast<size_t>(channel)], true)) fail(Code::internal, "opened again");
   }
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    auto made = below_->create(ranks);
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
+    auto made = below_->create(ranks, label);
     std::string name = gang_ + text("/", made_++, ":");
     for (const int r : ranks) name += text(" ", r);
     return made == nullptr ? nullptr
@@ -73,8 +73,8 @@ class SeemsLate final : public FewerFacts {
     return below_->run_now(channel, span, stream);
   }
   SharedMemory* shared_memory() override { return below_->shared_memory(); }
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
-    auto made = below_->create(ranks);
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
+    auto made = below_->create(ranks, label);
     return made == nullptr ? nullptr : std::make_shared<SeemsLate>(std::move(made), random_());
   }
 
@@ -105,7 +105,7 @@ inline std::shared_ptr<Engine> two_planes(const std::shared_ptr<Rank>& rank,
   facts.aborts_in_flight = aborts_in_flight;
   std::vector<int> all(static_cast<size_t>(control->size()));
   for (int r = 0; r < control->size(); ++r) all[static_cast<size_t>(r)] = r;
-  auto data = std::make_shared<Unaware>(control->create(all), facts, launches);
+  auto data = std::make_shared<Unaware>(control->create(all, "gang"), facts, launches);
   EngineOptions options;
   options.rank = control->rank();
   options.size = control->size();

@@ -1,6 +1,7 @@
 // Ranks as a launcher starts them: processes with an environment, that meet by a secret.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -37,6 +38,7 @@ class Processes : public testing::Test {
     ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
     const pid_t child = fork();
     if (child == 0) {
+      if (own_network_ && unshare(CLONE_NEWNET) != 0) _exit(kNoNetwork);
       dup2(ends[1], 1);
       dup2(ends[1], 2);
       forget_launchers();
@@ -93,8 +95,10 @@ class Processes : public testing::Test {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
   }
 
+  static constexpr int kNoNetwork = 126;
   Scratch scratch_;
   std::vector<std::pair<pid_t, Descriptor>> children_;
+  bool own_network_ = false;  // the next children get a network namespace of their own
 };
 
 TEST_F(Processes, EightRanksMeetByASecretTheyMakeThemselves) {
@@ -336,23 +340,48 @@ TEST_F(Processes, AFolderThatAnotherUserMadeBeforehandIsPassedOver) {
   }
 }
 
+// As two containers do that share /tmp: abstract sockets end at a network namespace.
+TEST_F(Processes, RanksOfTwoNetworksThatShareTheFolderOfSecretsAreAllToldAtOnce) {
+  for (const int apart : {0, 2}) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int rank = 0; rank < 3; ++rank) {
+      own_network_ = rank == apart;
+      start({{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "3"}, {"MASTER_PORT", "29512"}}, {"gang"});
+    }
+    own_network_ = false;
+    const std::vector<Outcome> all = finish();
+    if (all[static_cast<size_t>(apart)].status == kNoNetwork)
+      GTEST_SKIP() << "no network namespace can be made";
+    for (const Outcome& one : all) {
+      EXPECT_EQ(one.status, 10 + static_cast<int>(Code::not_supported)) << one.output;
+      EXPECT_NE(one.output.find("several network namespaces (containers, say) of one host"),
+                std::string::npos)
+          << one.output;
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15))
+        << "the deadline is at 20 s";
+    start_ranks(2, {{"MASTER_PORT", "29512"}}, {"gang"});  // the mark is of that run
+    expect_all_met();
+  }
+}
+
 TEST_F(Processes, AStaleSecretIsNotUsed) {
   const std::string folder = scratch_.path();
   const pid_t child = fork();  // shared_secret holds its lock until the process ends
   if (child == 0) {
-    const Secret first = shared_secret(folder, "job", Deadline::after_ms(5000));
+    const Secret first = shared_secret(folder, "job", Deadline::after_ms(5000)).secret;
     std::ofstream(folder + "/first").write(reinterpret_cast<const char*>(first.data()), 32);
     _exit(0);  // without removing it, like a killed rank
   }
   int status = 0;
   waitpid(child, &status, 0);
   ASSERT_EQ(status, 0);
-  const Secret second = shared_secret(folder, "job", Deadline::after_ms(5000));
+  const Secret second = shared_secret(folder, "job", Deadline::after_ms(5000)).secret;
   std::ifstream file(folder + "/first");
   const std::string first((std::istreambuf_iterator<char>(file)), {});
   ASSERT_EQ(first.size(), 32U);
   EXPECT_NE(first, std::string(second.begin(), second.end()));
-  EXPECT_EQ(shared_secret(folder, "job", Deadline::after_ms(5000)), second)
+  EXPECT_EQ(shared_secret(folder, "job", Deadline::after_ms(5000)).secret, second)
       << "kept for the life of the process";
 }
 

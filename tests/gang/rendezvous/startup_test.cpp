@@ -70,6 +70,12 @@ TEST_F(Startup, EveryLauncherIsUnderstood) {
   EXPECT_EQ(place(read({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}})), "pmi 2/4 local 2/4");
 }
 
+TEST_F(Startup, AnIpv6AddressMayStandInBrackets) {
+  const Environment e = read({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "[::1]"}});
+  EXPECT_EQ(e.host, "::1");
+  EXPECT_EQ(place(e), "torchrun 1/2 local 1/2") << "loopback is this host";
+}
+
 TEST_F(Startup, SlurmsShortFormsAreRead) {
   const Variables task = {{"SLURM_PROCID", "6"},
                           {"SLURM_NTASKS", "7"},

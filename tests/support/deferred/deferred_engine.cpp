@@ -183,7 +183,7 @@ class DeferredEngine final : public Engine {
     return work;
   }
 
-  std::shared_ptr<Engine> create(std::span<const int> ranks) override {
+  std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string&) override {
     return member_of(group_->child(calls_++, ranks), ranks);
   }
 

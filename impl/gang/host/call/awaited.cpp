@@ -27,9 +27,9 @@ bool waits_for(const Team& team, const Op& op, int r, bool only_absent) {
   const bool reads = (op.source == Source::direct || op.source == Source::staged) &&
                      among(op.in_place_on_peers ? Peers::all : op.to, op, r);
   const bool come = slot_of(team, op, r).arrived.load(std::memory_order_acquire) > op.sequence;
-  if (only_absent) return (needed || reads) && !come;
+  if (only_absent) return !come;
   const bool finished = drained >= progress_of(op.sequence + 1, 0);
-  return (needed && !come) || ((reads || (needed && !op.done)) && !finished);
+  return !come || ((reads || (needed && !op.done)) && !finished);
 }
 
 }  // namespace

@@ -27,6 +27,21 @@ void plan(Call& call) {
   if (op.algorithm->plan != nullptr) op.algorithm->plan(call);
 }
 
+// Returns whether all members have begun this call. A rank that needs no input of a member waits for it all the
+// same: otherwise the root of a broadcast, say, would end the call before a member can show that it made
+// another one.
+bool everybody_came(Call& call) {
+  Op& op = call.op;
+  if (op.from == Peers::all) return true;  // all_arrived() has compared
+  for (; op.met < call.size(); ++op.met) {
+    const Slot& slot = call.slot(op.met);
+    if (op.met == call.rank()) continue;
+    if (slot.arrived.load(std::memory_order_acquire) < op.sequence + 1) return false;
+    check_fingerprint(call.team, op, op.met, slot);
+  }
+  return true;
+}
+
 // Every member has arrived and has published how many calls it had not ended. The slots of earlier calls may
 // be reused. Recording that here saves a read of each member's line later.
 void note_behind(const Call& call) {
@@ -39,17 +54,7 @@ void note_behind(const Call& call) {
 
 void mark_done(Call& call) {
   Op& op = call.op;
-  // A member whose input this call does not need may have made a different call. The rank that compares last
-  // finds the difference.
-  if (op.from != Peers::all) {
-    for (int r = 0; r < call.size(); ++r) {
-      const Slot& slot = call.slot(r);
-      if (r != call.rank() && slot.arrived.load(std::memory_order_acquire) == op.sequence + 1)
-        check_fingerprint(call.team, op, r, slot);
-    }
-  } else {
-    note_behind(call);
-  }
+  note_behind(call);
   refuse_when_given_up(call.team, op);
   op.done = true;
   call.team.announce(call.line(call.rank()).drained, progress_of(op.sequence + 1, 0));
@@ -104,7 +109,7 @@ bool step(Call& call) {
     plan(call);
   }
   if (!op.drain.over() || !op.collect.over()) moved = op.algorithm->step(call) || moved;
-  if (op.drain.over() && op.collect.over()) mark_done(call);
+  if (op.drain.over() && op.collect.over() && everybody_came(call)) mark_done(call);
   return moved;
 }
 

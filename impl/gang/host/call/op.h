@@ -41,7 +41,8 @@ struct OpProgress {
   bool streams = false;            // the output is written past the caches
   bool done = false;               // the call reads and writes no peer's memory any more
   bool output_ready = false, input_free = false;
-  int arrived = 0;   // members [0, arrived) have begun the call
+  int arrived = 0;   // members [0, arrived) whose input this rank needs have begun the call
+  int met = 0;       // members [0, met) have begun this call, not another one
   int finished = 0;  // members [0, finished) are done with it
 };
 

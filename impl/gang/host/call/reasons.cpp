@@ -81,8 +81,8 @@ Error left_error(const Team& team, const Op& op, int r) {
 
 Error shutdown_error(const Team& team, const Op& op, int r) {
   const std::string what =
-      text(call_text(team, op), " of rank ", team.rank(), " ", arguments(described(op.c), false),
-           " meets shutdown of rank ", r, ": ranks called different collectives");
+      text(call_text(team, op), " of ", team.rank_text(team.rank()), " ", arguments(described(op.c), false),
+           " meets shutdown of ", team.rank_text(r), ": ranks called different collectives");
   return team.shaped(Error(Code::mismatch, what), name(op.c.op), r);
 }
 
@@ -92,8 +92,8 @@ void mismatch(const Team& team, const Op& op, int peer, const Slot& slot) {
   const bool plain_differ = mine.op != other.op || mine.count != other.count || mine.dtype != other.dtype;
   const bool pair = op.lane->pair();
   const std::string a = arguments(mine, !plain_differ), b = arguments(other, !plain_differ);
-  std::string what = text(call_text(team, op), " of rank ", team.rank(), " ", a, " meets ", name(slot.op),
-                          " #", op.sequence, " of rank ", peer, " ", b, ": ");
+  std::string what = text(call_text(team, op), " of ", team.rank_text(team.rank()), " ", a, " meets ",
+                          name(slot.op), " #", op.sequence, " of ", team.rank_text(peer), " ", b, ": ");
   if (plain_differ || a != b) {
     what += pair ? "the two ends differ" : "ranks called different collectives";
   } else if (!op.counts.empty()) {
@@ -107,9 +107,9 @@ void mismatch(const Team& team, const Op& op, int peer, const Slot& slot) {
 void refuse_when_closed(const Team& team, const Op& op) {
   if (team.board().header().closed.load(std::memory_order_seq_cst) == 0 && !team.loss(team.rank())) return;
   if (const auto why = why_broken(team, &op, "")) throw *why;
-  throw team.shaped(
-      Error(Code::aborted, text(call_text(team, op), ": the other ranks went on without rank ", team.rank())),
-      name(op.c.op), -1);
+  throw team.shaped(Error(Code::aborted, text(call_text(team, op), ": the other ranks went on without ",
+                                              team.rank_text(team.rank()))),
+                    name(op.c.op), -1);
 }
 
 void refuse_when_given_up(const Team& team, const Op& op) {

@@ -17,8 +17,10 @@
 #include <string>
 
 #include "base/config.h"
+#include "base/library_build.h"
 #include "device/host_memory.h"
 #include "gang/host/memory/limits.h"
+#include "gang/rendezvous/identity.h"
 
 namespace gangway::host {
 namespace {
@@ -100,11 +102,12 @@ std::shared_ptr<Arena> Arena::create(int size, bool threads, const ArenaOptions&
   h.slice_bytes = (bytes - h.slices) / static_cast<size_t>(size) / (2 << 20) * (2 << 20);
   h.liveness_ms = options.liveness_ms;
   h.limit = options.limit != 0 ? options.limit : default_limit();
+  std::string(library_build()).copy(h.build, sizeof h.build - 1);
   h.magic.store(kMagic, std::memory_order_release);
   return arena;
 }
 
-std::shared_ptr<Arena> Arena::map(int fd) {
+std::shared_ptr<Arena> Arena::map(int fd, int rank) {
   std::shared_ptr<Arena> arena(new Arena);
   arena->fd_ = fd;
   struct stat s {};
@@ -118,9 +121,11 @@ std::shared_ptr<Arena> Arena::map(int fd) {
     fail_system(Code::out_of_memory, text("host engine: mapping ", arena->bytes_, " bytes"), errno);
   keep_out(arena->base_, arena->bytes_, false);
   keep_out(arena->read_only_, arena->bytes_, false);
-  if (arena->header().magic.load(std::memory_order_acquire) != kMagic ||
-      arena->header().bytes != arena->bytes_)
-    fail(Code::gang, "host engine: the memory handed over is of another build");
+  const DomainHeader& h = arena->header();
+  if (h.magic.load(std::memory_order_acquire) != kMagic)
+    fail(Code::invalid_state, "host engine: the memory handed over is of another build of the library");
+  check_same_build(rank, library_build(), 0, std::string(h.build, strnlen(h.build, sizeof h.build)));
+  if (h.bytes != arena->bytes_) fail(Code::gang, "host engine: the memory handed over has another size");
   return arena;
 }
 

@@ -36,8 +36,9 @@ class Arena {
   // Creates new memory with a header for `size` ranks: plain memory if ranks are `threads`, else a memfd
   // (fd()).
   static std::shared_ptr<Arena> create(int size, bool threads, const ArenaOptions& options);
-  // Maps what another rank created. Throws when `fd` is not an arena.
-  static std::shared_ptr<Arena> map(int fd);
+  // Maps for `rank` what rank 0 created. Throws when `fd` is not an arena. INVALID_STATE: rank 0 runs another
+  // build of the library.
+  static std::shared_ptr<Arena> map(int fd, int rank);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;

@@ -11,7 +11,7 @@
 
 namespace gangway::host {
 
-constexpr uint64_t kMagic = 0x34676e6177676e67ull;  // changes with every change of this layout
+constexpr uint64_t kMagic = 0x35676e6177676e67ull;
 constexpr int kMaxRanks = 256;
 constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
@@ -76,7 +76,9 @@ struct alignas(kLine) RankSlot {
 };
 
 struct DomainHeader {
+  // These two stay where they are in every build, so that ranks of two builds can tell.
   std::atomic<uint64_t> magic;
+  char build[32];  // library_build() of rank 0
   uint32_t size;
   uint32_t threads;
   uint64_t bytes;

@@ -63,6 +63,18 @@ Board::Board(std::shared_ptr<Arena> arena, uint64_t offset, uint32_t size)
   pairs_ = arena_->at<PairLine>(offset + at.pairs);
 }
 
+bool Board::renumbers() const {
+  if (size_ != static_cast<int>(arena_->header().size)) return true;
+  for (int r = 0; r < size_; ++r)
+    if (members_[r].domain_rank != r) return true;
+  return false;
+}
+
+std::string Board::rank_text(int r) const {
+  const bool known = r >= 0 && r < size_ && renumbers();
+  return known ? text("rank ", r, " (global rank ", members_[r].domain_rank, ")") : text("rank ", r);
+}
+
 void Board::attach(int rank) {
   rank_ = rank;
   members_[rank].taken.store(1, std::memory_order_seq_cst);
@@ -179,8 +191,8 @@ std::optional<Error> Board::error(int own_rank) const {
   const bool left = code == Code::peer_lost && has_left(header_->peer);
   Error error = code == Code::mismatch || code == Code::timeout || left
                     ? Error(code, header_->message)
-                    : Error(Code::aborted,
-                            text(header_->label, ": aborted by rank ", header_->by, ": ", header_->message));
+                    : Error(Code::aborted, text(header_->label, ": aborted by ", rank_text(header_->by), ": ",
+                                                header_->message));
   error.gang = header_->label;
   error.op = header_->op;
   error.rank = own_rank;

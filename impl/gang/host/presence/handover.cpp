@@ -24,13 +24,21 @@ constexpr size_t kNameBytes = 16;
 constexpr size_t kName = sizeof kNameStart - 1 + 2 * kNameBytes;
 constexpr char kPlace[] = "host/arena";
 constexpr char kRefused[] = "host/refused";  // the name of a socket that a rank could not reach
-constexpr char kFailed[] = "host/failed";    // the socket's name, then the error: code, rank, peer, text
-// Followed by a rank. The value is the socket's name, then the process: its id, its PID namespace, when it
-// started, the boot, and the time of this entry.
+// The socket's name, then the error: code, rank, peer; the boot and the time of this entry; the text.
+constexpr char kFailed[] = "host/failed";
+// Followed by a rank. The value is the socket's name, then the process: its id and its PID namespace; the boot
+// and the time of this entry.
 constexpr char kProcess[] = "host/process/";
 constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces), which share no memory; choose the "
     "engine mpi";
+
+// How often a rank asks the store for failures: together all ranks ask about a thousand times a second, since
+// one thread of rank 0 answers all of them. Rank 0 asks for so many ranks that have not announced themselves.
+constexpr int64_t kLookMs = 5;
+constexpr int kUnknownAtOnce = 64;
+// After so long a failure is put again: see give_up().
+constexpr int64_t kAgainMs = 20;
 
 // The sockets of start-ups that ranks of this process gave up. A later start-up ignores everything in the
 // store that names one of them. Each rank has its own list, because another rank of this process, a thread,
@@ -58,7 +66,11 @@ GivenUp& given_up() {
 }  // namespace
 
 Handover::Handover(Store& store, int rank, Deadline deadline)
-    : store_(store), rank_(rank), deadline_(deadline), began_(own_start()) {
+    : store_(store),
+      rank_(rank),
+      deadline_(deadline),
+      began_(own_start()),
+      next_look_(Deadline::after_ms(0)) {
   if (rank_ != 0) return;
   name_ = kNameStart + hex(random_bytes(kNameBytes));
   token_ = random_bytes(kToken);
@@ -67,34 +79,60 @@ Handover::Handover(Store& store, int rank, Deadline deadline)
 // Rank 0 watches all ranks. The others watch rank 0, which tells them about the rest.
 void Handover::announce() {
   const BootTime now = boot_time();
-  store_.put(text(kProcess, rank_), text(name_, " ", getpid(), " ", pid_space(), " ", process_start(getpid()),
-                                         " ", now.boot, " ", now.ns));
+  store_.put(text(kProcess, rank_), text(name_, " ", getpid(), " ", pid_space(), " ", now.boot, " ", now.ns));
+}
+
+bool Handover::is_of_this_run(uint64_t boot, int64_t put_ns) const {
+  return rank_ == 0 || came_first_ || (boot == began_.boot && put_ns >= began_.ns);
+}
+
+void Handover::find_process(int r) {
+  const auto entry = store_.get(text(kProcess, r));
+  int pid = 0;
+  unsigned long long space = 0, boot = 0;
+  long long put_ns = 0;
+  if (!entry || !entry->starts_with(name_) ||
+      std::sscanf(entry->c_str() + name_.size(), " %d %llu %llu %lld", &pid, &space, &boot, &put_ns) != 4)
+    return;
+  Process& process = processes_[static_cast<size_t>(r)];
+  process.pid = pid;
+  if (space != pid_space()) return;  // a pid of another namespace; its death is detected in the arena
+  process.of_this_run = is_of_this_run(boot, put_ns);
+  process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+  process.ended = !process.fd && errno == ESRCH;
 }
 
 int Handover::dead_rank() {
-  for (size_t r = rank_ == 0 ? 1 : 0; r < processes_.size(); ++r) {
-    Process& process = processes_[r];
-    if (process.pid == 0) {
-      const auto entry = store_.get(text(kProcess, r));
-      int pid = 0;
-      unsigned long long space = 0, boot = 0;
-      long long start = 0, put_ns = 0;
-      if (!entry || !entry->starts_with(name_) ||
-          std::sscanf(entry->c_str() + name_.size(), " %d %llu %lld %llu %lld", &pid, &space, &start, &boot,
-                      &put_ns) != 5)
-        continue;
-      process.pid = pid;
-      if (space != pid_space()) continue;  // a pid of another namespace; its death is detected in the arena
-      process.of_this_run = rank_ == 0 || (boot == began_.boot && put_ns >= began_.ns);
-      process.fd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-      // If the start times differ, the pid belongs to another process now.
-      process.ended = (!process.fd && errno == ESRCH) || (start != 0 && process_start(process.pid) != start);
-    }
+  const int count = static_cast<int>(processes_.size());
+  for (int i = 0, asked = 0; i < count && asked < kUnknownAtOnce; ++i) {
+    next_unknown_ = (next_unknown_ + 1) % count;
+    if (processes_[static_cast<size_t>(next_unknown_)].pid != 0 || (rank_ == 0 && next_unknown_ == 0))
+      continue;
+    find_process(next_unknown_);
+    ++asked;
+  }
+  for (int r = rank_ == 0 ? 1 : 0; r < count; ++r) {
+    Process& process = processes_[static_cast<size_t>(r)];
     pollfd p{process.fd.get(), POLLIN, 0};
     process.ended = process.ended || (process.fd && poll(&p, 1, 0) > 0);
-    if (process.ended && (met_ || process.of_this_run)) return static_cast<int>(r);
+    if (process.ended && (met_ || process.of_this_run)) return r;
   }
   return -1;
+}
+
+void Handover::look() {
+  if (!next_look_.passed()) return;
+  check();
+  next_look_ = Deadline::after_ms(std::max<int64_t>(kLookMs, size_));
+}
+
+// Returns whether the failure is of this attempt, not one that an earlier run has left.
+bool Handover::is_news(const std::string& failure) const {
+  unsigned long long boot = 0;
+  long long put_ns = 0;
+  if (failure != old_failure_) return true;
+  return std::sscanf(failure.c_str() + name_.size(), " %*d %*d %*d %llu %lld", &boot, &put_ns) == 2 &&
+         is_of_this_run(boot, put_ns);
 }
 
 void Handover::check() {
@@ -104,7 +142,7 @@ void Handover::check() {
     if (const auto refused = store_.get(kRefused); refused == name_) fail(Code::not_supported, kOtherHosts);
   const auto failed = store_.get(kFailed);
   // An old failure is used as well if a process has died, because it says why.
-  if (failed && failed->starts_with(name_) && (failed != old_failure_ || dead >= 0)) throw_failure(*failed);
+  if (failed && failed->starts_with(name_) && (is_news(*failed) || dead >= 0)) throw_failure(*failed);
   if (dead < 0) return;
   Error error(Code::peer_lost,
               text("host engine: rank ", dead, " (pid ", processes_[static_cast<size_t>(dead)].pid,
@@ -117,10 +155,13 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
   failure_is_stored_ = true;
   int code = 0, rank = 0, peer = -1, text_at = 0;
   const char* const words = entry.c_str() + name_.size();
-  if (std::sscanf(words, " %d %d %d %n", &code, &rank, &peer, &text_at) != 3)
+  if (std::sscanf(words, " %d %d %d %*u %*d %n", &code, &rank, &peer, &text_at) != 3)
     fail(Code::gang, "host engine: a bad entry in the store");
   const std::string why = std::string(words + text_at) + advice;
-  if (code == static_cast<int>(Code::not_supported) || code == static_cast<int>(Code::peer_lost)) {
+  const bool is_everyones = code == static_cast<int>(Code::not_supported) ||
+                            code == static_cast<int>(Code::invalid_state) ||
+                            code == static_cast<int>(Code::peer_lost);
+  if (is_everyones) {
     Error error(static_cast<Code>(code), why);  // the same error that the failing rank throws
     error.peer = peer;
     throw error;
@@ -131,15 +172,25 @@ void Handover::throw_failure(const std::string& entry, const char* advice) {
   throw error;
 }
 
+std::string Handover::failure_entry(const Error& why) const {
+  const BootTime now = boot_time();
+  return text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", now.boot, " ", now.ns,
+              " ", why.message());
+}
+
 void Handover::give_up(const Error& why) {
   if (name_.empty()) return;
   const InterruptShield shield;  // an interrupt would be lost here; the next wait calls the hook again
   try {
     given_up().add(name_, rank_);
     if (std::exchange(failure_is_stored_, true)) return;
-    store_.put(kFailed,
-               text(name_, " ", static_cast<int>(why.code()), " ", rank_, " ", why.peer, " ", why.message()));
+    const std::string entry = failure_entry(why);
+    store_.put(kFailed, entry);
     if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);
+    // A rank whose process has just begun, or whose start the kernel's coarse clock puts later, would take the
+    // entry for one of an earlier run. The second one is new to each rank that has begun until now.
+    usleep(kAgainMs * 1000);
+    if (store_.get(kFailed) == entry) store_.put(kFailed, failure_entry(why));
   } catch (const std::exception&) {  // the store failed; the others notice at their deadline
   }
 }
@@ -171,7 +222,7 @@ void Handover::hand_over(const Arena& arena, int peers) {
         pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
     take_in(listener, pending);
     poll_interrupt();
-    check();
+    look();
     if (deadline_.passed())
       fail(Code::timeout, "host engine: ", peers - served, " of ", peers + 1,
            " ranks did not come for the shared memory");
@@ -180,7 +231,9 @@ void Handover::hand_over(const Arena& arena, int peers) {
 
 std::shared_ptr<Arena> Handover::fetch() {
   old_failure_ = store_.get(kFailed);
-  for (std::string place = store_.wait(kPlace, deadline_);; place = next_place(place)) {
+  const std::optional<std::string> left = store_.get(kPlace);
+  std::string place = store_.wait(kPlace, deadline_);
+  for (came_first_ = left != place;; place = next_place(place), came_first_ = true) {
     if (place.size() != kName + kToken) fail(Code::gang, "host engine: a bad entry in the store");
     if (given_up().holds(place.substr(0, kName), rank_)) continue;
     name_ = place.substr(0, kName);
@@ -195,7 +248,7 @@ std::shared_ptr<Arena> Handover::fetch() {
         if (const int fd = receive_fd(to.get()); fd >= 0) {
           met_ = true;
           old_failure_.reset();  // the name is of this gang, and so is any failure stored under it
-          return Arena::map(fd);
+          return Arena::map(fd, rank_);
         }
       // Rank 0 had too many connections, or this rank was too slow, so it tries again.
       if (deadline_.passed())
@@ -217,17 +270,19 @@ std::string Handover::next_place(const std::string& dead) {
                       " (in this run or an earlier one over this store): start all ranks again");
       const Process& last = processes_[0];
       fail(Code::timeout, "host engine: rank 0 put no address at which it listens into the store",
-           last.ended ? text("; the one there is of process ", last.pid,
-                             ", which has ended (of an earlier run or of this one): start all ranks again")
-                      : "");
+           last.pid == 0 ? ""
+                         : text("; nobody listens at the one there, which is of process ", last.pid,
+                                last.ended ? ", which has ended" : "",
+                                " (of an earlier run or of this one): start all ranks again"));
     }
     poll_interrupt();
-    usleep(5000);
+    usleep(static_cast<useconds_t>(std::max<int64_t>(kLookMs, size_) * 1000));
   }
 }
 
 std::shared_ptr<Arena> Handover::share(int size, const ArenaOptions& options) {
   std::shared_ptr<Arena> arena;
+  size_ = size;
   processes_.resize(rank_ == 0 ? static_cast<size_t>(size) : 1);
   if (rank_ == 0) {
     arena = Arena::create(size, false, options);

@@ -126,6 +126,8 @@ std::optional<Loss> Member::loss(int r) const {
               slot.lost_at_ns.load(std::memory_order_relaxed)};
 }
 
+int64_t Member::silent_ms(int r) const noexcept { return watchdog_ ? watchdog_->silent_ms(r) : 0; }
+
 void Member::declare_lost(int r, const Loss& loss) noexcept {
   RankSlot& slot = arena_->rank(r);
   int32_t alive = static_cast<int32_t>(RankState::alive);

@@ -75,6 +75,9 @@ class Member {
   // report, or before it counted the loss.
   void finish_report(int r, const Loss& loss) noexcept;
   void count_losses() noexcept;
+  // Returns for how long the process of `r` has not run, as far as this rank's watchdog has seen; 0 if ranks
+  // are threads.
+  int64_t silent_ms(int r) const noexcept;
 
   // Registers the calling thread as one that acts for this rank until it ends.
   void register_thread();

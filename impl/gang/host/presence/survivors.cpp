@@ -87,7 +87,7 @@ Survivors::Agreed Survivors::meet(std::span<const int> asked, int64_t timeout_ms
   for (const int r : asked)
     if (!holds(agreed.ranks, r)) gone.push_back(r);
   if (!gone.empty())
-    log(LogLevel::warning, text("rank ", rank_, ": ", label_, ".shrink: without ", ranks_text(gone),
+    log(LogLevel::warning, text("rank ", rank_, ": ", label_, ".shrink: without ", ranks_text(board_, gone),
                                 ", lost meanwhile; the new gang has ", agreed.ranks.size(), " ranks"));
   return agreed;
 }
@@ -172,9 +172,10 @@ void Survivors::refuse(int other) {
 
 void Survivors::throw_mismatch(int asking, int other) {
   board_.member(rank_).asking.store(static_cast<uint32_t>(Asking::differed), std::memory_order_seq_cst);
-  Error error(Code::mismatch, text(label_, ".shrink: rank ", asking, " asks for ",
-                                   ranks_text(asked_by(asking)), ", but rank ", other, " for ",
-                                   ranks_text(asked_by(other)), ": give all that live the same list"));
+  Error error(Code::mismatch,
+              text(label_, ".shrink: ", board_.rank_text(asking), " asks for ",
+                   ranks_text(board_, asked_by(asking)), ", but ", board_.rank_text(other), " for ",
+                   ranks_text(board_, asked_by(other)), ": give all that live the same list"));
   error.peer = asking == rank_ ? other : asking;
   throw error;
 }
@@ -231,7 +232,8 @@ void Survivors::throw_late(const Look& look, int64_t timeout_ms) const {
     fail(Code::timeout, label_, ".shrink: ", name_of(look.writing),
          " is left out, but it lives and did not end a write into the others' memory within ", timeout_ms,
          " ms");
-  fail(Code::timeout, label_, ".shrink: rank ", look.missing, " did not come within ", timeout_ms, " ms");
+  fail(Code::timeout, label_, ".shrink: ", board_.rank_text(look.missing), " did not come within ",
+       timeout_ms, " ms");
 }
 
 bool Survivors::absent(int r) const {
@@ -275,9 +277,6 @@ void Survivors::wake_all() const noexcept {
   for (int r = 0; r < board_.size(); ++r) member_.wake(board_.member(r).domain_rank);
 }
 
-std::string Survivors::name_of(int r) const {
-  return text("rank ", r, " (host ", member_.host(), ", pid ",
-              member_.arena().rank(board_.member(r).domain_rank).pid.load(std::memory_order_relaxed), ")");
-}
+std::string Survivors::name_of(int r) const { return name_on_board(member_, board_, r); }
 
 }  // namespace gangway::host

@@ -33,10 +33,9 @@ uint64_t Team::block(uint64_t& offset, size_t bytes) const {
   return offset;
 }
 
-std::string Team::name_of(int r) const {
-  return text("rank ", r, " (host ", member_->host(), ", pid ",
-              arena_.rank(domain_rank(r)).pid.load(std::memory_order_relaxed), ")");
-}
+std::string Team::name_of(int r) const { return name_on_board(*member_, *board_, r); }
+
+std::string Team::ranks_text(const std::vector<int>& ranks) const { return host::ranks_text(*board_, ranks); }
 
 std::string Team::alive_text(int departed) const {
   std::vector<int> alive;
@@ -53,10 +52,21 @@ Error Team::shaped(Error error, const char* op, int peer) const {
   return error;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string name_on_board(const Member& member, const Board& board, int r) {
+  const int there = board.member(r).domain_rank;
+  return text("rank ", r, " (", board.renumbers() ? text("global rank ", there, ", ") : "", "host ",
+              member.host(), ", pid ", member.arena().rank(there).pid.load(std::memory_order_relaxed), ")");
+}
+
+std::string ranks_text(const Board& board, const std::vector<int>& ranks) {
   if (ranks.empty()) return "no rank";
-  std::string out = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  std::string out = ranks.size() == 1 ? "" : "ranks ";
+  const bool renumbers = board.renumbers();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks.size() == 1) return board.rank_text(ranks[i]);
+    out += text(i == 0 ? "" : ", ", ranks[i]);
+    if (renumbers) out += text(" (global rank ", board.member(ranks[i]).domain_rank, ")");
+  }
   return out;
 }
 

@@ -57,7 +57,10 @@ class Team {
   // board.
   uint64_t block(uint64_t& offset, size_t bytes) const;
 
-  std::string name_of(int r) const;  // "rank 2 (host node-b, pid 4711)"
+  // How texts name ranks: in a sub-gang with their global ranks (Board::rank_text).
+  std::string rank_text(int r) const { return board_->rank_text(r); }
+  std::string ranks_text(const std::vector<int>& ranks) const;  // "rank 2", "ranks 0, 1, 3", "no rank"
+  std::string name_of(int r) const;                             // "rank 2 (host node-b, pid 4711)"
   std::string alive_text(int departed) const;
   Error shaped(Error error, const char* op, int peer) const;  // fills in the gang, op, rank and peer
 
@@ -73,6 +76,7 @@ class Team {
   bool announced_ = false;
 };
 
-std::string ranks_text(const std::vector<int>& ranks);  // "rank 2", "ranks 0, 1, 3", "no rank"
+std::string name_on_board(const Member& member, const Board& board, int r);  // as Team::name_of
+std::string ranks_text(const Board& board, const std::vector<int>& ranks);   // as Team::ranks_text
 
 }  // namespace gangway::host

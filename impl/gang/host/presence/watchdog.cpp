@@ -48,7 +48,8 @@ Watchdog::Watchdog(Member& member)
     : member_(member),
       liveness_ms_(member.arena().header().liveness_ms),
       tick_ns_((liveness_ms_ > 0 ? std::clamp<int64_t>(liveness_ms_ / 4, 5, 100) : 100) * 1'000'000),
-      peers_(static_cast<size_t>(member.size())) {
+      peers_(static_cast<size_t>(member.size())),
+      polls_(peers_.size(), pollfd{-1, POLLIN, 0}) {
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);  // a caller's signal handlers never run on the watchdog
@@ -147,16 +148,20 @@ void Watchdog::look_around() {
   const int64_t now = now_ns();
   // If this process itself was stopped, the others' silence proves nothing.
   if (looked_ns_ != 0 && now - looked_ns_ > 2 * tick_ns_ + liveness_ms_ * 500'000)
-    for (Peer& peer : peers_) peer.seen_ns = now;
+    for (Peer& peer : peers_)
+      if (peer.opened) peer.seen_ns.store(now, std::memory_order_relaxed);
   looked_ns_ = now;
   member_.count_losses();
+  open_peers();
+  poll_peers();
   for (int r = 0; r < member_.size(); ++r) {
     if (r == member_.rank()) continue;
     const RankSlot& slot = member_.arena().rank(r);
     Peer& peer = peers_[static_cast<size_t>(r)];
     const auto state = static_cast<RankState>(slot.state.load(std::memory_order_acquire));
     if (state != RankState::alive && state != RankState::reporting) continue;
-    const bool dead = look_at(r);
+    if (!peer.opened) continue;  // it has come just now
+    const bool dead = is_dead(r);
     if (state == RankState::reporting) {
       // Without a liveness limit only dead ranks are reported.
       if (peer.half_lost) member_.finish_report(r, loss_of(r, dead || liveness_ms_ == 0));
@@ -166,28 +171,50 @@ void Watchdog::look_around() {
     const uint64_t beat = slot.heartbeat.load(std::memory_order_relaxed);
     if (beat != peer.heartbeat) {
       peer.heartbeat = beat;
-      peer.seen_ns = now;
+      peer.seen_ns.store(now, std::memory_order_relaxed);
     }
-    const bool silent = liveness_ms_ > 0 && now - peer.seen_ns > liveness_ms_ * 1'000'000;
+    const bool silent =
+        liveness_ms_ > 0 && now - peer.seen_ns.load(std::memory_order_relaxed) > liveness_ms_ * 1'000'000;
     if (dead || silent) member_.declare_lost(r, loss_of(r, dead));
   }
 }
 
-bool Watchdog::look_at(int r) {
-  const RankSlot& slot = member_.arena().rank(r);
-  Peer& peer = peers_[static_cast<size_t>(r)];
-  if (!peer.opened) {
+void Watchdog::open_peers() {
+  for (int r = 0; r < member_.size(); ++r) {
+    Peer& peer = peers_[static_cast<size_t>(r)];
+    const RankSlot& slot = member_.arena().rank(r);
+    const auto state = static_cast<RankState>(slot.state.load(std::memory_order_acquire));
+    if (r == member_.rank() || peer.opened || (state != RankState::alive && state != RankState::reporting))
+      continue;
     peer.opened = true;
-    peer.seen_ns = now_ns();
-    if (member_.shares_pids(r))
-      peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, slot.pid.load(std::memory_order_relaxed), 0));
+    peer.seen_ns.store(now_ns(), std::memory_order_relaxed);
+    if (!member_.shares_pids(r)) continue;
+    peer.pidfd = static_cast<int>(syscall(SYS_pidfd_open, slot.pid.load(std::memory_order_relaxed), 0));
+    polls_[static_cast<size_t>(r)] = {peer.pidfd, POLLIN, 0};  // poll() leaves out a negative descriptor
   }
-  if ((slot.alive_lock.load(std::memory_order_seq_cst) & FUTEX_OWNER_DIED) != 0) return true;
-  pollfd p{peer.pidfd, POLLIN, 0};
-  if (peer.pidfd < 0) return false;
-  if (poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0) return true;
+}
+
+// Asks for all peers at once: with a call for each, the watchdogs of many ranks would take whole cores.
+void Watchdog::poll_peers() {
+  if (poll(polls_.data(), polls_.size(), 0) <= 0) return;
+  for (size_t r = 0; r < peers_.size(); ++r)
+    if ((polls_[r].revents & POLLIN) != 0) {
+      peers_[r].ended = true;
+      polls_[r].fd = -1;
+    }
+}
+
+bool Watchdog::is_dead(int r) const {
+  const RankSlot& slot = member_.arena().rank(r);
+  const Peer& peer = peers_[static_cast<size_t>(r)];
+  if (peer.ended || (slot.alive_lock.load(std::memory_order_seq_cst) & FUTEX_OWNER_DIED) != 0) return true;
   // The ring divides the work: each watchdog checks its next neighbour for a core dump.
-  return r == next_alive() && dumps_core(slot.pid.load(std::memory_order_relaxed));
+  return peer.pidfd >= 0 && r == next_alive() && dumps_core(slot.pid.load(std::memory_order_relaxed));
+}
+
+int64_t Watchdog::silent_ms(int r) const noexcept {
+  const int64_t seen = peers_[static_cast<size_t>(r)].seen_ns.load(std::memory_order_relaxed);
+  return seen == 0 ? 0 : (now_ns() - seen) / 1'000'000;
 }
 
 }  // namespace gangway::host

@@ -9,6 +9,8 @@
 // Thread rule: made and destroyed by one thread.
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -21,16 +23,17 @@ namespace gangway::host {
 
 class Watchdog {
  public:
-  explicit Watchdog(Member& member);  // returns when the thread holds its lock
-  ~Watchdog();                        // marks a clean end, and joins the thread
-  void forget() noexcept;             // for a forked child, which has no such thread
+  explicit Watchdog(Member& member);        // returns when the thread holds its lock
+  ~Watchdog();                              // marks a clean end, and joins the thread
+  void forget() noexcept;                   // for a forked child, which has no such thread
+  int64_t silent_ms(int r) const noexcept;  // how long ago r's heartbeat changed; any thread
 
  private:
   struct Peer {
     int pidfd = -1;
-    bool opened = false;
+    bool opened = false, ended = false;
     uint64_t heartbeat = 0;
-    int64_t seen_ns = 0;
+    std::atomic<int64_t> seen_ns{0};
     bool half_lost = false;  // at the last check another rank was writing the report of its loss
   };
 
@@ -38,7 +41,9 @@ class Watchdog {
   int next_alive() const;
   void watch(int next);
   void look_around();
-  bool look_at(int r);  // whether r's process has ended or crashed
+  void open_peers();
+  void poll_peers();
+  bool is_dead(int r) const;  // whether r's process has ended or crashed, as of poll_peers()
   Loss loss_of(int r, bool dead) const;
 
   Member& member_;
@@ -46,6 +51,7 @@ class Watchdog {
   const int64_t tick_ns_;
   std::atomic<bool> stop_{false}, ready_{false}, ended_{false};
   std::vector<Peer> peers_;
+  std::vector<pollfd> polls_;  // one for each peer
   int64_t looked_ns_ = 0;
   std::thread thread_;
 };
