@@ -10,7 +10,7 @@ isdefined(Base, :get_extension) && Base.get_extension(Gangway, :GangwayChainRule
 include("facts.jl")
 
 const GANG = start(; timeout_ms = 600_000).root
-const ME = rank(GANG)
+const ME = Gangway.rank(GANG)
 const WORKERS = Partition(GANG)
 
 brings(r, dims) = reshape([((r + 3) * i * 7919 % 2003) / 1000 - 1 for i in 1:prod(dims)], dims)

@@ -288,6 +288,9 @@ impl Movement {
 
     /// Another handle of the same movement, which keeps a forward of its own: several forwards before their
     /// backwards take a duplicate each. All ranks run the calls of a movement and of its duplicates in one order.
+    ///
+    /// # Errors
+    /// Only what any call may return, see [`Code`](crate::Code).
     pub fn duplicate(&self) -> Result<Movement> {
         let mut handle = std::ptr::null_mut();
         let status = unsafe { sys::gw_movement_duplicate(self.handle.as_ptr(), &mut handle) };
