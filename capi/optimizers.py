@@ -125,7 +125,7 @@ def rows(kinds):
 
 # --- Python
 
-PYTHON_TYPES = {"number": "float", "integer": "int", "flag": "bool", "dtype": "DTypeLike", "schedule": "Schedule | str"}
+PYTHON_TYPES = {"number": "float", "integer": "int", "flag": "bool", "dtype": "DTypeLike", "schedule": "ScheduleLike"}
 
 
 def python_default(field):
@@ -174,12 +174,12 @@ def python(kinds, schedules):
     values = "".join(f"    {name.upper()} = c.GW_{name.upper()}\n" for name, _ in schedules)
     told = "".join(f"\n    {name.upper()}: {doc}." for name, doc in schedules)
     return (f"# {MADE}\n" + '"""The optimizers, and the schedules of their learning rates."""\n\n'
-            "from __future__ import annotations\n\nfrom typing import Sequence\n\nfrom . import _low as c\n"
-            "from .arrays import DTypeLike, dtype_of\nfrom .enums import Open, member\nfrom .groups import ShardGroup\n"
-            "from .module import Module\nfrom .train import Optimizer, Rule\n\n"
+            "from __future__ import annotations\n\nfrom typing import Literal, Sequence, Union\n\nfrom . import _low as c\n"
+            "from .arrays import DTypeLike, dtype_of\nfrom .enums import Open\nfrom .groups import ShardGroup\n"
+            "from .members import member\nfrom .module import Module\nfrom .train import Optimizer, Rule\n\n"
             f"__all__ = [{', '.join(f'{chr(34)}{n}{chr(34)}' for n in names)}]\n\n\n"
             'class Schedule(Open):\n    """How the learning rate goes on after its warm-up.\n' + told + '\n    """\n\n' + values +
-            "\n\n" + "\n\n".join(python_kind(kind) for kind in kinds))
+            f"\n\nScheduleLike = Union[Schedule, Literal[{', '.join(chr(34) + name + chr(34) for name, _ in schedules)}]]\n\n\n" + "\n\n".join(python_kind(kind) for kind in kinds))
 
 
 # --- Rust

@@ -85,7 +85,7 @@ const LIBRARY = "{soname}"
     for name in MANIFESTS:
         found[name] = replaced(name, r'^(?:gangway-sys = .*)?version = "([^"]*)"', known["release"])
     for name in WHEELS:
-        found[name] = replaced(name, r'"gangway(?:-cuda)?==([^"]*)"', known["release"], found[name])
+        found[name] = replaced(name, r'"libgangway(?:-cuda)?==([^"]*)"', known["release"], found[name])
     for name in LOCKS:
         found[name] = replaced(name, r'^name = "gangway(?:-sys)?"\nversion = "([^"]*)"$', known["release"])
     for name in TEXTS:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the wheel gangway-cuda, of the extra gangway[cuda], from a build folder whose library is in the wheel gangway.
+# Makes the wheel libgangway-cuda, of the extra libgangway[cuda], from a build folder whose library is in the wheel libgangway.
 #   usage: bash bindings/python/cuda_wheel.sh BUILD_DIR OUT_DIR [MODULE]     PYTHON names an interpreter with pip and scikit-build-core
 # MODULE: another libgangway_cuda.so than the one that nvcc made in BUILD_DIR.
 set -euo pipefail
@@ -16,6 +16,7 @@ if [ -z "$module" ]; then # installed, it names no folder of this machine
   [ -n "$module" ] || { echo "$build has no module for NVIDIA GPUs: configure it with GANGWAY_CUDA=ON, and build" >&2; exit 1; }
 fi
 cp -R "$here/cuda" "$work/sources"
-rm -f "$out"/gangway_cuda-*.whl
+cp "$here/../../LICENSE" "$work/sources"
+rm -f "$out"/libgangway_cuda-*.whl
 "${PYTHON:-python3}" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$out" \
   --config-settings="cmake.define.GANGWAY_CUDA_MODULE=$(realpath "$module")" "$work/sources"

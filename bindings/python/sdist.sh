@@ -11,9 +11,9 @@ trap 'rm -rf "$work"' EXIT
 copy() { # FROM TO NAME...
   tar -C "$1" --exclude=__pycache__ -c "${@:3}" | tar -C "$2" -x
 }
-mkdir "$work/gangway" "$work/gangway/library"
-copy "$here" "$work/gangway" CMakeLists.txt README.md pyproject.toml gangway swig
-copy "$top" "$work/gangway/library" CMakeLists.txt LICENSE README.md pkgconfig/cmake capi impl
-cp "$top/LICENSE" "$work/gangway"
-cd "$work/gangway"
+mkdir "$work/libgangway" "$work/libgangway/library"
+copy "$here" "$work/libgangway" CMakeLists.txt README.md pyproject.toml gangway swig
+copy "$top" "$work/libgangway/library" CMakeLists.txt LICENSE README.md pkgconfig/cmake capi impl
+cp "$top/LICENSE" "$work/libgangway"
+cd "$work/libgangway"
 "${PYTHON:-python3}" -c 'import sys; from scikit_build_core.build import build_sdist; print(build_sdist(sys.argv[1]))' "$out"

@@ -20,9 +20,10 @@ pip_install "$venv" --retries 2 -r "$here/tests/frameworks.txt" ||
 lend "$venv" "${GANGWAY_TEST_VENV:-$build/tests/bench/venv}"
 install_wheel "$venv" "$build" "$work" || exit 1
 # What the wheel needs lies next to it: test_wheel.py installs both where nothing else is.
-numpy=$(grep '^numpy==' "$here/tests/requirements.txt")
-compgen -G "$work/wheels/numpy-${numpy#*==}-*.whl" >/dev/null ||
-  "$venv/bin/pip" download -q --disable-pip-version-check --no-deps -d "$work/wheels" "$numpy" || exit 1
+for needed in $(grep -E '^(numpy|ml_dtypes)==' "$here/tests/requirements.txt"); do
+  compgen -G "$work/wheels/${needed%==*}-${needed#*==}-*.whl" >/dev/null ||
+    "$venv/bin/pip" download -q --disable-pip-version-check --no-deps -d "$work/wheels" "$needed" || exit 1
+done
 # Of the extra: with the software GPU's module in place of nvcc's, which tests/cuda_build.sh tries.
 PATH=$venv/bin:$PATH PYTHON=$venv/bin/python bash "$here/cuda_wheel.sh" "$build" "$work/wheels" "$build/tests/gpu_emulation/libgangway_cuda.so" || exit 1
 export GANGWAY_TEST_GPUS=$build/tests/gpu_emulation

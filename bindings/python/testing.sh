@@ -27,10 +27,10 @@ lend() {
 # install_wheel VENV BUILD_DIR FOLDER SETTING...: builds the wheel around a built library, in FOLDER, and installs it.
 install_wheel() {
   local settings=("cmake.define.GANGWAY_BUILD_DIR=$2" "build-dir=$3/wheel" "${@:4}")
-  rm -f "$3"/wheels/gangway-*.whl
+  rm -f "$3"/wheels/{,lib}gangway-*.whl
   PATH=$(cd "$1" && pwd)/bin:$PATH "$1/bin/pip" wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$3/wheels" \
     "${settings[@]/#/--config-settings=}" "$here" || return 1
-  pip_install "$1" --force-reinstall --no-deps --no-index "$3"/wheels/gangway-*.whl
+  pip_install "$1" --force-reinstall --no-deps --no-index "$3"/wheels/libgangway-*.whl
 }
 
 # run_tests VENV FOLDER TEST...: runs in FOLDER, so that the installed package and not the source folder is what the tests

@@ -36,7 +36,9 @@ using Found = std::vector<std::pair<std::string, Source::Entry>>;
 void check_tensor(const NamedParameter& named, const std::string& name_there, const StoredTensor& stored,
                   const std::string& path) {
   check_readable(stored, name_there, path, "load");
-  if (!(stored.shape == named.parameter->shape))
+  // A scalar is one row in a model; files of other programs give it no dims.
+  const bool scalar = stored.shape.rank() == 0 && named.parameter->shape == Shape{1};
+  if (!scalar && !(stored.shape == named.parameter->shape))
     fail(Code::invalid_argument, "load: ", name_there, " has shape ", stored.shape.text(), " in ", path, ", ",
          named.parameter->shape.text(), " in the model");
   if (!is_floating(stored.dtype))

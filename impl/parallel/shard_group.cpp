@@ -72,7 +72,7 @@ class Group final : public ShardGroup {
         ops_(make_ops(gangs_->root()->owner()->device_ptr())),
         state_(gangs_, *ops_) {
     for (const ParameterPtr& p : module_->parameters()) {
-      p->full_name = name_ + "." + p->name;
+      p->full_name = name_.empty() ? p->name : name_ + "." + p->name;
       named_.push_back({p->full_name, p});
     }
     group_ = std::make_shared<ParameterGroup>(name_, named_, options, GroupRole::external, nullptr);
@@ -264,14 +264,18 @@ std::shared_ptr<ShardGroup> make_shard_group(const std::shared_ptr<Gangs>& gangs
 
 std::shared_ptr<Model> model_from_groups(const std::vector<std::shared_ptr<ShardGroup>>& groups) {
   if (groups.empty()) fail(Code::invalid_argument, "model_from_groups: there are no groups");
-  std::set<std::string> names;
+  std::set<std::string> names, parameters;
   const std::shared_ptr<Gangs>& gangs = as_group(groups[0]).held_gangs();
   for (const auto& group : groups) {
     if (as_group(group).held_gangs() != gangs)
       fail(Code::invalid_argument, "model_from_groups: groups ", groups[0]->name(), " and ", group->name(),
            " have different gangs");
-    if (!names.insert(group->name()).second)
-      fail(Code::invalid_argument, "model_from_groups: group ", group->name(), " stands twice");
+    if (!group->name().empty() && !names.insert(group->name()).second)
+      fail(Code::invalid_argument, "model_from_groups: group \"", group->name(), "\" stands twice");
+    for (const NamedParameter& p : group->parameters())
+      if (!parameters.insert(p.name).second)
+        fail(Code::invalid_argument, "model_from_groups: group \"", group->name(), "\" has ", p.name,
+             ", as another group has; give each group a name of its own");
   }
   auto model = std::make_shared<Model>(std::make_shared<Groups>(groups), gangs);
   std::vector<const FsdpState*> states;

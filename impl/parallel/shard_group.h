@@ -26,7 +26,8 @@ class ShardGroup {
  public:
   virtual ~ShardGroup() = default;
   virtual const std::string& name() const = 0;
-  virtual const std::vector<NamedParameter>& parameters() const = 0;  // "<group>.<parameter>"
+  virtual const std::vector<NamedParameter>& parameters()
+      const = 0;  // "<group>.<parameter>"; without a name of the group "<parameter>"
   virtual Device& device() = 0;
   virtual const GangPtr& gang() = 0;  // the root gang
   virtual Gangs& gangs() = 0;

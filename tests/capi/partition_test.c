@@ -208,9 +208,55 @@ static void each_kind_moves_what_it_says(void** state) {
   run_ranks(4, each_kind, NULL);
 }
 
+/* An empty list of axes is an address and a count of 0; axes_keep that names every dim says the same. */
+static void over_no_dims(rank* me) {
+  const int32_t shape[] = {2, 2}, every[] = {0, 1};
+  const int64_t local[] = {3, 2};
+  gw_partition *all = NULL, *grid = NULL;
+  EXPECT_OK(gw_partition_create(me->gang, &all));
+  EXPECT_OK(gw_partition_cartesian(all, shape, 2, &grid));
+  double x[6];
+  for (int i = 0; i < 6; ++i) x[i] = value(me->index, i);
+  for (int round = 0; round < 6; ++round) {
+    const gw_movement_kind kinds[] = {GW_MOVEMENT_ALL_GATHER, GW_MOVEMENT_REDUCE_SCATTER,
+                                      GW_MOVEMENT_ALL_SUM_REDUCE};
+    gw_movement_options options;
+    gw_movement_options_init(&options, sizeof options);
+    if (round % 2 == 0) {
+      options.axes = every;
+      options.axis_count = 0;
+    } else {
+      options.axes_keep = every;
+      options.keep_count = 2;
+    }
+    gw_movement* copy = NULL;
+    gw_tensor *forward = NULL, *back = NULL;
+    gw_view in, out;
+    EXPECT_OK(gw_movement_create(grid, NULL, kinds[round / 2], &options, &copy));
+    EXPECT_OK(gw_view_set(&in, x, local, 2, GW_F64));
+    EXPECT_OK(gw_movement_forward(copy, &in, NULL, &forward));
+    EXPECT_OK(gw_tensor_view(forward, &out));
+    EXPECT(out.ndim == 2 && out.shape[0] == 3 && out.shape[1] == 2 && out.data != (void*)x);
+    for (int i = 0; i < 6; ++i) EXPECT(at(&out, i) == x[i]);
+    EXPECT_OK(gw_movement_backward(copy, &in, NULL, &back));
+    EXPECT_OK(gw_tensor_view(back, &out));
+    for (int i = 0; i < 6; ++i) EXPECT(at(&out, i) == x[i]);
+    gw_tensor_release(forward);
+    gw_tensor_release(back);
+    gw_movement_release(copy);
+  }
+  gw_partition_release(all);
+  gw_partition_release(grid);
+}
+static void movements_over_no_dims_copy(void** state) {
+  (void)state;
+  run_ranks(4, over_no_dims, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {test_on_device(partitions_are_lists_of_workers_in_a_grid),
                                      test_on_device(all_gather_joins_and_backward_sums),
-                                     test_on_device(each_kind_moves_what_it_says)};
+                                     test_on_device(each_kind_moves_what_it_says),
+                                     test_on_device(movements_over_no_dims_copy)};
   return cmocka_run_group_tests_name("capi_partition", tests, NULL, NULL);
 }

@@ -179,6 +179,31 @@ TEST(ShardGroup, RefusalsNameGroupAndParameter) {
   });
 }
 
+TEST(ShardGroup, AGroupWithoutANameLeavesItsParametersTheirOwnNames) {
+  run_ranks(2, [](Gang& root) {
+    const auto gangs = mesh_of(root);
+    const auto group = make_shard_group(gangs, "", parameters(), {}, 1);
+    EXPECT_EQ(group->parameters()[0].name, "w");
+    EXPECT_EQ(group->parameters()[0].parameter->full_name, "w");
+    const auto model = model_from_groups({group});
+    EXPECT_EQ(model->inspect().parameters()[0].name, "w");
+    auto same = parameters();
+    same.resize(1);
+    const auto inner = make_shard_group(gangs, "layer", same, {}, 1);
+    EXPECT_EQ(model_from_groups({group, inner})->inspect().parameters().back().name, "layer.w");
+    same[0].name = "v";
+    const auto beside = make_shard_group(gangs, "", same, {}, 1);
+    EXPECT_EQ(model_from_groups({group, beside})->inspect().parameters().back().name, "v");
+    same[0].name = "layer.w";
+    const auto other = make_shard_group(gangs, "", same, {}, 1);
+    expect_refusal(Code::invalid_argument,
+                   [&] {
+                     model_from_groups({inner, other});
+                   },
+                   {"layer.w", "another group", "a name of its own"});
+  });
+}
+
 // A tensor that was exported keeps its buffer, so later work does not change it.
 TEST(ShardGroup, HeldViewsOfGatheredValuesAreNotReused) {
   run_ranks(2, [](Gang& root) {

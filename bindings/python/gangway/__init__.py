@@ -28,6 +28,7 @@ from .gang import Gang, new_id
 from .groups import ShardGroup
 from .layers import (
     Attention, Block, Decoder, Embedding, Linear, Llama, Mistral, Mlp, Qwen2, Qwen3, RMSNorm, Sequential, from_pretrained)
+from .level import RELEASE as _RELEASE
 from .library import abi_version, version
 from .library import check as _check_library
 from .mesh import Gangs, current_gangs, init, mesh_preset, set_default_gangs, watch_signals
@@ -52,6 +53,8 @@ from .train import Optimizer, Rule, StepResult, eval_step, optimizer, train_step
 from .works import Work, wait_all
 
 _check_library()
+
+__version__ = ".".join(map(str, _RELEASE))
 
 
 def config() -> str:

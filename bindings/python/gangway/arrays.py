@@ -14,19 +14,33 @@ kind="tensor", on a CPU, too."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Protocol, Sequence, TypeVar, cast
 
 import numpy as np
 
 from . import _low as c
 from ._low import View
-from .enums import DType, member
+from .enums import DType
 from .errors import InvalidArgument, NotSupported
+from .members import member
+from .names import Kind
+from .numpy_arrays import as_ndarray, borrow_numpy, extra_dtype, refuse_masked
 
-Array = Any
-"""Anything with __dlpack__."""
+
+class Array(Protocol):
+    """An array of NumPy, PyTorch, JAX, CuPy or the library, or of anything else that gives out its memory by DLPack."""
+
+    def __dlpack__(self) -> Any:
+        """A capsule of DLPack; exporters take its keywords, too."""
+
+
+A = TypeVar("A", bound=Array)
+
+NewArray = Any
+"""An array of the framework that the call says."""
 
 DTypeLike = Any
 """A DType, its name ("f32", "float32"), a framework's own dtype object, or None."""
@@ -40,9 +54,10 @@ _ALIGNMENT = 64  # JAX takes memory without a copy from here on
 LONG_NAMES = {
     "bool": "BOOL", "bfloat16": "BF16", "float16": "F16", "float32": "F32", "float64": "F64", "complex64": "C64",
     "complex128": "C128", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8",
-    "uint16": "U16", "uint32": "U32", "uint64": "U64",
+    "uint16": "U16", "uint32": "U32", "uint64": "U64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }
 _SHORT = {short: name for name, short in LONG_NAMES.items()}
+_NARROW = (DType.I8, DType.I16, DType.I32, DType.U8, DType.U16, DType.U32)
 
 
 def dtype_of(dtype: Any) -> DType:
@@ -57,7 +72,7 @@ def dtype_of(dtype: Any) -> DType:
     return member(DType, LONG_NAMES.get(name, name), "dtype")
 
 
-def kind_of(array: Array) -> str:
+def kind_of(array: Any) -> Kind:
     """Which framework an array is of: numpy, torch or jax; others count as numpy, on a GPU as the library's own, tensor."""
     if type(array) is np.ndarray:
         return "numpy"
@@ -65,19 +80,21 @@ def kind_of(array: Array) -> str:
     if root in ("jax", "jaxlib"):
         return "jax"
     if root == "torch":
-        return root
+        return "torch"
     device = getattr(array, "__dlpack_device__", None)
     return "numpy" if device is None or device()[0] != CUDA else "tensor"
 
 
-def first_kind(arrays: Sequence[Array | None]) -> str:
+def first_kind(arrays: Sequence[Any]) -> Kind:
     """The kind of the first array that is there."""
     return next((kind_of(x) for x in arrays if x is not None), "numpy")
 
 
 def borrow(array: Array, name: str, wants: int = CONTIGUOUS) -> View:
     """A view of the array's own memory, on the host or on a GPU. A refusal names the argument and the reason."""
-    if wants & WRITABLE and type(array) is not np.ndarray and kind_of(array) == "jax":
+    if isinstance(array, np.ndarray):
+        return borrow_numpy(array, name, wants)
+    if wants & WRITABLE and kind_of(array) == "jax":
         raise InvalidArgument(f"{name} is a JAX array, which is immutable; use the form that returns a new one")
     view: View = c.borrow(array, name, wants)
     return view
@@ -90,6 +107,14 @@ class Place:
         """`index`: of the GPU."""
         self.device = device if index is None else f"cuda:{index}"
         self.stream = None if index is None else LEGACY_STREAM  # None: the rank's own
+        self._widens = False
+
+    def for_ids(self) -> Place:
+        """The same place for what takes token ids and labels, which are int64: of narrower integers, such as JAX's int32, it
+        borrows a copy."""
+        made = copy.copy(self)
+        made._widens = True
+        return made
 
     @classmethod
     def of(cls, gang: Any) -> Place:
@@ -105,6 +130,8 @@ class Place:
     def borrow(self, array: Array, name: str, wants: int = CONTIGUOUS, *, host: bool = True) -> View:
         """The array, which must lie there. `host`: one of the host may go to a GPU, too."""
         view = borrow(array, name, wants)
+        if self._widens and view.dtype in _NARROW:
+            view = borrow(_widened(array, view, name), name, wants)
         on_host = view.stream is None
         fits = host or self.stream is None if on_host else view.device == self.device
         if not fits:
@@ -112,24 +139,32 @@ class Place:
         return view
 
 
+def _widened(array: Any, view: View, name: str) -> Any:
+    if view.stream is None:
+        return as_ndarray(view).astype(np.int64)
+    if kind_of(array) == "torch":
+        return array.to(sys.modules["torch"].int64)
+    raise InvalidArgument(f"{name} is {c.gw_dtype_name(view.dtype)} on {view.device}, i64 is needed there")
+
+
 HOST = Place("cpu")
 _KINDS = ("numpy", "torch", "jax", "tensor")
 
 
-def known_kind(kind: str) -> str:
+def known_kind(kind: str) -> Kind:
     """The name of a framework that is installed."""
     if kind not in _KINDS:
         raise _unknown(kind)
     if kind != "tensor":
         importlib.import_module(kind)
-    return kind
+    return cast(Kind, kind)
 
 
 def _unknown(kind: str) -> InvalidArgument:
     return InvalidArgument(f'arrays of "{kind}" are unknown: numpy, torch, jax and tensor are known')
 
 
-def as_kind(view: View, kind: str) -> Array:
+def as_kind(view: View, kind: str) -> NewArray:
     """The same memory as an array of a framework."""
     if kind == "tensor":
         return view
@@ -137,7 +172,7 @@ def as_kind(view: View, kind: str) -> Array:
         if view.stream is not None:
             raise InvalidArgument(f'the memory lies on {view.device}, where NumPy computes nothing: kind="torch" or '
                                   'kind="tensor" is needed')
-        return np.from_dlpack(view)
+        return as_ndarray(view)
     if kind == "torch":
         return importlib.import_module("torch").from_dlpack(view)
     if kind == "jax":
@@ -171,7 +206,7 @@ class Made:
             raise InvalidArgument(f"a new array of {DType(dtype).name} cannot be made; use the form in place")
         if kind == "torch":
             torch = importlib.import_module("torch")
-            self._array: Array = torch.empty(tuple(shape), dtype=getattr(torch, name),
+            self._array: Any = torch.empty(tuple(shape), dtype=getattr(torch, name),
                                              device="cpu" if like is None else like.device)
         elif on_gpu and kind == "jax":
             raise NotSupported("a new array of JAX cannot be made on a GPU; use the form in place, on memory that is no JAX "
@@ -181,10 +216,10 @@ class Made:
         elif kind == "jax":
             self._array = _aligned(shape, c.gw_dtype_bytes(dtype), dtype)
         else:
-            self._array = np.empty(tuple(shape), name)
+            self._array = np.empty(tuple(shape), extra_dtype(dtype) or name)
         self.view = borrow(self._array, "the new array")
 
-    def array(self) -> Array:
+    def array(self) -> NewArray:
         """The array, once it is written."""
         return as_kind(self._array, "jax") if self._kind == "jax" else self._array
 
@@ -200,8 +235,9 @@ def _aligned(shape: Sequence[int], item: int, dtype: int) -> View:
     return view
 
 
-def as_numpy(array: Array) -> np.ndarray[Any, Any]:
+def as_numpy(array: Any) -> np.ndarray[Any, Any]:
     """An array's values for reading; PyTorch's half precisions become f32, other arrays are as np.asarray gives them."""
+    refuse_masked(array, "an array of values")
     if kind_of(array) == "torch":
         array = array.detach().cpu()
         if str(array.dtype) in ("torch.bfloat16", "torch.float16"):
@@ -212,43 +248,31 @@ def as_numpy(array: Array) -> np.ndarray[Any, Any]:
     return _numpy_values(array)
 
 
-def _by_dlpack_alone(array: Array) -> bool:
-    """As the library's own objects, which np.asarray does not take."""
-    return hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
-
-
-def _numpy_values(array: Array) -> np.ndarray[Any, Any]:
+def _numpy_values(array: Any) -> np.ndarray[Any, Any]:
     """Of an array of the host."""
-    return np.from_dlpack(array) if _by_dlpack_alone(array) else np.asarray(array)
+    by_dlpack = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
+    return np.from_dlpack(array) if by_dlpack else np.asarray(array)
 
 
-def write(view: View, array: Array, name: str, *, add: bool = False, why: str = "") -> None:
+def write(view: View, array: Any, name: str, *, add: bool = False, why: str = "") -> None:
     """An array's values into the library's memory, or added to what is there, in that memory's dtype; a number into one
     element."""
     if not hasattr(array, "shape"):  # a number, a list
         array = np.asarray(array)
+    refuse_masked(array, name)
     shape = tuple(array.shape)
     if shape != view.shape and (shape or view.count != 1):
         raise InvalidArgument(f"{name} has shape {shape}, {view.shape} is needed{why}")
     torch = sys.modules.get("torch")
     if torch is not None and (kind_of(array) == "torch" or view.stream is not None):  # it copies from the host, too
         target = torch.from_dlpack(view)
-        values = torch.from_dlpack(array) if _by_dlpack_alone(array) else torch.as_tensor(array)
+        values = array if kind_of(array) == "torch" else torch.from_dlpack(borrow(array, name, ANY))
         (target.add_ if add else target.copy_)(values.detach().to(target.device))
         return
     if view.stream is not None:
         raise InvalidArgument(f"{name} is to lie on {view.device}, where NumPy cannot write: write into the call's arrays")
-    values, memory = _numpy_values(array), _as_numpy_memory(view)
+    values, memory = _numpy_values(array), as_ndarray(view)
     if add:
         np.add(memory, values, out=memory, casting="unsafe")
     else:
         np.copyto(memory, values, casting="unsafe")
-
-
-def _as_numpy_memory(view: View) -> np.ndarray[Any, Any]:
-    """Also of bfloat16, which is no type of NumPy's own but one that JAX brings."""
-    if view.dtype != DType.BF16:
-        return np.from_dlpack(view)
-    words = np.from_dlpack(c.make_view(view.address, view.shape, int(DType.U16), view))
-    memory: np.ndarray[Any, Any] = words.view(importlib.import_module("ml_dtypes").bfloat16)
-    return memory

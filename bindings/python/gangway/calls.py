@@ -7,7 +7,7 @@ from typing import Any, Callable, Generic, Sequence, TypeVar
 
 from . import _low as c
 from ._low import View
-from .arrays import CONTIGUOUS, OUTPUT, Array, Made, Place, kind_of
+from .arrays import CONTIGUOUS, OUTPUT, Made, Place, kind_of
 from .enums import Op
 from .errors import InvalidArgument
 from .structs import block, struct
@@ -74,11 +74,11 @@ class Checks:
     def _stream(self) -> int | None:
         return self._place.stream
 
-    def _borrow(self, array: Array, name: str, wants: int = CONTIGUOUS) -> View:
+    def _borrow(self, array: Any, name: str, wants: int = CONTIGUOUS) -> View:
         """The array, which must lie where the gang's memory lies: what gets bare addresses cannot tell."""
         return self._place.borrow(array, name, wants, host=False)
 
-    def _made(self, x: Array, view: View, shape: Sequence[int]) -> Made:
+    def _made(self, x: Any, view: View, shape: Sequence[int]) -> Made:
         """A new array like x."""
         return Made(kind_of(x), shape, view.dtype, view, self._memory)
 
@@ -93,7 +93,7 @@ class Checks:
         view: View = c.make_view(region.address, tuple(shape), int(dtype), region)
         return view
 
-    def _rows(self, array: Array, name: str) -> View:
+    def _rows(self, array: Any, name: str) -> View:
         view = self._borrow(array, name)
         if not view.shape or view.shape[0] != self.size:
             raise InvalidArgument(f"{name} has shape {view.shape}; its first dim must be the gang's size, {self.size}")
@@ -111,7 +111,7 @@ class Checks:
             raise InvalidArgument(f"{name} has shape {view.shape}; its first dim must be {rows}, {why}")
         return math.prod(view.shape[1:])
 
-    def _output(self, array: Array, name: str, count: int, like: View) -> View:
+    def _output(self, array: Any, name: str, count: int, like: View) -> View:
         view = self._borrow(array, name, OUTPUT)
         self._same(like, view, "x", name, count)
         return view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Protocol, Union
 
@@ -10,7 +11,7 @@ from . import _low as c
 from .arrays import DTypeLike, dtype_of
 from .module import Module
 from .options import gangs_of
-from .structs import block, handle_of, struct, text
+from .structs import PathLike, block, handle_of, path_of, path_or_none, struct, text
 from .train import Optimizer
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Restored:
         return json.loads(self.user_bytes) if self.user_bytes else None
 
 
-def _parts(models: Models, optimizers: Optimizers, carry_from: str | None) -> list[Any]:
+def _parts(models: Models, optimizers: Optimizers, carry_from: bytes | None) -> list[Any]:
     named = dict(models) if isinstance(models, Mapping) else {"": models}
     steps = dict(optimizers) if isinstance(optimizers, Mapping) else {} if optimizers is None else {"": optimizers}
     for name in steps:
@@ -77,17 +78,17 @@ class Checkpoints:
     the masters'. job: names the holder of the folder. timeout: seconds for the writing of one save. carry_from: a folder whose
     tokenizer and generation files are copied into each checkpoint."""
 
-    def __init__(self, folder: str, *, gangs: Gangs | None = None, keep: int = 3, every: int = 0, synchronous: bool = False,
+    def __init__(self, folder: PathLike, *, gangs: Gangs | None = None, keep: int = 3, every: int = 0, synchronous: bool = False,
                  max_file_bytes: int = 5 << 30, model_dtype: DTypeLike = None, job: str | None = None,
-                 timeout: float = 3600.0, carry_from: str | None = None) -> None:
+                 timeout: float = 3600.0, carry_from: PathLike | None = None) -> None:
         options = struct("gw_checkpoints_options", keep=keep, every=every, synchronous=synchronous,
                          max_file_bytes=max_file_bytes, model_dtype=dtype_of(model_dtype), job=job,
                          timeout_ms=round(timeout * 1000))
-        self._folder, self._carry_from = str(folder), carry_from
+        self._folder, self._carry_from = path_of(folder, "folder"), path_or_none(carry_from, "carry_from")
         self._h = c.gw_checkpoints_create(gangs_of(gangs), self._folder, options)
 
     def __repr__(self) -> str:
-        return f"<Checkpoints: {'released' if self._h is c.RELEASED else self._folder}>"
+        return f"<Checkpoints: {'released' if self._h is c.RELEASED else os.fsdecode(self._folder)}>"
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint is due at this step."""
@@ -151,7 +152,7 @@ class Checkpoints:
         self._h = c.RELEASED
 
 
-def load_optimizer(optimizer: Optimizer, path: str) -> None:
+def load_optimizer(optimizer: Optimizer, path: PathLike) -> None:
     """Collective. Loads states from a safetensors file: tensors STATE.PARAMETER such as exp_avg.model.norm.weight, and `step`. A
     PyTorch state_dict loads if its states are saved under these names."""
-    c.gw_optimizer_load(handle_of(optimizer, Optimizer, "optimizer"), str(path))
+    c.gw_optimizer_load(handle_of(optimizer, Optimizer, "optimizer"), path_of(path, "path"))

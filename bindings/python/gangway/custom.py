@@ -10,10 +10,11 @@ import numpy as np
 from . import _low as c
 from . import low
 from ._low import View
-from .arrays import Array, as_kind, borrow, dtype_of, write
+from .arrays import Array, NewArray, as_kind, borrow, dtype_of, known_kind, write
 from .enums import DType, Phase
 from .errors import InvalidArgument, InvalidState
 from .module import Module
+from .names import Kind
 from .parameters import Spec, parameter_options, spec_of
 from .structs import block, struct
 
@@ -46,10 +47,10 @@ class Call:
             raise InvalidState(f"{self._inner.name}: {self.phase.name.lower()} has ended, and with it what its call shows")
         return self._frame
 
-    def _arrays(self, field: str, writable: bool) -> list[Array | None]:
+    def _arrays(self, field: str, writable: bool) -> list[NewArray | None]:
         return self._lend(field, c.call_views(self._raw, field, not writable))
 
-    def _lend(self, name: str, views: list[View | None]) -> list[Array | None]:
+    def _lend(self, name: str, views: list[View | None]) -> list[NewArray | None]:
         self._lent.append((name, views))
         arrays = []
         for view in views:
@@ -57,36 +58,36 @@ class Call:
         return arrays
 
     @property
-    def inputs(self) -> list[Array | None]:
+    def inputs(self) -> list[NewArray | None]:
         """In forward and backward; read-only."""
         return self._arrays("inputs", False)
 
     @property
-    def outputs(self) -> list[Array | None]:
+    def outputs(self) -> list[NewArray | None]:
         """To write in forward; as written in backward."""
         return self._arrays("outputs", self.phase == Phase.FORWARD)
 
     @property
-    def output_grads(self) -> list[Array | None]:
+    def output_grads(self) -> list[NewArray | None]:
         """In backward_input; None: zero."""
         return self._arrays("output_grads", False)
 
     @property
-    def input_grads(self) -> list[Array | None]:
+    def input_grads(self) -> list[NewArray | None]:
         """In backward_input, to write; None: not wanted."""
         return self._arrays("input_grads", True)
 
     @property
-    def parameters(self) -> dict[str, Array | None]:
+    def parameters(self) -> dict[str, NewArray | None]:
         """Values in the compute dtype, read-only."""
         return dict(zip(self._inner.parameters, self._arrays("parameters", False)))
 
     @property
-    def parameter_grads(self) -> dict[str, Array | None]:
+    def parameter_grads(self) -> dict[str, NewArray | None]:
         """To add to; None: frozen."""
         return dict(zip(self._inner.parameters, self._arrays("parameter_grads", True)))
 
-    def set_outputs(self, *outputs: Array) -> None:
+    def set_outputs(self, *outputs: Array | float) -> None:
         """In forward: writes the outputs, of which one with one element may be a number. For JAX, whose arrays are immutable,
         the only way; NumPy's and PyTorch's may be written in place as well."""
         self._write("outputs", outputs)
@@ -105,7 +106,7 @@ class Call:
             if view is not None:
                 write(view, gradient, f'gradients["{name}"]', add=True)
 
-    def _write(self, field: str, arrays: Sequence[Array | None]) -> None:
+    def _write(self, field: str, arrays: Sequence[Array | float | None]) -> None:
         views = c.call_views(self._raw, field, False)
         if len(arrays) != len(views):
             raise InvalidArgument(f"{len(arrays)} {field} were given, {self._inner.name} has {len(views)}")
@@ -124,14 +125,14 @@ class Call:
     def state(self, state: Any) -> None:
         c.call_state(self._raw, state)
 
-    def forward(self, child: int | str, *inputs: Array) -> list[Array | None]:
+    def forward(self, child: int | str, *inputs: Array) -> list[NewArray | None]:
         """Runs a child's forward; call it inside of forward."""
         index = self._inner.child(child)
         views = [borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
         found = c.gw_call_forward(self._raw, index, block("v", views), len(views))
         return self._lend(f"child {child}'s outputs", found)
 
-    def backward(self, child: int | str, *output_grads: Array | None) -> list[Array | None]:
+    def backward(self, child: int | str, *output_grads: Array | None) -> list[NewArray | None]:
         """A child's input gradients, inside of backward_input."""
         index = self._inner.child(child)
         views = [None if g is None else borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
@@ -223,12 +224,12 @@ class Custom(Module):
 
     def __init__(self, behaviour: Behaviour, *, parameters: Mapping[str, Spec | Sequence[int] | Array] | None = None,
                  inputs: int = 1, outputs: int = 1, children: Mapping[str, Module] | None = None,
-                 name: str | None = None, kind: str = "numpy", parallel_plan: str | None = None,
+                 name: str | None = None, kind: Kind = "numpy", parallel_plan: str | None = None,
                  parameter_groups: Sequence[str] | None = None) -> None:
         made, _ = parameter_options({n: spec_of(p) for n, p in (parameters or {}).items()})
         kids = dict(children or {})
         label = name or type(behaviour).__name__
-        inner = _Inner(behaviour, label, kind, list(parameters or {}), list(kids))
+        inner = _Inner(behaviour, label, known_kind(kind), list(parameters or {}), list(kids))
         options = struct(
             "gw_custom_options", name=label, shapes=low.py_call if hasattr(behaviour, "shapes") else None,
             forward=low.py_call, backward_input=low.py_call,

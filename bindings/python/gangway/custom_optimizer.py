@@ -9,12 +9,13 @@ from typing import Any, Callable, Sequence
 from . import _low as c
 from . import low
 from ._low import View
-from .arrays import Array, as_kind
-from .enums import member
+from .arrays import NewArray, as_kind, known_kind
 from .errors import InvalidState
 from .groups import ShardGroup
+from .members import member
 from .module import Module
-from .optimizers import Schedule
+from .names import Kind
+from .optimizers import Schedule, ScheduleLike
 from .structs import block
 from .train import Optimizer, Rule
 
@@ -26,9 +27,9 @@ class OptimizerCall:
     gradient: unscaled and clipped. states: by name, zero at first. lr: with schedule and rules. step: counts from 1."""
 
     name: str
-    value: Array
-    gradient: Array
-    states: dict[str, Array]
+    value: NewArray
+    gradient: NewArray
+    states: dict[str, NewArray]
     lr: float
     weight_decay: float
     step: int
@@ -61,14 +62,14 @@ class CustomOptimizer(Optimizer):
 
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], step: Callable[[OptimizerCall], None], *,
-        states: Sequence[str] = (), name: str = "custom", kind: str = "numpy", lr: float = 1e-3, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0,
+        states: Sequence[str] = (), name: str = "custom", kind: Kind = "numpy", lr: float = 1e-3, weight_decay: float = 0.0,
+        schedule: ScheduleLike = "constant", ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0,
         last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
         initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
         super().__init__(
             "custom_optimizer", model, states=block("t", list(states)), state_count=len(states), name=name, step=low.py_step,
-            user=_Stepper(step, name, kind, states), free_user=low.py_free, lr=lr, weight_decay=weight_decay,
+            user=_Stepper(step, name, known_kind(kind), states), free_user=low.py_free, lr=lr, weight_decay=weight_decay,
             schedule=member(Schedule, schedule, "schedule"), ema_decay=ema_decay, warmup_steps=warmup_steps,
             total_steps=total_steps, last_lr_ratio=last_lr_ratio, decay_steps=decay_steps, rules=rules, loss_scale=loss_scale,
             initial_loss_scale=initial_loss_scale, loss_scale_interval=loss_scale_interval)

@@ -11,19 +11,19 @@ python -m gangway.tokens makes such files of texts.
 from __future__ import annotations
 
 import os
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from . import _low as c
 from . import low
-from .enums import DType, Packing, member
+from .enums import DType, Packing
 from .errors import InvalidState
+from .members import member
 from .mesh import Gangs
+from .names import DataFormat, PackingLike
 from .options import gangs_of
-from .structs import block, struct, text
-
-Path = str | os.PathLike[str]
+from .structs import PathLike, block, path_of, struct, text
 
 
 class DataBatch:
@@ -88,16 +88,18 @@ class Dataset:
     read_ahead: how many batches a thread reads ahead."""
 
     def __init__(
-        self, paths: Path | Sequence[Path], *, weights: Sequence[float] | None = None, sequence: int = 2048,
-        packing: Packing | str = "stream", seed: int = 0, format: str | None = None, document_end: int | None = None,
+        self, paths: PathLike | Sequence[PathLike], *, weights: Sequence[float] | None = None, sequence: int = 2048,
+        packing: PackingLike = "stream", seed: int = 0, format: DataFormat | None = None, document_end: int | None = None,
         vocab_size: int | None = None, shuffle: bool = True, read_ahead: int = 2,
     ) -> None:
-        listed = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        given: Any = paths
+        several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, os.PathLike))
+        listed = list(given) if several else [given]
         shares = [None] * len(listed) if weights is None else list(weights)
         if len(shares) != len(listed):
             raise ValueError(f"weights has {len(shares)} numbers, paths {len(listed)}")
-        sources = [struct("gw_data_source", path=os.fspath(path), format=format, weight=share)
-                   for path, share in zip(listed, shares)]
+        named = [path_of(path, f"paths[{i}]" if several else "paths") for i, path in enumerate(listed)]
+        sources = [struct("gw_data_source", path=path, format=format, weight=share) for path, share in zip(named, shares)]
         self.packing = member(Packing, packing, "packing")
         self.sequence = sequence
         self._h = c.gw_dataset_create(struct(

@@ -22,6 +22,8 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
+from .structs import shown
+
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
            "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool"}
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -191,7 +193,7 @@ def to_gangway(source: Path, out: Path, *, model_key: str | None = None, model_o
         sizes = {name: found.sizes[tensor] for name, tensor in moments.items()}
         _write(out / "optimizer.safetensors", {**sizes, "step": (torch.int64, (1,))},
                lambda name: torch.tensor([step]) if name == "step" else load(moments[name]))
-    print(f"{out}: {len(found.model)} tensors of the model, " + (f"AdamW after {step} steps" if states else "no optimizer"))
+    print(f"{shown(out)}: {len(found.model)} tensors of the model, " + (f"AdamW after {step} steps" if states else "no optimizer"))
 
 
 def _groups(optimizer: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,7 +228,7 @@ def from_gangway(source: Path, out: Path, *, model_key: str = "model", optimizer
             **_groups(optimizer, trained)}
     _empty(out)
     _alone(_dcp().save, written, out)
-    print(f"{out}: {len(model)} tensors of the model, "
+    print(f"{shown(out)}: {len(model)} tensors of the model, "
           + (f"AdamW after {optimizer['steps']} steps" if optimizer is not None else "no optimizer"))
 
 

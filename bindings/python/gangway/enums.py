@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Type, TypeVar
+from typing import Any, TypeVar
 
 from . import _low as c
 
@@ -194,24 +194,3 @@ class SkipReason(Open):
     NONE = c.GW_SKIP_NONE
     NO_WEIGHT = c.GW_SKIP_NO_WEIGHT
     NON_FINITE = c.GW_SKIP_NON_FINITE
-
-
-_NAMED: dict[tuple[type, str], Any] = {}
-
-
-def member(kind: Type[E], value: int | str, argument: str) -> E:
-    """A member by itself, its number, or its name in any case."""
-    if type(value) is kind:
-        return value
-    if not isinstance(value, str):
-        return kind(value)
-    found: E | None = _NAMED.get((kind, value))
-    if found is None:
-        found = kind.__members__.get(value.upper())
-        if found is None:
-            names = ", ".join(n.lower() for n in kind.__members__)
-            from .errors import InvalidArgument
-
-            raise InvalidArgument(f'{argument} is "{value}", not one of {names}')
-        _NAMED[kind, value] = found  # collectives ask each time
-    return found

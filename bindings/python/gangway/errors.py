@@ -84,10 +84,13 @@ class NotReady(GangwayError, TimeoutError):
     status = Status.NOT_READY
 
 
-class NotFound(GangwayError, LookupError):
-    """No such file, parameter or state."""
+class NotFound(GangwayError, KeyError):
+    """No such parameter, state, gang or checkpoint: a LookupError, and the KeyError of model["nope"]."""
 
     status = Status.NOT_FOUND
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Forked(GangwayError, RuntimeError):

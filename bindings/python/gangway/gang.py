@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
-import os
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence, TypeVar, cast
 
 import numpy as np
 
@@ -17,9 +17,12 @@ from .arrays import OUTPUT, Place, borrow, dtype_of
 from .collectives import Collectives
 from .errors import InvalidArgument
 from .store import Store
-from .structs import block, handle_of, struct, text, told
+from .structs import PathLike, block, handle_of, path_of, struct, text, told
 from .works import Work, milliseconds
 
+
+N = TypeVar("N", int, float)
+_EXACT = 1 << 53  # up to here a double has every integer
 
 AllGather = Callable[[bytes], Sequence[bytes]]
 """Takes this rank's bytes, returns every rank's, by rank."""
@@ -34,14 +37,17 @@ def leave(thing: Any, error: BaseException | None) -> None:
 
 
 class Gang(Collectives):
-    """Ranks that act together. Release never waits; shutdown() is collective and orderly. As a context manager it shuts
-    down in order, or aborts when the body raises, so that peers do not wait."""
+    """Ranks that act together. Release never waits; shutdown() is collective and orderly.
+
+    `with gang:` ends the gang: after the body by shutdown(), and where the body raises by abort(), so that peers do not
+    wait. It does nothing else."""
 
     def __init__(self, handle: Any) -> None:
         self._h = handle
         self.rank: int = c.gw_gang_rank(handle)
         self.size: int = c.gw_gang_size(handle)
         self._place = Place.of(handle)
+        self._process_group: Any = None
 
     @classmethod
     def create(
@@ -131,10 +137,10 @@ class Gang(Collectives):
         c.gw_gang_shutdown(self._h, milliseconds(timeout))
 
     @contextmanager
-    def trace(self, folder: str | os.PathLike[str]) -> Iterator[None]:
+    def trace(self, folder: PathLike) -> Iterator[None]:
         """Collective over a root gang. with gang.trace("out"): each rank writes what it does, and when, into out/rank-R.json.
         The program gw-trace puts the files together, for ui.perfetto.dev, and draws pipelines."""
-        c.gw_gang_begin_trace(self._h, os.fspath(folder))
+        c.gw_gang_begin_trace(self._h, path_of(folder, "folder"))
         try:
             yield
         finally:
@@ -192,6 +198,12 @@ class Gang(Collectives):
         """The root's bytes, or anything that JSON gives back equal; others need allow_pickle=True on every rank."""
         return objects.broadcast(self, thing, root, allow_pickle)
 
+    def broadcast_objects(self, things: list[Any], root: int = 0, *, allow_pickle: bool = False) -> None:
+        """In place: the list has the root's objects then, as many as the root's list has; rules as for broadcast_object()."""
+        if not isinstance(things, list):
+            raise TypeError(f"things is a {type(things).__name__}, not a list")
+        objects.broadcast_list(self, things, root, allow_pickle)
+
     def all_gather_objects(self, thing: Any, *, allow_pickle: bool = False) -> list[Any]:
         """Every rank's object, by rank; rules as for broadcast_object."""
         return objects.all_gather(self, thing, allow_pickle)
@@ -206,15 +218,38 @@ class Gang(Collectives):
         handle = c.gw_gang_broadcast_flag_async(self._h, int(flag), root, borrow(found, "flag", OUTPUT))
         return Work(handle, lambda: bool(found[0]))
 
-    def all_sum(self, value: float) -> float:
-        """The sum of all ranks' values."""
-        return float(c.gw_gang_all_sum(self._h, value))
+    def all_sum(self, value: N) -> N:
+        """The sum of all ranks' values: an int of ints, exact to 2**53 (a larger one is refused), a float of floats."""
+        return _summed(value, float(c.gw_gang_all_sum(self._h, self._summand(value))))
 
-    def all_sum_async(self, value: float) -> Work[float]:
+    def all_sum_async(self, value: N) -> Work[N]:
         """all_sum() as a Work."""
         found = np.zeros(1, np.float64)
-        handle = c.gw_gang_all_sum_async(self._h, value, borrow(found, "sum", OUTPUT))
-        return Work(handle, lambda: float(found[0]))
+        handle = c.gw_gang_all_sum_async(self._h, self._summand(value), borrow(found, "sum", OUTPUT))
+        return Work(handle, lambda: _summed(value, float(found[0])))
+
+    def _summand(self, value: N) -> float:
+        """As a float, in which sums of all ranks' ints of this size are exact."""
+        if not isinstance(value, (int, np.integer)):
+            return value
+        if abs(int(value)) > _EXACT // self.size:
+            raise InvalidArgument(f"value is {value}; the sum of {self.size} ranks is exact up to 2**53, that is {_EXACT // self.size} "
+                                  "on each: give a float, or sum an int64 array by all_reduce")
+        return float(value)
+
+    def as_process_group(self) -> Any:
+        """Collective, the first time. A process group of torch.distributed over these ranks, by the backend of gangway.torch:
+        for DTensor, FSDP2, DDP and all that takes a `group`. Its traffic is its own. Later calls give the same one.
+        init_process_group() comes before."""
+        if self._process_group is None:
+            self._process_group = importlib.import_module("gangway.torch").process_group_of(self)
+        return self._process_group
+
+
+def _summed(value: N, total: float) -> N:
+    """A sum in the type of this rank's value; a float where another rank's was none."""
+    whole = isinstance(value, (int, np.integer)) and total.is_integer()
+    return cast(N, int(total) if whole else total)
 
 
 class _Gatherer:

@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from . import _low as c
-from .arrays import HOST, OUTPUT, Array, DTypeLike, borrow, first_kind, kind_of
-from .enums import Part, Strategy
+from ._low import View
+from .arrays import HOST, OUTPUT, Array, DTypeLike, NewArray, first_kind, kind_of, known_kind
+from .enums import Part
 from .errors import InvalidArgument
 from .mesh import Gangs, current_gangs
 from .module import Module
+from .names import Kind, StrategyLike
 from .options import shard_options
 from .parameters import Spec, parameter_options, spec_of
 from .structs import block, handle_of
@@ -20,13 +22,16 @@ from .works import Work
 
 class ShardGroup:
     """Parameters of the caller's own model, sharded as one parameter group. An array is first values (equal on every rank),
-    a tuple or list of integers the dims of a parameter that is not there yet, a Spec the same with more. Arrays that come
-    out are of `kind`; None: of the first array's framework. First values that lie on a GPU lie there on every rank. `seed`
-    is of the first values; the other options are as in Module.parallelize()."""
+    a tuple or list of integers the dims of a parameter that is not there yet, a Spec the same with more. First values that lie
+    on a GPU lie there on every rank. `seed` is of the first values; the other options are as in Module.parallelize().
+
+    Arrays that come out are of `kind`; None: of the first array's framework. A parameter without dims is one row in the group,
+    in models and in files; its whole values and gradients have no dims. Parameters are called name.parameter in models and
+    files, or by their own names where `name` is ""."""
 
     def __init__(
         self, gangs: Gangs | None, name: str, parameters: Mapping[str, Array | Spec | Sequence[int]], *,
-        kind: str | None = None, seed: int = 0, strategy: Strategy | str = "full_shard",
+        kind: Kind | None = None, seed: int = 0, strategy: StrategyLike = "full_shard",
         reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
         output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
@@ -35,12 +40,13 @@ class ShardGroup:
         root = None if gangs is None else handle_of(gangs, Gangs, "gangs")
         self._mesh = gangs if gangs is not None else current_gangs()
         self._place = HOST if self._mesh is None else self._mesh.root._place
-        arrays = {n: p for n, p in parameters.items() if not isinstance(p, (Spec, tuple, list))}
+        arrays: dict[str, Any] = {n: p for n, p in parameters.items() if not isinstance(p, (Spec, tuple, list))}
         given = {n: self._place.borrow(p, n) for n, p in arrays.items() if kind_of(p) == "tensor"}
         specs = {n: spec_of(given.get(n, p)) for n, p in parameters.items()}
         self.name = name
-        self.kind = kind or first_kind(list(arrays.values()))
+        self.kind = known_kind(kind or first_kind(list(arrays.values())))
         self.names = list(specs)
+        self._scalars = {n for n, spec in specs.items() if tuple(spec.shape) == ()}
         self._frozen = {n for n, spec in specs.items() if spec.frozen}
         made, fills = parameter_options(specs)
         shard = shard_options(
@@ -53,9 +59,7 @@ class ShardGroup:
             fill.forget()
         for own, parameter in zip(self.names, ShardGroup.module(self)) if given else ():
             if own in given:  # from where they lie
-                view = given[own]
-                whole = view if view.shape else c.make_view(view.address, (1,), int(view.dtype), view, view.__dlpack_device__())
-                parameter.assign(whole)
+                parameter.assign(_row(given[own]))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {', '.join(self.names)}>"
@@ -67,15 +71,19 @@ class ShardGroup:
         handles = [handle_of(g, ShardGroup, "a shard group") for g in all_groups]
         return Module(c.gw_module_from_groups(block("gw_shard_group", handles), len(handles)), all_groups[0]._mesh)
 
-    def _all(self, part: Part, read_only: bool) -> dict[str, Array]:
+    def _all(self, part: Part, read_only: bool) -> dict[str, NewArray]:
         # A tensor keeps its memory: it outlives reshard and this object, and is never used again under an array.
         no_part = self._frozen if part in (Part.GRADIENT, Part.FULL_GRADIENT) else ()
         # The whole values are ordered by unshard, which has a stream.
         tensor = Tensor if part == Part.FULL_VALUE else Tensor.shown
-        return {n: tensor(c.gw_shard_group_tensor(self._h, i, part), read_only).to(self.kind)
+        made = {n: tensor(c.gw_shard_group_tensor(self._h, i, part), read_only).to(self.kind)
                 for i, n in enumerate(self.names) if n not in no_part}
+        if part in (Part.FULL_VALUE, Part.FULL_GRADIENT) and self.kind != "tensor":
+            for name in self._scalars & made.keys():
+                made[name] = made[name].reshape(())
+        return made
 
-    def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, NewArray]:
         """Collective. The whole values: read-only arrays of the library's memory, whose values follow the parameter
         after the next step; or `into`, the caller's arrays, filled with a stable copy."""
         if into is None:
@@ -84,7 +92,7 @@ class ShardGroup:
         for name in self.names:
             if name not in into:
                 raise InvalidArgument(f'into has no "{name}"')
-        views = [self._place.borrow(into[n], f'into["{n}"]', OUTPUT, host=False) for n in self.names]
+        views = [_row(self._place.borrow(into[n], f'into["{n}"]', OUTPUT, host=False)) for n in self.names]
         c.gw_shard_group_unshard(self._h, block("v", views), self._place.stream)
         return {n: into[n] for n in self.names}
 
@@ -97,7 +105,7 @@ class ShardGroup:
         c.gw_shard_group_reshard(self._h, self._place.stream)
 
     @contextmanager
-    def unsharded(self, into: Mapping[str, Array] | None = None) -> Iterator[dict[str, Array]]:
+    def unsharded(self, into: Mapping[str, Array] | None = None) -> Iterator[dict[str, NewArray]]:
         """with group.unsharded() as full: compute with full["name"]."""
         full = self.unshard(into)
         try:
@@ -111,7 +119,7 @@ class ShardGroup:
             if len(gradients) != len(self.names):
                 raise InvalidArgument(f"gradients has {len(gradients)} arrays, {self.name} {len(self.names)} parameters")
             gradients = dict(zip(self.names, gradients))
-        views = [(self._index(n, "gradients"), self._place.borrow(g, f'gradients["{n}"]')) for n, g in gradients.items()]
+        views = [(self._index(n, "gradients"), _row(self._place.borrow(g, f'gradients["{n}"]'))) for n, g in gradients.items()]
         for index, view in views:
             c.gw_shard_group_add_gradient(self._h, index, view, self._place.stream)
 
@@ -120,7 +128,7 @@ class ShardGroup:
             raise InvalidArgument(f'{argument} has "{name}", {self.name} only {", ".join(self.names)}')
         return self.names.index(name)
 
-    def full_gradients(self) -> dict[str, Array]:
+    def full_gradients(self) -> dict[str, NewArray]:
         """Local, while unsharded. The whole gradients, to add into in place; frozen parameters have none."""
         return self._all(Part.FULL_GRADIENT, False)
 
@@ -128,16 +136,16 @@ class ShardGroup:
         """Collective. Adds the sum over all data ranks to the local gradients."""
         c.gw_shard_group_reduce(self._h, self._place.stream)
 
-    def gradients(self) -> dict[str, Array]:
+    def gradients(self) -> dict[str, NewArray]:
         """Local. This rank's rows of the gradients, writable; frozen parameters have none."""
         return self._all(Part.GRADIENT, False)
 
-    def values(self) -> dict[str, Array]:
+    def values(self) -> dict[str, NewArray]:
         """Local. This rank's rows of the values, read-only."""
         return self._all(Part.VALUE, True)
 
     @contextmanager
-    def updating(self) -> Iterator[dict[str, Array]]:
+    def updating(self) -> Iterator[dict[str, NewArray]]:
         """Collective. with group.updating() as values: an own step writes this rank's rows."""
         c.gw_shard_group_begin_update(self._h, self._place.stream)
         try:
@@ -148,3 +156,12 @@ class ShardGroup:
     def release(self) -> None:
         """Drops the handle now."""
         self._h = c.RELEASED
+
+
+def _row(view: View) -> View:
+    """A scalar as the library has it: one row."""
+    if view.shape:
+        return view
+    made: View = c.make_view(view.address, (1,), int(view.dtype), view, view.__dlpack_device__())
+    made.read_only = view.read_only
+    return made

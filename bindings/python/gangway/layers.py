@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Mapping, Sequence
 
 from . import _low as c
 from .arrays import DTypeLike
-from .enums import ContextMethod, Recompute, StageSplit, Strategy
 from .mesh import Gangs
 from .module import Module
+from .names import ContextMethodLike, Family, PipelineSchedule, RecomputeLike, StageSplitLike, StrategyLike
 from .options import gangs_of, parallel_options
 from .plan import Plan
-from .structs import block, fields_of, fill, handle_of, struct
+from .structs import PathLike, block, fields_of, fill, handle_of, path_of, struct
+
 
 class Decoder(Module):
     """A decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], the next tokens -> {loss sum, weight}.
@@ -24,10 +24,11 @@ class Decoder(Module):
     rope_theta 10000, rope_factor 1 (no scaling, else Llama 3's with the next three), initializer_range 0.02; tied:
     lm_head.weight is model.embed_tokens.weight; qk_norm: an RMS norm over each head of q and k."""
 
-    _family = "llama"
+    _family: Family = "llama"
+    _takes_ids = True
 
     def __init__(
-        self, *, family: str | None = None, vocab: int | None = None, dim: int | None = None, layers: int | None = None,
+        self, *, family: Family | None = None, vocab: int | None = None, dim: int | None = None, layers: int | None = None,
         heads: int | None = None, kv_heads: int | None = None, head_dim: int | None = None, ffn: int | None = None,
         max_positions: int | None = None, window: int | None = None, eps: float | None = None,
         rope_theta: float | None = None, rope_factor: float | None = None,
@@ -46,10 +47,10 @@ class Decoder(Module):
             out_bias=out_bias, mlp_bias=mlp_bias, tied=tied, qk_norm=qk_norm)))
 
     @staticmethod
-    def options_from(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    def options_from(folder: PathLike) -> dict[str, Any]:
         """Local. The options that a Hugging Face folder's config.json stands for: Decoder(**Decoder.options_from(folder))."""
         made = struct("gw_decoder_options")
-        c.gw_decoder_options_from_folder(os.fspath(folder), made)
+        c.gw_decoder_options_from_folder(path_of(folder, "folder"), made)
         return {name: getattr(made, name) for name in fields_of(made)}
 
 
@@ -60,33 +61,33 @@ class Llama(Decoder):
 class Mistral(Decoder):
     """A Decoder of the family mistral."""
 
-    _family = "mistral"
+    _family: Family = "mistral"
 
 
 class Qwen2(Decoder):
     """A Decoder of the family qwen2."""
 
-    _family = "qwen2"
+    _family: Family = "qwen2"
 
 
 class Qwen3(Decoder):
     """A Decoder of the family qwen3."""
 
-    _family = "qwen3"
+    _family: Family = "qwen3"
 
 
 def from_pretrained(
-    folder: str | os.PathLike[str], gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
+    folder: PathLike, gangs: Gangs | None = None, *, strategy: StrategyLike = "full_shard",
     reshard_after_forward: bool | int | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
     output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
     prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
     bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
-    recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0,
+    recompute: RecomputeLike = "none", recompute_every: int = 2, recompute_ratio: float = 1.0,
     activation_offload: bool = False, seed: int = 0,
     plan: Plan = None, sequence_parallel: bool = False, loss_parallel: bool = True, overlap_chunks: int = 1,
-    context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
+    context_method: ContextMethodLike = "ring", schedule: PipelineSchedule | None = None, schedule_csv: str | None = None,
     microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
-    stage_split: StageSplit | str = "even", first_layers: Sequence[int] = (),
+    stage_split: StageSplitLike = "even", first_layers: Sequence[int] = (),
 ) -> Decoder:
     """Collective. A Hugging Face folder of any family of this library as a model that trains and generates. The
     options are those of parallelize()."""
@@ -101,7 +102,7 @@ def from_pretrained(
         schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
         stage_split=stage_split, first_layers=first_layers)
     model = Decoder.__new__(Decoder)
-    Module.__init__(model, c.gw_model_from_folder(gangs_of(gangs), os.fspath(folder), made))
+    Module.__init__(model, c.gw_model_from_folder(gangs_of(gangs), path_of(folder, "folder"), made))
     return model._over(gangs)
 
 
@@ -114,6 +115,8 @@ class Linear(Module):
 
 class Embedding(Module):
     """ids i64 [...] -> rows of weight [rows, dim]: [..., dim]."""
+
+    _takes_ids = True
 
     def __init__(self, rows: int, dim: int) -> None:
         super().__init__(c.gw_embedding_create(rows, dim))
@@ -168,4 +171,5 @@ class Sequential(Module):
 
     def __init__(self, *modules: Module) -> None:
         handles = [handle_of(m, Module, f"modules[{i}]") for i, m in enumerate(modules)]
+        self._takes_ids = bool(modules) and modules[0]._takes_ids
         super().__init__(c.gw_sequential_create(block("gw_module", handles), len(modules)))

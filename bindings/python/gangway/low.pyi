@@ -11,7 +11,7 @@ class gw_error_info:
     message: str
     gang: str
     op: str
-    path: str
+    path: str | bytes
 
 class gw_memory_info:
     struct_size: int
@@ -305,7 +305,7 @@ class gw_checkpoint_part:
     name: str
     model: Any
     optimizer: Any
-    carry_from: str
+    carry_from: str | bytes
 
 class gw_checkpoint_text:
     struct_size: int
@@ -600,7 +600,7 @@ class gw_generate_options:
 
 class gw_data_source:
     struct_size: int
-    path: str
+    path: str | bytes
     format: str
     weight: float
 
@@ -655,9 +655,9 @@ class gw_metrics_row:
 
 class gw_metrics_options:
     struct_size: int
-    json_lines: str
-    csv: str
-    svg: str
+    json_lines: str | bytes
+    csv: str | bytes
+    svg: str | bytes
     every: int
     reserved: int
     sequence: int

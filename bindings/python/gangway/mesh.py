@@ -8,8 +8,9 @@ from typing import Any
 
 from . import _low as c
 from . import low
-from .errors import InvalidArgument
+from .errors import InvalidArgument, NotFound
 from .gang import AllGather, Gang, leave
+from .names import MeshPreset
 from .store import Store
 from .structs import handle_of, struct
 from .works import milliseconds
@@ -22,8 +23,11 @@ def watch_signals() -> None:
 
 
 class Gangs:
-    """The gangs of a mesh: gangs["dp"], gangs["tp"], gangs["dp_shard+cp"], ... As a context manager it shuts down in
-    order, or aborts when the body raises, so that peers do not wait."""
+    """The gangs of a mesh: gangs["dp"], gangs["tp"], gangs["dp_shard+cp"], ...
+
+    `with gangs:` ends the gangs: after the body by shutdown(), and where the body raises by abort(), so that peers do not
+    wait. It does not make them the thread's current ones, as fairseq2's does: `with gangs.as_current():` is for that, and ends
+    nothing."""
 
     def __init__(self, handle: Any) -> None:
         self._h = handle
@@ -62,9 +66,20 @@ class Gangs:
         return Gangs(c.gw_gangs_create_fsdp(self._h, intra_node_size))
 
     def __getitem__(self, axes: str) -> Gang:
+        """Of "root", "dp", "rdp", "sdp", an axis, or a product of axes such as "dp_shard+cp"; else NotFound, a KeyError."""
         if axes not in self._gangs:
-            self._gangs[axes] = Gang(c.gw_gangs_get(self._h, axes))
+            try:
+                self._gangs[axes] = Gang(c.gw_gangs_get(self._h, axes))
+            except InvalidArgument as error:
+                raise NotFound(error.text) from None
         return self._gangs[axes]
+
+    def __contains__(self, axes: object) -> bool:
+        """Whether gangs[axes] is there; every axis is, also of degree 1."""
+        try:
+            return isinstance(axes, str) and self[axes] is not None
+        except NotFound:
+            return False
 
     @property
     def root(self) -> Gang:
@@ -149,7 +164,7 @@ def set_default_gangs(device: str, gangs: Gangs | None) -> None:
     c.gw_gangs_set_default(device, gangs._h if gangs is not None else None)
 
 
-def mesh_preset(name: str, node_size: int = 1) -> dict[str, int]:
+def mesh_preset(name: MeshPreset, node_size: int = 1) -> dict[str, int]:
     """Local. The degrees of a preset, for init(**mesh_preset("hsdp", 8)): "single", "ddp", "fsdp", "hsdp", "tp", "tp+fsdp",
     "pp" or "3d". `node_size`: ranks of a node, for hsdp and tp+fsdp."""
     mesh = struct("gw_mesh_options")
@@ -166,7 +181,7 @@ def init(
 ) -> Gangs:
     """Collective. The gangs of this job, as a mesh of these degrees (dp_shard -1: the ranks divided by the other degrees).
     The root gang is `root`, or a new one: the other keywords are those of Gang.create(). Without them the environment
-    decides (gangrun, torchrun, srun, mpirun), else there is one rank."""
+    decides (gangrun, torchrun, srun, mpirun), else there is one rank. `with init() as gangs:` ends the gangs after its body."""
     options: dict[str, Any] = dict(
         device=device, engine=engine, name=name, timeout=timeout, liveness=liveness, arena_bytes=arena_bytes,
         memory_limit=memory_limit, high_priority=high_priority, expected_size=expected_size, threads=threads, rank=rank,

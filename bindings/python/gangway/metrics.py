@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Any, Callable, Protocol, Sequence, Union
 
 from . import _low as c
 from . import low
 from .module import Module
-from .structs import fields_of, handle_of, struct, text
+from .structs import PathLike, fields_of, handle_of, path_or_none, struct, text
 from .train import StepResult
-
-Path = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -81,12 +78,12 @@ class Metrics:
     out of log() there."""
 
     def __init__(
-        self, model: Module, *, json_lines: Path | None = None, csv: Path | None = None, svg: Path | None = None,
+        self, model: Module, *, json_lines: PathLike | None = None, csv: PathLike | None = None,
+        svg: PathLike | None = None,
         every: int = 1, sequence: int = 0, peak_flops: float = 0.0, sinks: Sequence[Sink] = (),
     ) -> None:
         self._sinks = [_taker(sink, f"sinks[{i}]") for i, sink in enumerate(sinks)]
-        files = {name: None if path is None else os.fspath(path)
-                 for name, path in (("json_lines", json_lines), ("csv", csv), ("svg", svg))}
+        files = {name: path_or_none(path, name) for name, path in (("json_lines", json_lines), ("csv", csv), ("svg", svg))}
         self._h = c.gw_metrics_create(handle_of(model, Module, "model"), struct(
             "gw_metrics_options", every=every, sequence=sequence, peak_flops=peak_flops, **files))
         if model._mesh is not None and model._mesh.rank != 0:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from . import _low as c
 from ._low import View
-from .arrays import FLOATING, HOST, Array, DTypeLike, dtype_of, first_kind
-from .enums import ContextMethod, DType, Part, Recompute, StageSplit, Strategy, member
+from .arrays import FLOATING, HOST, Array, DTypeLike, NewArray, Place, dtype_of, first_kind, known_kind
+from .enums import ContextMethod, DType, Part, Recompute
 from .errors import InvalidArgument, NotFound
+from .members import member
 from .mesh import Gangs, current_gangs
+from .names import ContextMethodLike, Kind, PipelineSchedule, RecomputeLike, StageSplitLike, StrategyLike
 from .objects import agree
 from .options import gangs_of, parallel_options, shard_options
 from .plan import Plan, plan_options
-from .structs import block, fields_of, handle_of, struct
+from .structs import PathLike, block, fields_of, handle_of, path_of, struct
 from .tensors import Parameter, Tensor
 
 if TYPE_CHECKING:
@@ -45,15 +46,21 @@ class Frame:
 class Module:
     """A module of the library."""
 
+    _takes_ids = False  # inputs are token ids: int64, and narrower integers are taken for them
+
     def __init__(self, handle: Any, gangs: Gangs | None = None) -> None:
         self._h = handle
         self._mesh = gangs  # what it is sharded over
-        self._place = HOST if gangs is None else gangs.root._place
+        self._place = self._place_in(gangs)
+
+    def _place_in(self, gangs: Gangs | None) -> Place:
+        place = HOST if gangs is None else gangs.root._place
+        return place.for_ids() if self._takes_ids else place
 
     def _over(self, gangs: Gangs | None) -> Self:
         """What a call over these gangs leaves; None: the library took those of the calls before, or the thread's."""
         self._mesh = gangs or self._mesh or current_gangs()
-        self._place = HOST if self._mesh is None else self._mesh.root._place
+        self._place = self._place_in(self._mesh)
         return self
 
     def release(self) -> None:
@@ -68,17 +75,17 @@ class Module:
     # --- wrapping (collective)
 
     def parallelize(
-        self, gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
+        self, gangs: Gangs | None = None, *, strategy: StrategyLike = "full_shard",
         reshard_after_forward: bool | int | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
         output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
         bucket_cap_mb: float = 25.0, dtype_rules: Mapping[str, DTypeLike] | None = None, master_dtype: DTypeLike = None,
-        recompute: Recompute | str = "none", recompute_every: int = 2, recompute_ratio: float = 1.0,
+        recompute: RecomputeLike = "none", recompute_every: int = 2, recompute_ratio: float = 1.0,
         activation_offload: bool = False, seed: int = 0,
         plan: Plan = None, sequence_parallel: bool = False, loss_parallel: bool = True, overlap_chunks: int = 1,
-        context_method: ContextMethod | str = "ring", schedule: str | None = None, schedule_csv: str | None = None,
+        context_method: ContextMethodLike = "ring", schedule: PipelineSchedule | None = None, schedule_csv: str | None = None,
         microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
-        stage_split: StageSplit | str = "even", first_layers: Sequence[int] = (),
+        stage_split: StageSplitLike = "even", first_layers: Sequence[int] = (),
     ) -> Self:
         """Collective. Checks everything, then shards, wraps and fills this rank's rows; once, before the optimizer. No gangs:
         one rank.
@@ -116,7 +123,7 @@ class Module:
         return self._over(gangs)
 
     def fully_shard(
-        self, pattern: str = "", gangs: Gangs | None = None, *, strategy: Strategy | str = "full_shard",
+        self, pattern: str = "", gangs: Gangs | None = None, *, strategy: StrategyLike = "full_shard",
         reshard_after_forward: bool | int | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
         output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
         prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
@@ -156,13 +163,13 @@ class Module:
             self._h, gangs_of(gangs), plan_options(plan, sequence_parallel, loss_parallel, overlap_chunks))
         return self._over(gangs)
 
-    def context_parallel(self, gangs: Gangs | None = None, method: ContextMethod | str = "ring") -> Self:
+    def context_parallel(self, gangs: Gangs | None = None, method: ContextMethodLike = "ring") -> Self:
         """Collective, before recompute(), fully_shard() and replicate(). Attention runs over the parts of the sequence
         that the ranks of cp have: "ring", "all_gather" or "all_to_all"."""
         c.gw_context_parallel(self._h, gangs_of(gangs), member(ContextMethod, method, "method"))
         return self._over(gangs)
 
-    def recompute(self, kind: Recompute | str = "full", *, every: int = 2, ratio: float = 1.0) -> Self:
+    def recompute(self, kind: RecomputeLike = "full", *, every: int = 2, ratio: float = 1.0) -> Self:
         """Local, before fully_shard(). Kinds as in parallelize()."""
         c.gw_recompute(self._h, member(Recompute, kind, "kind"), every, ratio)
         return self
@@ -183,7 +190,7 @@ class Module:
 
     # --- computing (collective)
 
-    def forward(self, *inputs: Array, frame: Frame | None = None) -> list[Array]:
+    def forward(self, *inputs: Array, frame: Frame | None = None) -> list[NewArray]:
         """Outputs, as arrays of the first input's framework. Without a frame: evaluation."""
         views = [self._place.borrow(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
         held = None if frame is None else handle_of(frame, Frame, "frame")
@@ -191,14 +198,14 @@ class Module:
         kind = first_kind(inputs)
         return [Tensor(t).to(kind) for t in made]
 
-    def backward(self, *output_grads: Array | None, frame: Frame, kind: str | None = None) -> list[Array | None]:
+    def backward(self, *output_grads: Array | None, frame: Frame, kind: Kind | None = None) -> list[NewArray | None]:
         """Input gradients (None where there is none) from those of the outputs (none for a loss). kind: of what comes out;
         None: the framework of the first gradient that is given, NumPy without one."""
         views = [None if g is None else self._place.borrow(g, f"output_grads[{i}]") for i, g in enumerate(output_grads)]
+        made_kind = known_kind(kind or first_kind(output_grads))  # before anything runs
         held = handle_of(frame, Frame, "frame")
         made = c.gw_module_backward(self._h, block("v", views), len(views), held, self._place.stream)
-        kind = kind or first_kind(output_grads)
-        return [None if t is None else Tensor(t).to(kind) for t in made]
+        return [None if t is None else Tensor(t).to(made_kind) for t in made]
 
     def generate(self, prompt: Sequence[int] | bytes, token_count: int = 64, *, temperature: float = 1.0, top_k: int = 0,
                  seed: int = 0) -> list[int]:
@@ -226,8 +233,12 @@ class Module:
         return (Parameter(c.gw_module_parameter(self._h, i), self._place) for i in range(len(self)))
 
     def __getitem__(self, name: str) -> Parameter:
-        """A parameter by whole name."""
+        """A parameter by whole name; NotFound, a KeyError, where there is none."""
         return Parameter(c.gw_module_find_parameter(self._h, name), self._place)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a parameter of this whole name, also as a tied one's other name."""
+        return isinstance(name, str) and self._knows(name)
 
     def __bool__(self) -> bool:
         return True
@@ -240,9 +251,10 @@ class Module:
         """Elements of all parameters together, over all ranks; buffers do not count."""
         return sum(p.count for p in self if not p.is_buffer and (p.trainable or not trainable_only))
 
-    def state_dict(self, *, local: bool = False, kind: str = "numpy") -> dict[str, Array]:
+    def state_dict(self, *, local: bool = False, kind: Kind = "numpy") -> dict[str, NewArray]:
         """Copies of all values by name, as arrays of "numpy", "torch", "jax" or "tensor". Collective: the whole ones, on every
         rank. `local`: this rank's rows alone, on the host, and the call is local."""
+        known_kind(kind)  # before anything runs
         if local:
             return {p.name: Tensor(c.gw_tensor_to_host(c.gw_parameter_tensor(p._h, Part.VALUE), None)).to(kind) for p in self}
         return {p.name: p.gather(kind) for p in self}
@@ -278,10 +290,10 @@ class Module:
             raise InvalidArgument(f'state["{name}"] is {c.gw_dtype_name(view.dtype)}, not f64, f32, bf16 or f16')
         return view
 
-    def _knows(self, alias: str) -> bool:
-        """Whether it is another name of a tied parameter."""
+    def _knows(self, name: str) -> bool:
+        """Whether it names a parameter, also a tied one by its other name."""
         try:
-            c.gw_module_find_parameter(self._h, alias)
+            c.gw_module_find_parameter(self._h, name)
         except NotFound:
             return False
         return True
@@ -299,17 +311,17 @@ class Module:
 
     # --- files (collective)
 
-    def save(self, folder: str | os.PathLike[str], *, dtype: DTypeLike = None) -> None:
+    def save(self, folder: PathLike, *, dtype: DTypeLike = None) -> None:
         """folder/model.safetensors with Hugging Face's names, and config.json for a decoder. One commit: readers find all of
         the earlier checkpoint or all of the new one, whenever the save ends or is killed."""
-        c.gw_module_save(self._h, os.fspath(folder), struct("gw_save_options", dtype=dtype_of(dtype)))
+        c.gw_module_save(self._h, path_of(folder, "folder"), struct("gw_save_options", dtype=dtype_of(dtype)))
 
     def load(
-        self, path: str | os.PathLike[str], *, ignore_extra: bool = False, ignore_config: bool = False
+        self, path: PathLike, *, ignore_extra: bool = False, ignore_config: bool = False
     ) -> Self:
         """A file or a folder of f64, f32, bf16 or f16, on any mesh. `ignore_extra`: tensors that the model does not
         have are no error. `ignore_config`: the folder's config.json may describe another model. A missing file or
         folder is a FileNotFoundError with its `filename`."""
         options = struct("gw_load_options", ignore_extra=ignore_extra, ignore_config=ignore_config)
-        c.gw_module_load(self._h, os.fspath(path), options)
+        c.gw_module_load(self._h, path_of(path, "path"), options)
         return self

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any, Iterator
 
 import numpy as np
 
 from . import _low as c
+from .calls import Checks
 from .errors import InvalidArgument
 from .structs import told
-
-if TYPE_CHECKING:
-    from .gang import Gang
 
 _BYTES, _JSON, _PICKLE, _REFUSED = b"b", b"j", b"p", b"r"
 
@@ -59,13 +57,33 @@ def _memory(owned: Any, size: int) -> memoryview:
     return np.from_dlpack(c.make_view(c.gw_bytes_data(owned), (size,), c.GW_U8, owned)).data
 
 
-def broadcast(gang: Gang, thing: Any, root: int, allow_pickle: bool) -> Any:
+def broadcast(gang: Checks, thing: Any, root: int, allow_pickle: bool) -> Any:
     """The root's object on every rank."""
     message = _encode(thing, root, allow_pickle) if gang.rank == root else b""
     return _decode(_take(c.gw_gang_broadcast_bytes(gang._h, message, len(message), root)), allow_pickle)
 
 
-def all_gather(gang: Gang, thing: Any, allow_pickle: bool) -> list[Any]:
+def broadcast_list(gang: Checks, things: list[Any], root: int, allow_pickle: bool) -> None:
+    """The root's objects in place of those of the list, on every rank."""
+    message = b""
+    if gang.rank == root:
+        for one in (_encode(thing, root, allow_pickle) for thing in things):
+            message += len(one).to_bytes(8, "little") + one
+    found = _take(c.gw_gang_broadcast_bytes(gang._h, message, len(message), root))
+    made = [_decode(one, allow_pickle) for one in _parts(found)]
+    if gang.rank != root:
+        things[:] = made
+
+
+def _parts(together: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(together):
+        end = start + 8 + int.from_bytes(together[start : start + 8], "little")
+        yield together[start + 8 : end]
+        start = end
+
+
+def all_gather(gang: Checks, thing: Any, allow_pickle: bool) -> list[Any]:
     """Every rank's object, by rank."""
     message = _encode(thing, gang.rank, allow_pickle)
     sizes = bytearray(8 * gang.size)
@@ -78,7 +96,7 @@ def all_gather(gang: Gang, thing: Any, allow_pickle: bool) -> list[Any]:
     return [_decode(t, allow_pickle) for t in (refusals or things)]
 
 
-def agree(gang: Gang | None, refusal: Exception | None) -> None:
+def agree(gang: Checks | None, refusal: Exception | None) -> None:
     """Collective, before calls that change something: if a rank refuses, every rank gets what the lowest of them says.
     No gang: one rank."""
     if gang is None or gang.size == 1:

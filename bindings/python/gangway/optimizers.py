@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Literal, Sequence, Union
 
 from . import _low as c
 from .arrays import DTypeLike, dtype_of
-from .enums import Open, member
+from .enums import Open
 from .groups import ShardGroup
+from .members import member
 from .module import Module
 from .train import Optimizer, Rule
 
@@ -34,6 +35,9 @@ class Schedule(Open):
     INVERSE_SQRT = c.GW_INVERSE_SQRT
 
 
+ScheduleLike = Union[Schedule, Literal["constant", "linear", "cosine", "wsd", "wsd_sqrt", "inverse_sqrt"]]
+
+
 class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern, 2018), as torch.optim.Adafactor: a second moment of rows and columns, and rates
     relative to the size of the parameter, at most 1 / sqrt(t) at step t. The other options are those of every
@@ -50,7 +54,7 @@ class Adafactor(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-2, beta2_decay: float = -0.8,
         eps: float = 1e-3, clip_threshold: float = 1.0, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0,
+        schedule: ScheduleLike = "constant", ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0,
         last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
         initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
@@ -77,7 +81,7 @@ class AdamW(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9,
         beta2: float = 0.999, betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", ema_decay: float = 0.0,
+        schedule: ScheduleLike = "constant", moment_dtype: DTypeLike = "f32", ema_decay: float = 0.0,
         warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0,
         rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
         loss_scale_interval: int = 2000,
@@ -111,7 +115,7 @@ class AdamW8bit(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, beta1: float = 0.9,
         beta2: float = 0.999, betas: tuple[float, float] | None = None, eps: float = 1e-8, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0,
+        schedule: ScheduleLike = "constant", ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0,
         last_lr_ratio: float = 0.0, decay_steps: int = 0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
         initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,
     ) -> None:
@@ -137,7 +141,7 @@ class Lion(Optimizer):
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-4, beta1: float = 0.9,
         beta2: float = 0.99, betas: tuple[float, float] | None = None, weight_decay: float = 0.0,
-        schedule: Schedule | str = "constant", moment_dtype: DTypeLike = "f32", ema_decay: float = 0.0,
+        schedule: ScheduleLike = "constant", moment_dtype: DTypeLike = "f32", ema_decay: float = 0.0,
         warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0,
         rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
         loss_scale_interval: int = 2000,
@@ -176,7 +180,7 @@ class Muon(Optimizer):
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, momentum: float = 0.95,
         ns_steps: int = 5, eps: float = 1e-7, adamw_lr_scale: float = 1.0, beta1: float = 0.9, beta2: float = 0.999,
         betas: tuple[float, float] | None = None, adamw_eps: float = 1e-8, weight_decay: float = 0.1,
-        nesterov: bool = True, match_rms: bool = False, schedule: Schedule | str = "constant",
+        nesterov: bool = True, match_rms: bool = False, schedule: ScheduleLike = "constant",
         matrix_dtype: DTypeLike = "f32", moment_dtype: DTypeLike = "f32", ema_decay: float = 0.0,
         warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0, decay_steps: int = 0,
         rules: Sequence[Rule] = (), loss_scale: float = 0.0, initial_loss_scale: float = 65536.0,
@@ -203,7 +207,7 @@ class SGD(Optimizer):
 
     def __init__(
         self, model: Module | ShardGroup | Sequence[ShardGroup], *, lr: float = 1e-3, momentum: float = 0.0,
-        weight_decay: float = 0.0, nesterov: bool = False, schedule: Schedule | str = "constant",
+        weight_decay: float = 0.0, nesterov: bool = False, schedule: ScheduleLike = "constant",
         ema_decay: float = 0.0, warmup_steps: int = 0, total_steps: int = 0, last_lr_ratio: float = 0.0,
         decay_steps: int = 0, rules: Sequence[Rule] = (), loss_scale: float = 0.0,
         initial_loss_scale: float = 65536.0, loss_scale_interval: int = 2000,

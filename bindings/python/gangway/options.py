@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, Mapping, Sequence
 
 from .arrays import DTypeLike, dtype_of
-from .enums import ContextMethod, Recompute, StageSplit, Strategy, member
+from .enums import ContextMethod, Recompute, StageSplit, Strategy
+from .members import member
 from .mesh import Gangs
+from .names import ContextMethodLike, PipelineSchedule, RecomputeLike, StageSplitLike, StrategyLike
 from .plan import Plan, plan_options
 from .structs import block, handle_of, struct
 
 
-def shard_options(*, strategy: Strategy | str, dtype_rules: Mapping[str, DTypeLike] | None, **fields: Any) -> Any:
+def shard_options(*, strategy: StrategyLike, dtype_rules: Mapping[str, DTypeLike] | None, **fields: Any) -> Any:
     """gw_shard_options from the keywords of fully_shard()."""
     for name in [name for name in fields if name.endswith("_dtype")]:
         fields[name] = dtype_of(fields[name])
@@ -21,11 +23,11 @@ def shard_options(*, strategy: Strategy | str, dtype_rules: Mapping[str, DTypeLi
 
 
 def parallel_options(
-    *, master_dtype: DTypeLike, recompute: Recompute | str, recompute_every: int, recompute_ratio: float,
+    *, master_dtype: DTypeLike, recompute: RecomputeLike, recompute_every: int, recompute_ratio: float,
     activation_offload: bool, seed: int,
     plan: Plan, sequence_parallel: bool, loss_parallel: bool, overlap_chunks: int,
-    context_method: ContextMethod | str, schedule: str | None,
-    schedule_csv: str | None, microbatches: int, stages_per_rank: int, most_unsharded: int, stage_split: StageSplit | str,
+    context_method: ContextMethodLike, schedule: PipelineSchedule | None,
+    schedule_csv: str | None, microbatches: int, stages_per_rank: int, most_unsharded: int, stage_split: StageSplitLike,
     first_layers: Sequence[int], **shard: Any,
 ) -> Any:
     """gw_parallel_options from the keywords of parallelize()."""

@@ -11,8 +11,11 @@ from . import _low as c
 from . import low
 from ._low import View
 from .arrays import FLOATING, Array, as_numpy, dtype_of
-from .enums import DType, Init, member
+from .enums import DType, Init
 from .errors import InvalidArgument
+from .members import member
+from .names import InitLike
+from .numpy_arrays import as_ndarray
 from .structs import struct
 
 Fill = Callable[[int, int], Array]
@@ -26,12 +29,12 @@ class Spec:
 
     shape: Sequence[int]
     dtype: Any = None
-    init: Init | str | Fill = "normal"
+    init: InitLike | Fill = "normal"
     deviation: float = 0.02
     frozen: bool = False
 
 
-def spec_of(given: Array | Spec | Sequence[int]) -> Spec:
+def spec_of(given: Any) -> Spec:
     """A Spec, dims, or an array whose values are the first ones."""
     if isinstance(given, Spec):
         return given
@@ -43,10 +46,11 @@ def spec_of(given: Array | Spec | Sequence[int]) -> Spec:
     if isinstance(given, View) and given.stream is not None:  # its values come later
         if given.dtype not in FLOATING:
             raise InvalidArgument(f"first values on a GPU are {c.gw_dtype_name(given.dtype)}, not f64, f32, bf16 or f16")
-        return Spec(given.shape or (1,), DType.F64 if given.dtype == DType.F64 else DType.F32, "zeros")
+        return Spec(given.shape, DType.F64 if given.dtype == DType.F64 else DType.F32, "zeros")
     array = as_numpy(given)
     dtype = DType.F64 if array.dtype == np.float64 else DType.F32
-    return Spec(array.shape or (1,), dtype, lambda first, last: array.reshape(array.shape or (1,))[first:last])
+    rows = array.reshape(array.shape or (1,))  # a scalar is one row
+    return Spec(array.shape, dtype, lambda first, last: rows[first:last])
 
 
 class Filler:
@@ -59,7 +63,7 @@ class Filler:
     def __call__(self, first: int, last: int, address: int, count: int, dtype: int) -> None:
         assert self._function is not None
         view = c.make_view(address, (last - first, *self._row), dtype, None)
-        np.from_dlpack(view)[...] = as_numpy(self._function(first, last))
+        as_ndarray(view)[...] = as_numpy(self._function(first, last))
 
     def forget(self) -> None:
         """The values are in their shards: lets go of the caller's array."""

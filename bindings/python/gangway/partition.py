@@ -20,9 +20,10 @@ from typing import Any, Callable, Iterable
 import numpy as np
 
 from . import _low as c
-from .arrays import ANY, Array, Place, kind_of, known_kind
+from .arrays import ANY, Array, NewArray, Place, kind_of, known_kind
 from .autograd import differentiated, is_tracked
 from .gang import Gang
+from .names import Kind
 from .structs import block, handle_of, struct
 from .tensors import Tensor
 
@@ -90,7 +91,7 @@ class Movement:
 
     def __init__(self, kind: int, source: Partition, target: Partition | None, **fields: Any) -> None:
         other = None if target is None else handle_of(target, Partition, "target")
-        self._kind = "numpy"  # what backward gives: as the last forward
+        self._kind: Kind = "numpy"  # what backward gives: as the last forward
         self._h = c.gw_movement_create(handle_of(source, Partition, "source"), other, kind,
                                        struct("gw_movement_options", **fields))
         self._place = source._place
@@ -98,7 +99,7 @@ class Movement:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    def forward(self, x: Array | None, kind: str | None = None) -> Array:
+    def forward(self, x: Array | None, kind: Kind | None = None) -> NewArray:
         """A new array of `kind`; None: of x's framework, of NumPy where x is None."""
         if kind is None and is_tracked(x):
             return differentiated(x, self._kept)
@@ -107,7 +108,7 @@ class Movement:
 
     __call__ = forward
 
-    def backward(self, dy: Array | None) -> Array:
+    def backward(self, dy: Array | None) -> NewArray:
         """The gradient of the last forward's input, by the adjoint."""
         return self._run(c.gw_movement_backward, dy, "dy")
 
@@ -117,7 +118,7 @@ class Movement:
         own._h, own._place = c.gw_movement_duplicate(self._h), self._place
         return own.forward(x), own.backward
 
-    def _run(self, call: Any, array: Array | None, name: str) -> Array:
+    def _run(self, call: Any, array: Array | None, name: str) -> NewArray:
         view = self._place.borrow(np.empty(0, np.float32) if array is None else array, name, ANY)
         return Tensor(call(self._h, view, self._place.stream)).to(self._kind)
 
@@ -134,7 +135,7 @@ def _axes(axes: Iterable[int] | int | None, axes_keep: Iterable[int] | int | Non
 
 class AllGather(Movement):
     """Joins the pieces along one dim on every worker; backward sums and keeps the own piece. `axes` names the dim, or
-    `axes_keep` all others."""
+    `axes_keep` all others. Over no dims, axes=(), it is a copy, as are ReduceScatter and AllSumReduce."""
 
     def __init__(self, partition: Partition, axes: Iterable[int] | int | None = None, *,
                  axes_keep: Iterable[int] | int | None = None, backward_scale: float = 1.0) -> None:

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence, Union
 
 from . import _low as c
-from .arrays import ANY, Array, kind_of, known_kind
+from .arrays import ANY, Array, NewArray, kind_of, known_kind
 from .enums import ActionKind
 from .gang import Gang
+from .names import Kind, PipelineSchedule
 from .structs import block, handle_of, struct
 from .tensors import Tensor
 
@@ -44,7 +45,7 @@ class Action:
     first_stage: bool
     last_stage: bool
     training: bool
-    inputs: tuple[Array | None, ...] = ()
+    inputs: tuple[NewArray | None, ...] = ()
 
     def __repr__(self) -> str:
         place = f"stage {self.stage}" + ("" if self.microbatch is None else f", microbatch {self.microbatch}")
@@ -52,7 +53,7 @@ class Action:
         return f"<Action {self.kind.name}: {place}{', inputs ' if shapes else ''}{', '.join(shapes)}>"
 
 
-Results = Array | Sequence[Array | None] | None
+Results = Union[Array, Sequence[Union[Array, None]], None]
 """What a computed action gives: nothing, an array, or several of which some may be None."""
 
 
@@ -70,8 +71,8 @@ class Pipeline:
     `with` there, ends the pass on all ranks: their calls raise Aborted."""
 
     def __init__(
-        self, gang: Gang, *, schedule: str | None = None, microbatches: int = 0, stages_per_rank: int = 0,
-        most_unsharded: int = 0, schedule_csv: str | None = None, kind: str = "numpy",
+        self, gang: Gang, *, schedule: PipelineSchedule | None = None, microbatches: int = 0, stages_per_rank: int = 0,
+        most_unsharded: int = 0, schedule_csv: str | None = None, kind: Kind = "numpy",
     ) -> None:
         options = struct("gw_pipeline_options", schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches,
                          stages_per_rank=stages_per_rank, shard_actions=most_unsharded)
@@ -135,7 +136,7 @@ class Pipeline:
     def run(self, compute: Callable[[Action], Results]) -> None:
         """One pass: done() with what compute(action) gives, for each action."""
         for action in self:
-            found = compute(action)
+            found: Any = compute(action)
             if found is None:
                 self.done()
             elif isinstance(found, (tuple, list)):
@@ -154,6 +155,6 @@ class Pipeline:
         self.release()
 
 
-def _plain(array: Array) -> Array:
+def _plain(array: Any) -> Any:
     """PyTorch gives out no memory of a tensor that autograd follows."""
     return array.detach() if kind_of(array) == "torch" else array

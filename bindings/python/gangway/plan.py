@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Sequence, Union
 
 from . import _low as c
-from .enums import Style, member
+from .enums import Style
+from .members import member
+from .names import StyleLike
 from .structs import block, struct
 
 
@@ -46,7 +48,7 @@ class PlanRow:
     `input` to `output`."""
 
     pattern: str
-    style: Style | str
+    style: StyleLike
     input: Placement | None = None
     output: Placement | None = None
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from . import _low as c
 from . import low
-from .structs import struct
+from .structs import PathLike, path_of, struct
 
 
 class Store:
@@ -48,5 +47,5 @@ class _Callbacks:
 class FileStore(Store):
     """A folder that all ranks of this host see."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._h = c.gw_store_create_file(os.fspath(folder))
+    def __init__(self, folder: PathLike) -> None:
+        self._h = c.gw_store_create_file(path_of(folder, "folder"))

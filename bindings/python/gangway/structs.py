@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+import os
+from typing import Any, Callable, Iterable, Union
 
 from . import _low as c
 from . import low
+from .errors import InvalidArgument
+
+PathLike = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+"""Any path of the system, also one with bytes that are no UTF-8."""
+
+
+def path_of(path: PathLike, argument: str) -> bytes:
+    """A path for C."""
+    try:
+        made = os.fsencode(path)
+    except TypeError:
+        raise TypeError(f"{argument} is a {type(path).__name__}, not a path") from None
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{argument} is no path of the system: {error}") from None
+    if b"\0" in made:
+        raise InvalidArgument(f"{argument} has a zero byte at {made.index(0)}")
+    return made
+
+
+def shown(path: PathLike) -> str:
+    """A path to be printed: bytes that are no UTF-8 are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def path_or_none(path: PathLike | None, argument: str) -> bytes | None:
+    """Likewise; None: none."""
+    return None if path is None else path_of(path, argument)
 
 
 def fields_of(made: Any) -> list[str]:

@@ -7,20 +7,22 @@ import os
 import time
 from typing import Any, Mapping
 
+from .structs import PathLike, path_of
+
 
 class TensorBoard:
     """Writes each row of gw.Metrics into a folder that TensorBoard shows: Metrics(model, sinks=[TensorBoard("run/tensorboard")]).
     A run that continues from a checkpoint goes on in the same folder: TensorBoard then hides earlier values of its steps. Needs
     the package tensorboard (pip install tensorboard)."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: PathLike) -> None:
         try:
             events = importlib.import_module("tensorboard.summary.writer.event_file_writer")
             self._event: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
             self._summary: Any = importlib.import_module("tensorboard.compat.proto.summary_pb2")
         except ImportError as error:
             raise ImportError(f"gangway.TensorBoard needs the package tensorboard (pip install tensorboard): {error}") from error
-        self._folder, self._make = os.fspath(folder), events.EventFileWriter
+        self._folder, self._make = os.fsdecode(path_of(folder, "folder")), events.EventFileWriter
         self._writer: Any = None  # with the first row: only rank 0 gets rows
 
     def log(self, row: Mapping[str, float]) -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 from . import _low as c
 from ._low import View
-from .arrays import HOST, Array, Place, as_kind
+from .arrays import HOST, Array, NewArray, Place, as_kind, known_kind
 from .enums import DType, Part
+from .errors import InvalidArgument
+from .names import Kind
+from .numpy_arrays import to_array
 from .structs import struct
 
 
@@ -49,7 +52,10 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._view.__dlpack_device__()
 
-    def to(self, kind: str) -> Array:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return to_array(self._view, dtype, copy)
+
+    def to(self, kind: Kind) -> NewArray:
         """The same memory as an array: "numpy", "torch", "jax", or "tensor" for this one. NumPy gets a copy of what lies on a
         GPU."""
         if kind == "tensor":
@@ -89,11 +95,19 @@ class Parameter:
         c.gw_parameter_describe(self._h, info)
         return str(info.layout)
 
-    def value(self, kind: str = "numpy") -> Array:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """np.asarray(parameter): the value, where this rank has all of it."""
+        rows = Tensor.shown(c.gw_parameter_tensor(self._h, Part.VALUE), read_only=True)
+        if rows.shape != self.shape:
+            raise InvalidArgument(f"{self.name} is {list(self.shape)}, of which this rank has {list(rows.shape)} ({self.layout}): "
+                                  "take them by value(), or the whole on every rank by gather()")
+        return to_array(rows._view, dtype, copy)
+
+    def value(self, kind: Kind = "numpy") -> NewArray:
         """This rank's rows, read-only; without a copy, but for NumPy from a GPU. Arrays outlive the model."""
         return Tensor.shown(c.gw_parameter_tensor(self._h, Part.VALUE), read_only=True).to(kind)
 
-    def gradient(self, kind: str = "numpy") -> Array:
+    def gradient(self, kind: Kind = "numpy") -> NewArray:
         """This rank's rows of the gradient, likewise."""
         return Tensor.shown(c.gw_parameter_tensor(self._h, Part.GRADIENT)).to(kind)
 
@@ -102,16 +116,18 @@ class Parameter:
         """Number of elements of the whole parameter."""
         return math.prod(self.shape)
 
-    def state(self, optimizer: Any, name: str, kind: str = "numpy") -> Array:
+    def state(self, optimizer: Any, name: str, kind: Kind = "numpy") -> NewArray:
         """This rank's rows of an optimizer's state: "exp_avg", "exp_avg_sq", "momentum"."""
         return Tensor.shown(c.gw_parameter_state_tensor(self._h, optimizer._h, name)).to(kind)
 
-    def gather(self, kind: str = "numpy") -> Array:
+    def gather(self, kind: Kind = "numpy") -> NewArray:
         """Collective. The whole value on every rank."""
+        known_kind(kind)  # before anything runs
         return Tensor(c.gw_parameter_gather(self._h, self._place.stream)).to(kind)
 
-    def gather_gradient(self, kind: str = "numpy") -> Array:
+    def gather_gradient(self, kind: Kind = "numpy") -> NewArray:
         """Collective. The whole gradient on every rank."""
+        known_kind(kind)  # before anything runs
         return Tensor(c.gw_parameter_gather_gradient(self._h, self._place.stream)).to(kind)
 
     def assign(self, values: Array) -> None:

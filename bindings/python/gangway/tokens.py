@@ -20,6 +20,8 @@ from typing import Any, Iterator, Sequence
 
 import numpy as np
 
+from .structs import shown
+
 _BATCH = 256  # documents that are encoded at once, on all cores
 
 
@@ -117,7 +119,7 @@ def _tokenizer(folder: Path) -> tuple[Any, int | None]:
     path = folder / "tokenizer.json" if folder.is_dir() else folder
     if not path.is_file():
         raise _Refused(f"{folder} has no tokenizer.json")
-    made = importlib.import_module("tokenizers").Tokenizer.from_file(str(path))
+    made = importlib.import_module("tokenizers").Tokenizer.from_buffer(path.read_bytes())
     config = path.with_name("tokenizer_config.json")
     end = json.loads(config.read_text(encoding="utf-8")).get("eos_token") if config.is_file() else None
     name = end.get("content") if isinstance(end, dict) else end
@@ -184,7 +186,7 @@ def _run(asked: argparse.Namespace) -> None:
         _write(asked, writers, tokenizer, end, separator)
         for writer in writers:
             writer.commit()
-            print(f"{writer.path}: {writer.tokens} tokens of {len(writer.lengths)} documents")
+            print(f"{shown(writer.path)}: {writer.tokens} tokens of {len(writer.lengths)} documents")
     finally:
         for writer in writers:
             writer.drop()
@@ -193,7 +195,7 @@ def _run(asked: argparse.Namespace) -> None:
 
         for path in paths:
             made = Dataset(path, sequence=asked.sequence, packing="documents", read_ahead=0)
-            print(f"{path}: {made.rows_per_epoch} rows of {asked.sequence} tokens")
+            print(f"{shown(path)}: {made.rows_per_epoch} rows of {asked.sequence} tokens")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

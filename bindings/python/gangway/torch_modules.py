@@ -6,26 +6,28 @@ import importlib
 from contextlib import contextmanager, suppress
 from typing import Any, Iterator, Mapping
 
-from .arrays import Array, DTypeLike
-from .enums import Strategy
+from .arrays import Array, DTypeLike, NewArray
 from .errors import GangwayError, InvalidArgument
 from .groups import ShardGroup
 from .mesh import Gangs
+from .names import StrategyLike
 from .parameters import Spec, spec_of
 
 
 class TorchGroup(ShardGroup):
-    """A PyTorch module whose parameters are sharded. While the group is unsharded, the module's parameters hold the whole
-    values; they are read-only memory, so nothing may write them in place. On reshard their gradients are added to the
-    group's, and they become empty. Made by shard()."""
+    """A PyTorch module whose parameters are sharded; they keep their shapes and names. While the group is unsharded, the
+    module's parameters hold the whole values; they are read-only memory, so nothing may write them in place. On reshard their
+    gradients are added to the group's, and they become empty. Made by shard()."""
 
     def __init__(self, module: Any, gangs: Gangs | None, name: str, parameters: Mapping[str, Spec], **options: Any) -> None:
         super().__init__(gangs, name, parameters, kind="torch", **options)
         self.module_of_torch = module
         self._own = dict(module.named_parameters())
+        for parameter in self._own.values():
+            setattr(parameter, _MARK, True)
         self._hide()
 
-    def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    def unshard(self, into: Mapping[str, Array] | None = None) -> dict[str, NewArray]:
         """Collective. As ShardGroup.unshard(), and the module's parameters hold the values."""
         full = super().unshard(into)
         for name, parameter in self._own.items():
@@ -63,7 +65,7 @@ class TorchGroup(ShardGroup):
             parameter.grad = None
 
     @contextmanager
-    def unsharded(self, into: Mapping[str, Array] | None = None) -> Iterator[dict[str, Array]]:
+    def unsharded(self, into: Mapping[str, Array] | None = None) -> Iterator[dict[str, NewArray]]:
         """with group.unsharded(): loss(module(x)).backward(). If the block raises, its gradients are dropped."""
         full = self.unshard(into)
         try:
@@ -81,12 +83,15 @@ class TorchGroup(ShardGroup):
             parameter.data = parameter.data.new_empty(0)
 
 
+_MARK = "_gangway_sharded"  # of a parameter whose values a group has
+
+
 def _dense(gradient: Any) -> Any:
     return (gradient.to_dense() if gradient.is_sparse else gradient).contiguous()
 
 
 def shard(
-    module: Any, gangs: Gangs | None = None, *, name: str | None = None, strategy: Strategy | str = "full_shard",
+    module: Any, gangs: Gangs | None = None, *, name: str | None = None, strategy: StrategyLike = "full_shard",
     reshard_after_forward: bool | None = None, param_dtype: DTypeLike = None, reduce_dtype: DTypeLike = None,
     output_dtype: DTypeLike = None, cast_forward_inputs: bool = True, cpu_offload: bool = False,
     prefetch_forward: int = 1, prefetch_backward: int = 1, accumulate_unsharded: bool | None = None,
@@ -102,18 +107,23 @@ def shard(
         opt.step(scale=1 / gangs.size)
 
     Buffers stay whole and are the module's. Parameters that need no gradient are frozen, tied ones are one. A bfloat16 or
-    float16 module has f32 masters; in float16 multiply the loss by opt.loss_scale. `name`: None: the module's class; the
-    other options are those of Module.parallelize(). For less memory, shard each block by itself."""
+    float16 module has f32 masters; in float16 multiply the loss by opt.loss_scale. `name`: stands before the names of the
+    parameters in files, with a dot; None: they keep the module's own names. The other options are those of
+    Module.parallelize(). A parameter is sharded once. For less memory, shard each block by itself, with its path as name."""
     try:
         torch = importlib.import_module("torch")
     except ImportError:
         raise ImportError("gw.shard takes a PyTorch module, and PyTorch is not installed: pip install torch") from None
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module is a {type(module).__name__}, not a torch.nn.Module")
-    name = name or type(module).__name__
+    label = name or type(module).__name__
     parameters: dict[str, Spec] = {}
     dtypes = set()
     for own, parameter in module.named_parameters():
+        if getattr(parameter, _MARK, False):
+            raise InvalidArgument(f"{own} of {label} is sharded already: a parameter belongs to one group")
+        if torch.nn.parameter.is_lazy(parameter):
+            raise InvalidArgument(f"{own} of {label} has no shape yet: run the module once, then shard it")
         if parameter.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
             raise InvalidArgument(f"{own} is {parameter.dtype}; shard takes float32, float64, bfloat16 and float16: convert the module, "
                                   "for example by module.bfloat16()")
@@ -121,14 +131,14 @@ def shard(
         parameters[own] = Spec(first.shape, first.dtype, first.init, frozen=not parameter.requires_grad)
         dtypes.add(parameter.dtype)
     if not parameters:
-        raise InvalidArgument(f"{name} has no parameters to shard")
+        raise InvalidArgument(f"{label} has no parameters to shard")
     if len(dtypes) > 1:
-        raise InvalidArgument(f"{name} has parameters of {' and '.join(sorted(map(str, dtypes)))}; a group computes in one "
+        raise InvalidArgument(f"{label} has parameters of {' and '.join(sorted(map(str, dtypes)))}; a group computes in one "
                               "type: convert the module, or shard its parts")
     if param_dtype is None and dtypes <= {torch.bfloat16, torch.float16}:
         param_dtype = dtypes.pop()
     return TorchGroup(
-        module, gangs, name, parameters, strategy=strategy, reshard_after_forward=reshard_after_forward,
+        module, gangs, name or "", parameters, strategy=strategy, reshard_after_forward=reshard_after_forward,
         param_dtype=param_dtype, reduce_dtype=reduce_dtype, output_dtype=output_dtype,
         cast_forward_inputs=cast_forward_inputs, cpu_offload=cpu_offload, prefetch_forward=prefetch_forward,
         prefetch_backward=prefetch_backward, accumulate_unsharded=accumulate_unsharded, bucket_cap_mb=bucket_cap_mb,

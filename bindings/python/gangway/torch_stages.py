@@ -9,6 +9,7 @@ from typing import Any, Callable, Mapping, Sequence
 from .arrays import Array
 from .enums import ActionKind
 from .errors import InvalidArgument
+from .numpy_arrays import refuse_masked
 from .pipeline import Action, Pipeline
 from .structs import handle_of, told
 from .torch_modules import TorchGroup
@@ -113,6 +114,8 @@ class TorchStages:
 
     def _split(self, given: Sequence[Array]) -> list[Tensors]:
         count = self._pipe.microbatches
+        for i, x in enumerate(given):
+            refuse_masked(x, f"array {i}")
         parts = [self._torch.as_tensor(x).tensor_split(count) for x in given]
         return [tuple(part[m] for part in parts) for m in range(count)]
 

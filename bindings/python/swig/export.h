@@ -35,7 +35,7 @@ static void capsule_free_old(PyObject* capsule) {
   if (managed->deleter != NULL) managed->deleter(managed);
 }
 
-static PyObject* export_versioned(View* view, uint64_t flags) {
+static PyObject* export_versioned(View* view, gw_dtype dtype, uint64_t flags) {
   struct DLManagedTensorVersioned* managed = calloc(1, sizeof *managed);
   if (managed == NULL) return PyErr_NoMemory();
   managed->version.major = 1;
@@ -43,12 +43,13 @@ static PyObject* export_versioned(View* view, uint64_t flags) {
   managed->deleter = drop_versioned;
   managed->flags = flags | (view->read_only ? kReadOnlyFlag : 0);
   managed->tensor = view->view;
+  managed->tensor.dtype = dtype;
   view->exports++;
   return PyCapsule_New(managed, "dltensor_versioned", gwpy_capsule_free_versioned);
 }
 
 /* `immutable`: the consumer's arrays are never written, so it need not be told. */
-static PyObject* export_old(View* view, int immutable) {
+static PyObject* export_old(View* view, gw_dtype dtype, int immutable) {
   if (view->read_only && !immutable) {
     PyErr_SetString(
         PyExc_BufferError,
@@ -60,6 +61,7 @@ static PyObject* export_old(View* view, int immutable) {
   managed->manager_ctx = Py_NewRef((PyObject*)view);
   managed->deleter = drop_old;
   managed->tensor = view->view;
+  managed->tensor.dtype = dtype;
   view->exports++;
   return PyCapsule_New(managed, "dltensor", capsule_free_old);
 }
@@ -116,15 +118,23 @@ static int order_consumer(const View* view, PyObject* stream) {
   Py_END_ALLOW_THREADS return gwpy_check(status);
 }
 
+/* An unsigned integer of the size of an element. */
+static gw_dtype word_of(gw_dtype dtype) {
+  const size_t bytes = gw_dtype_bytes(dtype);
+  return bytes == 1 ? GW_U8 : bytes == 2 ? GW_U16 : bytes == 4 ? GW_U32 : GW_U64;
+}
+
 /* By the array API's rules: memory on another device than is asked for is refused, copy=True copies, and a
- * consumer that names no version, or one before 1.0, gets the old capsule. */
+ * consumer that names no version, or one before 1.0, gets the old capsule. `words`: the elements as unsigned
+ * integers of their size, for a consumer that gives them their type by himself. */
 static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) {
-  static char* keywords[] = {"stream", "max_version", "dl_device", "copy", "immutable", NULL};
+  static char* keywords[] = {"stream", "max_version", "dl_device", "copy", "immutable", "words", NULL};
   PyObject *stream = Py_None, *version = Py_None, *device = Py_None, *copy = Py_None;
   View* view = (View*)object;
-  int major = 0, minor = 0, immutable = 0, kind = view->view.device_type, id = view->view.device_id;
-  if (!PyArg_ParseTupleAndKeywords(args, names, "|$OOOOp", keywords, &stream, &version, &device, &copy,
-                                   &immutable) ||
+  int major = 0, minor = 0, immutable = 0, words = 0;
+  int kind = view->view.device_type, id = view->view.device_id;
+  if (!PyArg_ParseTupleAndKeywords(args, names, "|$OOOOpp", keywords, &stream, &version, &device, &copy,
+                                   &immutable, &words) ||
       (version != Py_None && !pair_of(version, "ii;max_version is no (major, minor)", &major, &minor)) ||
       (device != Py_None && !pair_of(device, "ii;dl_device is no (device type, device id)", &kind, &id)))
     return NULL;
@@ -135,10 +145,25 @@ static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) 
   if (!order_consumer(view, stream)) return NULL;
   const int wanted = copy == Py_None ? 0 : PyObject_IsTrue(copy);
   if (wanted < 0 || (wanted && (view = copied(view)) == NULL)) return NULL;
-  PyObject* capsule =
-      major >= 1 ? export_versioned(view, wanted ? kCopiedFlag : 0) : export_old(view, immutable);
+  const gw_dtype dtype = words ? word_of(view->view.dtype) : view->view.dtype;
+  PyObject* capsule = major >= 1 ? export_versioned(view, dtype, wanted ? kCopiedFlag : 0)
+                                 : export_old(view, dtype, immutable);
   if (wanted) Py_DECREF(view);
   return capsule;
+}
+
+/* What np.asarray asks for. NumPy lacks types that the library has, so the package makes the array. */
+static PyObject* view_array(PyObject* object, PyObject* args, PyObject* names) {
+  PyObject* const package = PyImport_ImportModule("gangway.numpy_arrays");
+  PyObject* const make = package != NULL ? PyObject_GetAttrString(package, "to_array") : NULL;
+  PyObject* const first = make != NULL ? PyTuple_Pack(1, object) : NULL;
+  PyObject* const all = first != NULL ? PySequence_Concat(first, args) : NULL;
+  PyObject* const made = all != NULL ? PyObject_Call(make, all, names) : NULL;
+  Py_XDECREF(all);
+  Py_XDECREF(first);
+  Py_XDECREF(make);
+  Py_XDECREF(package);
+  return made;
 }
 
 static PyObject* view_device(PyObject* object, PyObject* unused) {
@@ -191,6 +216,7 @@ static PyGetSetDef view_facts[] = {{"address", view_get, NULL, "of the first ele
 static PyMethodDef view_methods[] = {
     {"__dlpack__", (PyCFunction)(void (*)(void))view_dlpack, METH_VARARGS | METH_KEYWORDS, NULL},
     {"__dlpack_device__", view_device, METH_NOARGS, NULL},
+    {"__array__", (PyCFunction)(void (*)(void))view_array, METH_VARARGS | METH_KEYWORDS, NULL},
     {NULL, NULL, 0, NULL}};
 static PyType_Slot view_slots[] = {
     {Py_tp_dealloc, view_free},

@@ -82,6 +82,11 @@ GW_NUMBER(int64_t, INT64_MIN, INT64_MAX)
 %typemap(in) const char * {
   if (!gwpy_text($input, "$1_name", (const char **)&$1)) SWIG_fail;
 }
+// The names of parameters and fields that are paths: swig/stubs.py has them, too.
+%typemap(in) const char *path, const char *folder, const char *carry_from, const char *json_lines, const char *csv,
+    const char *svg {
+  if (!gwpy_path($input, "$1_name", (const char **)&$1)) SWIG_fail;
+}
 %typemap(freearg) const char * ""
 %typemap(out) const char * "$result = gwpy_str($1);"
 %typemap(memberin) const char * "$1 = $input;"

@@ -12,6 +12,7 @@ PYTHON = pathlib.Path(__file__).resolve().parents[1]
 ABI = PYTHON.parents[1] / "capi" / "abi.txt"
 MADE = "# Made by swig/stubs.py from the golden ABI: do not edit.\n"
 NUMBERS = {"int32_t": "int", "int64_t": "int", "size_t": "int", "uint64_t": "int", "double": "float"}
+PATHS = ("path", "folder", "carry_from", "json_lines", "csv", "svg")  # as in gangway.i
 # What gangway.i and callbacks.i add to the headers.
 OWN = '''
 class Block:
@@ -32,17 +33,18 @@ class View:
     stream: int | None
     def __dlpack__(
         self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None, copy: bool | None = None, immutable: bool = False,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None, immutable: bool = False, words: bool = False,
     ) -> Any: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 Memory = View | Block | bytes | bytearray | int | None
 RELEASED: Any
 
-def borrow(array: Any, name: str, wants: int) -> View: ...
+def borrow(array: Any, name: str, wants: int, dtype: int = ...) -> View: ...
 def make_view(address: int, shape: Sequence[int], dtype: int, owner: object, device: tuple[int, int] = ...) -> View: ...
 def block(kind: str, items: Iterable[Any]) -> Block | None: ...
-def set_error_factory(factory: Callable[[int, str, str, int, int, str, int], BaseException]) -> None: ...
+def set_error_factory(factory: Callable[[int, str, str, int, int, str, int, str], BaseException]) -> None: ...
 def call_facts(call: Any) -> tuple[int, bool, bool, int, int, int, float]: ...
 def call_shapes(call: Any) -> tuple[tuple[tuple[tuple[int, ...], int], ...], int]: ...
 def call_state(call: Any, state: Any = ...) -> Any: ...
@@ -116,7 +118,7 @@ class Function:
         if base in self.abi.handles and stars == 1:
             return f"{base} | None"
         if ctype == "const char *":
-            return "str | None"
+            return "str | bytes | None" if name in PATHS else "str | None"
         if base in self.abi.structs and base not in ("gw_view", "gw_ext", "gw_call", "gw_optimizer_call"):
             return f"low.{base} | Block | None" if "const" in ctype else f"low.{base} | None"
         return "Any" if name in ("user", "object", "call", "managed", "handle") or base in self.abi.handles else "Memory"
@@ -141,7 +143,7 @@ def field(abi, declaration):
     if array:
         return f"{name}: Sequence[int]"
     if ctype == "const char *":
-        return f"{name}: str"
+        return f"{name}: {'str | bytes' if name in PATHS else 'str'}"
     return f"{name}: {'Any' if '*' in ctype else abi.numbers.get(ctype, 'Any')}"
 
 

@@ -56,12 +56,15 @@ static PyObject* gwpy_str(const char* text) {
   return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
+/* A path of C as a str, as os.fsdecode gives it: it may have bytes that are no UTF-8. */
+static PyObject* gwpy_path_str(const char* path) { return PyUnicode_DecodeFSDefault(path); }
+
 /* Takes over `message`. */
 static void raise_str(gw_status code, PyObject* message, const gw_error_info* info) {
   PyObject* made = PyObject_CallFunction(
       error_factory, "iNNiiNiN", (int)code, message, gwpy_str(info ? info->gang : ""),
       info ? (int)info->rank : -1, info ? (int)info->peer : -1, gwpy_str(info ? info->op : ""),
-      info ? (int)info->system_error : 0, gwpy_str(info ? info->path : ""));
+      info ? (int)info->system_error : 0, gwpy_path_str(info ? info->path : ""));
   if (made == NULL) return;
   PyErr_SetObject((PyObject*)Py_TYPE(made), made);
   Py_DECREF(made);
@@ -289,6 +292,15 @@ static int gwpy_text(PyObject* given, const char* name, const char** out) {
   Py_ssize_t size = 0;
   *out = PyUnicode_AsUTF8AndSize(given, &size); /* lives as long as the str */
   if (*out != NULL && strlen(*out) != (size_t)size) refuse("%s has a zero byte at %zu", name, strlen(*out));
+  return !PyErr_Occurred();
+}
+
+/* A path: a str, or bytes as os.fsencode gives them. */
+static int gwpy_path(PyObject* given, const char* name, const char** out) {
+  if (!PyBytes_Check(given)) return gwpy_text(given, name, out);
+  *out = PyBytes_AsString(given); /* lives as long as the bytes */
+  if (*out != NULL && strlen(*out) != (size_t)PyBytes_Size(given))
+    refuse("%s has a zero byte at %zu", name, strlen(*out));
   return !PyErr_Occurred();
 }
 

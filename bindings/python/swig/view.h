@@ -215,13 +215,14 @@ static void drop_beside_error(PyObject* object) {
   PyErr_Restore(type, value, trace);
 }
 
-/* borrow(array, name, wants) -> View */
+/* borrow(array, name, wants[, dtype]) -> View. `dtype`: that of the elements, where the exporter gives out integers of the
+ * same size because DLPack does not know his own type. */
 static PyObject* gwpy_borrow(PyObject* module, PyObject* args) {
   (void)module;
   PyObject* array;
   const char* name;
-  int wants;
-  if (!PyArg_ParseTuple(args, "Osi", &array, &name, &wants)) return NULL;
+  int wants, dtype = GW_DTYPE_NONE;
+  if (!PyArg_ParseTuple(args, "Osi|i", &array, &name, &wants, &dtype)) return NULL;
   View* view = NULL;
   if (Py_TYPE(array) == view_type) {
     view = (View*)Py_NewRef(array);
@@ -229,13 +230,15 @@ static PyObject* gwpy_borrow(PyObject* module, PyObject* args) {
     PyObject* capsule = ask_capsule(array);
     if (capsule == NULL) {
       if (PyErr_ExceptionMatches(PyExc_AttributeError))
-        refuse("%s is a %s, not an array (it has no __dlpack__)", name, TYPE_NAME(array));
+        PyErr_Format(PyExc_TypeError, "%s is a %s, not an array (it has no __dlpack__)", name,
+                     TYPE_NAME(array));
       else
         refuse_because(name);
       return NULL;
     }
     view = take_capsule(capsule, name);
     drop_beside_error(capsule);
+    if (view != NULL && dtype != GW_DTYPE_NONE) view->view.dtype = dtype;
   }
   if (view == NULL || fits(view, name, wants)) return (PyObject*)view;
   drop_beside_error((PyObject*)view);

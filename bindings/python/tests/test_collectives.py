@@ -210,6 +210,64 @@ def test_objects_reach_every_rank(gangs):
 
 
 @together(1, 2, 4)
+def test_lists_of_objects_are_broadcast_in_place(gangs):
+    gang = gangs.root
+    wanted = [b"", {"a": 1}, "ü", None]
+    for root in range(gang.size):
+        things = list(wanted) if gang.rank == root else [0] * 4
+        same = things
+        assert gang.broadcast_objects(things, root) is None and things is same and things == wanted
+    shorter = [1, 2, 3] if gang.rank == 0 else []
+    gang.broadcast_objects(shorter)
+    assert shorter == [1, 2, 3]
+    gang.broadcast_objects(shorter if gang.rank else [])
+    assert shorter == ([] if gang.rank else [1, 2, 3])
+    with pytest.raises(gw.InvalidArgument, match="allow_pickle"):
+        gang.broadcast_objects([1, {2}] if gang.rank == 0 else [0, 0])
+    with pytest.raises(TypeError, match="things is a tuple, not a list"):
+        gang.broadcast_objects((1,))
+
+
+@together(1, 2, 4)
+def test_sums_of_ints_are_ints_and_sums_of_floats_floats(gangs):
+    gang = gangs.root
+    total = sum(range(gang.size))
+    for value, kind in ((gang.rank, int), (np.int32(gang.rank), int), (float(gang.rank), float), (np.float32(gang.rank), float)):
+        for found in (gang.all_sum(value), gang.all_sum_async(value).wait()):
+            assert type(found) is kind and found == total
+    assert type(gang.all_sum(True)) is int and gang.all_sum(-3) == -3 * gang.size
+    largest = 2**53 // gang.size
+    assert gang.all_sum(largest) == largest * gang.size
+    with pytest.raises(gw.InvalidArgument, match=r"exact up to 2\*\*53"):
+        gang.all_sum(largest + 1)
+    assert gang.all_sum(1 if gang.rank == 0 else 0.5) == 1 + (gang.size - 1) / 2
+    with pytest.raises(TypeError, match="value is a str, not a number"):
+        gang.all_sum("one")
+
+
+@together(1, 2, 4)
+def test_all_gather_writes_into_an_output_and_into_a_list(gangs):
+    gang = gangs.root
+    x = values(gang.rank, np.float32)
+    wanted = np.stack([values(r, np.float32) for r in range(gang.size)])
+    output = np.zeros_like(wanted)
+    assert gang.all_gather_into_(output, x) is output
+    np.testing.assert_array_equal(output, wanted)
+    output[...] = 0
+    assert gang.all_gather_into_async_(output, x).wait() is output
+    np.testing.assert_array_equal(output, wanted)
+    made = gang.all_gather_list(x)
+    assert isinstance(made, list) and len(made) == gang.size
+    np.testing.assert_array_equal(np.stack(made), wanted)
+    counts = [r + 1 for r in range(gang.size)]
+    flat = np.zeros((sum(counts), 5), np.float32)
+    gang.all_gather_into_(flat, np.full((gang.rank + 1, 5), gang.rank, np.float32), counts=counts)
+    assert flat[:, 0].tolist() == [r for r in range(gang.size) for _ in range(r + 1)]
+    with pytest.raises(gw.InvalidArgument, match="output is too small"):
+        gang.all_gather_into_(np.zeros(3, np.float32), x)
+
+
+@together(1, 2, 4)
 def test_memory_of_the_gang_is_seen_by_every_framework_without_a_copy(gangs):
     gang = gangs.root
     view = gang.empty((4, 2), "f64")

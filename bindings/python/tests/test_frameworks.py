@@ -1,7 +1,9 @@
 """Custom modules whose compute is PyTorch's or JAX's, sharded, against the same compute by the framework alone."""
 
 import gc
+import shutil
 import sys
+import tempfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -185,3 +187,35 @@ def test_a_read_only_view_stays_so_while_jax_takes_it(monkeypatch):
     assert '"dltensor"' in repr(as_kind(view, "jax")) and seen == [(True, False)]
     gc.collect()
     assert view.exports == 0
+
+
+@over(2, needs="torch")
+def test_a_gang_is_a_process_group_beside_its_own_calls(gangs):
+    import torch
+    import torch.distributed as dist
+
+    with pytest.raises(gw.InvalidState, match="init_process_group.* comes before as_process_group"):
+        gangs["dp"].as_process_group()
+    folder = gangs.root.broadcast_object(tempfile.mkdtemp() if gangs.rank == 0 else None)
+    dist.init_process_group("gangway", init_method=f"file://{folder}/store", rank=gangs.rank, world_size=gangs.size)
+    group = gangs["dp"].as_process_group()
+    assert (dist.get_rank(group), dist.get_world_size(group)) == (gangs.rank, gangs.size)
+    x = torch.full((3,), gangs.rank + 1.0)
+    work = dist.all_reduce(x, group=group, async_op=True)
+    work.wait()
+    assert x.tolist() == [3.0] * 3
+    whole = torch.empty(2)
+    dist.all_gather_into_tensor(whole, torch.full((1,), float(gangs.rank)), group=group)
+    assert whole.tolist() == [0, 1]
+    if gangs.rank == 0:
+        dist.send(torch.ones(2), 1, group=group)
+    else:
+        dist.recv(x[:2], 0, group=group)
+    gangs["dp"].barrier()  # a traffic of its own
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1, bias=False), process_group=group)
+    model(torch.full((1, 2), gangs.rank + 1.0)).sum().backward()
+    assert model.module.weight.grad.tolist() == [[1.5, 1.5]]
+    dist.destroy_process_group()
+    gangs.root.barrier()
+    if gangs.rank == 0:
+        shutil.rmtree(folder)

@@ -182,10 +182,10 @@ def test_calls_that_come_too_often_or_with_the_wrong_thing_say_what_to_do():
     model = gw.Llama(dim=32, layers=1, heads=4).parallelize()
     with pytest.raises(gw.InvalidState, match="parallelize"):
         model.parallelize()
-    with pytest.raises(gw.InvalidArgument, match=r"tokens are i32 \[2, 8\], wanted i64"):
-        model.forward(TOKENS.astype(np.int32))
-    with pytest.raises(gw.InvalidArgument, match=r"targets\[0\] is i32, but labels are i64"):
-        gw.eval_step(model, TOKENS, TOKENS.astype(np.int32))
+    with pytest.raises(gw.InvalidArgument, match=r"tokens are u64 \[2, 8\], wanted i64"):
+        model.forward(TOKENS.astype(np.uint64))
+    with pytest.raises(gw.InvalidArgument, match=r"targets\[0\] is u64, but labels are i64"):
+        gw.eval_step(model, TOKENS, TOKENS.astype(np.uint64))
     with pytest.raises(gw.InvalidArgument, match="token_count = -4|token_count is -4"):
         model.generate([1], token_count=-4)
     with pytest.raises(gw.InvalidArgument, match="dim is -4, but must be 1 or more"):

@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 import threading
+import typing
 import weakref
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ import pytest
 from ranks import launch
 
 import gangway as gw
-from gangway import _low, low
+from gangway import _low, level, low, names, optimizers
 from gangway.structs import block, struct
 
 TOP = Path(__file__).resolve().parents[1]
@@ -233,6 +235,7 @@ def test_mypy_knows_the_types_of_the_package(tmp_path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
     user = """
+from typing import Any
 import numpy as np
 import gangway as gw
 gangs = gw.init(tp=2)
@@ -240,6 +243,10 @@ model = gw.Llama(dim=256, layers=4).parallelize(gangs, strategy="full_shard", re
 opt = gw.AdamW(model, lr=3e-4)
 loss: float = gw.train_step(model, opt, np.zeros(3), np.zeros(3), max_grad_norm=1.0).loss
 rank: int = gangs["dp"].rank
+count: int = gangs["dp"].all_sum(3)
+mean: float = gangs["dp"].all_sum(3.5)
+twice: "np.ndarray[Any, Any]" = gangs["dp"].all_reduce(np.zeros(3)) * 2
+logits = model.forward(gangs["dp"].empty((2, 3), "i64"))[0] + 1
 reveal_type(gangs["dp"].create_gang([0]))
 with gw.Pipeline(gangs["pp"], schedule="zbv", microbatches=8) as pipe:
     for action in pipe:
@@ -251,12 +258,107 @@ class Loss:
     def backward_input(self, call: gw.Call) -> None: ...
 gw.Custom(Loss(), outputs=2)
 """
+    # What a strict user must not write, a line each.
+    wrong = """
+import numpy as np
+import gangway as gw
+gangs = gw.init()
+model, x = gw.Llama(), np.zeros((2, 8))
+opt = gw.AdamW(model)
+gw.train_step(model, opt, 3)
+gw.train_step(model, opt, [[1, 2], [3, 4]])
+gw.eval_step(model, x, "labels")
+model.parallelize(gangs, strategy="half_shard")
+model.parallelize(gangs, schedule="1f2b")
+model.parallelize(gangs, recompute="some")
+model.parallelize(gangs, context_method="rings")
+gw.AdamW(model, schedule="cosines")
+gw.Decoder(family="gpt")
+gw.mesh_preset("4d")
+gw.Dataset("x.u16", packing="dense")
+model.state_dict(kind="tensorflow")
+gangs.root.all_reduce([1.0, 2.0])
+gangs.root.all_reduce(x, "average")
+gangs.root.broadcast_objects((1, 2))
+model.save(3)
+"""
     mypy = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={Path.cwd() / 'mypy'}"]
+    done = subprocess.run([*mypy, "-c", wrong], capture_output=True, text=True, cwd=tmp_path)
+    refused = {int(line) for line in re.findall(r"^<string>:(\d+): error", done.stdout, re.M)}
+    assert refused == set(range(7, wrong.count("\n") + 1)), done.stdout
     done = subprocess.run([*mypy, "-c", user], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0 and "Gang | None" in done.stdout and "int | None" in done.stdout, done.stdout + done.stderr
     source = TOP / "gangway"
     done = subprocess.run([*mypy, str(source)], capture_output=True, text=True, cwd=TOP)
     assert done.returncode == 0, done.stdout
+
+
+def imports(tree, package):
+    """The modules of this package that a module imports: also inside functions, and for types alone."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        base = package[:len(package) - node.level + 1] + (node.module or "").split(".") * bool(node.module)
+        for alias in node.names:
+            inner = (*base, alias.name)
+            path = TOP.joinpath(*inner)
+            is_module = path.with_suffix(".py").exists() or path.with_suffix(".pyi").exists() or path.is_dir()
+            yield ".".join(inner if is_module else base)
+
+
+def circle(graph):
+    """A list of modules that import each other, or none."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return path[path.index(name):]
+        if name in done:
+            return None
+        path.append(name)
+        for other in sorted(graph.get(name, ())):
+            if found := visit(other):
+                return found
+        done.add(path.pop())
+        return None
+
+    return next((found for name in sorted(graph) if (found := visit(name))), None)
+
+
+def test_no_modules_import_each_other():
+    graph = {}
+    for path in sorted((TOP / "gangway").rglob("*.py")):
+        parts = path.relative_to(TOP).with_suffix("").parts
+        package = list(parts[:-1])
+        name = ".".join(package if parts[-1] == "__init__" else parts)
+        graph[name] = {found for found in imports(ast.parse(path.read_text()), package) if found != name}
+    assert len(graph) > 50 and graph["gangway.errors"] >= {"gangway.enums"}
+    assert circle(graph) is None
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+def test_the_version_is_that_of_release_and_distribution():
+    assert gw.__version__ == ".".join(map(str, level.RELEASE)) == metadata.version("libgangway")
+
+
+def test_the_names_in_types_are_those_of_the_library():
+    def literals(alias):
+        return {name for part in (typing.get_args(alias) if typing.get_origin(alias) is typing.Union else (alias,))
+                for name in typing.get_args(part)}
+
+    left_out = {"ReduceLike": {"none"}, "InitLike": {"fill"}}
+    enums = [name for name in vars(names) if name.endswith("Like")]
+    assert len(enums) >= 8
+    for name in enums:
+        kind = getattr(gw, name.removesuffix("Like"))
+        assert literals(getattr(names, name)) == {m.lower() for m in kind.__members__} - left_out.get(name, set()), name
+    assert literals(optimizers.ScheduleLike) == {m.lower() for m in optimizers.Schedule.__members__}
+    for schedule in literals(names.PipelineSchedule):
+        gw.Pipeline(gw.Gang.create_fake(0, 2), schedule=schedule, microbatches=8)
+    for preset in literals(names.MeshPreset):
+        assert gw.mesh_preset(preset, 2)
+    for family in literals(names.Family):
+        gw.Decoder(family=family)
 
 
 def test_free_threads_of_python_share_a_gang():

@@ -60,6 +60,10 @@ def test_movements_along_a_dim(gangs):
     np.testing.assert_allclose(adjoint(gang, gw.ReduceScatter(grid, axes=(0,)), whole, None), 2 * whole[rows])
     for axes, count in (((), 1), ((0,), 2), ((0, 1), 6)):
         np.testing.assert_allclose(adjoint(gang, gw.AllSumReduce(grid, axes), whole, None), count * whole)
+    for copies in (gw.AllGather(grid, ()), gw.AllGather(grid, axes_keep=(0, 1)), gw.ReduceScatter(grid, ())):
+        out = adjoint(gang, copies, own, None)  # over no dims
+        np.testing.assert_array_equal(out, own)
+        assert out.ctypes.data != own.ctypes.data
     gather = gw.AllGather(grid, 1, backward_scale=0.5)
     gather(own.astype(np.float32))
     assert gather.backward(np.ones((own.shape[0], 7), np.float32))[0, 0] == 1.5

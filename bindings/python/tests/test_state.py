@@ -1,5 +1,10 @@
 """Parameters by name, state dicts, counts."""
 
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from ranks import over, together
@@ -7,6 +12,20 @@ from ranks import over, together
 import gangway as gw
 
 SMALL = dict(vocab=16, dim=8, layers=1, heads=2, ffn=32)
+
+
+def test_names_are_looked_up_as_in_a_dict():
+    model = gw.Llama(dim=32, layers=1, heads=4, tied=True).parallelize()
+    assert "model.norm.weight" in model and "lm_head.weight" in model  # the other name of a tied one
+    assert "nope" not in model and 3 not in model
+    with pytest.raises(KeyError, match="nope") as caught:
+        model["nope"]
+    assert isinstance(caught.value, gw.NotFound) and str(caught.value) == caught.value.text
+    gangs = gw.Gangs.create_fake()
+    assert "dp" in gangs and "root" in gangs and "dp_shard+cp" in gangs
+    assert "nope" not in gangs and "dp+dp" not in gangs and 3 not in gangs
+    with pytest.raises(KeyError, match="nope"):
+        gangs["nope"]
 
 
 def test_parameters_have_names_and_are_counted():
@@ -108,6 +127,80 @@ def test_a_module_of_torch_is_sharded_in_one_call(gangs):
         1 / 0
     group.reduce()
     assert not group.gradients()["3.weight"].any()
+
+
+@over(1, 2, needs="torch")
+def test_a_sharded_module_keeps_its_own_shapes_and_names(gangs):
+    """Also of parameters without dims and without elements; in files and state dicts, so that the module loads them."""
+    import torch
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 3)
+            self.a, self.b = torch.nn.Parameter(torch.tensor(2.0)), torch.nn.Parameter(torch.tensor(3.0))
+            self.none = torch.nn.Parameter(torch.empty(3, 0))
+
+        def forward(self, x):
+            return (torch.stack([self.a, self.b]) * self.linear(x).sum()).sum() * self.a.exp()
+
+    torch.manual_seed(1)
+    module, plain = Scaled(), Scaled()
+    plain.load_state_dict(module.state_dict())
+    shapes = {name: p.shape for name, p in module.named_parameters()}
+    group = gw.shard(module, gangs)
+    opt, reference = gw.SGD(group, lr=0.01), torch.optim.SGD(plain.parameters(), lr=0.01)
+    for _ in range(2):
+        with group.unsharded() as full:
+            assert {name: p.shape for name, p in module.named_parameters()} == shapes
+            assert {name: p.shape for name, p in full.items()} == shapes
+            loss = module(torch.ones(2, 4))
+            assert loss.shape == () and torch.allclose(loss, plain(torch.ones(2, 4)))
+            loss.backward()
+        group.reduce()
+        opt.step(scale=1 / gangs.size)
+        reference.zero_grad()
+        plain(torch.ones(2, 4)).backward()
+        reference.step()
+    model = gw.ShardGroup.module(group)
+    back = Scaled()
+    back.load_state_dict(model.state_dict(kind="torch"))
+    for name, p in back.named_parameters():
+        torch.testing.assert_close(p, plain.get_parameter(name))
+    folder = gangs.root.broadcast_object(tempfile.mkdtemp() if gangs.rank == 0 else None)
+    model.save(folder)
+    content = (Path(folder) / "model.safetensors").read_bytes()
+    assert set(json.loads(content[8:8 + int.from_bytes(content[:8], "little")])) - {"__metadata__"} == set(shapes)
+    gangs.root.barrier()
+    if gangs.rank == 0:  # as PyTorch writes a scalar
+        assert content.count(b'"shape":[1]') == 2
+        (Path(folder) / "model.safetensors").write_bytes(content.replace(b'"shape":[1]', b'"shape":[ ]'))
+    gangs.root.barrier()
+    model.load(folder)
+    gangs.root.barrier()
+    if gangs.rank == 0:
+        shutil.rmtree(folder)
+
+
+@over(1, needs="torch")
+def test_a_parameter_is_sharded_once(gangs):
+    import torch
+
+    inner = torch.nn.Linear(4, 3)
+    outer = torch.nn.Sequential(inner, torch.nn.Linear(3, 2))
+    first = gw.shard(inner, gangs, name="0")
+    for again, name in ((inner, "weight of Linear"), (outer, "0.weight of Sequential")):
+        with pytest.raises(gw.InvalidArgument, match=f"{name} is sharded already"):
+            gw.shard(again, gangs)
+    second = gw.shard(outer[1], gangs, name="1")
+    with first.unsharded(), second.unsharded():
+        assert outer(torch.ones(5, 4)).shape == (5, 2)
+    assert set(gw.ShardGroup.module([first, second]).state_dict()) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    alike = gw.shard(torch.nn.Linear(3, 2), gangs), gw.shard(torch.nn.Linear(3, 2), gangs)
+    with pytest.raises(gw.InvalidArgument, match="weight, as another group has; give each group a name of its own"):
+        gw.ShardGroup.module(alike)
+    with pytest.raises(gw.InvalidArgument, match="weight of LazyLinear has no shape yet: run the module once"):
+        gw.shard(torch.nn.LazyLinear(4), gangs)
 
 
 @over(1, 2, needs="torch")

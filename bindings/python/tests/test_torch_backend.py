@@ -272,6 +272,30 @@ def test_a_late_rank_is_a_timeout_that_names_it(world):
     dist.barrier()
 
 
+@group_of(2, 4)
+def test_a_gang_is_a_process_group(world):
+    import gangway.torch
+
+    gang = gangway.torch.gang_of()
+    group = gang.as_process_group()
+    assert group is gang.as_process_group() and gangway.torch.gang_of(group) is not gang
+    assert dist.get_process_group_ranks(group) == list(range(world.size)) and dist.get_backend(group) == "gangway"
+    x = torch.full((3,), float(world.rank))
+    dist.all_reduce(x, group=group)
+    assert x.tolist() == [sum(range(world.size))] * 3
+    same = [r for r in range(world.size) if r % 2 == world.rank % 2]
+    part = gang.split(world.rank % 2).as_process_group()
+    assert dist.get_process_group_ranks(part) == same and dist.get_rank(part) == same.index(world.rank)
+    y = torch.full((2,), float(world.rank))
+    dist.all_reduce(y, group=part)
+    assert y.tolist() == [sum(same)] * 2
+    dist.broadcast(y.fill_(world.rank), src=same[-1], group=part)  # by its number in the default group
+    assert y.tolist() == [same[-1]] * 2
+    dist.destroy_process_group(part)
+    dist.destroy_process_group(group)
+    dist.barrier()
+
+
 @alone(2)
 def test_a_wait_with_a_timeout_is_harmless(world):
     x = torch.ones(1)

@@ -1,6 +1,7 @@
 """What the wheel carries."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,59 @@ def test_the_library_keeps_its_soname_and_is_found_next_to_the_module():
     assert f"[{LIBRARY}]" in facts and "[$ORIGIN]" in facts
     assert str(FOLDER / LIBRARY) in Path("/proc/self/maps").read_text()
     assert (FOLDER / "gangrun").stat().st_mode & 0o111 and (FOLDER / "py.typed").exists()
+
+
+def test_every_binary_of_the_package_is_hardened():
+    """Stack canaries, read-only relocations, immediate binding; checked libc calls where the build is optimised."""
+    (module,) = FOLDER.glob("_low.*.so")
+    for path in (module, FOLDER / LIBRARY, FOLDER / "gangrun"):
+        facts = dynamic(path)
+        headers = subprocess.run(["readelf", "-lW", str(path)], capture_output=True, text=True, check=True).stdout
+        assert "BIND_NOW" in facts and "NOW" in facts.partition("FLAGS_1")[2], path.name
+        assert "GNU_RELRO" in headers and " RWE " not in headers, path.name
+        used = subprocess.run(["nm", "-D", "--undefined-only", str(path)], capture_output=True, text=True, check=True).stdout
+        assert "__stack_chk_fail" in used, path.name
+        assert path != module or "_chk@" in used.replace("__stack_chk_fail@", ""), path.name
+
+
+def test_the_distribution_says_what_it_is():
+    """Imported as gangway, but of another name: gangway on PyPI is another project's."""
+    about = metadata.metadata("libgangway")
+    assert about["Name"] == "libgangway" and about["License-Expression"] == "Apache-2.0" and about["License-File"] == "LICENSE"
+    assert about["Author-email"] and {url.partition(",")[0] for url in about.get_all("Project-URL")} >= {"Homepage", "Source", "Issues"}
+    assert {"progress", "tensorboard", "cuda"} <= set(about.get_all("Provides-Extra"))
+    needed = [line for line in metadata.requires("libgangway") if "extra" not in line]
+    assert sorted(re.split(r"[<>=]", line)[0] for line in needed) == ["ml_dtypes", "numpy"]
+    files = {str(file) for file in metadata.files("libgangway")}
+    assert [name for name in files if name.endswith("LICENSE")] and "gangway/__init__.py" in files
+    assert "gangway" in metadata.packages_distributions() and "libgangway" in metadata.packages_distributions()["gangway"]
+
+
+# Commands that would bring the stranger's package from PyPI.
+STRANGER = re.compile(r"""(?:pip|pip3|pipx|uv|poetry|conda)\b[^\n]*\b(?:install|add|download)\b[^\n]*[\s"'`]gangway(?:-cuda)?(?:\[\w+\])?(?=[\s"'`.,;]|[<>=~!]|$)
+                          |pypi\.org/project/gangway\b|\bgangway\[\w+\]|\bgangway-cuda\b""", re.X)
+
+
+def test_no_page_installs_the_strangers_package():
+    for text in ("pip install gangway", "pip install -U 'gangway[cuda]'", "https://pypi.org/project/gangway/", "uv add gangway"):
+        assert STRANGER.search(text), text
+    for text in ("pip install ./bindings/python", "pip install wheels/libgangway-0.1.0.whl", "libgangway[cuda]"):
+        assert not STRANGER.search(text), text
+    root = TOP.parents[1]
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("no git repository: there are no pages")
+    ends = (".md", ".py", ".toml", ".sh", ".txt", ".h", ".c", ".cpp", ".rs", ".jl", ".yml", ".cmake")
+    pages = [root / name for name in listed.stdout.split("\0") if name.endswith(ends) and name != "bindings/python/tests/test_wheel.py"]
+    assert len(pages) > 500
+    found = [f"{path}: {line}" for path in pages if path.is_file()
+             for line in path.read_text(errors="replace").splitlines() if STRANGER.search(line)]
+    assert found == []
+
+
+def test_pip_builds_no_module_for_gpus_unless_it_is_asked_for():
+    text = (TOP / "CMakeLists.txt").read_text()
+    assert text.index("set(GANGWAY_CUDA OFF CACHE") < text.index("add_subdirectory(${GANGWAY_SOURCE_DIR}")
 
 
 def test_one_module_serves_every_python_from_3_10():
@@ -79,7 +133,7 @@ def test_nothing_that_only_a_debugger_reads_is_carried():
 
 def source_archive(folder):
     subprocess.run(["bash", str(TOP / "sdist.sh"), str(folder)], check=True, env={**os.environ, "PYTHON": sys.executable})
-    (archive,) = folder.glob("gangway-*.tar.gz")
+    (archive,) = folder.glob("libgangway-*.tar.gz")
     return archive
 
 
@@ -119,15 +173,15 @@ def all_reduce_works(fresh, folder, env):
     assert "rank 0 of 2: sum 3" in output and "rank 1 of 2: sum 3" in output
 
 
-def test_wheel_and_numpy_are_all_that_a_fresh_environment_needs(tmp_path):
+def test_the_wheel_and_what_it_requires_are_all_that_a_fresh_environment_needs(tmp_path):
     """No path into a source tree, a build folder or another environment is left."""
     if "GANGWAY_TEST_WHEELS" not in os.environ:
-        pytest.skip("GANGWAY_TEST_WHEELS, a folder with wheels of gangway and NumPy, is not set")
+        pytest.skip("GANGWAY_TEST_WHEELS, a folder with wheels of libgangway, NumPy and ml_dtypes, is not set")
     kept = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     fresh = tmp_path / "fresh"
     run(sys.executable, "-m", "venv", "--without-pip", str(fresh), folder=tmp_path, env=kept)
     run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
-        "--find-links", os.environ["GANGWAY_TEST_WHEELS"], "gangway", folder=tmp_path, env=kept)
+        "--find-links", os.environ["GANGWAY_TEST_WHEELS"], "libgangway", folder=tmp_path, env=kept)
     all_reduce_works(fresh, tmp_path, kept)
 
 
@@ -156,7 +210,7 @@ def test_the_extra_cuda_puts_the_module_beside_the_library(tmp_path):
     if "GANGWAY_TEST_WHEELS" not in os.environ or not Path(gpus, "libnccl.so.2").exists():
         pytest.skip("GANGWAY_TEST_WHEELS or GANGWAY_TEST_GPUS, folders with wheels and the software GPU, are not set")
     release = ".".join(map(str, RELEASE))
-    assert f'gangway-cuda=={release}; extra == "cuda"' in metadata.requires("gangway")
+    assert f'libgangway-cuda=={release}; extra == "cuda"' in metadata.requires("libgangway")
     env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "LD_LIBRARY_PATH": gpus}
     fresh = tmp_path / "fresh"
     python = str(fresh / "bin" / "python")
@@ -169,10 +223,10 @@ def test_the_extra_cuda_puts_the_module_beside_the_library(tmp_path):
     def on_a_gpu(**settings):
         return run(python, "-c", ON_A_GPU, folder=tmp_path, env={**env, **settings})
 
-    install("gangway", "numpy")
+    install("libgangway", "numpy")
     without = {"LD_LIBRARY_PATH": ""}  # the folder of the software GPU has a module, too
     assert on_a_gpu(**without).startswith('refused device "cuda": libgangway_cuda.so')
-    install(f"gangway-cuda=={release}")
+    install(f"libgangway-cuda=={release}")
     (module,) = fresh.glob("lib/python3*/site-packages/gangway/libgangway_cuda.so")
     assert on_a_gpu() == f"loaded {module} cuda\n"
     assert "this machine has no NVIDIA driver" in on_a_gpu(GPU_EMULATION_DRIVER="0")
@@ -187,21 +241,21 @@ def test_auditwheel_bundles_what_the_library_links_to(tmp_path):
     """libgangway keeps its name; the libraries that it links to come along under names of their own."""
     tool = Path(sys.executable).with_name("auditwheel")
     if not tool.exists() or "GANGWAY_TEST_WHEELS" not in os.environ:
-        pytest.skip("auditwheel is not installed, or GANGWAY_TEST_WHEELS, a folder with wheels of gangway and NumPy, is not set")
-    (wheel,) = Path(os.environ["GANGWAY_TEST_WHEELS"]).glob("gangway-*.whl")
+        pytest.skip("auditwheel is not installed, or GANGWAY_TEST_WHEELS, a folder with wheels of libgangway, NumPy and ml_dtypes, is not set")
+    (wheel,) = Path(os.environ["GANGWAY_TEST_WHEELS"]).glob("libgangway-*.whl")
     env = {**os.environ, "PATH": f"{tool.parent}:{os.environ['PATH']}"}
     run(str(tool), "repair", "--plat", "auto", "-w", str(tmp_path / "repaired"), str(wheel), folder=tmp_path, env=env)
-    (repaired,) = (tmp_path / "repaired").glob("gangway-*-manylinux_*.whl")
+    (repaired,) = (tmp_path / "repaired").glob("libgangway-*-manylinux_*.whl")
     with zipfile.ZipFile(repaired) as archive:
         names = archive.namelist()
-    assert f"gangway/{LIBRARY}" in names and [n for n in names if n.startswith("gangway.libs/libdnnl-")]
+    assert f"gangway/{LIBRARY}" in names and [n for n in names if n.startswith("libgangway.libs/libdnnl-")]
     fresh = tmp_path / "fresh"
     run(sys.executable, "-m", "venv", "--without-pip", str(fresh), folder=tmp_path, env=env)
     run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
         "--find-links", os.environ["GANGWAY_TEST_WHEELS"], str(repaired), folder=tmp_path, env=env)
     python = str(fresh / "bin" / "python")
     used = run(python, "-c", MAPPED.replace('"libgangway" in', '"libdnnl" in'), folder=tmp_path, env={"HOME": str(tmp_path)})
-    assert "gangway.libs/libdnnl-" in used
+    assert "libgangway.libs/libdnnl-" in used
 
 
 def lend_build_requirements(fresh, folder):
@@ -231,5 +285,6 @@ def test_pip_install_of_the_sources_builds_the_library_too(tmp_path, source):
     run(sys.executable, "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", "-q", "--no-index",
         "--find-links", str(wheels), "--no-build-isolation", f"--config-settings=build-dir={work / 'build'}", str(sources),
         folder=tmp_path, env=env, timeout=1800)
-    assert "GANGWAY_BUILD_DIR:PATH=\n" in (work / "build" / "CMakeCache.txt").read_text()
+    cache = (work / "build" / "CMakeCache.txt").read_text()
+    assert "GANGWAY_BUILD_DIR:PATH=\n" in cache and "GANGWAY_CUDA:STRING=OFF\n" in cache
     all_reduce_works(fresh, tmp_path, env)

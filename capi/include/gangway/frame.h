@@ -43,7 +43,7 @@ GW_API void gw_frame_release(gw_frame *frame);
  * Ranks that differ only over tp or cp give the same rows (gw_gangs_data_shard) and get the same outputs.
  * Over cp the library cuts dim 1 of inputs with two dims or more, the sequence; outputs along it are put
  * together again, and outputs of one element, such as a loss, are summed, unless the frame has
- * sequence_parts. Labels are used as they are; the caller has shifted them.
+ * sequence_parts. Labels are used as they are: label[i] is what token[i] must predict.
  *
  * Refusals are agreed, and the gangs stay usable. INVALID_ARGUMENT: out_capacity is less than the number of
  * outputs, an input has a wrong shape or dtype, or a token or label is outside of the vocabulary. The

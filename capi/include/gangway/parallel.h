@@ -245,7 +245,8 @@ GW_API gw_status gw_model_from_folder(gw_gangs *gangs, const char *folder, const
 typedef struct gw_shard_group gw_shard_group;
 
 /* Collective. Shards parameters of the caller's own model as one parameter group, and fills them by their
- * initialisers. Null gangs are the thread's current ones, else one rank. Null options are GW_FULL_SHARD. The
+ * initialisers. Null gangs are the thread's current ones, else one rank. Null options are GW_FULL_SHARD.
+ * Parameters are called <name>.<parameter> in models and files, or by their own names where `name` is "". The
  * caller releases *out_group. INVALID_ARGUMENT names the option or parameter. MISMATCH: ranks differ in them.
  * CALLER, or the code that it returned: a fill callback. */
 GW_API gw_status gw_shard_group_create(gw_gangs *gangs, const char *name,
@@ -290,8 +291,8 @@ GW_API gw_status gw_shard_group_begin_update(gw_shard_group *group, void *stream
  * zero. INVALID_STATE: no update has begun. */
 GW_API gw_status gw_shard_group_end_update(gw_shard_group *group, void *stream);
 /* Local. Makes a materialised model of these groups, for optimizer, clip, load and save. It holds references
- * on them. The caller releases *out_model. INVALID_ARGUMENT: no group, one twice, groups of different
- * gangs. */
+ * on them. The caller releases *out_model. INVALID_ARGUMENT: no group, one twice, two with
+ * parameters of one name, groups of different gangs. */
 GW_API gw_status gw_module_from_groups(gw_shard_group *const *groups, size_t group_count,
                                        gw_module **out_model);
 

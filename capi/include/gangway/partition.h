@@ -90,9 +90,10 @@ enum gw_movement_kind_value {
 typedef struct gw_movement_options {
   size_t struct_size;
   const gw_ext *next;
-  /* For all_gather and reduce_scatter (one dim) and all_sum_reduce (any number): the dims of the partition
-   * along which workers exchange, or, in axes_keep, those along which they do not. One of the two is given,
-   * and the other is null. */
+  /* For all_gather and reduce_scatter (at most one dim) and all_sum_reduce (any number): the dims of the
+   * partition along which workers exchange, or, in axes_keep, those along which they do not. One of the two is
+   * given, and the other is null. An empty list is a pointer that is not null and a count of 0: over no dims
+   * each worker gets a copy of its own tensor. */
   const int32_t *axes;
   size_t axis_count;
   const int32_t *axes_keep;

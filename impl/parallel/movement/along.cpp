@@ -1,5 +1,6 @@
 // all_gather, reduce_scatter and all_sum_reduce: workers exchange along dims of one partition. A group has
-// the workers whose indices are equal on all other dims.
+// the workers whose indices are equal on all other dims. Over no dims each worker is a group of its own, and
+// every kind copies.
 #include "gang/agreement.h"
 #include "parallel/movement/algorithm.h"
 
@@ -15,7 +16,7 @@ class Along final : public Algorithm {
     if (request_.target) request_.refuse("takes one partition, but a target is given");
     dims_ = request_.source.dims_of(name(request_.kind), o.axes ? &*o.axes : nullptr,
                                     o.axes_keep ? &*o.axes_keep : nullptr);
-    if (needs_one_dim() && dims_.size() != 1)
+    if (request_.kind != Movement::all_sum_reduce && dims_.size() > 1)
       request_.refuse("is along one dim of the partition, but the axes name ", dims_.size(), " of its ",
                       request_.source.dims());
   }
@@ -33,9 +34,11 @@ class Along final : public Algorithm {
 
   CallPlan plan(const Tensor& x, std::span<const Specs> inputs) const override {
     const bool gathers = request_.kind == Movement::all_gather;
-    check_equal(request_, inputs[0], gathers ? dims_[0] : -1, needs_one_dim() ? request_.source.dims() : -1);
+    const bool along_one_dim = request_.kind != Movement::all_sum_reduce && !dims_.empty();
+    check_equal(request_, inputs[0], gathers && along_one_dim ? dims_[0] : -1,
+                along_one_dim ? request_.source.dims() : -1);
     const Placement whole = Placement::varying(kAxis), sum = Placement::partial(kAxis);
-    if (request_.kind == Movement::all_sum_reduce) return plan_between(x, sum, whole);
+    if (!along_one_dim) return plan_between(x, sum, whole);
     const int dim = dims_[0];
     if (!gathers) {
       std::vector<int64_t> bounds = balanced_bounds(x.dim(dim), groups_[0].gang->size());
@@ -47,8 +50,6 @@ class Along final : public Algorithm {
   }
 
  private:
-  bool needs_one_dim() const { return request_.kind != Movement::all_sum_reduce; }
-
   // Returns the workers of this rank's group.
   Partition members() const {
     const Partition& source = request_.source;

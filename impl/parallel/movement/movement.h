@@ -50,7 +50,8 @@ const char* name(Movement movement) noexcept;
 
 struct MovementOptions {
   // The dims of the partition along which workers exchange, or those along which they do not. all_gather and
-  // reduce_scatter exchange along one dim, all_sum_reduce along any number; the other kinds take none.
+  // reduce_scatter exchange along at most one dim, all_sum_reduce along any number; over no dims each worker
+  // gets a copy of its own tensor. The other kinds take no axes.
   std::optional<std::vector<int>> axes, axes_keep;
   double backward_scale = 1;  // a factor of the gradient
   bool preserve_batch = false;

@@ -124,6 +124,27 @@ TEST(Movement, AllSumReduceIsItsOwnAdjointAlongAnyDims) {
     });
 }
 
+TEST(Movement, OverNoDimsEachWorkerGetsACopyOfItsOwnTensor) {
+  run_ranks(6, [](Gang& gang) {
+    ModuleRig rig(gang);
+    const Partition grid = world(gang).inclusive(List{0, 1, 2, 3}).cartesian(List{2, 2});
+    for (const Movement kind : {Movement::all_gather, Movement::reduce_scatter, Movement::all_sum_reduce})
+      for (const bool keep : {false, true}) {
+        MovementOptions options;
+        (keep ? options.axes_keep : options.axes) = keep ? List{0, 1} : List{};
+        const ModulePtr module = movement(kind, grid, options);
+        // Workers may have different shapes, also of other dims than the partition has.
+        for (const Shape& shape : {Shape{gang.rank() + 1, 3}, Shape{5}, Shape{2, 0, 3}}) {
+          const Tensor x = grid.active() ? filled(gang, shape, 1) : nothing(gang);
+          const Tensor y = expect_adjoint(rig, *module, x, name(kind));
+          EXPECT_EQ(y.shape(), grid.active() ? shape : Shape{0});
+          EXPECT_EQ(get(y), get(x)) << name(kind);
+          if (x.count() != 0) EXPECT_NE(y.raw(), x.raw());
+        }
+      }
+  });
+}
+
 // The source and the target partition overlap, one contains the other, or they have no worker in common.
 struct Pair {
   List source_ranks, source, target_ranks, target;

@@ -21,8 +21,9 @@ if not hasattr(_c10d.Backend, "all_gather_single"):
                       f"{torch.__version__}")
 
 from ..errors import InvalidState
-from .backend import NAME, Backend, make
+from .backend import NAME, Backend
 from .memory import empty as _empty
+from .registration import make, process_group_of
 
 
 def register() -> None:
@@ -57,4 +58,4 @@ def gang_of(group: dist.ProcessGroup | None = None) -> Any:
     return backend_of(group).gang
 
 
-__all__ = ["Backend", "backend_of", "empty", "gang_of", "register"]
+__all__ = ["Backend", "backend_of", "empty", "gang_of", "process_group_of", "register"]

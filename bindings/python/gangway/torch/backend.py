@@ -135,23 +135,3 @@ class Backend(Collectives, c10d.Backend):  # type: ignore[misc]
 def name_of(group: str) -> str:
     """A gang's name in errors."""
     return f"{NAME} group {group[:24]}" if group else f"{NAME} group"
-
-
-def make(options: Any, given: Any = None) -> Any:
-    """What register_backend calls for each new group."""
-    from .group import Group  # after registration
-
-    timeout = options.timeout
-    gang = meet(options.store, options.group_rank, options.group_size, timeout, name_of(options.group_id))
-    backend = Backend(gang, timeout, options.group_id)
-    backend._options.global_ranks_in_group = options.global_ranks_in_group
-    if alone(options):
-        return Group(options.store, backend)
-    return backend
-
-
-def alone(options: Any) -> bool:
-    """Whether this backend is all that the group has. PyTorch does not tell; a host without an accelerator has no tensors for
-    another one."""
-    host_alone = torch.accelerator.current_accelerator(check_available=True) is None
-    return host_alone and options.process_group._get_backend_name() == "custom"
