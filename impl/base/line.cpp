@@ -36,6 +36,38 @@ void sanitize_line(std::string& text) noexcept {
   }
 }
 
+std::string path_to_utf8(std::string_view path) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string text;
+  for (size_t at = 0; at < path.size();) {
+    const size_t bytes = character(path.substr(at));
+    const auto byte = static_cast<unsigned char>(path[at]);
+    if (bytes == 0)
+      text += {'\0', kHex[byte >> 4], kHex[byte & 15]};
+    else
+      text += path.substr(at, bytes);
+    at += std::max<size_t>(1, bytes);
+  }
+  return text;
+}
+
+std::optional<std::string> path_from_utf8(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string path;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '\0') {
+      path += text[at];
+      continue;
+    }
+    if (text.size() - at < 3) return std::nullopt;
+    const size_t high = kHex.find(text[at + 1]), low = kHex.find(text[at + 2]);
+    if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+    path += static_cast<char>(16 * high + low);
+    at += 2;
+  }
+  return path;
+}
+
 void copy_line(char* to, size_t capacity, std::string_view text) noexcept {
   size_t n = std::min(capacity - 1, text.size());
   if (n < text.size())

@@ -1,9 +1,11 @@
-// Makes the texts that the C ABI returns: one line of UTF-8, whatever a caller's strings contain.
+// Makes the texts that the C ABI returns, one line of UTF-8 whatever a caller's strings contain, and the texts
+// for paths in JSON.
 //
 // Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,5 +16,11 @@ namespace gangway {
 void sanitize_line(std::string& text) noexcept;
 // Copies as much of `text` as fits before a final zero byte, cut between characters.
 void copy_line(char* to, size_t capacity, std::string_view text) noexcept;
+
+// A path is bytes, but a text of JSON is UTF-8. Returns the path with each byte that is not UTF-8 written as
+// U+0000 and two hex digits; a path itself has no zero byte.
+std::string path_to_utf8(std::string_view path);
+// Returns the path of such a text; nothing if a U+0000 is not followed by two hex digits in lower case.
+std::optional<std::string> path_from_utf8(std::string_view text);
 
 }  // namespace gangway

@@ -1,6 +1,7 @@
 #include "data/paths.h"
 
 #include <glob.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -60,9 +61,11 @@ std::vector<std::string> matches(const std::string& pattern, const std::string& 
 std::vector<std::string> files_of(const std::string& path, const std::string& format) {
   if (path.empty()) fail(Code::invalid_argument, "data: the path of a source is empty");
   std::vector<std::string> found;
-  if (fs::is_directory(path)) {
+  struct stat status {};
+  const bool exists = stat(path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) {
     found = in_folder(path, format);
-  } else if (!fs::exists(path) && path.find_first_of("*?[") != std::string::npos) {
+  } else if (!exists && path.find_first_of("*?[") != std::string::npos) {
     found = matches(path, format);
   } else {
     found = {path};  // a missing file is refused where it is opened

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/line.h"
 
 namespace gangway::data {
 namespace {
@@ -71,17 +72,17 @@ class FactEvents final : public nlohmann::json_sax<Json> {
   std::vector<Level> levels_;
 };
 
-std::string quoted(const std::string& text) {
-  // A name of a file need not be UTF-8.
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+// Returns the JSON text of a name of a file, which need not be UTF-8.
+std::string quoted(const std::string& name) { return Json(path_to_utf8(name)).dump(); }
 
 Facts facts_of(std::string_view position) {
   Facts facts;
   FactEvents events(facts);
   bool good = false;
   try {
-    good = Json::sax_parse(position.begin(), position.end(), &events);
+    // nlohmann's parser takes a zero byte for the end of the text.
+    good = position.find('\0') == std::string_view::npos &&
+           Json::sax_parse(position.begin(), position.end(), &events);
   } catch (const Json::exception&) {
   }
   if (!good) fail(Code::invalid_argument, "position: the text is not that of gw_dataset_position");
@@ -100,8 +101,15 @@ int64_t take(Facts& facts, const char* name) {
   return value;
 }
 
+// Returns the value for a text, in which the zero bytes of path_to_utf8 become \x.
+std::string shown(const std::string& value) {
+  std::string out;
+  for (const char c : value) out += c == '\0' ? "\\x" : std::string(1, c);
+  return out;
+}
+
 [[noreturn]] void refuse(const std::string& fact, const std::string& before, const std::string& now) {
-  fail(Code::mismatch, "position: ", fact, " was ", before, " and is ", now,
+  fail(Code::mismatch, "position: ", fact, " was ", shown(before), " and is ", shown(now),
        " now, so that the rows that follow would be others; restore with ignore_differences to go on with "
        "them");
 }

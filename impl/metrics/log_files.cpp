@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 // Returns the lines that have a line break.
 std::vector<std::string> lines_of(const std::string& path) {
   std::vector<std::string> lines;
-  if (!fs::is_regular_file(path)) return lines;
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return lines;
   std::ifstream in(path, std::ios::binary);
   if (!in) fail_file("metrics: reading", path, errno);
   for (std::string line; std::getline(in, line);)
@@ -57,6 +58,7 @@ bool read_point(const std::string& line, LogFile::Format format, LogFile::Point&
     point = {std::strtoll(all[0].c_str(), nullptr, 10), cell("loss"), cell("validation_loss")};
     return true;
   }
+  if (line.find('\0') != std::string::npos) return false;  // nlohmann's parser takes it for the end
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return false;
   const auto number = [&](const char* name) {

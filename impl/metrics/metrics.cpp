@@ -177,6 +177,9 @@ void Metrics::restore(const std::string& position) {
       .check(
           [&] {
             const auto json = nlohmann::json::parse(position, nullptr, /*allow_exceptions=*/false);
+            // nlohmann's parser takes a zero byte for the end of the text.
+            if (position.find('\0') != std::string::npos)
+              fail(Code::corrupt, "metrics: the position has a zero byte");
             int64_t numbers[3] = {};
             const char* const names[3] = {"step", "tokens", "samples"};
             for (size_t i = 0; i < 3; ++i) {

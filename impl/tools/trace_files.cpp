@@ -24,7 +24,10 @@ void for_each_line(const std::string& path, Each&& each) {
   for (std::string line; std::getline(file, line);) {
     if (!line.empty() && line.back() == ',') line.pop_back();
     if (line.size() < 2 || line.front() != '{') continue;
-    if (file.eof() && !Json::accept(line)) return;
+    // nlohmann's parser takes a zero byte for the end of the line.
+    const bool zero = line.find('\0') != std::string::npos;
+    if (file.eof() && (zero || !Json::accept(line))) return;
+    if (zero) fail(Code::corrupt, path, " has a zero byte");
     each(line);
   }
 }

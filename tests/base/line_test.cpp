@@ -53,5 +53,16 @@ TEST(Line, AnErrorsTextIsOneLine) {
   EXPECT_EQ(error.message(), "two lines ?");
 }
 
+TEST(PathText, IsUtf8AndGivesTheSamePath) {
+  for (const std::string& path :
+       {std::string(), std::string("plain"), std::string("\xc5\xbc\xf0\x9f\x90\xa2"), std::string("caf\xe9"),
+        std::string("\xff\xfe/\xc5"), std::string("a\nb\\")})
+    EXPECT_EQ(path_from_utf8(path_to_utf8(path)), path);
+  EXPECT_EQ(path_to_utf8("caf\xe9.x"), std::string("caf\0e9.x", 8));
+  EXPECT_EQ(path_to_utf8("\xc5\xbc"), "\xc5\xbc");
+  for (const std::string& text : {std::string("\0", 1), std::string("\0e", 2), std::string("\0E9", 3)})
+    EXPECT_EQ(path_from_utf8(text), std::nullopt);
+}
+
 }  // namespace
 }  // namespace gangway

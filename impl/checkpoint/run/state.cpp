@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/line.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/run/state_text.h"
@@ -28,7 +29,8 @@ bool stays_inside(const std::string& name) {
 }
 
 bool is_object(const std::string& json) {
-  return json.size() >= 2 && json.front() == '{' && json.back() == '}' && nlohmann::json::accept(json);
+  return json.size() >= 2 && json.front() == '{' && json.back() == '}' &&
+         json.find('\0') == std::string::npos && nlohmann::json::accept(json);
 }
 
 std::string problem_of_block(const StoredBlock& block) {
@@ -126,7 +128,7 @@ std::string list_of(const StoredBlock& block) {
 // The blocks of one tensor that follow each other share a line.
 std::string entry_of(const StoredFile& file) {
   JsonObject json(0);
-  json.add("name", json_scalar(file.name));
+  json.add("name", json_scalar(path_to_utf8(file.name)));
   json.add("bytes", std::to_string(file.bytes));
   json.add("hash", "\"" + hex(file.hash) + "\"");
   if (file.blocks.empty()) return std::move(json).close();

@@ -2,8 +2,10 @@
 // text, and what it has read must give the same text again.
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "base/error.h"
+#include "base/line.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/run/state.h"
@@ -180,7 +182,9 @@ std::vector<StoredFile> parse_files(Cursor& at) {
   do {
     StoredFile& file = files.emplace_back();
     at.key("\n    {", "name");
-    file.name = at.string();
+    const std::optional<std::string> name = path_from_utf8(at.string());
+    if (!name) at.corrupt("no name of a file");
+    file.name = *name;
     at.key(",", "bytes");
     file.bytes = at.number<uint64_t>();
     at.key(",", "hash");
