@@ -1,5 +1,9 @@
 #include "checkpoint/config_json.h"
 
+#include <algorithm>
+#include <set>
+
+#include "checkpoint/json_scalars.h"
 #include "checkpoint/json_text.h"
 #include "families/family.h"
 
@@ -42,23 +46,46 @@ void add_rope(JsonObject& json, const RopeOptions& options) {
 }
 
 // No window is written as null, because the classes of transformers have a default window for a missing key.
-void add_window(JsonObject& json, const Family& family, int64_t window) {
+// Which layers have it, the origin says; a model without an origin has it in all layers.
+void add_window(JsonObject& json, const Family& family, int64_t window, bool has_origin) {
   if (family.window == WindowKeys::none) return;
-  if (family.window == WindowKeys::size_and_switch) json.add("use_sliding_window", json_scalar(window != 0));
+  const bool has_switch = family.window == WindowKeys::size_and_switch;
+  if (has_switch) json.add("use_sliding_window", json_scalar(window != 0));
   json.add("sliding_window", window == 0 ? "null" : json_scalar(window));
+  if (has_switch && window != 0 && !has_origin) json.add("max_window_layers", "0");
+}
+
+// Adds the keys of `origin` that the family does not determine, and that its files may have: the origin may be
+// of another family.
+void add_kept(JsonObject& json, const Family& family, const std::string& origin) {
+  std::set<std::string> own = {"architectures",   "model_type",  "rope_theta", "rope_scaling",
+                               "rope_parameters", "torch_dtype", "dtype"};
+  for (const ConfigKey& key : family.keys) own.insert(key.name);
+  std::set<std::string> allowed;
+  for (const FixedKey& key : family.fixed) (key.written ? own : allowed).insert(key.name);
+  if (family.window != WindowKeys::none) own.insert("sliding_window");
+  if (family.window == WindowKeys::size_and_switch) {
+    own.insert("use_sliding_window");
+    allowed.insert({"layer_types", "max_window_layers"});
+  }
+  for (const auto& [key, value] : json_members(origin, kConfigName))
+    if (!own.contains(key) && (is_harmless(family, key) || allowed.contains(key)))
+      json.add(key, std::string(value));
 }
 
 }  // namespace
 
-std::string config_json(const DecoderOptions& options, DType dtype) {
+std::string config_json(const DecoderOptions& options, DType dtype, const std::string& origin) {
   const Family& family = family_named(options.family);
+  check_saves(options);
   JsonObject json(2);
   json.add("architectures", "[" + json_scalar(family.architecture) + "]");
   json.add("model_type", json_scalar(family.name));
   add_keys(json, family, options);
   add_rope(json, options.rope);
-  add_window(json, family, options.window);
+  add_window(json, family, options.window, !origin.empty());
   json.add("torch_dtype", json_scalar(torch_name(dtype)));
+  if (!origin.empty()) add_kept(json, family, origin);
   return std::move(json).close() + "\n";
 }
 

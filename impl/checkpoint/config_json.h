@@ -16,11 +16,14 @@ inline constexpr char kConfigName[] = "config.json";
 inline constexpr uint64_t kConfigLimit = 1 << 20;  // bytes
 
 // Returns the text of a config.json with the keys of options.family. NOT_SUPPORTED: there is no such family.
-std::string config_json(const DecoderOptions& options, DType dtype);
+// INVALID_ARGUMENT: transformers would read another model (check_saves).
+// `origin`: the text of the config.json from which the model was made, or empty. Its keys that this library
+// does not need, such as ids of tokens and notes of the user, are written as they stand there.
+std::string config_json(const DecoderOptions& options, DType dtype, const std::string& origin = "");
 
-// Reads a config.json. Errors begin with `name`. CORRUPT: the text is not JSON, or a key is missing, of the
-// wrong type or out of range. NOT_SUPPORTED: the model_type is no family of this library, a value is not one
-// that make_decoder supports, or a key is neither in the family's table nor harmless.
+// Reads a config.json. Errors begin with `name`. CORRUPT: the text is not JSON, or a value is of the wrong
+// type or out of range. NOT_SUPPORTED: the model_type is no family of this library, a value is not one that
+// make_decoder supports, or a key is neither in the family's table nor harmless.
 DecoderOptions parse_config_json(std::string_view json, const std::string& name);
 
 // Reads the config.json of a folder. Throws as parse_config_json; IO: the file cannot be read.

@@ -25,9 +25,15 @@ class Fields {
 
   // Returns null if the key is missing or its value is null.
   const JsonValue* find(const char* name) const {
-    const auto found = all_.find(object_.empty() ? std::pair<std::string, std::string>(name, "")
-                                                 : std::pair<std::string, std::string>(object_, name));
-    return found == all_.end() || found->second.kind == Kind::null ? nullptr : &found->second;
+    const JsonValue* value = at(name);
+    return value == nullptr || value->kind == Kind::null ? nullptr : value;
+  }
+  bool is_null(const char* name) const {
+    const JsonValue* value = at(name);
+    return value != nullptr && value->kind == Kind::null;
+  }
+  void refuse_null(const char* name) const {
+    if (is_null(name)) corrupt(name, *at(name), "with which the class of transformers cannot work");
   }
   int64_t size(const char* name, int64_t least, int64_t most = INT32_MAX) const {
     return whole(name, required(name), least, most);
@@ -57,6 +63,11 @@ class Fields {
   }
 
  private:
+  const JsonValue* at(const char* name) const {
+    const auto found = all_.find(object_.empty() ? std::pair<std::string, std::string>(name, "")
+                                                 : std::pair<std::string, std::string>(object_, name));
+    return found == all_.end() ? nullptr : &found->second;
+  }
   std::string where(const char* name) const {
     return file_ + ": " + (object_.empty() ? "" : object_ + ".") + name;
   }
@@ -98,12 +109,12 @@ double value_of(const Fields& fields, const ConfigKey& key) {
 }
 
 void read_key(const Fields& fields, const ConfigKey& key, DecoderOptions& options) {
+  if (fields.find(key.name) != nullptr) return set(options, key.member, value_of(fields, key));
+  if (key.null == ConfigKey::Null::refused) fields.refuse_null(key.name);
+  if (key.null == ConfigKey::Null::zero && fields.is_null(key.name)) return set(options, key.member, 0);
   const auto* same = std::get_if<ConfigKey::SameAs>(&key.missing);
-  const auto* fallback = std::get_if<double>(&key.missing);
-  if (fields.find(key.name) != nullptr || (same == nullptr && fallback == nullptr))
-    set(options, key.member, value_of(fields, key));
-  else
-    set(options, key.member, same == nullptr ? *fallback : options.*(*same) ? 1 : 0);
+  const double missing = same == nullptr ? std::get<double>(key.missing) : options.*(*same) ? 1 : 0;
+  set(options, key.member, missing);
 }
 
 bool equals(const JsonValue& value, const FixedKey::Value& wanted) {
@@ -115,26 +126,59 @@ bool equals(const JsonValue& value, const FixedKey::Value& wanted) {
 }
 
 void check_fixed(const Fields& fields, const FixedKey& key) {
+  if (key.null_refused) fields.refuse_null(key.name);
   const JsonValue* value = fields.find(key.name);
   if (value != nullptr && std::none_of(key.values.begin(), key.values.end(),
                                        [&](const FixedKey::Value& v) { return equals(*value, v); }))
     fields.unsupported(key.name, *value, key.known);
 }
 
-// Returns the window. A window of at least max_positions has no effect; a shorter one is refused.
-int64_t window_of(const Fields& fields, int64_t max_positions) {
-  const bool slides = fields.flag_or("use_sliding_window", true);
-  const JsonValue* value = fields.find("sliding_window");
-  if (value == nullptr || !slides) return 0;
-  if (value->kind != Kind::integer || value->integer < max_positions)
-    fields.unsupported("sliding_window", *value, "this library attends to all earlier positions");
-  return value->integer;
+// Returns whether some layer has the window, in a family that says which ones. `window`: 0 if none is in use.
+bool has_windowed_layer(const Fields& fields, int64_t layers, int64_t window) {
+  const JsonValue* types = fields.find("layer_types");
+  if (types == nullptr) {
+    if (window == 0) return false;
+    fields.refuse_null("max_window_layers");
+    const int64_t first = fields.find("max_window_layers") == nullptr ? kMissingMaxWindowLayers
+                                                                      : fields.size("max_window_layers", 0);
+    return first < layers;
+  }
+  if (types->kind != Kind::list || types->texts.size() != types->count ||
+      types->count != static_cast<size_t>(layers))
+    fields.corrupt("layer_types", *types, text("not a text for each of ", layers, " layers"));
+  const auto is = [](const char* type) { return [=](const std::string& t) { return t == type; }; };
+  for (const std::string& type : types->texts)
+    if (!is("full_attention")(type) && !is("sliding_attention")(type))
+      fields.unsupported(
+          "layer_types", *types,
+          "one is " + printable(type) + ", but this library has full_attention and sliding_attention");
+  const bool slides = std::any_of(types->texts.begin(), types->texts.end(), is("sliding_attention"));
+  if (slides && window == 0)
+    fields.corrupt("layer_types", *types,
+                   "of which one is sliding_attention, but no sliding_window is in use");
+  return slides;
+}
+
+// Returns the window that some layer has, or 0. A sequence that is longer is refused where it is used.
+int64_t window_of(const Fields& fields, const Family& family, int64_t layers) {
+  if (family.window == WindowKeys::none) return 0;
+  const bool has_switch = family.window == WindowKeys::size_and_switch;
+  int64_t window = 0;
+  if (!has_switch || fields.flag_or("use_sliding_window", false)) {
+    if (fields.find("sliding_window") != nullptr)
+      window = fields.size("sliding_window", 1);
+    else if (!fields.is_null("sliding_window"))
+      window = kMissingWindow;
+  }
+  return !has_switch || has_windowed_layer(fields, layers, window) ? window : 0;
 }
 
 // An unknown key may change what the model computes, so it is refused.
 void refuse_unknown(const JsonScalars& all, const Fields& fields, const Family& family) {
-  std::set<std::string> known = {"model_type",      "rope_theta",         "rope_scaling",
-                                 "rope_parameters", "use_sliding_window", "sliding_window"};
+  std::set<std::string> known = {"model_type", "rope_theta", "rope_scaling", "rope_parameters"};
+  if (family.window != WindowKeys::none) known.insert("sliding_window");
+  if (family.window == WindowKeys::size_and_switch)
+    known.insert({"use_sliding_window", "max_window_layers", "layer_types"});
   for (const ConfigKey& key : family.keys) known.insert(key.name);
   for (const FixedKey& key : family.fixed) known.insert(key.name);
   for (const auto& [name, value] : all)
@@ -172,8 +216,11 @@ RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const std::str
     object = name;
   }
   rope.theta = fields.number_or("rope_theta", rope.theta);
+  const bool theta_inside = object != nullptr && Fields(all, file, object).find("rope_theta") != nullptr;
+  if (!theta_inside) fields.refuse_null("rope_theta");
   if (object != nullptr) {
     const Fields scaling(all, file, object);
+    scaling.refuse_null("rope_theta");
     check_fixed(scaling, {"partial_rotary_factor", {1.0}, "this library rotates whole heads"});
     refuse_unknown_rope(all, scaling, object);
     if (const JsonValue* theta = scaling.find("rope_theta")) {
@@ -205,6 +252,11 @@ void compare(const std::string& file, const char* field, const T& stated, const 
        "; make the model with the folder's options, or load with ignore_config");
 }
 
+// Returns the window, or 0 if every sequence is shorter.
+int64_t window_in_effect(const DecoderOptions& options) {
+  return options.window < options.max_positions ? options.window : 0;
+}
+
 }  // namespace
 
 DecoderOptions parse_config_json(std::string_view json, const std::string& file) {
@@ -220,7 +272,7 @@ DecoderOptions parse_config_json(std::string_view json, const std::string& file)
          options.heads);
   options.rope = rope_of(all, fields, file);
   for (const FixedKey& key : family.fixed) check_fixed(fields, key);
-  options.window = window_of(fields, options.max_positions);
+  options.window = window_of(fields, family, options.layers);
   refuse_unknown(all, fields, family);
   return options;
 }
@@ -240,8 +292,9 @@ void check_same_function(const DecoderOptions& stated, const DecoderOptions& opt
     const char* name = key == keys.end() ? option.name : key->name;
     std::visit([&](auto member) { compare(file, name, stated.*member, options.*member); }, option.member);
   }
+  compare(file, "sliding_window", window_in_effect(stated), window_in_effect(options));
   compare(file, "rope_theta", stated.rope.theta, options.rope.theta);
-  compare(file, "the factor of rope_scaling", stated.rope.factor, std::max(options.rope.factor, 1.0));
+  compare(file, "the factor of rope_scaling", stated.rope.factor, options.rope.factor);
   if (stated.rope.factor == 1) return;
   compare(file, "low_freq_factor", stated.rope.low_frequency_factor, options.rope.low_frequency_factor);
   compare(file, "high_freq_factor", stated.rope.high_frequency_factor, options.rope.high_frequency_factor);

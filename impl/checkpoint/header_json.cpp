@@ -17,7 +17,10 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderEvents(RawHeader& header) : header_(header) {}
 
-  bool null() override { return unexpected("null"); }
+  bool null() override {
+    // The format's reference reader takes null for metadata that are absent.
+    return (place_ == Place::top && key_ == "__metadata__") || unexpected("null");
+  }
   bool boolean(bool) override { return unexpected("a boolean"); }
   bool number_integer(number_integer_t value) override { return unexpected(text("the number ", value)); }
   bool number_float(number_float_t, const string_t& token) override {
@@ -145,6 +148,7 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
 RawHeader read_header_json(std::string_view json) {
   // The format allows nothing before the brace. The parser itself allows only white space after the object.
   if (json.empty() || json.front() != '{') fail(Code::corrupt, "the header does not begin with '{'");
+  check_no_zero_byte(json, "the header");
   RawHeader header;
   HeaderEvents events(header);
   try {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "checkpoint/header_json.h"
+#include "checkpoint/json_text.h"
 
 namespace gangway {
 namespace {
@@ -56,7 +57,13 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   // Adds a value to the result, unless it lies in a list or below the second level.
   bool add(JsonValue value) {
     if (depth_ == 0) return refuse("it is no JSON object");
-    if (listed_ == 0 && depth_ <= 2) scalars_.emplace(std::pair(key_[0], key_[1]), std::move(value));
+    if (listed_ == 0 && depth_ <= 2) {
+      scalars_.emplace(std::pair(key_[0], key_[1]), std::move(value));
+    } else if (depth_ == 2) {  // an element of a list of the outer object
+      JsonValue& list = scalars_.at({key_[0], ""});
+      ++list.count;
+      if (value.kind == Kind::text) list.texts.push_back(std::move(value.text));
+    }
     return true;
   }
   bool enter(Kind kind) {
@@ -100,6 +107,9 @@ std::string JsonValue::display() const {
 }
 
 JsonScalars read_json_scalars(std::string_view json, const std::string& name) {
+  check_no_zero_byte(json, name + ": it");
+  // nlohmann's parser skips a byte order mark, which other readers of these files refuse.
+  if (json.starts_with("\xef\xbb\xbf")) fail(Code::corrupt, name, ": it is not JSON: a byte order mark");
   JsonScalars scalars;
   ScalarEvents events(scalars);
   try {
@@ -108,6 +118,34 @@ JsonScalars read_json_scalars(std::string_view json, const std::string& name) {
     fail(Code::corrupt, name, ": it is not JSON");
   }
   return scalars;
+}
+
+JsonMembers json_members(std::string_view json, const std::string& name) {
+  read_json_scalars(json, name);  // throws unless it is an object; the scanner below relies on that
+  constexpr std::string_view kSpace = " \t\r\n";
+  const auto after_space = [&](size_t at) { return json.find_first_not_of(kSpace, at); };
+  const auto after_text = [&](size_t at) {
+    for (++at; json[at] != '"'; ++at)
+      if (json[at] == '\\') ++at;
+    return at + 1;
+  };
+  JsonMembers members;
+  size_t at = after_space(json.find('{') + 1);
+  while (json[at] != '}') {
+    const size_t key_end = after_text(at);
+    const std::string key = Json::parse(json.substr(at, key_end - at)).get<std::string>();
+    const size_t first = after_space(json.find(':', key_end) + 1);
+    size_t last = first;
+    for (int depth = 0; depth > 0 || (json[last] != ',' && json[last] != '}');) {
+      const char c = json[last];
+      depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+      last = c == '"' ? after_text(last) : last + 1;
+    }
+    const std::string_view value = json.substr(first, last - first);
+    members.emplace_back(key, value.substr(0, value.find_last_not_of(kSpace) + 1));
+    at = after_space(json[last] == ',' ? last + 1 : last);
+  }
+  return members;
 }
 
 }  // namespace gangway

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace gangway {
 
@@ -17,17 +18,27 @@ struct JsonValue {
   Kind kind = Kind::null;
   bool boolean = false;
   int64_t integer = 0;
-  double real = 0;              // value of a real number or of an integer
-  std::string text;             // of a text, its contents; of a number, its digits as written
+  double real = 0;   // value of a real number or of an integer
+  std::string text;  // of a text, its contents; of a number, its digits as written
+  // Of a list that is a member of the outer object: the number of its elements, and those that are texts.
+  size_t count = 0;
+  std::vector<std::string> texts = {};
   std::string display() const;  // the value in short, for an error message
 };
 
 // Values by key and, on the second level, subkey. {"a": 1, "b": {"c": 2}} has the entries ("a", ""),
-// ("b", "") of kind object, and ("b", "c"). A list has an entry of kind list; its elements have none.
+// ("b", "") of kind object, and ("b", "c"). A list has an entry of kind list; its elements have none of their
+// own.
 using JsonScalars = std::map<std::pair<std::string, std::string>, JsonValue>;
 
 // CORRUPT, with a text that begins with `name`: `json` is not a JSON object, is nested more than 8 deep, or
 // has a duplicate key.
 JsonScalars read_json_scalars(std::string_view json, const std::string& name);
+
+// The members of a JSON object in their order: the key, and the value as it stands in the text.
+using JsonMembers = std::vector<std::pair<std::string, std::string_view>>;
+
+// CORRUPT: as read_json_scalars.
+JsonMembers json_members(std::string_view json, const std::string& name);
 
 }  // namespace gangway

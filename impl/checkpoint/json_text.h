@@ -1,14 +1,25 @@
-// Writes JSON text from scalars. nlohmann's arrays and objects are not used, because their destructors
-// allocate memory, which ends the process when memory has run out.
+// Writes JSON text from scalars, and checks JSON text before nlohmann's parser reads it. nlohmann's arrays and
+// objects are not used, because their destructors allocate memory, which ends the process when memory has run
+// out.
 //
 // Thread rule: values.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/error.h"
+
 namespace gangway {
+
+// CORRUPT, with a text that begins with `name`: the text has a zero byte, which JSON has nowhere. nlohmann's
+// parser takes it for the end of the text and ignores whatever comes after it.
+inline void check_no_zero_byte(std::string_view json, const std::string& name) {
+  const size_t at = json.find('\0');
+  if (at != std::string_view::npos) fail(Code::corrupt, name, " is not JSON at its byte ", at);
+}
 
 // Returns the JSON text of a scalar. Throws nlohmann::json::exception if a text is not UTF-8.
 template <typename Scalar>

@@ -1,14 +1,13 @@
 #include "families/family.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 
 namespace gangway {
 namespace {
 
-using Required = ConfigKey::Required;
+using Null = ConfigKey::Null;
 
 constexpr char kDecoderPlan[] =
     R"(model.embed_tokens -> rowwise, output {between}
@@ -35,26 +34,36 @@ void replace_all(std::string& text, const std::string& what, const char* by) {
 std::vector<ConfigKey> shared_keys(const MissingKeys& missing) {
   using O = DecoderOptions;
   return {
-      {.name = "vocab_size", .member = &O::vocab, .missing = Required()},
-      {.name = "hidden_size", .member = &O::dim, .missing = Required()},
-      {.name = "num_hidden_layers", .member = &O::layers, .missing = Required(), .least = 0, .most = 10'000},
-      {.name = "num_attention_heads", .member = &O::heads, .missing = Required()},
-      {.name = "num_key_value_heads", .member = &O::kv_heads, .missing = missing.kv_heads},
-      {.name = "head_dim", .member = &O::head_dim, .missing = missing.head_dim},
-      {.name = "intermediate_size", .member = &O::ffn, .missing = Required()},
+      {.name = "vocab_size", .member = &O::vocab, .missing = missing.vocab},
+      {.name = "hidden_size", .member = &O::dim, .missing = 4096.0},
+      {.name = "num_hidden_layers", .member = &O::layers, .missing = 32.0, .most = 10'000},
+      {.name = "num_attention_heads", .member = &O::heads, .missing = 32.0},
+      {.name = "num_key_value_heads",
+       .member = &O::kv_heads,
+       .missing = missing.kv_heads,
+       .null = Null::zero},
+      {.name = "head_dim",
+       .member = &O::head_dim,
+       .missing = missing.head_dim,
+       .null = missing.null_head_dim},
+      {.name = "intermediate_size", .member = &O::ffn, .missing = missing.ffn},
       {.name = "max_position_embeddings",
        .member = &O::max_positions,
        .missing = missing.max_positions,
        .bounds_only = true},
       {.name = "rms_norm_eps", .member = &O::eps, .missing = 1e-6},
-      {.name = "initializer_range", .member = &O::deviation, .missing = 0.02, .bounds_only = true},
-      {.name = "tie_word_embeddings", .member = &O::tied, .missing = 0.0},
+      {.name = "initializer_range",
+       .member = &O::deviation,
+       .missing = 0.02,
+       .null = Null::missing,
+       .bounds_only = true},
+      {.name = "tie_word_embeddings", .member = &O::tied, .missing = 0.0, .null = Null::missing},
   };
 }
 
 std::vector<FixedKey> shared_fixed_keys() {
   return {
-      {"hidden_act", {"silu", "swish"}, "this library has silu", true},
+      {"hidden_act", {"silu", "swish"}, "this library has silu", true, true},
       {"attention_dropout", {0.0}, "this library has no dropout", true},
       {"partial_rotary_factor", {1.0}, "this library rotates whole heads"},
       {"rope_interleaved", {false}, "this library rotates entry i with entry i + head_dim / 2"},
@@ -75,80 +84,17 @@ Family decoder_family(const char* name, const char* architecture, const MissingK
 }
 
 void add_attention_bias(Family& family) {
-  family.keys.push_back({.name = "attention_bias", .member = &DecoderOptions::qkv_bias, .missing = 0.0});
+  using O = DecoderOptions;
+  family.keys.push_back(
+      {.name = "attention_bias", .member = &O::qkv_bias, .missing = 0.0, .null = Null::missing});
   family.keys.push_back({.name = "attention_out_bias",
-                         .member = &DecoderOptions::out_bias,
-                         .missing = &DecoderOptions::qkv_bias,
+                         .member = &O::out_bias,
+                         .missing = &O::qkv_bias,
+                         .null = Null::missing,
                          .only_if_needed = true});
-}
-
-bool is_harmless(const Family& family, const std::string& key) {
-  // Names, token ids, and settings of generation, training scripts and classification heads.
-  static const std::set<std::string> all = {"_name_or_path",
-                                            "add_cross_attention",
-                                            "architectures",
-                                            "attn_implementation",
-                                            "_attn_implementation",
-                                            "_attn_implementation_autoset",
-                                            "bad_words_ids",
-                                            "begin_suppress_tokens",
-                                            "bos_token_id",
-                                            "chunk_size_feed_forward",
-                                            "cross_attention_hidden_size",
-                                            "decoder_start_token_id",
-                                            "diversity_penalty",
-                                            "do_sample",
-                                            "dtype",
-                                            "early_stopping",
-                                            "encoder_no_repeat_ngram_size",
-                                            "eos_token_id",
-                                            "exponential_decay_length_penalty",
-                                            "finetuning_task",
-                                            "forced_bos_token_id",
-                                            "forced_eos_token_id",
-                                            "id2label",
-                                            "is_decoder",
-                                            "is_encoder_decoder",
-                                            "is_llama_config",
-                                            "label2id",
-                                            "length_penalty",
-                                            "max_length",
-                                            "min_length",
-                                            "name_or_path",
-                                            "no_repeat_ngram_size",
-                                            "num_beam_groups",
-                                            "num_beams",
-                                            "num_return_sequences",
-                                            "output_attentions",
-                                            "output_hidden_states",
-                                            "output_scores",
-                                            "pad_token_id",
-                                            "prefix",
-                                            "problem_type",
-                                            "pruned_heads",
-                                            "remove_invalid_values",
-                                            "repetition_penalty",
-                                            "return_dict",
-                                            "return_dict_in_generate",
-                                            "sep_token_id",
-                                            "suppress_tokens",
-                                            "task_specific_params",
-                                            "temperature",
-                                            "tf_legacy_loss",
-                                            "tie_encoder_decoder",
-                                            "tokenizer_class",
-                                            "top_k",
-                                            "top_p",
-                                            "torch_dtype",
-                                            "torchscript",
-                                            "transformers_version",
-                                            "typical_p",
-                                            "unsloth_fixed",
-                                            "unsloth_version",
-                                            "use_bfloat16",
-                                            "use_cache"};
-  return all.contains(key) || std::any_of(family.harmless.begin(), family.harmless.end(),
-                                          [&](const char* name) { return key == name; });
+  family.requirements.push_back(
+      {"out_bias", &O::out_bias, "qkv_bias", &O::qkv_bias,
+       "transformers has one attention_bias for q, k, v and o and would drop o_proj.bias"});
 }
 
 const std::vector<NamedOption>& named_options() {
@@ -198,6 +144,14 @@ void check_expressible(const DecoderOptions& options) {
   }
   if (options.window != 0 && family.window == WindowKeys::none)
     fail(Code::invalid_argument, "window is ", options.window, ", but the family ", family.name, " has none");
+}
+
+void check_saves(const DecoderOptions& options) {
+  const Family& family = family_named(options.family);
+  for (const Requirement& needs : family.requirements)
+    if (options.*needs.member && !(options.*needs.needed))
+      fail(Code::invalid_argument, "the family ", family.name, " cannot be saved with ", needs.option,
+           " but no ", needs.needs, ": ", needs.why, "; make the model with both or with neither");
 }
 
 std::string family_plan(const DecoderOptions& decoder, const FamilyPlanOptions& options) {

@@ -26,11 +26,14 @@ using OptionMember =
 struct ConfigKey {
   const char* name;
   OptionMember member;
-  // The value if a file does not have the key: the file is refused, a number (0 may mean "derived from other
-  // options", nn/layers.h), or the value of another option.
-  struct Required {};
+  // The value if a file does not have the key, as in the class of transformers: a number (0 may mean "derived
+  // from other options", nn/layers.h), or the value of another option.
   using SameAs = bool DecoderOptions::*;
-  std::variant<Required, double, SameAs> missing;
+  std::variant<double, SameAs> missing;
+  // What a value of null means to the class: the class cannot work with it and the file is refused, the same
+  // as a missing key, or 0 ("derived from other options").
+  enum class Null : uint8_t { refused, missing, zero };
+  Null null = Null::refused;
   int64_t least = 1;  // bounds of an integer
   int64_t most = INT32_MAX;
   // The option limits or initializes a model (max_position_embeddings, initializer_range), but does not
@@ -46,14 +49,35 @@ struct FixedKey {
   std::vector<Value> values;  // the supported values
   const char* known;          // what this library supports, for the text of a refusal
   bool written = false;       // whether the first value is written to files
+  bool null_refused = false;  // whether the class of transformers cannot work with null
 };
 
-// How the family's config.json states the window that tokens attend to.
-enum class WindowKeys : uint8_t {
-  none,             // it has no such keys, and none are written
-  size,             // sliding_window
-  size_and_switch,  // sliding_window, which counts only while use_sliding_window is true
+// Two flags of which the first cannot be saved without the second: transformers would read another model.
+struct Requirement {
+  const char* option;
+  bool DecoderOptions::*member;
+  const char* needs;
+  bool DecoderOptions::*needed;
+  const char* why;
 };
+
+// A parameter that files of the family name in another way than the modules. Each name may have one `*`, which
+// stands for the number of a layer: "model.layers.*.mlp.up_proj.weight", "transformer.h.*.mlp.c_fc.weight".
+struct RenamedParameter {
+  const char *ours, *theirs;
+};
+
+// How the family's config.json states the window that tokens attend to. A file without sliding_window has the
+// class's window; null is none.
+enum class WindowKeys : uint8_t {
+  none,  // it has no such keys, and none are written
+  size,  // sliding_window, in all layers
+  // sliding_window, which counts only while use_sliding_window is true (by default it is not), in the layers
+  // that layer_types says, or else from layer max_window_layers on.
+  size_and_switch,
+};
+inline constexpr int64_t kMissingWindow = 4096;  // of the classes that have windows
+inline constexpr int64_t kMissingMaxWindowLayers = 28;
 
 struct Family {
   std::string name;          // model_type
@@ -64,6 +88,8 @@ struct Family {
   std::vector<FixedKey> fixed;
   std::vector<const char*> harmless;  // further keys that do not change what a model computes (is_harmless)
   WindowKeys window = WindowKeys::none;
+  std::vector<Requirement> requirements;
+  std::vector<RenamedParameter> renamed;  // parameters that are not here have the same name in files
   // The tensor parallel plan as text (parallel/plan.h). {between} stands for the layout of values between
   // layers, {logits} for that of the logits. Rows of style sequence_parallel are used only with sequence
   // parallelism.
@@ -74,8 +100,11 @@ struct Family {
 
 // The values if a config.json does not have the keys. They differ between the classes of transformers.
 struct MissingKeys {
+  double vocab = 32000;
+  double ffn = 11008;   // intermediate_size
   double kv_heads = 0;  // num_key_value_heads
   double head_dim = 0;
+  ConfigKey::Null null_head_dim = ConfigKey::Null::zero;
   double max_positions = 2048;  // max_position_embeddings
 };
 // Returns a family with the keys and the plan that every decoder of this library has.
@@ -83,8 +112,12 @@ Family decoder_family(const char* name, const char* architecture, const MissingK
 // Adds two keys: attention_bias, which in transformers is for q, k, v and o, and attention_out_bias, a key of
 // this library for o alone.
 void add_attention_bias(Family& family);
-// Returns whether a key does not change what a model of the family computes.
+// Returns whether a key does not change what a model of the family computes. True for keys that are known and
+// harmless, and for keys of which no word is one that configurations of models use: notes of a user.
 bool is_harmless(const Family& family, const std::string& key);
+
+// Returns the name that files of the family have for a parameter.
+std::string name_in_files(const Family& family, const std::string& parameter);
 
 // Every member of DecoderOptions that is a number or a flag, with its name. Those of `rope` are not included.
 struct NamedOption {
@@ -107,6 +140,9 @@ std::string family_names();  // "llama, qwen2 and mistral"
 // INVALID_ARGUMENT: the config.json of options.family has no key for an option and its value is not the
 // family's. The text names the option.
 void check_expressible(const DecoderOptions& options);
+// INVALID_ARGUMENT: transformers would read another model from the config.json of options.family, although
+// this library would read the same one. The text names the options.
+void check_saves(const DecoderOptions& options);
 
 struct FamilyPlanOptions {
   bool sequence_parallel = false;  // norms, and values between layers, are split along the sequence

@@ -3,10 +3,10 @@
 namespace gangway {
 
 Family mistral_family() {
-  Family f = decoder_family("mistral", "MistralForCausalLM", {.kv_heads = 8, .max_positions = 131072});
-  f.fixed.push_back({.name = "attention_bias", .values = {false}, .known = "a mistral has no biases"});
-  f.fixed.push_back({.name = "mlp_bias", .values = {false}, .known = "a mistral has no biases"});
-  f.harmless = {"layer_types"};  // transformers reads only sliding_window
+  Family f =
+      decoder_family("mistral", "MistralForCausalLM", {.ffn = 14336, .kv_heads = 8, .max_positions = 131072});
+  // Of these the class of transformers reads none: it has no biases, and a window in all layers or in none.
+  f.harmless = {"attention_bias", "mlp_bias", "use_sliding_window", "max_window_layers", "layer_types"};
   f.window = WindowKeys::size;
   return f;
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "nn/attention.h"
 #include "nn/chain.h"
 #include "nn/loss.h"
@@ -14,13 +16,10 @@ void check_range(const char* field, int64_t value, int64_t least, int64_t most =
 DecoderOptions completed(DecoderOptions o) {
   check_range("vocab", o.vocab, 1);
   check_range("dim", o.dim, 1);
-  check_range("layers", o.layers, 0, 1 << 20);  // even the description of a layer takes memory
+  check_range("layers", o.layers, 1, 1 << 20);  // even the description of a layer takes memory
   check_range("ffn", o.ffn, 0);
   check_range("max_positions", o.max_positions, 1);
   check_range("window", o.window, 0);
-  if (o.window != 0 && o.window < o.max_positions)
-    fail(Code::not_supported, "Decoder: window is ", o.window, ", below max_positions ", o.max_positions,
-         "; this library attends to all earlier positions");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   if (o.ffn == 0) o.ffn = (o.dim * 8 / 3 + 31) / 32 * 32;
   o.head_dim = checked_head_dim(o);
@@ -59,9 +58,7 @@ class Decoder final : public Chain {
     const Spec& tokens = inputs[0];
     if (tokens.shape.rank() != 2 || tokens.dtype != DType::i64 || tokens.shape[1] == 0)
       fail(Code::invalid_argument, "Decoder: tokens are ", tokens.text(), ", wanted i64 [batch, sequence]");
-    if (tokens.shape[1] > options_.max_positions)
-      fail(Code::invalid_argument, "Decoder: sequences of ", tokens.shape[1], " tokens are longer than ",
-           "max_position_embeddings ", options_.max_positions);
+    check_sequence_length(options_, tokens.shape[1], "Decoder");
     if (inputs.size() > 1 && !(inputs[1].shape == tokens.shape))
       fail(Code::invalid_argument, "Decoder: labels are ", inputs[1].text(), " and tokens ", tokens.text(),
            "; they must have one shape");
@@ -78,6 +75,21 @@ ModulePtr make_decoder(const DecoderOptions& options) { return std::make_shared<
 const DecoderOptions* decoder_options(const Module& module) {
   const auto* decoder = dynamic_cast<const Decoder*>(&unwrapped(module));
   return decoder == nullptr ? nullptr : &decoder->options();
+}
+
+void check_sequence_length(const DecoderOptions& options, int64_t tokens, const char* what) {
+  if (tokens > options.max_positions)
+    fail(Code::invalid_argument, what, ": sequences of ", tokens,
+         " tokens are longer than max_position_embeddings ", options.max_positions);
+  if (options.window != 0 && tokens > options.window)
+    fail(Code::not_supported, what, ": sequences of ", tokens,
+         " tokens are longer than the model's window of ", options.window,
+         " (sliding_window), and this library attends to all earlier tokens; use sequences of up to ",
+         options.window, " tokens");
+}
+
+int64_t longest_sequence(const DecoderOptions& options) {
+  return options.window == 0 ? options.max_positions : std::min(options.window, options.max_positions);
 }
 
 }  // namespace gangway

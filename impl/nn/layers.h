@@ -26,7 +26,7 @@ ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02);
 // over the memory of that gradient.
 ModulePtr make_rmsnorm(int64_t dim, double eps, bool owns_gradient = false);
 
-// Rotary frequencies. They are scaled as in Llama 3 if factor > 1.
+// Rotary frequencies. They are scaled as in Llama 3 if factor is above 1; one below 1 is refused.
 struct RopeOptions {
   double theta = 10000;
   // In config.json: factor, low_freq_factor, high_freq_factor, original_max_position_embeddings.
@@ -77,8 +77,8 @@ struct DecoderOptions : BlockOptions {
   int64_t vocab = 256;
   int64_t layers = 4;
   int64_t max_positions = 2048;
-  // The number of tokens that a token attends to, itself included; 0: all earlier ones. A window below
-  // max_positions is refused.
+  // The number of tokens that a token attends to, itself included, in those layers that have a window; 0: no
+  // layer has one. Sequences that are longer are refused where they are used.
   int64_t window = 0;
   bool tied = false;  // lm_head and embed_tokens share one weight
 };
@@ -88,11 +88,15 @@ struct DecoderOptions : BlockOptions {
 // forward({tokens, labels [B, S]}) -> {loss, weight}: the sum of -log p over the labels that are not -100,
 // as f64 [1], and the number of such labels. The labels are already shifted. backward({}) starts from
 // ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the head's gradients.
-// NOT_SUPPORTED: a window below max_positions.
 ModulePtr make_decoder(const DecoderOptions& options);
 // Returns the options that a decoder was built from, with values in place of every 0 that means "derived".
 // Also finds a decoder inside wrappers. Null: the module is no decoder.
 const DecoderOptions* decoder_options(const Module& module);
+// Refuses sequences of `tokens` tokens. INVALID_ARGUMENT: they are longer than max_positions. NOT_SUPPORTED:
+// they are longer than the window. The text begins with `what`, as "Decoder".
+void check_sequence_length(const DecoderOptions& options, int64_t tokens, const char* what);
+// Returns the number of tokens of the longest sequence that the decoder takes.
+int64_t longest_sequence(const DecoderOptions& options);
 
 // --- custom modules: the caller supplies the computation ---------------------------------------------------
 

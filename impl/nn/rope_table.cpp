@@ -31,7 +31,7 @@ std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim) {
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double plain = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
     frequencies[i] = plain;
-    if (o.factor <= 1) continue;
+    if (o.factor == 1) continue;
     const auto original = static_cast<double>(o.original_positions);
     const double wavelength = 2 * std::numbers::pi / plain;
     if (wavelength > original / o.low_frequency_factor) {
@@ -48,6 +48,9 @@ std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim) {
 RopeTable::RopeTable(const RopeOptions& o, int64_t head_dim) : options_(o), head_dim_(head_dim) {
   if (head_dim < 2 || head_dim % 2 != 0)
     fail(Code::invalid_argument, "rotary: head_dim is ", head_dim, "; it must be even");
+  if (!(o.factor >= 1))
+    fail(Code::invalid_argument, "rotary: rope_factor is ", o.factor,
+         "; it must be 1, which is no scaling, or more");
   if (!(o.theta > 0)) fail(Code::invalid_argument, "rotary: theta is ", o.theta, "; it must be above 0");
   if (o.factor > 1 && (!(o.low_frequency_factor > 0) || !(o.high_frequency_factor > o.low_frequency_factor) ||
                        o.original_positions < 1))

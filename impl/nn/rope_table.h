@@ -14,8 +14,8 @@ std::vector<double> rope_frequencies(const RopeOptions& options, int64_t head_di
 
 class RopeTable {
  public:
-  // INVALID_ARGUMENT: head_dim is odd or below 2, theta is not above 0, or the scaling factors are out of
-  // range.
+  // INVALID_ARGUMENT: head_dim is odd or below 2, theta is not above 0, factor is below 1, or another scaling
+  // factor is out of range.
   RopeTable(const RopeOptions& options, int64_t head_dim);
 
   struct Pair {

@@ -23,7 +23,8 @@ const std::map<std::string, RecomputeKind> kRecompute = {
     {"none", RecomputeKind::none}, {"selective", RecomputeKind::selective}, {"full", RecomputeKind::full}};
 
 DecoderOptions decoder_of(const std::string& path) {
-  if (std::filesystem::is_directory(path)) return decoder_options_of_folder(path);
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) return decoder_options_of_folder(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(Code::io, "cannot read ", path);
   return parse_config_json(std::string(std::istreambuf_iterator<char>(file), {}), path);
@@ -164,7 +165,7 @@ void run_model(ModelCommand& c) {
   plan.one_host = c.ranks > 0;
   plan.ranks = plan.one_host ? c.ranks : c.gpus;
   if (plan.ranks < 1) fail(Code::invalid_argument, "--gpus or --ranks is missing, or below 1");
-  if (plan.sequence == 0) plan.sequence = std::min<int64_t>(4096, plan.decoder.max_positions);
+  if (plan.sequence == 0) plan.sequence = std::min<int64_t>(4096, longest_sequence(plan.decoder));
   plan.options.shard.strategy = kStrategies.at(c.strategy);
   if (c.param_dtype != "f32") plan.options.shard.param_dtype = kDtypes.at(c.param_dtype);
   plan.options.recompute.kind = kRecompute.at(c.recompute);

@@ -127,9 +127,7 @@ void PreparedBatch::make_parts(Model& model) {
          " its dim 1 is the sequence that ranks share");
   const int64_t tokens = values_[0].dim(1);
   const DecoderOptions* const decoder = decoder_options(model.root());
-  if (decoder != nullptr && tokens > decoder->max_positions)
-    fail(Code::invalid_argument, "batch.inputs[0] has sequences of ", tokens,
-         " tokens, longer than max_position_embeddings ", decoder->max_positions);
+  if (decoder != nullptr) check_sequence_length(*decoder, tokens, "batch.inputs[0]");
   check_sequence(tokens, cp);
   whole_ = values_;
   for (Tensor& value : values_) {

@@ -26,9 +26,16 @@ void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions&
     fail(Code::not_supported, "generate: cp is ", cp,
          ", but sequences that grow by one token cannot be split evenly; ",
          "save the model and generate with cp 1");
-  if (const int tp = model.gangs().mesh().degree(Axis::tp); decoder->max_positions < tp)
+  const int tp = model.gangs().mesh().degree(Axis::tp);
+  if (decoder->max_positions < tp)
     fail(Code::invalid_argument, "generate: max_position_embeddings ", decoder->max_positions,
          " is below tp ", tp);
+  const bool has_window = decoder->window != 0 && decoder->window < decoder->max_positions;
+  const int64_t read = static_cast<int64_t>(prompt.size()) + options.new_tokens - 1;  // not the last new one
+  if (has_window && read > decoder->window / tp * tp)
+    fail(Code::not_supported, "generate: a prompt of ", prompt.size(), " tokens and ", options.new_tokens,
+         " new ones are longer than the model's window of ", decoder->window,
+         " (sliding_window), and this library attends to all earlier tokens");
   model.run().check_whole("generate");
   if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
   for (const int64_t id : prompt)
@@ -60,7 +67,7 @@ std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens
   // The length is a multiple of tp, because ranks of tp may split the sequence evenly. The padding comes
   // after the last token, which does not attend to it.
   const int64_t tp = model.gangs().mesh().degree(Axis::tp);
-  const int64_t most = decoder.max_positions / tp * tp;
+  const int64_t most = longest_sequence(decoder) / tp * tp;
   const int64_t used = std::min<int64_t>(static_cast<int64_t>(tokens.size()), most);
   const int64_t length = (used + tp - 1) / tp * tp;
   StackScope scope(model.temporaries());

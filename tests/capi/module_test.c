@@ -257,8 +257,9 @@ static void a_decoder_is_of_a_family(void** state) {
   o.qk_norm = 0;
   assert_refused(gw_decoder_create(&o, &model), "qk_norm is 0, but in the family qwen3 it is always 1");
   o.qk_norm = 1;
-  o.window = o.max_positions - 1;
-  assert_refused_as(gw_decoder_create(&o, &model), GW_E_NOT_SUPPORTED, "window is 2047");
+  o.window = o.max_positions - 1; /* refused where a longer sequence is used */
+  assert_ok(gw_decoder_create(&o, &model));
+  gw_module_release(model);
   o.family = "gpt5";
   assert_refused_as(gw_decoder_create(&o, &model), GW_E_NOT_SUPPORTED, "llama");
   o = before;

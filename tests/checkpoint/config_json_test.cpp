@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -115,7 +117,7 @@ TEST(ConfigJson, ReadsWhatItWrites) {
   DecoderOptions config = parse_config_json(kLlama, "c");
   for (int bits = 0; bits < 16; ++bits) {
     config.qkv_bias = (bits & 1) != 0;
-    config.out_bias = (bits & 2) != 0;
+    config.out_bias = (bits & 3) == 3;  // alone it cannot be saved
     config.mlp_bias = (bits & 4) != 0;
     config.tied = (bits & 8) != 0;
     config.rope.factor = bits % 3 + 1;
@@ -145,8 +147,8 @@ TEST(ConfigJson, AFamilyIsWrittenAsItWasRead) {
       {"mistral", R"(, "sliding_window": 64)", "MistralForCausalLM", R"("sliding_window": 64)"},
       {"qwen2", R"(, "use_sliding_window": false, "sliding_window": 4)", "Qwen2ForCausalLM",
        R"("use_sliding_window": false)"},
-      {"qwen2", R"(, "use_sliding_window": true, "sliding_window": 64)", "Qwen2ForCausalLM",
-       R"("use_sliding_window": true)"},
+      {"qwen2", R"(, "use_sliding_window": true, "sliding_window": 64, "max_window_layers": 0)",
+       "Qwen2ForCausalLM", R"("use_sliding_window": true)"},
   };
   for (const Row& row : table) {
     const DecoderOptions options = parse_config_json(of_family(row.family, row.rest), "c");
@@ -159,10 +161,176 @@ TEST(ConfigJson, AFamilyIsWrittenAsItWasRead) {
   }
 }
 
-TEST(ConfigJson, AMistralOrQwen2WithAShorterWindowIsRefused) {
-  EXPECT_EQ(error_of(of_family("mistral", R"(, "sliding_window": 63)")).code(), Code::not_supported);
-  EXPECT_EQ(error_of(of_family("qwen2", R"(, "use_sliding_window": true, "sliding_window": 63)")).code(),
-            Code::not_supported);
+// What each class of transformers 4.57 and 5.0 makes of a model of 2 layers. -1: it cannot work with the file.
+TEST(ConfigJson, AWindowIsThatOfTheClassOfTransformers) {
+  const std::string on = R"(, "use_sliding_window": true)", eight = R"(, "sliding_window": 8)";
+  struct Row {
+    const char* families;
+    std::string rest;
+    int64_t window;
+  };
+  const Row table[] = {
+      {"llama", "", 0},
+      {"llama", eight, 0},
+      {"llama", on + eight + R"(, "max_window_layers": 0, "layer_types": ["x"])", 0},
+      {"mistral", "", 4096},
+      {"mistral", R"(, "sliding_window": null)", 0},
+      {"mistral", eight, 8},
+      {"mistral", eight + R"(, "use_sliding_window": false, "max_window_layers": 9)", 8},
+      {"mistral", R"(, "sliding_window": 0)", -1},
+      {"mistral", R"(, "sliding_window": "8")", -1},
+      {"qwen2 qwen3", "", 0},
+      {"qwen2 qwen3", eight + R"(, "max_window_layers": 1)", 0},
+      {"qwen2 qwen3", R"(, "use_sliding_window": null, "max_window_layers": 1)" + eight, 0},
+      {"qwen2 qwen3", R"(, "use_sliding_window": false, "max_window_layers": null)" + eight, 0},
+      {"qwen2 qwen3", on + eight, 0},  // max_window_layers is 28
+      {"qwen2 qwen3", on + eight + R"(, "max_window_layers": 2)", 0},
+      {"qwen2 qwen3", on + eight + R"(, "max_window_layers": 1)", 8},
+      {"qwen2 qwen3", on + eight + R"(, "max_window_layers": null)", -1},
+      {"qwen2 qwen3", on + R"(, "max_window_layers": 0)", 4096},
+      {"qwen2 qwen3", on + R"(, "max_window_layers": 0, "sliding_window": null)", 0},
+      {"qwen2 qwen3", on + eight + R"(, "layer_types": ["full_attention", "sliding_attention"])", 8},
+      {"qwen2 qwen3",
+       on + eight + R"(, "max_window_layers": 0, "layer_types": ["full_attention", "full_attention"])", 0},
+      {"qwen2 qwen3", on + eight + R"(, "layer_types": null, "max_window_layers": 0)", 8},
+      {"qwen2 qwen3", on + eight + R"(, "layer_types": ["sliding_attention"])", -1},
+      {"qwen2 qwen3", on + eight + R"(, "layer_types": ["full_attention", "chunked_attention"])", -1},
+      {"qwen2 qwen3", on + eight + R"(, "layer_types": ["full_attention", ["sliding_attention"]])", -1},
+      {"qwen2 qwen3", eight + R"(, "layer_types": ["full_attention", "sliding_attention"])", -1},
+  };
+  for (const Row& row : table) {
+    std::istringstream families(row.families);
+    for (std::string family; families >> family;) {
+      const std::string json = of_family(family.c_str(), row.rest);
+      const Error error = error_of(json);
+      if (row.window < 0)
+        EXPECT_TRUE(error.code() == Code::corrupt || error.code() == Code::not_supported) << json;
+      else
+        EXPECT_EQ(error.code() == Code::ok ? parse_config_json(json, "c").window : -1, row.window)
+            << json << ": " << error.message();
+    }
+  }
+}
+
+TEST(ConfigJson, AWindowIsWrittenForTheLayersThatHaveIt) {
+  DecoderOptions options = parse_config_json(
+      of_family("qwen2", R"(, "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 0)"),
+      "c");
+  options.layers = 40;
+  EXPECT_EQ(parse_config_json(config_json(options, DType::f32), "c").window, 8)
+      << "in all layers, not from 28 on";
+  const std::string origin = of_family(
+      "qwen2", R"(, "use_sliding_window": true, "sliding_window": 8, "layer_types": ["full_attention",
+                  "sliding_attention"], "max_window_layers": 5)");
+  const std::string again = config_json(parse_config_json(origin, "c"), DType::f32, origin);
+  EXPECT_EQ(parse_config_json(again, "c").window, 8);
+  for (const char* kept :
+       {R"("max_window_layers": 5)", R"("use_sliding_window": true)", R"(["full_attention",)"})
+    EXPECT_NE(again.find(kept), std::string::npos) << again;
+}
+
+// The defaults of the classes of transformers 4.57 and 5.0.
+TEST(ConfigJson, AFileWithoutKeysIsTheDefaultOfTheClass) {
+  struct Row {
+    const char* family;
+    int64_t vocab, ffn, kv_heads, head_dim, max_positions, window;
+  };
+  const Row table[] = {{"llama", 32000, 11008, 32, 128, 2048, 0},
+                       {"mistral", 32000, 14336, 8, 128, 131072, 4096},
+                       {"qwen2", 151936, 22016, 32, 128, 32768, 0},
+                       {"qwen3", 151936, 22016, 32, 128, 32768, 0}};
+  for (const Row& row : table) {
+    const DecoderOptions o = parse_config_json(text(R"({"model_type": ")", row.family, "\"}"), "c");
+    EXPECT_EQ(o.dim, 4096) << row.family;
+    EXPECT_EQ(o.layers, 32) << row.family;
+    EXPECT_EQ(o.heads, 32) << row.family;
+    EXPECT_EQ(
+        std::vector<int64_t>({o.vocab, o.ffn, o.kv_heads, o.head_dim, o.max_positions, o.window}),
+        std::vector<int64_t>({row.vocab, row.ffn, row.kv_heads, row.head_dim, row.max_positions, row.window}))
+        << row.family;
+    EXPECT_EQ(o.eps, 1e-6) << row.family;
+    EXPECT_EQ(o.rope.theta, 10000) << row.family;
+    EXPECT_FALSE(o.tied || o.mlp_bias || o.out_bias) << row.family;
+  }
+}
+
+TEST(ConfigJson, NullIsWhatTheClassOfTransformersMakesOfIt) {
+  const auto read = [](const char* family, const char* key) {
+    return parse_config_json(
+        text(R"({"model_type": ")", family, R"(", "hidden_size": 640, ")", key, "\": null}"), "config.json");
+  };
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3"}) {
+    EXPECT_EQ(read(family, "num_key_value_heads").kv_heads, 32) << family;
+    EXPECT_EQ(read(family, "initializer_range").deviation, 0.02) << family;
+    EXPECT_FALSE(read(family, "tie_word_embeddings").tied) << family;
+    for (const char* key : {"attention_bias", "mlp_bias", "rope_scaling", "quantization_config", "use_cache"})
+      EXPECT_FALSE(read(family, key).out_bias) << family;
+    for (const char* key : {"vocab_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+                            "max_position_embeddings", "rms_norm_eps", "rope_theta", "hidden_act"}) {
+      const Error error = error_of(text(R"({"model_type": ")", family, R"(", ")", key, "\": null}"));
+      EXPECT_EQ(error.code(), Code::corrupt) << family << " " << key;
+      EXPECT_NE(error.message().find(text(key, " is null")), std::string::npos) << error.message();
+    }
+  }
+  EXPECT_EQ(read("llama", "head_dim").head_dim, 20);
+  EXPECT_EQ(read("mistral", "head_dim").head_dim, 20);
+  for (const char* family : {"qwen2", "qwen3"})
+    EXPECT_EQ(error_of(text(R"({"model_type": ")", family, R"(", "head_dim": null})")).code(), Code::corrupt);
+}
+
+TEST(ConfigJson, KeepsTheKeysThatItDoesNotNeed) {
+  const std::string kept =
+      R"("eos_token_id": [39, 37], "my_own_field": {"a": [1, {"b": "}\" ,"}], "c": 1.50E+2},
+    "id2label": {"0": "x"} , "pad_token_id": null, "tokenizer_class": "Fast", "pretraining_tp": 1,
+    "transformers_version": "4.51.0", "Note": "ab\u00e9")";
+  const std::string origin = with(kept);
+  const DecoderOptions options = parse_config_json(origin, "c");
+  const std::string json = config_json(options, DType::bf16, origin);
+  for (const char* member :
+       {R"("eos_token_id": [39, 37])", R"("my_own_field": {"a": [1, {"b": "}\" ,"}], "c": 1.50E+2})",
+        R"("id2label": {"0": "x"})", R"("pad_token_id": null)", R"("tokenizer_class": "Fast")",
+        R"("pretraining_tp": 1)", R"("transformers_version": "4.51.0")", R"("Note": "ab\u00e9")",
+        R"("torch_dtype": "bfloat16")"})
+    EXPECT_NE(json.find(member), std::string::npos) << member << " in " << json;
+  EXPECT_NO_THROW(check_same_function(parse_config_json(json, "c"), options, "c"));
+  EXPECT_EQ(config_json(options, DType::bf16, json), json) << "a second save changes nothing";
+}
+
+// A model of one family may be loaded from a folder of another that computes the same.
+TEST(ConfigJson, KeepsNoKeyThatTheFamilyWouldRefuse) {
+  const std::string origin =
+      of_family("llama", R"(, "pretraining_tp": 1, "sliding_window": 8, "bos_token_id": 3)");
+  DecoderOptions options = parse_config_json(origin, "c");
+  options.family = "mistral";
+  const std::string json = config_json(options, DType::f32, origin);
+  EXPECT_EQ(error_of(json).code(), Code::ok) << json;
+  EXPECT_EQ(parse_config_json(json, "c").window, 0) << json;
+  EXPECT_NE(json.find(R"("bos_token_id": 3)"), std::string::npos) << json;
+}
+
+TEST(ConfigJson, ALlamaWithABiasOfOAloneIsNotWritten) {
+  DecoderOptions options;
+  options.out_bias = true;
+  try {
+    config_json(options, DType::f32);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_NE(error.message().find("cannot be saved with out_bias but no qkv_bias"), std::string::npos)
+        << error.message();
+  }
+  options.qkv_bias = true;
+  EXPECT_NO_THROW(config_json(options, DType::f32));
+}
+
+TEST(ConfigJson, NothingStandsBehindAZeroByte) {
+  const std::string least = kLeast, zero(1, '\0');
+  for (const std::string& json : {least + zero, least + zero + least, zero + least, "{" + zero + "}"}) {
+    const Error error = error_of(json);
+    EXPECT_EQ(error.code(), Code::corrupt);
+    EXPECT_NE(error.message().find("is not JSON at its byte "), std::string::npos) << error.message();
+  }
+  EXPECT_EQ(error_of("\xef\xbb\xbf" + least).code(), Code::corrupt) << "nor before the brace";
 }
 
 TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
@@ -177,7 +345,7 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
       {"{}", Code::not_supported, "model_type is missing"},
       {R"({"model_type": "gpt2"})", Code::not_supported,
        "model_type is \"gpt2\"; this library has llama, qwen2"},
-      {R"({"model_type": "llama"})", Code::corrupt, "vocab_size is missing"},
+      {R"({"model_type": "llama", "vocab_size": 0})", Code::corrupt, "vocab_size is 0, outside of 1 to"},
       {with(R"("head_dim": 6.0)"), Code::corrupt, "head_dim is 6.0, not a whole number"},
       {with(R"("head_dim": 0)"), Code::corrupt, "head_dim is 0, outside of 1 to 2147483647"},
       {with(R"("max_position_embeddings": 99999999999)"), Code::corrupt, "outside of 1 to"},
@@ -193,12 +361,9 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
       {R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
            "num_attention_heads": 25, "intermediate_size": 40})",
        Code::corrupt, "hidden_size is 24, below num_attention_heads 25"},
-      {R"({"model_type": "mistral", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 2,
-           "num_attention_heads": 4, "intermediate_size": 40, "attention_bias": true})",
-       Code::not_supported, "attention_bias is true; a mistral has no biases"},
       {with(R"("hidden_act": "gelu")"), Code::not_supported, "hidden_act is \"gelu\"; this library has silu"},
       {with(R"("attention_dropout": 0.1)"), Code::not_supported, "attention_dropout is 0.1"},
-      {with(R"("sliding_window": 64)"), Code::not_supported, "sliding_window is 64"},
+      {with(R"("auto_map": {"AutoModel": "mine.py"})"), Code::not_supported, "\"auto_map\" is an object"},
       {with(R"("quantization_config": {"bits": 4})"), Code::not_supported,
        "quantization_config is an object"},
       {with(R"("rope_scaling": 3)"), Code::corrupt, "rope_scaling is 3, not an object"},
@@ -209,7 +374,8 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
        "rope_parameters.rope_theta is 3, not the rope_theta of the whole"},
       {with(R"("head_dim": 6, "head_dim": 7)"), Code::corrupt, "\"head_dim\" stands there twice"},
       {R"({"model_type": "llama", "vocab_size": 9, "hidden_size": 24, "num_hidden_layers": 1000000000})",
-       Code::corrupt, "num_hidden_layers is 1000000000, outside of 0 to 10000"},
+       Code::corrupt, "num_hidden_layers is 1000000000, outside of 1 to 10000"},
+      {R"({"model_type": "llama", "num_hidden_layers": 0})", Code::corrupt, "num_hidden_layers is 0"},
       {with(R"("x": [[[[[[[[[1]]]]]]]]])"), Code::corrupt, "nested over 8 deep"},
   };
   for (const Row& row : table) {
@@ -217,7 +383,6 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
     EXPECT_EQ(error.code(), row.code) << row.json << ": " << error.message();
     EXPECT_NE(error.message().find(row.words), std::string::npos) << row.json << ": " << error.message();
   }
-  EXPECT_EQ(error_of(with(R"("sliding_window": 2048)")).code(), Code::ok) << "as long as the positions";
   EXPECT_EQ(error_of(std::string(1 << 20, '[')).code(), Code::corrupt);
 }
 

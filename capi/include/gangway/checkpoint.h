@@ -18,14 +18,22 @@ GW_API void gw_save_options_init(gw_save_options *options, size_t size);
 /* Collective. Writes folder/model.safetensors with Hugging Face's names and, for a decoder,
  * folder/config.json. The folder is made if it is missing.
  *
- * A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic and
- * hard links, each reader of the folder finds all files of the earlier checkpoint or all files of the new
- * one. The new files also replace an index (model.safetensors.index.json) and the files that it names
- * (model-00001-of-00002.safetensors and so on); all else in the folder stays. Until the commit the new files
- * lie in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what
- * a killed one left.
+ * config.json has the keys of the model's family, and all other keys of the config.json from which the values
+ * were loaded (ids of tokens, notes of a user); of a model that was not loaded, those of the file that it
+ * replaces, if that describes the same model. The files that belong to a model that was loaded (its tokenizer,
+ * generation_config.json: *.json, *.txt, *.model, *.jinja, *.tiktoken) are copied from their folder, if it is
+ * still there, unless the new one has files of these names.
  *
- * INVALID_ARGUMENT: a dtype that is not floating, an empty name. INVALID_STATE: a model without memory, or
+ * A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links
+ * and either hard links or an exchange of names, each reader of the folder finds all files of the earlier
+ * checkpoint or all files of the new one. The new files also replace an index (model.safetensors.index.json)
+ * and the files that it names (model-00001-of-00002.safetensors and so on); all else in the folder stays. A
+ * file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie in
+ * folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a
+ * killed one left.
+ *
+ * INVALID_ARGUMENT: a dtype that is not floating, an empty name, or a model that transformers would read as
+ * another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or
  * another save into the folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends
  * no signal here) and so on. */
 GW_API gw_status gw_module_save(gw_module *model, const char *folder, const gw_save_options *options);
@@ -33,8 +41,9 @@ GW_API gw_status gw_module_save(gw_module *model, const char *folder, const gw_s
 typedef struct gw_load_options {
   size_t struct_size;
   const gw_ext *next;
-  /* 1: tensors that the model has no place for are no error. Nor is a lm_head.weight that differs from
-   * model.embed_tokens.weight, for a model that ties them. Default 0. */
+  /* 1: tensors that the model has no place for are no error, whatever their dtype, nor are those that an
+   * index lists and the files lack. Nor is a lm_head.weight that differs from model.embed_tokens.weight, for a
+   * model that ties them. Default 0. */
   int32_t ignore_extra;
   int32_t ignore_config; /* 1: a folder's config.json may describe another model. Default 0. */
 } gw_load_options;
@@ -50,8 +59,9 @@ GW_API void gw_load_options_init(gw_load_options *options, size_t size);
  *
  * Every rank returns the first refusal, and values are as before. NOT_FOUND: a parameter is missing in the
  * files. INVALID_ARGUMENT, with both values: a shape or dtype, a tensor that the model has no place for, two
- * values for a tied parameter, another config.json. MISMATCH: ranks opened different files. CORRUPT,
- * NOT_SUPPORTED: what a file says. IO: a file is missing (errno ENOENT). Once reading has begun, IO (a file
+ * values for a tied parameter, another config.json. MISMATCH: ranks opened different files. CORRUPT: what a
+ * file says. NOT_SUPPORTED: what a file says, a parameter of a dtype or with dims that the library does not
+ * read, or a folder of weights of PyTorch (.bin); the text says how to convert it. IO: a file is missing (errno ENOENT). Once reading has begun, IO (a file
  * ends early or was changed meanwhile) leaves some values new and some old; the gangs work on. */
 GW_API gw_status gw_module_load(gw_module *model, const char *path, const gw_load_options *options);
 

@@ -59,7 +59,7 @@ typedef struct gw_checkpoint_part {
   gw_module *model;
   gw_optimizer *optimizer; /* Of `model`. Default null: the model is not trained. */
   /* A folder whose tokenizer and generation files are copied into each checkpoint; rank 0's counts. Default
-   * null: none. */
+   * null: the one from which the model was loaded, if it is still there. */
   const char *carry_from;
 } gw_checkpoint_part;
 GW_API void gw_checkpoint_part_init(gw_checkpoint_part *part, size_t size);

@@ -19,16 +19,16 @@ typedef struct gw_decoder_options {
   const char *family;
   int64_t vocab;         /* Default 256. */
   int64_t dim;           /* Default 256. hidden_size. */
-  int64_t layers;        /* Default 4. */
+  int64_t layers;        /* Default 4. At least 1. */
   int64_t heads;         /* Default 8. */
   int64_t kv_heads;      /* Default 0: heads. */
   int64_t head_dim;      /* Default 0: dim / heads. */
   int64_t ffn;           /* Default 0: 8/3 dim up to a multiple of 32. intermediate_size. */
   int64_t max_positions; /* Default 2048. */
-  int64_t window;        /* Default 0: none. sliding_window; one below max_positions is NOT_SUPPORTED. */
+  int64_t window;        /* Default 0: none. sliding_window; longer sequences are NOT_SUPPORTED. */
   double eps;            /* Default 1e-5. */
   double rope_theta;     /* Default 10000. */
-  double rope_factor;    /* Default 1: none; else Llama-3 scaling with the next three. */
+  double rope_factor;    /* Default 1: none; above 1: Llama-3 scaling with the next three. */
   double rope_low_frequency_factor;
   double rope_high_frequency_factor;
   int64_t rope_original_positions;
@@ -64,43 +64,46 @@ GW_API void gw_decoder_options_init(gw_decoder_options *options, size_t size);
 GW_API gw_status gw_decoder_options_from_family(const char *family, gw_decoder_options *options);
 /* Local. Makes a decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already
  * shifted -> {loss sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the
- * rule, also for an option that the family's config.json cannot say. NOT_SUPPORTED: no such family, or a
- * window below max_positions. */
+ * rule, also for an option that the family's config.json cannot say. NOT_SUPPORTED: no such family. */
 GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module **out_model);
 /* Local. Fills *options, which gw_decoder_options_init has set up, from folder/config.json as transformers
- * writes it. A file without a key means what the class of its family in transformers means:
+ * writes it. A key that is missing or null means what it means to the class of its family in transformers:
  *
- *   config.json                                 field                 if it is missing or null
- *   model_type                                  family                NOT_SUPPORTED
- *   vocab_size                                  vocab                 CORRUPT
- *   hidden_size                                 dim                   CORRUPT
- *   num_hidden_layers                           layers                CORRUPT
- *   num_attention_heads                         heads                 CORRUPT
- *   num_key_value_heads                         kv_heads              heads, or the number of the class
- *   head_dim                                    head_dim              dim / heads, or the number of the class
- *   intermediate_size                           ffn                   CORRUPT
- *   max_position_embeddings                     max_positions         the number of the class
- *   rms_norm_eps                                eps                   1e-6
- *   rope_theta                                  rope_theta            10000
+ *   config.json                                 field                 if it is missing        if it is null
+ *   model_type                                  family                NOT_SUPPORTED           NOT_SUPPORTED
+ *   vocab_size                                  vocab                 that of the class       CORRUPT
+ *   hidden_size                                 dim                   4096                    CORRUPT
+ *   num_hidden_layers                           layers                32                      CORRUPT
+ *   num_attention_heads                         heads                 32                      CORRUPT
+ *   num_key_value_heads                         kv_heads              that of the class       heads
+ *   head_dim                                    head_dim              that of the class, or dim / heads
+ *                                                                                 llama, mistral: dim / heads
+ *   intermediate_size                           ffn                   that of the class       CORRUPT
+ *   max_position_embeddings                     max_positions         that of the class       CORRUPT
+ *   rms_norm_eps                                eps                   1e-6                    CORRUPT
+ *   rope_theta                                  rope_theta            10000                   CORRUPT
  *   rope_scaling: rope_type (or type) llama3:
  *     factor                                    rope_factor           CORRUPT; without scaling: 1
  *     low_freq_factor                           rope_low_frequency_factor, likewise
  *     high_freq_factor                          rope_high_frequency_factor
  *     original_max_position_embeddings          rope_original_positions
  *   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5
- *   sliding_window                              window                0; also if use_sliding_window is false
- *   initializer_range                           initializer_range     0.02
+ *   sliding_window                              window                4096                    0
+ *   initializer_range                           initializer_range     0.02                    0.02
  *   attention_bias                              qkv_bias, out_bias    0, or what the class always has
- *   attention_out_bias (of this library)        out_bias              attention_bias
- *   mlp_bias                                    mlp_bias              0
- *   tie_word_embeddings                         tied                  0
+ *   attention_out_bias (of this library)        out_bias              attention_bias          attention_bias
+ *   mlp_bias                                    mlp_bias              0                       0
+ *   tie_word_embeddings                         tied                  0                       0
+ *
+ * window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where layer_types or
+ * max_window_layers (28 if it is missing) give the window to no layer.
  *
  * NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),
- * attention_dropout not 0, partial_rotary_factor not 1, a sliding_window in use that is below
- * max_position_embeddings, a quantization_config, and any key that the library does not know, because it may
- * change what the model computes. Keys that change nothing (names, token ids, what generation reads) are
- * ignored; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its range. IO.
- * After a failure *options is as before. */
+ * attention_dropout not 0, partial_rotary_factor not 1, a quantization_config, and a key that the library
+ * does not know and that may change what the model computes: one of its words is a word that configurations
+ * of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are
+ * ignored here and written again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the
+ * wrong kind or out of its range. IO. After a failure *options is as before. */
 GW_API gw_status gw_decoder_options_from_folder(const char *folder, gw_decoder_options *options);
 /* Local. Makes a linear layer, y = x W^T + b: x [..., input_dim] -> [..., output_dim]. weight is [output_dim,
  * input_dim]. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1. */

@@ -19,7 +19,7 @@ typedef struct gw_plan_options {
   int32_t ranks;                       /* At least 1. Default 1. */
   int32_t microbatches;                /* Of a step. Default 0: 1; with pp, twice pp. */
   int64_t rows;                        /* Of a microbatch of a rank. Default 1. */
-  int64_t sequence;                    /* Tokens of a row. Default 0: max_positions of the decoder. */
+  int64_t sequence;                    /* Tokens of a row. Default 0: as many as the decoder takes. */
   gw_dtype moment_dtype;               /* Of AdamW's averages. Default GW_F32. */
   int32_t one_host; /* 1: the ranks are processes of one CPU host, and share gathered weights. Default 0. */
 } gw_plan_options;

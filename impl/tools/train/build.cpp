@@ -79,8 +79,14 @@ bool has_values(const Settings& s) {
   namespace fs = std::filesystem;
   const std::string& wanted = s.text("model.values");
   if (wanted != "auto") return wanted == "load";
+  // The weights of PyTorch count, so that the load refuses them: training must not begin with fresh values.
   const fs::path folder = s.text("model.folder");
-  return fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                           "pytorch_model.bin.index.json"}) {
+    std::error_code none;
+    if (fs::exists(folder / name, none)) return true;
+  }
+  return false;
 }
 
 gw_decoder_options decoder_of(const Settings& s) {

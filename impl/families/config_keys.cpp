@@ -1,0 +1,100 @@
+// Which keys of a config.json change what a model computes, beyond those in the table of its family.
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <sstream>
+
+#include "families/family.h"
+
+namespace gangway {
+namespace {
+
+// Names, token ids, and settings of generation, training scripts and classification heads.
+constexpr char kHarmless[] = R"(
+_attn_implementation _attn_implementation_autoset _name_or_path add_cross_attention architectures
+attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
+cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
+forced_bos_token_id forced_eos_token_id id2label is_decoder is_encoder_decoder is_llama_config label2id
+length_penalty max_length min_length name_or_path no_repeat_ngram_size num_beam_groups num_beams
+num_return_sequences output_attentions output_hidden_states output_scores pad_token_id prefix
+problem_type pruned_heads remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder
+tokenizer_class top_k top_p torch_dtype torchscript transformers_version typical_p unsloth_fixed
+unsloth_version use_bfloat16 use_cache)";
+
+// Words that configurations of models use in the names of keys that matter. They cover what the configuration
+// classes of transformers 4.57 and 5.0 take, except for ids of tokens and for losses, vision and speech.
+constexpr char kWordsOfModels[] = R"(
+abs absolute act activation adapter alibi alpha architecture architectures attention attn base beta bias
+bidirectional block blocks cap capacity causal channel channels chunk clamp clip codebook coef
+coefficient config conv cross ctx d decay decoder delta dense depth depths dequant dilation dim dims
+dropout dtype embd embed embedding embeddings encoder eps epsilon every expand expansion expert experts
+factor factors feature features ff ffn fn function fused fusion gamma gate gated gating glu gradient
+group groups head heads hidden hybrid idx in index init initial initializer inner input interleave
+interleaved intermediate interval k kernel key kv lambda latent latents layer layerdrop layernorm layers
+layerscale legacy len length limit linear lm local logit logits lora low mamba map mapping mask masked
+max memory method min mixer mlp mode moe moving mrope mscale mult multiplier multipliers mup n norm
+normalization normalize num offset out output pad padding parallel parallelization path pattern pdrop per
+period pool pooling pos position positional positions post pre prenorm proj projection q qk qkv quant
+quantiles quantization quantized query range rank rate ratio ratios recurrent relative repeat residual
+rms rope rotary rotate route routed router routing scalar scale scaled scales scaling score section seq
+sequence share shared shift sink sinks size sliding slope soft softcap softcapping softmax sparse
+sparsity spec ssm stage stages state states std step strategy stride strides style tanh temperature text
+theta threshold tie tied time top topk tp transform type types use v value values variant vision vocab
+vocabulary weight weights width window windows xpos)";
+
+std::set<std::string> words_of(const char* text) {
+  std::istringstream in(text);
+  std::set<std::string> all;
+  for (std::string word; in >> word;) all.insert(word);
+  return all;
+}
+
+// Returns whether the key has a word of configurations of models. Words end at anything but a letter.
+bool speaks_of_models(const std::string& key) {
+  static const std::set<std::string> all = words_of(kWordsOfModels);
+  std::string word;
+  for (const char c : key + " ") {
+    if (std::isalpha(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    if (all.contains(word)) return true;
+    word.clear();
+  }
+  return false;
+}
+
+// Returns whether `name` is `pattern`, where `*` stands for digits, which are set.
+bool matches(const std::string& pattern, const std::string& name, std::string& digits) {
+  const size_t star = pattern.find('*');
+  if (star == std::string::npos) return pattern == name;
+  const size_t behind = pattern.size() - star - 1;
+  if (name.size() <= star + behind || name.compare(0, star, pattern, 0, star) != 0 ||
+      name.compare(name.size() - behind, behind, pattern, star + 1, behind) != 0)
+    return false;
+  digits = name.substr(star, name.size() - star - behind);
+  return std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+bool is_harmless(const Family& family, const std::string& key) {
+  static const std::set<std::string> all = words_of(kHarmless);
+  const bool listed = all.contains(key) || std::any_of(family.harmless.begin(), family.harmless.end(),
+                                                       [&](const char* name) { return key == name; });
+  return listed || !speaks_of_models(key);
+}
+
+std::string name_in_files(const Family& family, const std::string& parameter) {
+  for (const RenamedParameter& renamed : family.renamed) {
+    std::string digits, name = renamed.theirs;
+    if (!matches(renamed.ours, parameter, digits)) continue;
+    if (const size_t star = name.find('*'); star != std::string::npos) name.replace(star, 1, digits);
+    return name;
+  }
+  return parameter;
+}
+
+}  // namespace gangway
