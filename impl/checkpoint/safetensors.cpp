@@ -17,7 +17,7 @@ struct DtypeName {
   DType dtype;
 };
 
-// The format's names of dtypes. It has more (F4, F8_E8M0 ...), for which the library has no dtype.
+// The format's names of dtypes that this library reads.
 constexpr DtypeName kNames[] = {
     {"F64", DType::f64},      {"F32", DType::f32},         {"BF16", DType::bf16},       {"F16", DType::f16},
     {"I64", DType::i64},      {"I32", DType::i32},         {"I16", DType::i16},         {"I8", DType::i8},
@@ -25,20 +25,34 @@ constexpr DtypeName kNames[] = {
     {"BOOL", DType::boolean}, {"F8_E4M3", DType::f8_e4m3}, {"F8_E5M2", DType::f8_e5m2}, {"C64", DType::c64},
 };
 
-DType parse_dtype(const RawTensor& raw, const std::string& where) {
-  for (const DtypeName& entry : kNames)
-    if (raw.dtype == entry.name) return entry.dtype;
-  fail(Code::corrupt, where, ".dtype is ", printable(raw.dtype), ", which is unknown");
-}
+// The format's other names, with the bits of an element.
+constexpr std::pair<std::string_view, uint64_t> kUnread[] = {
+    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-// Returns the bytes of a tensor of this shape. CORRUPT: a product overflows.
-uint64_t checked_bytes(const RawTensor& raw, DType dtype, const std::string& where) {
-  uint64_t bytes = item_bytes(dtype);
+// Returns the product of the dims and `first`. CORRUPT: it overflows.
+uint64_t product(uint64_t first, const RawTensor& raw, const std::string& where) {
   for (const uint64_t dim : raw.shape)
     if (dim > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) ||
-        __builtin_mul_overflow(bytes, dim, &bytes))
+        __builtin_mul_overflow(first, dim, &first))
       fail(Code::corrupt, where, ".shape: dimension ", dim, " makes it larger than 2^64 bytes");
-  return bytes;
+  return first;
+}
+
+// Sets the dtype, or says why the tensor cannot be read. Returns the number of its bytes.
+uint64_t parse_dtype(const RawTensor& raw, const std::string& where, StoredTensor& tensor) {
+  for (const DtypeName& entry : kNames)
+    if (raw.dtype == entry.name) {
+      tensor.dtype = entry.dtype;
+      return product(item_bytes(entry.dtype), raw, where);
+    }
+  for (const auto& [name, bits] : kUnread)
+    if (raw.dtype == name) {
+      tensor.unreadable = text("is ", name, ", a dtype that this library does not read");
+      const uint64_t all = product(bits, raw, where);
+      if (all % 8 != 0) fail(Code::corrupt, where, ".shape: ", all, " bits of ", name, " are no whole bytes");
+      return all / 8;
+    }
+  fail(Code::corrupt, where, ".dtype is ", printable(raw.dtype), ", which is unknown");
 }
 
 // Checks the dims once more: if one of them is 0, the number of bytes does not limit the others.
@@ -53,8 +67,10 @@ Shape checked_shape(const RawTensor& raw, const std::string& where) {
 
 StoredTensor check_tensor(const RawTensor& raw, uint64_t data_bytes) {
   const std::string where = "tensor " + printable(raw.name);
-  const DType dtype = parse_dtype(raw, where);
-  const uint64_t bytes = checked_bytes(raw, dtype, where);
+  StoredTensor tensor;
+  const uint64_t bytes = parse_dtype(raw, where, tensor);
+  tensor.first = raw.first;
+  tensor.last = raw.last;
   if (raw.first > raw.last || raw.last > data_bytes)
     fail(Code::corrupt, where, ".data_offsets [", raw.first, ", ", raw.last,
          "] are not inside the data section of ", data_bytes, " bytes");
@@ -62,8 +78,10 @@ StoredTensor check_tensor(const RawTensor& raw, uint64_t data_bytes) {
     fail(Code::corrupt, where, ".data_offsets [", raw.first, ", ", raw.last, "] hold ", raw.last - raw.first,
          " bytes, its dtype and shape need ", bytes);
   if (raw.shape.size() > static_cast<size_t>(kMaxDims))
-    fail(Code::not_supported, where, ".shape has ", raw.shape.size(), " dimensions, over ", kMaxDims);
-  return {dtype, checked_shape(raw, where), raw.first, raw.last};
+    tensor.unreadable =
+        text("has ", raw.shape.size(), " dimensions, but this library reads at most ", kMaxDims);
+  if (tensor.unreadable.empty()) tensor.shape = checked_shape(raw, where);
+  return tensor;
 }
 
 // Throws CORRUPT unless the tensors cover the data section exactly, without gap and overlap.
@@ -85,7 +103,22 @@ void check_cover(const std::map<std::string, StoredTensor>& tensors, uint64_t da
     fail(Code::corrupt, "the tensors end at byte ", end, " of a data section of ", data_bytes, " bytes");
 }
 
+// NOT_SUPPORTED: the file begins as one that is often found in the place of a safetensors file.
+void refuse_other_formats(const unsigned char* prefix) {
+  const std::string_view begin(reinterpret_cast<const char*>(prefix), 4);
+  // torch.save writes a zip archive, older versions a pickle.
+  if (begin == "PK\x03\x04" || begin.starts_with("\x80\x02"))
+    fail(Code::not_supported, "it is a file of torch.save, not of safetensors; ", kHowToConvert);
+  if (begin == "GGUF") fail(Code::not_supported, "it is a GGUF file of llama.cpp, not of safetensors");
+}
+
 }  // namespace
+
+void check_readable(const StoredTensor& tensor, const std::string& name, const std::string& path,
+                    const char* call) {
+  if (!tensor.unreadable.empty())
+    fail(Code::not_supported, call, ": tensor ", printable(name), " of ", path, " ", tensor.unreadable);
+}
 
 std::string safetensors_dtype(DType dtype) {
   for (const DtypeName& entry : kNames)
@@ -152,8 +185,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
 void SafetensorsFile::parse() {
   const uint64_t size = file_.opened().bytes;
   if (size < 8) fail(Code::corrupt, "it has ", size, " bytes, fewer than the 8 of the header's length");
-  unsigned char prefix[8];
-  file_.read(0, 8, prefix);
+  unsigned char prefix[9] = {};  // the length and the brace of the header
+  file_.read(0, std::min<uint64_t>(size, sizeof prefix), prefix);
+  if (prefix[8] != '{') refuse_other_formats(prefix);
   uint64_t length = 0;
   for (int i = 0; i < 8; ++i) length |= static_cast<uint64_t>(prefix[i]) << (8 * i);
   if (length > kSafetensorsHeaderLimit)

@@ -1,6 +1,7 @@
 // safetensors files: reads any published file safely, and writes files that other libraries read. Input is
 // not trusted: header length, JSON, dtypes, shapes and offsets are all checked, and no size that a header
-// states is allocated unchecked.
+// states is allocated unchecked. A tensor that the format allows but this library cannot read is refused only
+// by whoever wants its values.
 //
 // Thread rule: values; one thread per object.
 #pragma once
@@ -21,18 +22,29 @@ struct StoredTensor {
   DType dtype = DType::f32;
   Shape shape;
   uint64_t first = 0, last = 0;  // the bytes [first, last) of the file's data section
+  // Why this library cannot read the tensor, as "is F4, a dtype that this library does not read". Empty: it
+  // can. Otherwise dtype and shape have no meaning.
+  std::string unreadable = {};
 };
+
+// NOT_SUPPORTED: the tensor `name` of the file `path` cannot be read. The text begins with `call`.
+void check_readable(const StoredTensor& tensor, const std::string& name, const std::string& path,
+                    const char* call);
 
 struct SafetensorsHeader {
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::string> metadata;
 };
 
+// What to do with weights that PyTorch wrote, for the text of a refusal.
+inline constexpr char kHowToConvert[] =
+    "convert it with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)";
+
 constexpr uint64_t kSafetensorsHeaderLimit = 100'000'000;  // bytes; the limit of the format
 
 // Parses the JSON of a header, whose file has a data section of `data_bytes`. CORRUPT: the JSON is not
-// exactly the format, or the tensors do not cover the data section without gap and overlap. NOT_SUPPORTED: a
-// tensor has more than 8 dims.
+// exactly the format, a dtype is not one of the format, or the tensors do not cover the data section without
+// gap and overlap.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes);
 
 // Returns the bytes before the data section: length, JSON, and padding to a multiple of 8. Sets the offsets
@@ -45,7 +57,8 @@ std::string safetensors_dtype(DType dtype);
 
 class SafetensorsFile {
  public:
-  // IO (with the system's message), CORRUPT or NOT_SUPPORTED (with the field and the numbers).
+  // IO (with the system's message), CORRUPT (with the field and the numbers). NOT_SUPPORTED: the file is one
+  // that PyTorch or llama.cpp writes.
   explicit SafetensorsFile(const std::string& path);
 
   const InputFile& file() const { return file_; }

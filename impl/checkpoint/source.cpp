@@ -4,10 +4,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 
-#include "base/error.h"
 #include "checkpoint/config_json.h"
+#include "checkpoint/folders.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/json_scalars.h"
 #include "checkpoint/model_files.h"
@@ -16,6 +17,7 @@ namespace gangway {
 namespace {
 
 constexpr int kTries = 10;
+constexpr const char* kEndsOfTorch[] = {".bin", ".pt", ".pth", ".ckpt"};
 
 bool is_folder(const std::string& path) {
   struct stat status {};
@@ -24,6 +26,22 @@ bool is_folder(const std::string& path) {
 bool exists(const std::string& path) {
   struct stat status {};
   return stat(path.c_str(), &status) == 0;
+}
+
+// Throws NOT_SUPPORTED if the folder, which has no safetensors file of the wanted name, has weights of PyTorch
+// or llama.cpp.
+void refuse_other_weights(const std::string& folder) {
+  for (const std::string& name : sorted_names(folder)) {
+    const bool of_torch = name == "pytorch_model.bin.index.json" ||
+                          std::any_of(std::begin(kEndsOfTorch), std::end(kEndsOfTorch),
+                                      [&](const char* end) { return name.ends_with(end); });
+    if (of_torch)
+      fail(Code::not_supported, "load: ", folder, " has no safetensors file, but ", printable(name),
+           " of torch.save, which this library does not read; ", kHowToConvert);
+    if (name.ends_with(".gguf"))
+      fail(Code::not_supported, "load: ", folder, " has no safetensors file, but ", printable(name),
+           " of llama.cpp, which this library does not read; take the model in Hugging Face's format");
+  }
 }
 
 // Throws CORRUPT unless `file` is a plain name: a path in an untrusted index could lead out of the folder.
@@ -69,10 +87,10 @@ void Source::open_folder(const std::string& path, const std::string& stem) {
     config_ = std::make_unique<InputFile>(path + "/" + kConfigName);
     config_text_ = config_->read_all(kConfigLimit);
   }
-  if (!exists(path + "/" + weights) && exists(path + "/" + index))
-    open_index(path, index);
-  else
-    open_file(path + "/" + weights);
+  const bool has_weights = exists(path + "/" + weights);
+  if (!has_weights && exists(path + "/" + index)) return open_index(path, index);
+  if (!has_weights && stem == "model") refuse_other_weights(path);
+  open_file(path + "/" + weights);
 }
 
 // The index is {"metadata": {...}, "weight_map": {tensor: file}}.
@@ -85,20 +103,40 @@ void Source::open_index(const std::string& folder, const std::string& name) {
   const auto map = scalars.find({"weight_map", ""});
   if (map == scalars.end() || map->second.kind != JsonValue::Kind::object)
     fail(Code::corrupt, "load: ", index, " has no object weight_map");
-  std::map<std::string, const SafetensorsFile*> opened;
+  std::map<std::string, Listed> opened;
   for (auto entry = std::next(map); entry != scalars.end() && entry->first.first == "weight_map"; ++entry) {
     const std::string& tensor = entry->first.second;
     if (entry->second.kind != JsonValue::Kind::text)
       fail(Code::corrupt, "load: ", index, ": weight_map.", printable(tensor), " is not text");
     const std::string& file = entry->second.text;
     check_file_name(index, tensor, file);
-    if (opened[file] == nullptr) opened[file] = &add(folder + "/" + file);
-    const auto found = opened[file]->tensors().find(tensor);
-    if (found == opened[file]->tensors().end())
-      fail(Code::corrupt, "load: ", index, " places ", printable(tensor), " in ", printable(file),
-           ", where it is missing");
-    tensors_[tensor] = {opened[file], found->second};
+    if (opened.count(file) == 0) opened[file] = open_listed(folder + "/" + file);
+    const Listed& listed = opened.at(file);
+    if (listed.missing) {
+      absent_.emplace(tensor, *listed.missing);
+      continue;
+    }
+    const auto found = listed.file->tensors().find(tensor);
+    if (found == listed.file->tensors().end())
+      absent_.emplace(tensor, Error(Code::corrupt, text("load: ", index, " places ", printable(tensor),
+                                                        " in ", printable(file), ", where it is missing")));
+    else
+      tensors_[tensor] = {listed.file, found->second};
   }
+}
+
+// Opens a file that the index names.
+Source::Listed Source::open_listed(const std::string& path) {
+  try {
+    return {&add(path), std::nullopt};
+  } catch (const Error& error) {
+    if (error.system_error != ENOENT) throw;
+    return {nullptr, error};
+  }
+}
+
+void Source::check_complete() const {
+  if (!absent_.empty()) throw absent_.begin()->second;
 }
 
 const SafetensorsFile& Source::add(const std::string& path) {

@@ -16,6 +16,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/header_json.h"
+#include "checkpoint/json_text.h"
 #include "checkpoint/run/blocks.h"
 #include "checkpoint/run/plain_files.h"
 #include "checkpoint/run/tensor_set.h"
@@ -69,6 +70,7 @@ TensorSetPlan plan_of(const Source& source, const ConvertCommand& command) {
   std::vector<TensorSpecOnDisk> specs;
   std::map<std::string, std::string> metadata;
   for (const auto& [name, entry] : source.tensors()) {
+    check_readable(entry.tensor, name, entry.file->file().path(), "convert");
     const DType dtype = entry.tensor.dtype;
     specs.push_back({name, command.dtype && is_floating(dtype) ? *command.dtype : dtype, entry.tensor.shape});
     if (metadata.empty()) metadata = entry.file->metadata();
@@ -111,6 +113,7 @@ void write_weights(const Source& source, const TensorSetPlan& plan, const std::s
 // Changes only the dtype of a config.json, which may have keys that this library does not know.
 std::string config_with(const std::string& text, DType dtype, const std::string& path) {
   using Json = nlohmann::ordered_json;
+  check_no_zero_byte(text, path);
   Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) fail(Code::corrupt, path, " is no JSON object");
   const char* const name = dtype == DType::f64    ? "float64"
@@ -140,6 +143,7 @@ void convert_model(const ConvertCommand& command) {
     fail(Code::invalid_argument, out, " exists already; choose a folder that does not exist yet");
   if (command.verify) verify_model(command.folder, command.model);
   const Source source = Source::open(from);
+  source.check_complete();
   const TensorSetPlan plan = plan_of(source, command);
   const size_t slash = out.rfind('/');
   const std::string writing =

@@ -51,6 +51,7 @@ Side open_side(const std::string& path) {
   struct stat status {};
   if (stat((path + "/" + kStateName).c_str(), &status) != 0) {
     side.source = Source::open(path);
+    side.source->check_complete();
     for (const auto& [name, entry] : side.source->tensors()) side.tensors[{"model", name}] = entry;
     return side;
   }
@@ -230,6 +231,8 @@ std::vector<Pair> pairs_of(const Side& a, const Side& b, bool& equal) {
   for (const auto& [key, entry] : a.tensors) {
     const auto found = b.tensors.find(key);
     if (found == b.tensors.end()) continue;
+    for (const Source::Entry& side : {entry, found->second})
+      check_readable(side.tensor, key.second, side.file->file().path(), "diff");
     const Shape &here = entry.tensor.shape, &there = found->second.tensor.shape;
     if (here == there) {
       pairs.push_back({&key, {entry, found->second}});

@@ -125,7 +125,15 @@ TEST(Safetensors, RefusesEveryHostileHeaderWithFieldAndNumbers) {
       {"dtype lacks", R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4, "lacks dtype"},
       {"shape lacks", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4, "lacks shape"},
       {"offsets lack", R"({"a":{"dtype":"F32","shape":[1]}})", 4, "lacks data_offsets"},
-      {"unknown dtype", one(R"("F4")", "[1]", "[0,1]"), 1, "dtype is \"F4\", which is unknown"},
+      {"unknown dtype", one(R"("BF17")", "[1]", "[0,1]"), 1, "dtype is \"BF17\", which is unknown"},
+      {"empty dtype", one(R"("")", "[]", "[0,0]"), 0, "dtype is \"\", which is unknown"},
+      {"half a byte", one(R"("F4")", "[3]", "[0,2]"), 2, "12 bits of F4 are no whole bytes"},
+      {"size of an unread dtype differs", one(R"("F6_E2M3")", "[4]", "[0,4]"), 4,
+       "hold 4 bytes, its dtype and shape need 3"},
+      {"zero byte behind", std::string("{}\0", 3), 0, "not JSON at its byte 2"},
+      {"zero bytes and a second header", std::string("{}\0\0{\"a\":1}", 11), 0, "not JSON at its byte 2"},
+      {"zero byte in a name", std::string("{\"a\0\":1}", 8), 0, "not JSON at its byte 3"},
+      {"metadata null and again", R"({"__metadata__":null,"__metadata__":{}})", 0, "stands there twice"},
       {"dtype in lower case", one(R"("f32")", "[1]", "[0,4]"), 4, "unknown"},
       {"dtype is a number", one("7", "[1]", "[0,4]"), 4, "must not be the number 7"},
       {"dtype is a list", one("[]", "[1]", "[0,4]"), 4, "must not be a list"},
@@ -212,9 +220,50 @@ TEST(Safetensors, EverySingleByteChangeIsReadOrRefused) {
     }
 }
 
-TEST(Safetensors, NineDimensionsAreNotSupported) {
-  const Error error = error_of(file_of(one(R"("U8")", "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1));
-  EXPECT_EQ(error.code(), Code::not_supported);
+TEST(Safetensors, MetadataOfNullAreNone) {
+  EXPECT_TRUE(parse_safetensors_header(R"({"__metadata__":null})", 0).metadata.empty());
+}
+
+// Every dtype that the format has and this library has not, and more dims than a tensor may have here.
+TEST(Safetensors, ATensorThatCannotBeReadIsRefusedOnlyByWhoWantsIt) {
+  struct Row {
+    const char *dtype, *shape;
+    size_t bytes;
+    const char* words;
+  };
+  const Row table[] = {
+      {"F8_E8M0", "[8]", 8, "is F8_E8M0, a dtype that this library does not read"},
+      {"F8_E4M3FNUZ", "[8]", 8, "F8_E4M3FNUZ"},
+      {"F8_E5M2FNUZ", "[8]", 8, "F8_E5M2FNUZ"},
+      {"F6_E2M3", "[4]", 3, "F6_E2M3"},
+      {"F6_E3M2", "[2,2]", 3, "F6_E3M2"},
+      {"F4", "[16]", 8, "F4"},
+      {"U8", "[1,1,1,1,1,1,1,1,1]", 1, "has 9 dimensions, but this library reads at most 8"}};
+  for (const Row& row : table) {
+    const std::string json = R"({"a":{"dtype":")" + std::string(row.dtype) + R"(","shape":)" + row.shape +
+                             R"(,"data_offsets":[0,)" + std::to_string(row.bytes) +
+                             R"(]},"b":{"dtype":"U8","shape":[1],"data_offsets":[)" +
+                             std::to_string(row.bytes) + "," + std::to_string(row.bytes + 1) + "]}}";
+    const SafetensorsHeader header = parse_safetensors_header(json, row.bytes + 1);
+    EXPECT_NO_THROW(check_readable(header.tensors.at("b"), "b", "file", "load"));
+    try {
+      check_readable(header.tensors.at("a"), "a", "file", "load");
+      ADD_FAILURE() << row.dtype;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::not_supported);
+      EXPECT_NE(error.message().find(row.words), std::string::npos) << error.message();
+    }
+  }
+}
+
+TEST(Safetensors, AFileOfAnotherFormatIsNamed) {
+  for (const std::string& begin :
+       {std::string("PK\x03\x04"), std::string("\x80\x02}q"), std::string("GGUF")}) {
+    const Error error = error_of(begin + std::string(100, 'x'));
+    EXPECT_EQ(error.code(), Code::not_supported) << error.message();
+    EXPECT_NE(error.message().find(begin == "GGUF" ? "llama.cpp" : "save_pretrained"), std::string::npos)
+        << error.message();
+  }
 }
 
 TEST(Safetensors, SystemErrorsAreIo) {

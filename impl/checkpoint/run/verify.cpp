@@ -80,7 +80,8 @@ void check_block(const std::string& path, const SafetensorsFile& file, const Sto
                  std::vector<char>& buffer) {
   const std::string what = path + ": tensor " + printable(block.tensor) + " " + text_of(block.box);
   const auto found = file.tensors().find(block.tensor);
-  if (found == file.tensors().end() || !is_inside(block.box, found->second.shape))
+  if (found == file.tensors().end() || !found->second.unreadable.empty() ||
+      !is_inside(block.box, found->second.shape))
     fail(Code::corrupt, "verify: ", what, " is not in the file, but in ", kStateName);
   const size_t item = item_bytes(found->second.dtype);
   const uint64_t bytes = bytes_of(block.box.shape, item);
