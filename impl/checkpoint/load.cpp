@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "checkpoint/config_json.h"
+#include "checkpoint/file_names.h"
+#include "checkpoint/folders.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/pieces.h"
@@ -33,6 +35,7 @@ using Found = std::vector<std::pair<std::string, Source::Entry>>;
 
 void check_tensor(const NamedParameter& named, const std::string& name_there, const StoredTensor& stored,
                   const std::string& path) {
+  check_readable(stored, name_there, path, "load");
   if (!(stored.shape == named.parameter->shape))
     fail(Code::invalid_argument, "load: ", name_there, " has shape ", stored.shape.text(), " in ", path, ", ",
          named.parameter->shape.text(), " in the model");
@@ -41,30 +44,41 @@ void check_tensor(const NamedParameter& named, const std::string& name_there, co
          ", not a floating dtype");
 }
 
+// Throws unless the model has every tensor in the files.
+void check_extra(const Source& source, const std::set<std::string>& known, const std::string& path) {
+  for (const auto& [tensor, entry] : source.tensors())
+    if (known.count(tensor) == 0 && !is_derived(tensor))
+      fail(Code::invalid_argument, "load: ", path, " has a tensor ", printable(tensor),
+           " that the model does not have");
+}
+
 // Finds each parameter in the files; the result is in the order of `parameters`.
-std::vector<Found> match(const std::vector<NamedParameter>& parameters,
-                         const std::vector<NamedParameter>& names, const Source& source,
-                         const std::string& path, const LoadOptions& options) {
-  std::vector<Found> all;
+std::vector<Found> match(const std::vector<NamedParameter>& parameters, std::vector<NamedParameter> names,
+                         const Module& root, const Source& source, const std::string& path,
+                         const LoadOptions& options) {
   std::set<std::string> known;
+  for (NamedParameter& alias : names) known.insert(alias.name = name_in_files(root, alias.name));
+  if (!options.ignore_extra)
+    for (const auto& [tensor, error] : source.absent())
+      if (known.count(tensor) == 0) throw error;
+  std::vector<Found> all;
   for (const NamedParameter& named : parameters) {
     Found found;
+    std::string absent;
     for (const NamedParameter& alias : names) {
       if (alias.parameter != named.parameter) continue;
-      known.insert(alias.name);
+      if (source.absent().count(alias.name) != 0) absent = alias.name;
       const auto at = source.tensors().find(alias.name);
       if (at == source.tensors().end() || (options.ignore_extra && !found.empty())) continue;
       check_tensor(named, alias.name, at->second.tensor, path);
       found.emplace_back(alias.name, at->second);
     }
-    if (found.empty()) fail(Code::not_found, "load: ", path, " has no tensor ", named.name);
+    if (found.empty() && !absent.empty()) throw source.absent().at(absent);
+    if (found.empty())
+      fail(Code::not_found, "load: ", path, " has no tensor ", name_in_files(root, named.name));
     all.push_back(std::move(found));
   }
-  if (!options.ignore_extra)
-    for (const auto& [tensor, entry] : source.tensors())
-      if (known.count(tensor) == 0 && !is_derived(tensor))
-        fail(Code::invalid_argument, "load: ", path, " has a tensor ", printable(tensor),
-             " that the model does not have");
+  if (!options.ignore_extra) check_extra(source, known, path);
   return all;
 }
 
@@ -146,7 +160,8 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 void check_loads(const Module& module, const std::string& path) {
-  match(named_parameters(module), named_parameters_with_aliases(module), Source::open(path), path, {});
+  match(named_parameters(module), named_parameters_with_aliases(module), module, Source::open(path), path,
+        {});
 }
 
 void load_model(Model& model, const std::string& path, const LoadOptions& options) {
@@ -173,7 +188,8 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
   call.check([&] {
     check_same_files(*source, expected, root);
     check_config(model.root(), *source, options);
-    found = match(model.inspect().parameters(), model.inspect().names(), *source, path, options);
+    found =
+        match(model.inspect().parameters(), model.inspect().names(), model.root(), *source, path, options);
     for (size_t i = 0; i < found.size(); ++i)
       check_tied(*model.inspect().parameters()[i].parameter, found[i], path);
   });
@@ -195,6 +211,9 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
     if (unread) throw *unread;
   });
   check_replicas(model.fsdp(), "load", stream);
+  // With ignore_config the file may be of another model.
+  if (source->config() != nullptr && !options.ignore_config)
+    model.origin() = {absolute_path(path), source->config_text()};
 }
 
 }  // namespace gangway

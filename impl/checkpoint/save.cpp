@@ -2,6 +2,7 @@
 // when all rows are on disk, rank 0 commits. No rank needs memory for more than its shards and a small
 // buffer.
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <optional>
@@ -10,6 +11,9 @@
 #include "base/interrupt.h"
 #include "base/philox.h"
 #include "checkpoint/config_json.h"
+#include "checkpoint/file_names.h"
+#include "checkpoint/folders.h"
+#include "checkpoint/input_file.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/output_file.h"
 #include "checkpoint/pieces.h"
@@ -36,6 +40,27 @@ void check(Model& model, const std::string& folder, const SaveOptions& options) 
   if (folder.empty()) fail(Code::invalid_argument, "save: the folder's name is empty");
   if (options.dtype != DType{} && !is_floating(options.dtype))
     fail(Code::invalid_argument, "save: dtype = ", name(options.dtype), " is not floating");
+  if (const DecoderOptions* decoder = decoder_options(model.root())) check_saves(*decoder);
+}
+
+bool is_folder(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+// Returns the config.json whose other keys the new one keeps: that of the folder from which the model was
+// loaded, or else the one that the new one replaces, if it describes the model.
+std::string config_to_keep(Model& model, const DecoderOptions& options, const std::string& folder) {
+  const std::string path = folder + "/" + kConfigName;
+  struct stat status {};
+  if (!model.origin().config.empty() || stat(path.c_str(), &status) != 0) return model.origin().config;
+  try {
+    const std::string json = InputFile(path).read_all(kConfigLimit);
+    check_same_function(parse_config_json(json, path), options, path);
+    return json;
+  } catch (const Error&) {  // the file of another model, or none that can be read
+    return "";
+  }
 }
 
 SafetensorsHeader describe(Model& model, const SaveOptions& options) {
@@ -43,7 +68,8 @@ SafetensorsHeader describe(Model& model, const SaveOptions& options) {
   header.metadata = options.metadata;
   header.metadata.emplace("format", "pt");  // Hugging Face's loader requires it
   for (const NamedParameter& named : model.inspect().parameters())
-    header.tensors[named.name] = {stored_dtype(*named.parameter, options), named.parameter->shape, 0, 0};
+    header.tensors[name_in_files(model.root(), named.name)] = {stored_dtype(*named.parameter, options),
+                                                               named.parameter->shape, 0, 0};
   return header;
 }
 
@@ -76,17 +102,42 @@ bool is_shard_name(const std::string& name) {
                     [](char c, char form) { return form == '0' ? c >= '0' && c <= '9' : c == form; });
 }
 
-// Replaces an earlier checkpoint by the staged files, config.json included.
-void commit(SaveFolder& folder, const DecoderOptions* options, DType stored) {
+void stage(const SaveFolder& folder, const std::string& name, const std::string& bytes) {
+  OutputFile file(folder.staged(name), O_WRONLY | O_CREAT | O_EXCL);
+  file.write(0, bytes.data(), bytes.size());
+  file.sync();
+  file.close();
+}
+
+void stage_copy(const SaveFolder& folder, const std::string& name, const std::string& from) {
+  const InputFile source(from);
+  OutputFile file(folder.staged(name), O_WRONLY | O_CREAT | O_EXCL);
+  std::string piece;
+  for (uint64_t at = 0; at < source.opened().bytes; at += piece.size()) {
+    poll_interrupt_throttled();
+    piece.resize(static_cast<size_t>(std::min<uint64_t>(kPieceBytes, source.opened().bytes - at)));
+    source.read(at, piece.size(), piece.data());
+    file.write(at, piece.data(), piece.size());
+  }
+  file.sync();
+  file.close();
+}
+
+// Replaces an earlier checkpoint by the staged files, config.json included. Files that belong to the model,
+// such as its tokenizer, come along from the folder of its origin unless there are some of their names.
+void commit(SaveFolder& folder, Model& model, DType stored, const std::string& path) {
   std::vector<std::string> names = {kWeightsName, kIndexName};
-  if (options != nullptr) {
-    const std::string json = config_json(*options, stored);
-    OutputFile file(folder.staged(kConfigName), O_WRONLY | O_CREAT | O_EXCL);
-    file.write(0, json.data(), json.size());
-    file.sync();
-    file.close();
+  if (const DecoderOptions* options = decoder_options(model.root())) {
+    stage(folder, kConfigName, config_json(*options, stored, config_to_keep(model, *options, path)));
     names.push_back(kConfigName);
   }
+  const std::string& origin = model.origin().folder;
+  const std::vector<std::string> there = folder.names();
+  for (const std::string& name : is_folder(origin) ? files_to_carry(origin) : std::vector<std::string>())
+    if (std::find(there.begin(), there.end(), name) == there.end()) {
+      stage_copy(folder, name, origin + "/" + name);
+      names.push_back(name);
+    }
   folder.commit(names);
   for (const std::string& name : folder.names())
     if (is_shard_name(name)) folder.remove(name);
@@ -123,7 +174,8 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
     RowWriter writer(model, own, stream);
     for (const NamedParameter& named : model.inspect().parameters())
       if (writes_rows(named.parameter->layout, gangs))
-        write_rows(*named.parameter, header.tensors.at(named.name), bytes.size(), writer);
+        write_rows(*named.parameter, header.tensors.at(name_in_files(model.root(), named.name)), bytes.size(),
+                   writer);
     writer.finish();
     own.sync();
     own.close();
@@ -131,8 +183,7 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
 
   call.check([&] {
     if (root.rank() == 0)
-      commit(*folder, decoder_options(model.root()),
-             stored_dtype(*model.inspect().parameters()[0].parameter, options));
+      commit(*folder, model, stored_dtype(*model.inspect().parameters()[0].parameter, options), path);
   });
 }
 

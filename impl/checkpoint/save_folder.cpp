@@ -1,13 +1,13 @@
 #include "checkpoint/save_folder.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
-#include <cstdio>
 
 #include "base/error.h"
 #include "checkpoint/folders.h"
@@ -23,6 +23,13 @@ std::string link_at(int folder, const std::string& name) {
   char to[PATH_MAX];
   const ssize_t length = readlinkat(folder, name.c_str(), to, sizeof to);
   return length < 0 ? "" : std::string(to, static_cast<size_t>(length));
+}
+
+// A link to a relative path is kept two folders further down, in .gangway-save/old.
+const std::string kUp = "../../";
+std::string moved_down(const std::string& target) { return target.front() == '/' ? target : kUp + target; }
+std::string moved_up(const std::string& target) {
+  return target.starts_with(kUp) ? target.substr(kUp.size()) : target;
 }
 
 }  // namespace
@@ -60,17 +67,12 @@ void SaveFolder::lock() {
 }
 
 void SaveFolder::commit(const std::vector<std::string>& names) {
-  for (const std::string& name : names) link_old(name);
+  std::vector<Old> old;
+  for (const std::string& name : names) old.push_back(keep_old(name));
   point_current("old");
   for (const char* folder : {"/new", "/old", ""}) sync(kStaging + folder);
-  const std::string link = kStaging + "/link";
-  for (const std::string& name : names) {
-    if (!exists(kStaging + "/old/" + name) && !exists(kStaging + "/new/" + name)) continue;
-    if (symlinkat((kCurrent + "/" + name).c_str(), folder_.descriptor(), link.c_str()) != 0)
-      fail_file("save: making the symbolic link", path_ + "/" + link, errno);
-    if (renameat(folder_.descriptor(), link.c_str(), folder_.descriptor(), name.c_str()) != 0)
-      fail_file("save: putting a symbolic link at", path_ + "/" + name, errno);
-  }
+  for (size_t i = 0; i < names.size(); ++i)
+    if (old[i] != Old::none || exists(kStaging + "/new/" + names[i])) put_link(names[i], old[i]);
   sync(".");
   point_current("new");  // the commit
   committed_ = true;
@@ -78,18 +80,50 @@ void SaveFolder::commit(const std::vector<std::string>& names) {
   finish_earlier();
 }
 
-void SaveFolder::link_old(const std::string& name) {
+SaveFolder::Old SaveFolder::keep_old(const std::string& name) {
   const std::string kept = kStaging + "/old/" + name;
-  if (linkat(folder_.descriptor(), name.c_str(), folder_.descriptor(), kept.c_str(), AT_SYMLINK_FOLLOW) == 0)
-    return;
-  if (errno != ENOENT)
-    fail_file(text("save: making a hard link to ", path_, "/", name, ":"), path_ + "/" + kept, errno);
+  struct stat status {};
+  if (fstatat(folder_.descriptor(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return Old::none;
+    fail_file("save: reading", path_ + "/" + name, errno);
+  }
+  if (S_ISDIR(status.st_mode))
+    fail_file("save: a folder is in the place of the file", path_ + "/" + name, EISDIR);
+  if (S_ISLNK(status.st_mode)) {
+    make_link(moved_down(link_at(folder_.descriptor(), name)), kept);
+    return Old::kept;
+  }
+  if (linkat(folder_.descriptor(), name.c_str(), folder_.descriptor(), kept.c_str(), 0) == 0)
+    return Old::kept;
+  make_link(kCurrent + "/" + name, kept);
+  return Old::to_exchange;
+}
+
+// Puts the symbolic link to .gangway-save/current/NAME at NAME.
+void SaveFolder::put_link(const std::string& name, Old old) {
+  const int folder = folder_.descriptor();
+  if (old == Old::to_exchange) {
+    const std::string kept = kStaging + "/old/" + name;
+    if (renameat2(folder, kept.c_str(), folder, name.c_str(), RENAME_EXCHANGE) == 0) return;
+    const int error = errno;
+    fail_file("save: this user may not make a hard link to " + path_ + "/" + name +
+                  ", and the file system cannot exchange it; remove it, or save into another folder:",
+              path_ + "/" + name, error);
+  }
+  const std::string link = kStaging + "/link";
+  make_link(kCurrent + "/" + name, link);
+  if (renameat(folder, link.c_str(), folder, name.c_str()) != 0)
+    fail_file("save: putting a symbolic link at", path_ + "/" + name, errno);
+}
+
+void SaveFolder::make_link(const std::string& target, const std::string& at) {
+  if (symlinkat(target.c_str(), folder_.descriptor(), at.c_str()) != 0)
+    fail_file("save: making the symbolic link", path_ + "/" + at, errno);
 }
 
 void SaveFolder::point_current(const char* at) {
   const std::string next = kStaging + "/next";
-  if (symlinkat(at, folder_.descriptor(), next.c_str()) != 0)
-    fail_file("save: making the symbolic link", path_ + "/" + next, errno);
+  make_link(at, next);
   if (renameat(folder_.descriptor(), next.c_str(), folder_.descriptor(), kCurrent.c_str()) != 0)
     fail_file("save: renaming to", path_ + "/" + kCurrent, errno);
 }
@@ -107,9 +141,18 @@ void SaveFolder::finish_earlier() {
 }
 
 void SaveFolder::move_back(const std::string& name, const std::string& current) {
-  const std::string from = current + "/" + name;
-  if (exists(from) ? renameat(folder_.descriptor(), from.c_str(), folder_.descriptor(), name.c_str()) != 0
-                   : unlinkat(folder_.descriptor(), name.c_str(), 0) != 0)
+  std::string from = current + "/" + name;
+  if (!exists(from)) {
+    if (unlinkat(folder_.descriptor(), name.c_str(), 0) != 0)
+      fail_file("save: removing", path_ + "/" + name, errno);
+    return;
+  }
+  if (const std::string target = link_at(folder_.descriptor(), from); !target.empty()) {
+    from = kStaging + "/link";
+    unlinkat(folder_.descriptor(), from.c_str(), 0);  // a killed save may have left it
+    make_link(moved_up(target), from);
+  }
+  if (renameat(folder_.descriptor(), from.c_str(), folder_.descriptor(), name.c_str()) != 0)
     fail_file("save: moving into place", path_ + "/" + name, errno);
 }
 

@@ -1,9 +1,9 @@
-// A folder in which several files are replaced in one atomic step, on every file system that has symbolic and
-// hard links.
+// A folder in which several files are replaced in one atomic step, on every file system that has symbolic
+// links and either hard links or an exchange of two names.
 //
 //   NAME                        the file that readers open
 //   .gangway-save/new/NAME      the file that the save writes
-//   .gangway-save/old/NAME      a hard link to the earlier file NAME
+//   .gangway-save/old/NAME      the earlier file NAME
 //   .gangway-save/current       a symbolic link to "old"; the commit renames a link to "new" over it
 //
 // commit() works in three parts. It replaces each NAME by a symbolic link to .gangway-save/current/NAME;
@@ -11,12 +11,17 @@
 // the new files. It moves the files that `current` points at back to NAME; readers find the same files as
 // before. A process that is killed at any step leaves a folder with either all old or all new files. The next
 // SaveFolder of that folder repeats the last part (finish_earlier()) and removes .gangway-save. No other file
-// of the folder is changed.
+// of the folder is changed, nor is a file that NAME points at: an earlier NAME that is a symbolic link, as in
+// Hugging Face's cache, is kept as a link.
+//
+// An earlier file gets its second name in `old` by a hard link. Where that is refused (a file of another user,
+// a file system without hard links), NAME and the symbolic link in `old` change places instead.
 //
 // Thread rule: one thread per object. While it exists, other processes and threads cannot save into the
 // folder.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -45,8 +50,13 @@ class SaveFolder {
   std::vector<std::string> names() const;
 
  private:
+  // How an earlier NAME gets into `old`: there is none, it is there already, or by an exchange with its place.
+  enum class Old : uint8_t { none, kept, to_exchange };
+
   void lock();
-  void link_old(const std::string& name);
+  Old keep_old(const std::string& name);
+  void put_link(const std::string& name, Old old);
+  void make_link(const std::string& target, const std::string& at);
   void point_current(const char* at);
   void finish_earlier();
   void move_back(const std::string& name, const std::string& current);

@@ -177,10 +177,12 @@ TEST(LoadModel, AnIndexCannotLeaveItsFolderOrLie) {
       {R"({"weight_map": {"a": "x\u0000y"}})", "not a file of this folder"},
       {R"({"weight_map": {"a": "f", "a": "g"}})", "\"a\" stands there twice"},
       {R"({"weight_map": {"a": "f"}, "x": [[[[[[[[[[[[1]]]]]]]]]]]]})", "nested over 8 deep"},
+      {"{} \0 more", "is not JSON at its byte 3"},
   };
   for (const Row& row : table) {
     const TemporaryFolder folder;
-    std::ofstream(folder.path() + "/model.safetensors.index.json") << row.index;
+    std::ofstream(folder.path() + "/model.safetensors.index.json")
+        << (row.words == std::string("is not JSON at its byte 3") ? std::string("{} \0 more", 9) : row.index);
     run_ranks(2, [&](Gang& root) {
       const auto model = llama(root, seeded(15));
       const Error error = error_of([&] { load_model(*model, folder.path()); });
@@ -194,6 +196,101 @@ TEST(LoadModel, AnIndexCannotLeaveItsFolderOrLie) {
   run_ranks(1, [&](Gang& root) {
     EXPECT_EQ(error_of([&] { load_model(*llama(root, seeded(15)), folder.path()); }).code(), Code::io);
   });
+}
+
+// transformers leaves lm_head.weight in the index of a tied model although it stores the embedding alone.
+TEST(LoadModel, ATiedModelNeedsNoTensorForTheSecondNameThatTheIndexLists) {
+  const TemporaryFolder folder;
+  std::vector<double> saved;
+  run_ranks(1, [&](Gang& root) {
+    const auto model = llama(root, seeded(13), small_llama(/*tied=*/true));
+    save_model(*model, folder.path(), {});
+    saved = all_values(*model);
+  });
+  make_sharded(folder.path());
+  const std::string index = folder.path() + "/model.safetensors.index.json";
+  const auto list = [&](const char* tensor, const char* file) {
+    nlohmann::json json = nlohmann::json::parse(read_all(index));
+    json["weight_map"][tensor] = file;
+    std::ofstream(index) << json.dump();
+  };
+  for (const char* file : {"model-00002-of-00002.safetensors", "model-00003-of-00003.safetensors"}) {
+    list("lm_head.weight", file);
+    run_ranks(2, [&](Gang& root) {
+      const auto model = llama(root, seeded(14), small_llama(/*tied=*/true));
+      load_model(*model, folder.path());
+      EXPECT_EQ(all_values(*model), saved);
+      const auto untied = llama(root, seeded(14));
+      const Error error = error_of([&] { load_model(*untied, folder.path(), {.ignore_config = true}); });
+      EXPECT_EQ(error.code(), file[10] == '2' ? Code::corrupt : Code::io) << error.message();
+    });
+  }
+  list("lm_head.weight", "model-00002-of-00002.safetensors");
+  list("other", "model-00002-of-00002.safetensors");
+  run_ranks(1, [&](Gang& root) {
+    const auto model = llama(root, seeded(14), small_llama(/*tied=*/true));
+    const Error error = error_of([&] { load_model(*model, folder.path()); });
+    EXPECT_EQ(error.code(), Code::corrupt) << error.message();
+    EXPECT_NE(error.message().find("places \"other\" in"), std::string::npos) << error.message();
+    load_model(*model, folder.path(), {.ignore_extra = true});
+  });
+}
+
+TEST(LoadModel, ATensorThatCannotBeReadIsRefusedOnlyWhereTheModelWantsIt) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(13)), folder.path(), {}); });
+  const std::string whole = read_all(path);
+  uint64_t length = 0;
+  std::memcpy(&length, whole.data(), 8);
+  const nlohmann::json header = nlohmann::json::parse(whole.substr(8, length));
+  const size_t data = whole.size() - 8 - length;
+  const auto write = [&](const nlohmann::json& changed, size_t more) {
+    const std::string text = changed.dump();
+    length = text.size();
+    std::ofstream(path, std::ios::binary) << std::string(reinterpret_cast<const char*>(&length), 8) << text
+                                          << whole.substr(whole.size() - data) << std::string(more, 'x');
+  };
+  for (const char* dtype : {"F8_E8M0", "F4", "F6_E3M2", "U8"}) {
+    const std::string name = dtype;
+    nlohmann::json extra = header;
+    extra["extra"] = {{"dtype", name}, {"data_offsets", {data, data + 24}}};
+    const int bits = name == "F4" ? 4 : name == "F6_E3M2" ? 6 : 8;
+    extra["extra"]["shape"] =
+        name == "U8" ? nlohmann::json{1, 1, 1, 1, 1, 1, 1, 1, 24} : nlohmann::json::array({192 / bits});
+    write(extra, 24);
+    run_ranks(2, [&](Gang& root) {
+      const auto model = llama(root, seeded(14));
+      const Error error = error_of([&] { load_model(*model, path); });
+      EXPECT_EQ(error.code(), Code::invalid_argument) << error.message();
+      load_model(*model, path, {.ignore_extra = true});
+    });
+  }
+  nlohmann::json wanted = header;
+  wanted["model.norm.weight"]["dtype"] = "F8_E8M0";
+  wanted["model.norm.weight"]["shape"] =
+      nlohmann::json::array({4 * header["model.norm.weight"]["shape"][0].get<int>()});
+  write(wanted, 0);
+  run_ranks(2, [&](Gang& root) {
+    const auto model = llama(root, seeded(14));
+    const Error error = error_of([&] { load_model(*model, path, {.ignore_extra = true}); });
+    EXPECT_EQ(error.code(), Code::not_supported) << error.message();
+    EXPECT_NE(error.message().find("tensor \"model.norm.weight\" of "), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find(" is F8_E8M0"), std::string::npos) << error.message();
+  });
+}
+
+TEST(LoadModel, AFolderOfPyTorchsFilesIsToldWhatToDo) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"}) {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() + "/" + name) << "x";
+    run_ranks(2, [&](Gang& root) {
+      const Error error = error_of([&] { load_model(*llama(root, seeded(14)), folder.path()); });
+      EXPECT_EQ(error.code(), Code::not_supported) << error.message();
+      EXPECT_NE(error.message().find(name), std::string::npos) << error.message();
+      EXPECT_NE(error.message().find("save_pretrained"), std::string::npos) << error.message();
+    });
+  }
 }
 
 // tests/data/folders: as transformers saves models, with the logits that it computes of them in f64. Its rotary tables

@@ -69,8 +69,9 @@ class KilledSave : public ::testing::Test {
   }
 
   // Saves model 1 over what `prepare` puts into a folder; `at_step` is done at its n-th system call, for each n.
+  // `may_link`: whether the user may make hard links.
   template <typename Prepare>
-  void at_each_step(int ranks, const Prepare& prepare, int (*at_step)()) {
+  void at_each_step(int ranks, const Prepare& prepare, int (*at_step)(), bool may_link = true) {
     int steps = 0;
     for (bool ended = false; !ended; ++steps) {
       ASSERT_LT(steps, 200);
@@ -82,6 +83,7 @@ class KilledSave : public ::testing::Test {
       in_a_process([&] {
         std::atomic<int> calls = 0;
         const auto hook = [&](const std::string& call, int64_t) {
+          if (call == "linkat" && !may_link) return EPERM;
           if (!changes_files(call) || calls++ != steps) return 0;
           EXPECT_EQ(::write(told[1], "x", 1), 1);
           return at_step();
@@ -130,6 +132,42 @@ TEST_F(KilledSave, AtEachStepLeavesTheOldFilesOrTheNew) {
     std::ofstream(folder + "/model.safetensors", std::ios::binary) << saved_[0][1];
   };
   at_each_step(2, earlier, be_killed);
+}
+TEST_F(KilledSave, WithoutHardLinksLeavesTheOldFilesOrTheNew) {
+  const auto earlier = [&](const std::string& folder) {
+    std::ofstream(folder + "/config.json") << saved_[0][0];
+    std::ofstream(folder + "/model.safetensors", std::ios::binary) << saved_[0][1];
+  };
+  at_each_step(1, earlier, be_killed, /*may_link=*/false);
+}
+// As in Hugging Face's cache: the names are links to files that other folders share.
+TEST_F(KilledSave, OverLinksLeavesThemOrTheNewFilesAndNeverChangesWhatTheyPointAt) {
+  const TemporaryFolder shared;
+  std::ofstream(shared.path() + "/config.json") << saved_[0][0];
+  std::ofstream(shared.path() + "/model.safetensors", std::ios::binary) << saved_[0][1];
+  const std::string relative = "../" + shared.path().substr(shared.path().rfind('/') + 1);
+  const auto links = [&](const std::string& folder) {
+    std::filesystem::create_symlink(shared.path() + "/config.json", folder + "/config.json");
+    std::filesystem::create_symlink(relative + "/model.safetensors", folder + "/model.safetensors");
+  };
+  at_each_step(1, links, be_killed, /*may_link=*/false);
+  const Files before = files_of(shared.path());
+  EXPECT_EQ(before[0], saved_[0][0]);
+  EXPECT_EQ(before[1], saved_[0][1]);
+  // A save that fails leaves the links as they were.
+  const TemporaryFolder folder;
+  links(folder.path());
+  in_a_process([&] {
+    std::atomic<int> renames = 0;
+    const auto hook = [&](const std::string& call, int64_t) {
+      return call == "renameat" && renames++ == 3 ? EIO
+                                                  : 0;  // the commit: renames of 2 links and `current` before
+    };
+    save(1, folder.path(), 1, hook, [](const Error& error) { EXPECT_EQ(error.system_error, EIO); });
+  });
+  EXPECT_EQ(std::filesystem::read_symlink(folder.path() + "/config.json"), shared.path() + "/config.json");
+  EXPECT_EQ(std::filesystem::read_symlink(folder.path() + "/model.safetensors"),
+            relative + "/model.safetensors");
 }
 TEST_F(KilledSave, IntoAnEmptyFolderLeavesNothingOrTheNewFiles) { at_each_step(1, nothing, be_killed); }
 TEST_F(KilledSave, OverAnIndexLeavesItOrTheNewFiles) { at_each_step(1, sharded, be_killed); }

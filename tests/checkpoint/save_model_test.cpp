@@ -214,6 +214,126 @@ TEST(SaveModel, ReplacesAnEarlierCheckpointWhollyAndNothingElse) {
   EXPECT_FALSE(std::filesystem::is_symlink(folder.path() + "/model.safetensors"));
 }
 
+// A folder as people publish models, with a model of it.
+void publish(const std::string& folder, const DecoderOptions& options) {
+  run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(30), options), folder, {}); });
+  const auto put = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder + "/" + name) << text;
+  };
+  std::string config = read_all(folder + "/config.json");
+  config.insert(config.rfind('}'),
+                R"(, "eos_token_id": [39, 37], "id2label": {"0": "x"}, "my_own_field": {"a": 1})");
+  put("config.json", config);
+  put("generation_config.json", R"({"temperature": 0.6})");
+  put("tokenizer.json", "{}");
+  put("caf\xe9.txt", "a name that is not UTF-8");
+  put("training_args.bin", "x");
+  put(".hidden.json", "x");
+}
+
+nlohmann::json json_of(const std::string& path) { return nlohmann::json::parse(read_all(path)); }
+
+TEST(SaveModel, WritesWhatCameWithTheModelThatWasLoaded) {
+  const TemporaryFolder from, to;
+  publish(from.path(), small_llama());
+  nlohmann::json before = json_of(from.path() + "/config.json");
+  std::ofstream(to.path() + "/tokenizer.json") << "[1]";
+  run_ranks(2, [&](Gang& root) {
+    const auto model = llama(root, seeded(31));
+    load_model(*model, from.path());
+    SaveOptions options;
+    options.dtype = DType::bf16;
+    save_model(*model, to.path(), options);
+    save_model(*model, from.path(), options);
+  });
+  before["torch_dtype"] = "bfloat16";
+  for (const std::string& folder : {from.path(), to.path()})
+    EXPECT_EQ(json_of(folder + "/config.json"), before) << folder;
+  EXPECT_EQ(to.names(), (std::vector<std::string>{"caf\xe9.txt", "config.json", "generation_config.json",
+                                                  "model.safetensors", "tokenizer.json"}));
+  EXPECT_EQ(read_all(to.path() + "/generation_config.json"), R"({"temperature": 0.6})");
+  EXPECT_EQ(read_all(to.path() + "/tokenizer.json"), "[1]") << "the folder had one of its own";
+  EXPECT_EQ(read_all(from.path() + "/tokenizer.json"), "{}");
+}
+
+TEST(SaveModel, KeepsTheKeysOfTheConfigThatItReplacesIfThatIsOfTheSameModel) {
+  const TemporaryFolder folder;
+  publish(folder.path(), small_llama());
+  const nlohmann::json before = json_of(folder.path() + "/config.json");
+  run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(31)), folder.path(), {}); });
+  EXPECT_EQ(json_of(folder.path() + "/config.json"), before) << "the model was not loaded from anywhere";
+  DecoderOptions other = small_llama();
+  other.rope.theta += 1;
+  run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(31), other), folder.path(), {}); });
+  EXPECT_FALSE(json_of(folder.path() + "/config.json").contains("eos_token_id"));
+}
+
+TEST(SaveModel, AFolderThatIsGoneOrIgnoredBringsNothing) {
+  const TemporaryFolder from, to;
+  publish(from.path(), small_llama());
+  run_ranks(2, [&](Gang& root) {
+    const auto model = llama(root, seeded(31));
+    load_model(*model, from.path(), {.ignore_config = true});
+    save_model(*model, to.path() + "/ignored", {});
+    load_model(*model, from.path());
+    root.barrier();
+    if (root.rank() == 0) std::filesystem::remove_all(from.path());
+    root.barrier();
+    save_model(*model, to.path() + "/gone", {});
+  });
+  EXPECT_FALSE(json_of(to.path() + "/ignored/config.json").contains("eos_token_id"));
+  EXPECT_TRUE(json_of(to.path() + "/gone/config.json").contains("eos_token_id"));
+  for (const char* folder : {"/ignored", "/gone"})
+    EXPECT_EQ(names_in(to.path() + folder), (std::vector<std::string>{"config.json", "model.safetensors"}));
+}
+
+TEST(SaveModel, ALlamaWithABiasOfOAloneIsRefusedBeforeAnythingIsMade) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](Gang& root) {
+    DecoderOptions options = small_llama();
+    options.out_bias = true;
+    const auto model = llama(root, seeded(31), options);
+    const Error error = error_of([&] { save_model(*model, folder.path() + "/new", {}); });
+    EXPECT_EQ(error.code(), Code::invalid_argument) << error.message();
+    EXPECT_NE(error.message().find("out_bias but no qkv_bias"), std::string::npos) << error.message();
+  });
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(SaveModel, TakesEveryPathOfTheSystem) {
+  const TemporaryFolder top;
+  for (const std::string& name : {std::string("caf\xe9"), std::string("a\nb"), std::string("\"c d\"/e f"),
+                                  std::string(255, 'n'), std::string("\xc5\xbc\xff/t/")}) {
+    const std::string path = top.path() + "/" + name;
+    run_ranks(2, [&](Gang& root) {
+      const auto model = llama(root, seeded(31));
+      save_model(*model, path, {});
+      load_model(*model, path);
+    });
+    EXPECT_TRUE(std::filesystem::exists(path + "/model.safetensors"));
+  }
+  const std::string bad = top.path() + "/caf\xe9/none/" + std::string(256, 'n');
+  run_ranks(2, [&](Gang& root) {
+    const Error error = error_of([&] { save_model(*llama(root, seeded(31)), bad, {}); });
+    EXPECT_EQ(error.code(), Code::io);
+    EXPECT_EQ(error.system_error, ENAMETOOLONG);
+    EXPECT_EQ(error.path, bad) << "the bytes of the path, although the text is UTF-8";
+  });
+}
+
+TEST(SaveModel, AFolderInThePlaceOfAFileIsRefusedAndStays) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() + "/model.safetensors");
+  std::ofstream(folder.path() + "/model.safetensors/x") << "x";
+  run_ranks(1, [&](Gang& root) {
+    const Error error = error_of([&] { save_model(*llama(root, seeded(31)), folder.path(), {}); });
+    EXPECT_EQ(error.code(), Code::io);
+    EXPECT_EQ(error.system_error, EISDIR) << error.message();
+  });
+  EXPECT_EQ(read_all(folder.path() + "/model.safetensors/x"), "x");
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"model.safetensors"});
+}
+
 TEST(SaveModel, AnotherSaveIntoTheFolderMeanwhileIsRefused) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/new/model";

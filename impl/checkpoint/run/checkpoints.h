@@ -38,8 +38,8 @@ struct CheckpointPart {
   std::string name;                // "", or letters, digits, - and _
   Model* model = nullptr;          // saved as a Hugging Face folder
   Optimizer* optimizer = nullptr;  // of `model`; null: the model is not trained
-  // A folder whose tokenizer and generation files are copied into each checkpoint; "": none. That of rank 0
-  // counts.
+  // A folder whose tokenizer and generation files are copied into each checkpoint; "": the one from which the
+  // model was loaded, if it is still there. That of rank 0 counts.
   std::string carry_from = {};
 };
 

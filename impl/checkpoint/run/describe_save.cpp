@@ -1,17 +1,14 @@
 #include "checkpoint/run/describe_save.h"
 
-#include <algorithm>
-#include <filesystem>
+#include <sys/stat.h>
 
 #include "checkpoint/config_json.h"
-#include "checkpoint/folders.h"
+#include "checkpoint/file_names.h"
 #include "checkpoint/json_text.h"
 #include "checkpoint/run/optimizer_record.h"
 
 namespace gangway {
 namespace {
-
-constexpr const char* kCarried[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
 
 std::string mesh_json(const Mesh& mesh) {
   JsonObject object(0);
@@ -35,20 +32,15 @@ std::string model_json(Model& model, const SavedSet& set) {
   return std::move(object).close();
 }
 
-}  // namespace
-
-std::vector<std::string> files_to_carry(const std::string& folder) {
-  std::vector<std::string> names = sorted_names(folder);
-  std::erase_if(names, [&](const std::string& name) {
-    std::error_code none;
-    if (!std::filesystem::is_regular_file(folder + "/" + name, none)) return true;
-    const bool of_checkpoint = name == kConfigName || name == kStateName || name.ends_with(".index.json");
-    return of_checkpoint || name.front() == '.' ||
-           std::none_of(std::begin(kCarried), std::end(kCarried),
-                        [&](const char* end) { return name.ends_with(end); });
-  });
-  return names;
+// The folder that the caller named; or else the one from which the model was loaded, which may be gone.
+std::string folder_to_carry(const CheckpointPart& part) {
+  if (!part.carry_from.empty()) return part.carry_from;
+  const std::string& folder = part.model->origin().folder;
+  struct stat status {};
+  return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) ? folder : "";
 }
+
+}  // namespace
 
 void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, CheckpointState state) {
   job.state = std::move(state);
@@ -63,10 +55,11 @@ void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, Check
     const DecoderOptions* const options = decoder_options(part.model->root());
     if (options != nullptr)
       job.texts.emplace_back(name_in_checkpoint(part.name, kConfigName),
-                             config_json(*options, dtype_of(model)));
-    if (!first || part.carry_from.empty()) continue;
-    for (const std::string& file : files_to_carry(part.carry_from))
-      job.carried.emplace_back(name_in_checkpoint(part.name, file), part.carry_from + "/" + file);
+                             config_json(*options, dtype_of(model), part.model->origin().config));
+    const std::string folder = folder_to_carry(part);
+    if (!first || folder.empty()) continue;
+    for (const std::string& file : files_to_carry(folder))
+      job.carried.emplace_back(name_in_checkpoint(part.name, file), folder + "/" + file);
   }
 }
 

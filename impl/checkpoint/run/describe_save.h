@@ -18,9 +18,4 @@ void describe_save(SaveJob& job, const std::vector<CheckpointPart>& parts, Check
 // The text that must be equal on all ranks.
 std::string facts_of_save(const std::vector<CheckpointPart>& parts, const CheckpointState& state);
 
-// Returns the names in a folder of a model that are neither its weights nor its config.json, but belong to
-// it:
-// the tokenizer's files, generation_config.json, the chat template.
-std::vector<std::string> files_to_carry(const std::string& folder);
-
 }  // namespace gangway

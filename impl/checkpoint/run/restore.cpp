@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "checkpoint/config_json.h"
+#include "checkpoint/file_names.h"
+#include "checkpoint/folders.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
@@ -12,8 +14,10 @@
 namespace gangway {
 namespace {
 
-// Throws unless a tensor in the files can be converted to what is kept in memory.
-void check_tensor(const std::string& what, const StoredTensor& stored, const Shape& shape, DType dtype) {
+// Throws unless a tensor in the files can be read and converted to what is kept in memory.
+void check_tensor(const std::string& what, const Source::Entry& entry, const Shape& shape, DType dtype) {
+  const StoredTensor& stored = entry.tensor;
+  check_readable(stored, what, entry.file->file().path(), "restore");
   if (!(stored.shape == shape))
     fail(Code::invalid_argument, "restore: ", what, " has shape ", stored.shape.text(),
          " in the checkpoint, ", shape.text(), " now");
@@ -39,7 +43,7 @@ void read_all(Model& model, const std::vector<RowsToRead>& all, Stream& stream) 
 std::map<const Parameter*, std::vector<std::string>> names_of(Model& model) {
   std::map<const Parameter*, std::vector<std::string>> names;
   for (const NamedParameter& named : model.inspect().names())
-    names[named.parameter.get()].push_back(named.name);
+    names[named.parameter.get()].push_back(name_in_files(model.root(), named.name));
   return names;
 }
 
@@ -51,7 +55,8 @@ void LeftOut::add(Code code, const std::string& line) {
 }
 
 ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_out)
-    : model_(model), source_(Source::open(folder)) {
+    : model_(model), folder_(absolute_path(folder)), source_(Source::open(folder)) {
+  source_.check_complete();
   const DecoderOptions* const own = decoder_options(model.root());
   if (own != nullptr && source_.config() != nullptr) {
     const std::string& path = source_.config()->path();
@@ -67,7 +72,7 @@ ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_
       if (at == source_.tensors().end()) continue;
       used.insert(name);
       if (std::exchange(found, true)) continue;
-      check_tensor(name, at->second.tensor, p.shape, p.dtype);
+      check_tensor(name, at->second, p.shape, p.dtype);
       rows_.push_back({p.shape, p.box(), p.shard, at->second});
     }
     if (!found) left_out.add(Code::not_found, text("the checkpoint has no parameter ", named.name));
@@ -81,6 +86,9 @@ ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_
 void ModelValues::read(Stream& stream) const {
   read_all(model_, rows_, stream);
   source_.check_unchanged();
+  // A folder from which the model was loaded before outlives the checkpoints of a run.
+  if (source_.config() != nullptr && model_.origin().config.empty())
+    model_.origin() = {folder_, source_.config_text()};
 }
 
 OptimizerStates::OptimizerStates(Model& model, Optimizer& optimizer, Source source, LeftOut& left_out)
@@ -104,7 +112,7 @@ void OptimizerStates::find(size_t i, LeftOut& left_out) {
     }
     ++found;
     used_.insert(name);
-    check_tensor(name, at->second.tensor, slot.shape, slot.tensor.dtype());
+    check_tensor(name, at->second, slot.shape, slot.tensor.dtype());
     rows_.push_back({slot.shape, slot.box(), slot.tensor, at->second});
   }
   if (optimizer_.state(i).empty()) return;

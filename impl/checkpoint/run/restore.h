@@ -47,6 +47,7 @@ class ModelValues {
 
  private:
   Model& model_;
+  std::string folder_;  // absolute
   Source source_;
   std::vector<RowsToRead> rows_;
 };

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "checkpoint/file_names.h"
 #include "checkpoint/run/bytes.h"
 #include "checkpoint/writing_rank.h"
 
@@ -63,9 +64,10 @@ void list_model(SavePlan& plan, const CheckpointPart& part, DType dtype) {
   for (const NamedParameter& named : part.model->inspect().parameters()) {
     const Parameter& p = *named.parameter;
     const DType stored = dtype == DType{} ? p.dtype : dtype;
-    plan.sets.back().tensors[named.name] = {named.name, stored, p.shape};
+    const std::string name = name_in_files(part.model->root(), named.name);
+    plan.sets.back().tensors[name] = {name, stored, p.shape};
     if (writes_rows(p.layout, part.model->gangs()))
-      add_rows(plan, {0, named.name, stored, p.box(), p.shard, part.model});
+      add_rows(plan, {0, name, stored, p.box(), p.shard, part.model});
   }
 }
 

@@ -9,6 +9,8 @@
 // Thread rule: one thread at a time.
 #pragma once
 
+#include <string>
+
 #include "parallel/model/builder.h"
 #include "parallel/model/inspector.h"
 #include "parallel/model/runner.h"
@@ -38,6 +40,13 @@ class Model {
   Pipeline* pipeline() { return parts_.pipeline.get(); }                                // null: pp is 1
   const ActivationOffload* activation_offload() const { return parts_.offload.get(); }  // null: not used
   Recompute recompute() const { return parts_.recompute; }
+  // The folder from which the values were loaded: the checkpoint layer keeps here what its next save writes
+  // besides the values.
+  struct Origin {
+    std::string folder;  // absolute; empty: none
+    std::string config;  // the text of its config.json
+  };
+  Origin& origin() { return origin_; }
   // Returns the frame of the microbatch in flight with this index. Frames are reused.
   Frame& frame(size_t index);
 
@@ -46,6 +55,7 @@ class Model {
   ModelBuilder builder_{parts_};
   ModelRunner runner_{parts_};
   ModelInspector inspector_{parts_, runner_};
+  Origin origin_;
 };
 
 }  // namespace gangway

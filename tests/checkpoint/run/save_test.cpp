@@ -182,6 +182,35 @@ TEST(SaveCheckpoint, CarriesTokenizerFilesAlong) {
   verify_checkpoint(path, read_state(path));
 }
 
+TEST(SaveCheckpoint, CarriesAlongWhatCameWithTheModelThatWasLoaded) {
+  const TemporaryFolder base, folder, other;
+  run_ranks(2, [&](Gang& root) {
+    const TrainingRun run(root, small_run());
+    save_model(*run.part().model, base.path(), {});
+    if (root.rank() == 0) {
+      std::string config = read_all(base.path() + "/config.json");
+      config.insert(config.rfind('}'), R"(, "eos_token_id": [39, 37])");
+      std::ofstream(base.path() + "/config.json") << config;
+      std::ofstream(base.path() + "/caf\xe9.json") << "a name that is not UTF-8";
+    }
+    root.barrier();
+    load_model(*run.part().model, base.path());
+    Checkpoints checkpoints(run.gangs(), in_folder(folder.path()));
+    checkpoints.save({run.part()}, at_step(1));
+    checkpoints.wait();
+    const TrainingRun again(root, small_run());
+    Checkpoints others(again.gangs(), in_folder(other.path()));
+    others.save({again.part()}, at_step(1));
+    others.wait();
+  });
+  const std::string path = folder.path() + "/step-00000001";
+  EXPECT_EQ(names_in(path), (std::vector<std::string>{"caf\xe9.json", "config.json", "model.safetensors",
+                                                      "optimizer.safetensors", "state.json"}));
+  EXPECT_NE(read_all(path + "/config.json").find("\"eos_token_id\": [39, 37]"), std::string::npos);
+  verify_checkpoint(path, read_state(path));
+  EXPECT_EQ(read_all(other.path() + "/step-00000001/config.json").find("eos_token_id"), std::string::npos);
+}
+
 TEST(SaveCheckpoint, KeepsTheNewest) {
   const TemporaryFolder folder;
   run_ranks(2, [&](Gang& root) {
