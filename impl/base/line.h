@@ -1,5 +1,5 @@
-// Makes the texts that the C ABI returns, one line of UTF-8 whatever a caller's strings contain, and the texts
-// for paths in JSON.
+// Makes the texts that the C ABI returns, one line of UTF-8 whatever a caller's strings contain, and the
+// texts for paths in JSON.
 //
 // Thread rule: pure functions.
 #pragma once

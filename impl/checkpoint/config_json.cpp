@@ -55,8 +55,8 @@ void add_window(JsonObject& json, const Family& family, int64_t window, bool has
   if (has_switch && window != 0 && !has_origin) json.add("max_window_layers", "0");
 }
 
-// Adds the keys of `origin` that the family does not determine, and that its files may have: the origin may be
-// of another family.
+// Adds the keys of `origin` that the family does not determine, and that its files may have: the origin may
+// be of another family.
 void add_kept(JsonObject& json, const Family& family, const std::string& origin) {
   std::set<std::string> own = {"architectures",   "model_type",  "rope_theta", "rope_scaling",
                                "rope_parameters", "torch_dtype", "dtype"};

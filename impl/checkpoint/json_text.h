@@ -1,6 +1,6 @@
-// Writes JSON text from scalars, and checks JSON text before nlohmann's parser reads it. nlohmann's arrays and
-// objects are not used, because their destructors allocate memory, which ends the process when memory has run
-// out.
+// Writes JSON text from scalars, and checks JSON text before nlohmann's parser reads it. nlohmann's arrays
+// and objects are not used, because their destructors allocate memory, which ends the process when memory has
+// run out.
 //
 // Thread rule: values.
 #pragma once

@@ -14,8 +14,8 @@
 // of the folder is changed, nor is a file that NAME points at: an earlier NAME that is a symbolic link, as in
 // Hugging Face's cache, is kept as a link.
 //
-// An earlier file gets its second name in `old` by a hard link. Where that is refused (a file of another user,
-// a file system without hard links), NAME and the symbolic link in `old` change places instead.
+// An earlier file gets its second name in `old` by a hard link. Where that is refused (a file of another
+// user, a file system without hard links), NAME and the symbolic link in `old` change places instead.
 //
 // Thread rule: one thread per object. While it exists, other processes and threads cannot save into the
 // folder.
@@ -50,7 +50,8 @@ class SaveFolder {
   std::vector<std::string> names() const;
 
  private:
-  // How an earlier NAME gets into `old`: there is none, it is there already, or by an exchange with its place.
+  // How an earlier NAME gets into `old`: there is none, it is there already, or by an exchange with its
+  // place.
   enum class Old : uint8_t { none, kept, to_exchange };
 
   void lock();

@@ -28,8 +28,8 @@ bool exists(const std::string& path) {
   return stat(path.c_str(), &status) == 0;
 }
 
-// Throws NOT_SUPPORTED if the folder, which has no safetensors file of the wanted name, has weights of PyTorch
-// or llama.cpp.
+// Throws NOT_SUPPORTED if the folder, which has no safetensors file of the wanted name, has weights of
+// PyTorch or llama.cpp.
 void refuse_other_weights(const std::string& folder) {
   for (const std::string& name : sorted_names(folder)) {
     const bool of_torch = name == "pytorch_model.bin.index.json" ||

@@ -1,6 +1,6 @@
 // The files that a load reads: one file, or a folder that has model.safetensors (or another stem), or an
-// index and the files that it names. An index may list tensors that are not in its files: saves of tied models
-// leave lm_head.weight in the index. Such a tensor is refused only by whoever wants it.
+// index and the files that it names. An index may list tensors that are not in its files: saves of tied
+// models leave lm_head.weight in the index. Such a tensor is refused only by whoever wants it.
 //
 // Thread rule: values; one thread per object.
 #pragma once

@@ -61,8 +61,9 @@ struct Requirement {
   const char* why;
 };
 
-// A parameter that files of the family name in another way than the modules. Each name may have one `*`, which
-// stands for the number of a layer: "model.layers.*.mlp.up_proj.weight", "transformer.h.*.mlp.c_fc.weight".
+// A parameter that files of the family name in another way than the modules. Each name may have one `*`,
+// which stands for the number of a layer: "model.layers.*.mlp.up_proj.weight",
+// "transformer.h.*.mlp.c_fc.weight".
 struct RenamedParameter {
   const char *ours, *theirs;
 };

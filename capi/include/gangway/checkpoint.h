@@ -61,8 +61,9 @@ GW_API void gw_load_options_init(gw_load_options *options, size_t size);
  * files. INVALID_ARGUMENT, with both values: a shape or dtype, a tensor that the model has no place for, two
  * values for a tied parameter, another config.json. MISMATCH: ranks opened different files. CORRUPT: what a
  * file says. NOT_SUPPORTED: what a file says, a parameter of a dtype or with dims that the library does not
- * read, or a folder of weights of PyTorch (.bin); the text says how to convert it. IO: a file is missing (errno ENOENT). Once reading has begun, IO (a file
- * ends early or was changed meanwhile) leaves some values new and some old; the gangs work on. */
+ * read, or a folder of weights of PyTorch (.bin); the text says how to convert it. IO: a file is missing
+ * (errno ENOENT). Once reading has begun, IO (a file ends early or was changed meanwhile) leaves some values
+ * new and some old; the gangs work on. */
 GW_API gw_status gw_module_load(gw_module *model, const char *path, const gw_load_options *options);
 
 #ifdef __cplusplus
