@@ -130,7 +130,10 @@ gw_status gw_decoder_options_from_folder(const char* folder, gw_decoder_options*
 gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(make_linear(input_dim, output_dim, bias != 0));
+    if (bias < 0 || bias > 2)
+      fail(Code::invalid_argument, "bias is ", bias, "; 0: none, 1: added, 2: handed out, not added");
+    result = new gw_module(bias == 2 ? make_linear_skip_bias_add(input_dim, output_dim)
+                                     : make_linear(input_dim, output_dim, bias != 0));
   });
 }
 

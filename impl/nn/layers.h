@@ -15,6 +15,8 @@ namespace gangway {
 
 // y = x W^T + b: x [.., in], weight [out, in], bias [out].
 ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation = 0.02);
+// Likewise, with a bias that is not added: {x} -> {x W^T, b}, for compute that adds it later.
+ModulePtr make_linear_skip_bias_add(int64_t in, int64_t out, double deviation = 0.02);
 
 // ids i64 [..] -> [.., dim]; weight [rows, dim]. The result of an id outside [0, rows) is NaN; callers refuse
 // such ids before they run the module (nn/ids.h).

@@ -10,10 +10,13 @@ namespace gangway {
 
 class Linear final : public Module {
  public:
-  Linear(int64_t in, int64_t out, bool bias, double deviation);
+  // `skip_bias_add`: forward does not add the bias, but returns it as the second output.
+  Linear(int64_t in, int64_t out, bool bias, double deviation, bool skip_bias_add = false);
 
   const char* kind() const override { return "Linear"; }
   bool is_linear() const override { return true; }
+  void add_options(CallSignature& signature) const override;
+  size_t output_count(size_t) const override { return skips_bias_add_ ? 2 : 1; }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
@@ -28,10 +31,15 @@ class Linear final : public Module {
 
   Parameter& weight() const;
   Parameter* bias() const;  // null: the layer has none
+  bool skips_bias_add() const { return skips_bias_add_; }
+  // The second output of a layer that skips the addition: a copy, because values may be resharded after forward.
+  Tensor copy_of_bias(Context& ctx, Frame* frame) const;
 
  private:
   void multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias) const;
   void check(const Spec& x) const;
+
+  const bool skips_bias_add_;
 };
 
 }  // namespace gangway

@@ -2,6 +2,58 @@
 
 #include <math.h>
 
+/* {x W^T, b}: the gradient of the second output is that of the bias. */
+static void a_linear_that_skips_the_addition_hands_out_its_bias(void** state) {
+  (void)state;
+  gw_module *model = NULL, *refused = NULL;
+  assert_refused(gw_linear_create(2, 3, 3, &refused), "bias is 3");
+  assert_refused(gw_linear_create(2, 3, -1, &refused), "bias is -1");
+  assert_ok(gw_linear_create(2, 3, 2, &model));
+  assert_ok(gw_module_materialize(model, NULL, 7, GW_F64));
+  double w[6] = {1, 2, 3, 4, 5, 6}, b[3] = {10, 20, 30}, x[2] = {1, -1}, dy[3] = {1, 0, 2}, db[3] = {5, 6, 7},
+         none[3] = {0};
+  const int64_t w_shape[2] = {3, 2}, three[1] = {3}, x_shape[2] = {1, 2}, y_shape[2] = {1, 3};
+  gw_view view, got, gradients[2];
+  gw_parameter *weight = NULL, *bias = NULL;
+  assert_ok(gw_module_find_parameter(model, "weight", &weight));
+  assert_ok(gw_module_find_parameter(model, "bias", &bias));
+  gw_view_set(&view, w, w_shape, 2, GW_F64);
+  assert_ok(gw_parameter_assign(weight, &view, NULL));
+  gw_view_set(&view, b, three, 1, GW_F64);
+  assert_ok(gw_parameter_assign(bias, &view, NULL));
+  gw_frame* frame = NULL;
+  assert_ok(gw_frame_create(model, NULL, &frame));
+  gw_tensor *out[2], *sum = NULL;
+  size_t count = 0;
+  for (int with_bias = 1; with_bias >= 0; --with_bias) {
+    gw_view_set(&view, x, x_shape, 2, GW_F64);
+    assert_ok(gw_module_forward(model, &view, 1, frame, NULL, out, 2, &count));
+    assert_int_equal(count, 2);
+    const double y[3] = {-1, -1, -1};
+    assert_ok(gw_tensor_view(out[0], &got));
+    for (int i = 0; i < 3; ++i) assert_true(fabs(at(&got, i) - y[i]) < 1e-12);
+    assert_ok(gw_tensor_view(out[1], &got));
+    for (int i = 0; i < 3; ++i) assert_true(at(&got, i) == b[i]);
+    gw_tensor_release(out[0]);
+    gw_tensor_release(out[1]);
+    gw_view_set(&gradients[0], dy, y_shape, 2, GW_F64);
+    gw_view_set(&gradients[1], with_bias ? db : none, three, 1, GW_F64);
+    assert_ok(gw_module_backward(model, gradients, 2, frame, NULL, out, 1, &count));
+    assert_ok(gw_tensor_view(out[0], &got));
+    assert_true(fabs(at(&got, 0) - 11) < 1e-12 && fabs(at(&got, 1) - 14) < 1e-12); /* dy W */
+    gw_tensor_release(out[0]);
+    assert_ok(gw_frame_reset(frame));
+    assert_ok(gw_parameter_gather_gradient(bias, NULL, &sum));
+    assert_ok(gw_tensor_view(sum, &got));
+    for (int i = 0; i < 3; ++i) assert_true(at(&got, i) == db[i]);
+    gw_tensor_release(sum);
+  }
+  gw_parameter_release(weight);
+  gw_parameter_release(bias);
+  gw_frame_release(frame);
+  gw_module_release(model);
+}
+
 /* y = x W^T + b, with W and b that the test sets. */
 static void linear_gives_known_values_and_gradients(void** state) {
   (void)state;
@@ -270,6 +322,7 @@ static void a_decoder_is_of_a_family(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {test_on_device(linear_gives_known_values_and_gradients),
+                                     test_on_device(a_linear_that_skips_the_addition_hands_out_its_bias),
                                      cmocka_unit_test(a_decoder_is_of_a_family),
                                      test_on_device(layers_have_the_documented_shapes),
                                      test_on_device(bad_layers_are_refused),

@@ -51,8 +51,10 @@ function from_pretrained(folder, gangs = nothing; keywords...)
     return take(Model, out -> LibGangway.gw_model_from_folder(maybe(gangs), text, made, out))
 end
 
-"y = W x + b on arrays of size `(inputs, rows...)`; the weight is an array of size `(inputs, outputs)`."
-Linear(inputs, outputs; bias = true) = take(Model, out -> LibGangway.gw_linear_create(inputs, outputs, bias, out))
+"y = W x + b on arrays of size `(inputs, rows...)`; the weight is an array of size `(inputs, outputs)`.
+With `skip_bias_add` the bias is not added, but the second output, for compute of your own that adds it."
+Linear(inputs, outputs; bias = true, skip_bias_add = false) =
+    take(Model, out -> LibGangway.gw_linear_create(inputs, outputs, bias && skip_bias_add ? 2 : bias, out))
 "Columns of a weight of size `(dim, rows)` by `Int64` ids from 0."
 Embedding(rows, dim) = take(Model, out -> LibGangway.gw_embedding_create(rows, dim, out))
 "Inputs x, or x and a residual; outputs y and the sum."

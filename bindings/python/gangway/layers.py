@@ -107,10 +107,11 @@ def from_pretrained(
 
 
 class Linear(Module):
-    """x [..., input_dim] -> x W^T + b [..., output_dim]; weight [output_dim, input_dim]."""
+    """x [..., input_dim] -> x W^T + b [..., output_dim]; weight [output_dim, input_dim]. skip_bias_add: the bias is not added,
+    but the second output, for compute of your own that adds it."""
 
-    def __init__(self, input_dim: int, output_dim: int, bias: bool = True) -> None:
-        super().__init__(c.gw_linear_create(input_dim, output_dim, bias))
+    def __init__(self, input_dim: int, output_dim: int, bias: bool = True, *, skip_bias_add: bool = False) -> None:
+        super().__init__(c.gw_linear_create(input_dim, output_dim, 2 if bias and skip_bias_add else int(bias)))
 
 
 class Embedding(Module):

@@ -67,6 +67,37 @@ def test_pieces_rows_and_own_plans_train_like_parallelize(root_gangs):
     assert two(TEXT).parallelize(gangs, plan="1 -> rowwise, output whole")["1.weight"].layout.startswith("tp: Shard(1)")
 
 
+class BiasApart(Two):
+    """As Two, with a second layer that hands out its bias."""
+
+    def forward(self, call):
+        (middle,) = call.forward("0", call.inputs[0])
+        y, bias = call.forward("1", middle)
+        call.outputs[0][...] = y + bias
+
+    def backward_input(self, call):
+        dy = call.output_grads[0]
+        (middle,) = call.backward("1", dy, dy.reshape(-1, dy.shape[-1]).sum(0))
+        (dx,) = call.backward("0", middle)
+        if call.input_grads[0] is not None:
+            call.input_grads[0][...] = dx
+
+
+@together(2, not_on_gpus="NumPy cannot compute in a callback on a GPU's memory")
+def test_a_bias_that_is_handed_out_trains_like_one_that_is_added(root_gangs):
+    for tp in (1, 2):
+        gangs = gw.Gangs.create_parallel(root_gangs.root, tp=tp)
+        wanted = trained(two(TEXT).parallelize(gangs, seed=5, master_dtype="f64"))
+        apart = gw.Custom(BiasApart(), children={"0": gw.Linear(6, 8), "1": gw.Linear(8, 6, skip_bias_add=True)},
+                          parallel_plan=TEXT, parameter_groups=["1"])
+        found = trained(apart.parallelize(gangs, seed=5, master_dtype="f64"))
+        assert list(found) == list(wanted)
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-14, err_msg=name)
+    with pytest.raises(gw.NotFound, match=r'no module with parameters matches "2" of its parameter_groups'):
+        gw.Custom(BiasApart(), children={"1": gw.Linear(8, 6)}, parameter_groups=["2"]).parallelize()
+
+
 @together(4)
 def test_a_llama_by_pieces_over_tp_and_cp(root_gangs):
     gangs = gw.Gangs.create_parallel(root_gangs.root, tp=2, cp=2)

@@ -115,6 +115,7 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
     Redistribute::Started sum = after().start_forward(ctx, own, y);
     after().finish(ctx, sum);
   }
+  if (linear_ != nullptr && linear_->skips_bias_add()) return {y, linear_->copy_of_bias(ctx, frame)};
   add_bias(ctx, y);
   return {y};
 }

@@ -49,7 +49,7 @@ class Boundaries : public Module {
 
 // Wraps a layer whose result on each rank is one addend of a sum: a Linear that is split on dim 1, or an
 // Embedding that is split on dim 0. The addend is a temporary and only the sum is kept. A bias is added once,
-// to the sum.
+// to the sum, unless the layer hands it out.
 class PartialSum final : public Boundaries {
  public:
   PartialSum(std::shared_ptr<Linear> linear, RedistributePtr before, RedistributePtr sum, ChunkedMove chunks);

@@ -89,6 +89,15 @@ void check_head(const StyledModule& styled) {
            ", but logits are Shard(-1) (loss parallelism) or Replicate");
 }
 
+// A bias that the layer hands out is as its parameter is: whole for rowwise, split as the product for colwise.
+void check_bias_output(const StyledModule& styled, const RowLayouts& layouts) {
+  const ValueLayout fits =
+      styled.row.style == TensorStyle::rowwise ? ValueLayout::replicate() : ValueLayout::shard(-1);
+  if (layouts.output == fits) return;
+  refuse(styled, styled.place.path, " hands out its bias (skip_bias_add), which fits an output of ",
+         fits.text(), ", not of ", layouts.output.text());
+}
+
 void check_moves(const StyledModule& styled, const ValueLayout& from, const ValueLayout& to,
                  const Gang& gang) {
   try {
@@ -190,6 +199,7 @@ void check_style(const StyledModule& styled, const Gang& gang) {
         layouts.output == ValueLayout::partial())
       refuse(styled, styled.place.path,
              " has a bias, which is added to the sum; its output cannot stay Partial");
+    if (linear != nullptr && linear->skips_bias_add()) check_bias_output(styled, layouts);
     check_pieces(styled, gang.size());
     const int dim = split_dim(styled);
     if (const int64_t size = module.parameters()[0]->shape[dim]; size % gang.size() != 0)

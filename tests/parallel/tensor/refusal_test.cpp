@@ -137,6 +137,18 @@ TEST(TensorPlan, ModulesThatAStyleCannotSplitAreRefused) {
   expect_refused(llama_of(4, 4, 8, 16), 2, "lm_head -> colwise, output Shard(1)", {"logits", "Shard(1)"});
 }
 
+TEST(TensorPlan, ABiasThatIsHandedOutFitsTheOutputBesideIt) {
+  const auto linear = [] { return make_sequential({make_linear_skip_bias_add(4, 4)}); };
+  expect_refused(linear(), 2, "0 -> colwise, output whole", {"hands out its bias", "Shard(-1)", "Replicate"});
+  expect_refused(linear(), 2, "0 -> rowwise, output Shard(1)",
+                 {"hands out its bias", "Replicate", "Shard(1)"});
+  for (const char* const plan : {"0 -> colwise", "0 -> rowwise, input Replicate"}) {
+    TensorOptions options;
+    options.rows = plan_from_text(plan);
+    TensorPlan(linear(), options, fake(2));
+  }
+}
+
 TEST(TensorPlan, ATiedParameterHasOneLayout) {
   expect_refused(llama_of(4, 4, 8, 16, true), 2, "model.embed_tokens -> colwise, output whole",
                  {"model.embed_tokens.weight", "tied", "Shard(1)", "Shard(0)"});

@@ -130,6 +130,8 @@ macro_rules! layers {
 layers! {
     /// y = x W^T + b; weight [output_dim, input_dim].
     Linear(input_dim: i64, output_dim: i64, bias: bool) = gw_linear_create(input_dim, output_dim, bias as i32);
+    /// As `Linear`, with a bias that is not added (skip_bias_add): {x W^T, b}.
+    LinearSkipBiasAdd(input_dim: i64, output_dim: i64) = gw_linear_create(input_dim, output_dim, 2);
     /// Ids i64 to rows of weight [rows, dim].
     Embedding(rows: i64, dim: i64) = gw_embedding_create(rows, dim);
     /// {x} or {x, residual} to {y, sum}.

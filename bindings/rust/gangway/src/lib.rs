@@ -91,7 +91,7 @@ pub use frame::{Frame, FrameOptions};
 pub use gang::{Gang, GangOptions, Trace, Traffic};
 pub use group::{Group, ShardGroup, Unsharded, Update};
 pub use layers::{
-    from_pretrained, Attention, AttentionOptions, Block, Decoder, DecoderOptions, Embedding, Linear, Mlp,
+    from_pretrained, Attention, AttentionOptions, Block, Decoder, DecoderOptions, Embedding, Linear, LinearSkipBiasAdd, Mlp,
     RmsNorm, Sequential,
 };
 pub use memory::{GangMemory, SharedMemory};
