@@ -20,7 +20,7 @@ fn halves_of_the_crate_half_are_reduced() {
     assert_eq!(tensor.as_view().dtype(), DType::BF16);
     assert_eq!(tensor.as_view().slice::<half::bf16>().unwrap(), [half::bf16::ONE]);
     let error = tensor.as_view().slice::<half::f16>().unwrap_err();
-    assert_eq!(error.text, "tensor has elements of bfloat16, not of float16");
+    assert_eq!(error.text, "tensor has elements of bf16, not of f16");
 }
 
 #[cfg(feature = "ndarray")]
@@ -35,7 +35,7 @@ fn arrays_of_the_crate_ndarray_are_views_and_views_are_arrays() {
     let empty = Array2::<f64>::zeros((0, 3));
     assert_eq!(Tensor::copy(&empty).unwrap().as_view().ndarray::<f64>().unwrap().shape(), [0, 3]);
     let wrong = Tensor::copy(&Array1::<i64>::zeros(1)).unwrap().as_view().ndarray::<f32>().unwrap_err();
-    assert_eq!(wrong.text, "tensor has elements of int64, not of float32");
+    assert_eq!(wrong.text, "tensor has elements of i64, not of f32");
     let mut values = [0i64; 4];
     let mut view = gangway::ViewMut::new(&mut values, &[2, 2]).unwrap();
     view.ndarray_mut::<i64>().unwrap()[[1, 0]] = 7;
