@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/new_file.h"
 #include "gang/agreement.h"
 #include "metrics/flops.h"
 #include "metrics/log_files.h"
@@ -34,10 +34,11 @@ struct Metrics::Files {
   void draw() const {
     if (svg.empty()) return;
     const std::string fresh = svg + ".new";
-    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-    out << draw_losses(json ? json->points() : csv ? csv->points() : points);
-    out.close();
-    if (!out || std::rename(fresh.c_str(), svg.c_str()) != 0) fail_file("metrics: writing", svg, errno);
+    write_new_file("metrics: writing", fresh,
+                   draw_losses(json  ? json->points()
+                               : csv ? csv->points()
+                                     : points));
+    if (std::rename(fresh.c_str(), svg.c_str()) != 0) fail_file("metrics: writing", svg, errno);
   }
 
   std::optional<LogFile> json, csv;
