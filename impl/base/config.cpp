@@ -10,7 +10,9 @@ namespace gangway {
 namespace {
 
 const char* lookup(const char* variable) {
-  const char* value = std::getenv(variable);
+  // Null in a program with rights of its own (setuid, setgid, capabilities): the variables name code to load
+  // and files to write, and the user who sets them may not have those rights.
+  const char* value = secure_getenv(variable);
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
 

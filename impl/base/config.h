@@ -1,6 +1,7 @@
 // The struct of every environment variable that the library reads. The variables are read once, on first use.
 // A bad value is an INVALID_ARGUMENT that names the variable. The launcher's variables (RANK, SLURM_*, ...)
-// belong to gang/rendezvous.
+// belong to gang/rendezvous. A program with rights that its user does not have (setuid, setgid, capabilities)
+// gets the defaults, whatever the variables say.
 //
 // Thread rule: any thread.
 #pragma once
@@ -12,8 +13,8 @@
 namespace gangway {
 
 struct Config {
-  // GANGWAY_NUM_THREADS: the number of threads in one rank's pool. 0 means the cores of this host divided by
-  // its ranks, at least 1.
+  // GANGWAY_NUM_THREADS: the number of threads in one rank's pool. 0 means the processors that this process
+  // may use (affinity, CPU quota of the control group) divided by the ranks of this host, at least 1.
   int num_threads = 0;
   // GANGWAY_CPU_ISA: the highest instruction set that the kernels may use: "avx512", "avx2" or "portable".
   // Empty means the widest instruction set of the processor.

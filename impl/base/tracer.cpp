@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/new_file.h"
 
 namespace gangway {
 namespace {
@@ -103,8 +104,7 @@ void Tracer::begin(const std::string& folder, uint64_t run, int rank, int ranks,
   error_ = 0;
   text_ = "[\n";
   append_names(text_, run, rank, ranks);
-  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file_ < 0) cannot_write(errno);
+  file_ = open_new_file("trace: cannot write", path_, O_TRUNC);
   write();
   if (error_ != 0) {
     const int error = error_;

@@ -39,8 +39,8 @@ class Tracer {
   bool on() const noexcept { return on_.load(std::memory_order_relaxed); }
   // Opens folder/rank-R.json and makes the folder. A rank that traces a second time in one process writes
   // rank-R.2.json, and so on. `run` is a number that all ranks of a run share. `clock_ahead_ns` is how far
-  // this rank's clock is ahead of the clock that all files use. IO: the file cannot be written.
-  // INVALID_STATE: the tracer is on already.
+  // this rank's clock is ahead of the clock that all files use. IO: the file cannot be written,
+  // or a symbolic link lies in its place. INVALID_STATE: the tracer is on already.
   void begin(const std::string& folder, uint64_t run, int rank, int ranks, int64_t clock_ahead_ns);
   // Undoes begin(), and deletes the file.
   void cancel() noexcept;

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/cgroups.h"
+
 namespace gangway {
 namespace {
 
@@ -34,37 +36,14 @@ struct Cgroups {
 
 Cgroups cgroups() {
   Cgroups least;
-  const auto look = [&](const std::string& folder, bool unified, const char* limit_file,
-                        const char* used_file) {
-    const uint64_t limit = number_in(folder + limit_file);
-    const uint64_t charged = number_in(folder + used_file);
+  for_each_cgroup("memory", [&](const std::string& folder, bool unified) {
+    const uint64_t limit = number_in(folder + (unified ? "memory.max" : "memory.limit_in_bytes"));
+    const uint64_t charged = number_in(folder + (unified ? "memory.current" : "memory.usage_in_bytes"));
     if (limit == kUnknownBytes || charged == kUnknownBytes) return;
     const uint64_t used = charged - std::min(charged, file_cache(folder, unified));
     least.limit = std::min(least.limit, limit);
     least.left = std::min(least.left, limit > used ? limit - used : 0);
-  };
-  std::ifstream in("/proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::string path = line.substr(second + 1);
-    const bool unified = controllers.empty();
-    if (!unified && controllers != "memory") continue;
-    for (;;) {
-      std::string tail = path;
-      if (tail != "/") tail.push_back('/');
-      if (unified) {
-        look("/sys/fs/cgroup" + tail, true, "memory.max", "memory.current");
-      } else {
-        look("/sys/fs/cgroup/memory" + tail, false, "memory.limit_in_bytes", "memory.usage_in_bytes");
-      }
-      if (path.empty() || path == "/") break;
-      path = path.substr(0, path.rfind('/'));
-      if (path.empty()) path.assign(1, '/');
-    }
-  }
+  });
   return least;
 }
 

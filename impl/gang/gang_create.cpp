@@ -2,13 +2,12 @@
 // regions.
 #include "gang/gang.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <map>
 #include <numeric>
 
 #include "base/config.h"
+#include "base/cores.h"
 #include "base/fork.h"
 #include "gang/agreement.h"
 #include "gang/begin_trace.h"
@@ -19,19 +18,12 @@
 namespace gangway {
 namespace {
 
-int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 // Each rank of a host has a GPU of its own: "cuda" means the GPU with the rank's number on the host.
 std::shared_ptr<Rank> make_rank(const GangOptions& options, int local_rank, int local_size) {
   DeviceOptions device;
   device.index = local_rank;
   device.threads = options.threads > 0 ? options.threads : config().num_threads;
-  if (device.threads == 0) device.threads = std::max(1, cores() / std::max(1, local_size));
+  if (device.threads == 0) device.threads = std::max(1, usable_cores() / std::max(1, local_size));
   return std::make_shared<Rank>(make_device(options.device, device));
 }
 

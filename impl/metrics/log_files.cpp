@@ -1,5 +1,8 @@
 #include "metrics/log_files.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -7,8 +10,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "base/error.h"
+#include "base/new_file.h"
 
 namespace gangway {
 namespace {
@@ -70,39 +75,50 @@ bool read_point(const std::string& line, LogFile::Format format, LogFile::Point&
 }  // namespace
 
 LogFile::LogFile(const std::string& path, Format format) : path_(path), format_(format) {
+  open();
   // A line without its end is the rest of a killed run, and reading leaves it out.
   std::error_code ignored;
   const auto bytes = fs::file_size(path_, ignored);
   if (!ignored && bytes > 0) {
     uintmax_t whole = 0;
     for_each_line(path_, [&](const std::string& line) { whole += line.size() + 1; });
-    if (whole != bytes) fs::resize_file(path_, whole, ignored);
+    if (whole != bytes) static_cast<void>(!ftruncate(file_, static_cast<off_t>(whole)));
   }
-  open();
+  begin();
 }
 
-LogFile::~LogFile() {
-  if (file_ != nullptr) std::fclose(file_);
+LogFile::~LogFile() { close(); }
+
+void LogFile::open() { file_ = open_new_file("metrics: opening", path_, O_APPEND); }
+
+void LogFile::close() noexcept {
+  if (file_ >= 0) ::close(std::exchange(file_, -1));
 }
 
-void LogFile::open() {
-  file_ = std::fopen(path_.c_str(), "ab");
-  if (file_ == nullptr) fail_file("metrics: opening", path_, errno);
+void LogFile::begin() {
   std::error_code none;
   if (format_ == Format::csv && fs::file_size(path_, none) == 0) write(csv_header() + "\n");
 }
 
 void LogFile::write(const std::string& text) {
-  if (file_ == nullptr) open();
+  if (file_ < 0) {
+    open();
+    begin();
+  }
   std::error_code none;
   const auto before = fs::file_size(path_, none);
-  if (std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0) return;
-  // What was written of the line goes, so that the next one begins a line of its own.
-  const int error = errno;
-  std::fclose(file_);
-  file_ = nullptr;
-  if (!none) fs::resize_file(path_, before, none);
-  fail_file("metrics: writing", path_, error);
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t wrote = ::write(file_, rest.data(), rest.size());
+    if (wrote >= 0) {
+      rest.remove_prefix(static_cast<size_t>(wrote));
+    } else if (errno != EINTR) {
+      // What was written of the line goes, so that the next one begins a line of its own.
+      const int error = errno;
+      if (!none) static_cast<void>(!ftruncate(file_, static_cast<off_t>(before)));
+      close();
+      fail_file("metrics: writing", path_, error);
+    }
+  }
 }
 
 void LogFile::append(const MetricsRow& row) {
@@ -124,14 +140,11 @@ void LogFile::cut_after(int64_t step) {
   last_ = std::min(last_, step);
   if (!cuts) return;
   const std::string fresh = path_ + ".new";
-  std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-  out.write(kept.data(), static_cast<std::streamsize>(kept.size()));
-  out.close();
-  if (!out) fail_file("metrics: writing", fresh, errno);
+  write_new_file("metrics: writing", fresh, kept);
   if (std::rename(fresh.c_str(), path_.c_str()) != 0) fail_file("metrics: replacing", path_, errno);
-  if (file_ != nullptr) std::fclose(file_);
-  file_ = nullptr;
+  close();
   open();
+  begin();
 }
 
 void LogFile::for_each_point(const std::function<void(const Point&)>& use) const {

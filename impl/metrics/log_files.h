@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <limits>
 #include <string>
@@ -18,7 +17,8 @@ class LogFile {
  public:
   enum class Format : uint8_t { json_lines, csv };
   // Opens the file for appending, and creates it if it is missing. Removes a last line that has no line
-  // break, which a killed run left. IO.
+  // break, which a killed run left. IO, also if a
+  // symbolic link lies in the file's place.
   LogFile(const std::string& path, Format format);
   ~LogFile();
   LogFile(const LogFile&) = delete;
@@ -39,11 +39,13 @@ class LogFile {
 
  private:
   void open();
+  void begin();  // writes the head of an empty file
+  void close() noexcept;
   void write(const std::string& text);
 
   std::string path_;
   Format format_;
-  std::FILE* file_ = nullptr;
+  int file_ = -1;
   int64_t last_ = std::numeric_limits<int64_t>::max();  // no line has a later step
 };
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
+#include "base/new_file.h"
 #include "gang/agreement.h"
 #include "metrics/flops.h"
 #include "metrics/log_files.h"
@@ -42,10 +42,8 @@ struct Metrics::Files {
       log()->for_each_point([&](const LogFile::Point& point) { curve.add(point); });
     is_read = true;
     const std::string fresh = svg + ".new";
-    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-    out << draw_losses(curve.points());
-    out.close();
-    if (!out || std::rename(fresh.c_str(), svg.c_str()) != 0) fail_file("metrics: writing", svg, errno);
+    write_new_file("metrics: writing", fresh, draw_losses(curve.points()));
+    if (std::rename(fresh.c_str(), svg.c_str()) != 0) fail_file("metrics: writing", svg, errno);
   }
 
   std::optional<LogFile> json, csv;

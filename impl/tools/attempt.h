@@ -1,5 +1,5 @@
 // One attempt to run a job: its ranks as processes (processes.cpp), their output (streams.cpp), and the
-// course of the attempt (launch.cpp).
+// course of the attempt (launch.cpp), and requests to end it (end_requests.cpp).
 //
 // Thread rule: one thread, which must be the only one of its process.
 #pragma once
@@ -55,6 +55,7 @@ struct Failure {
 constexpr int kStartMeAgain = 75;
 // The status of a program whose arguments or settings are wrong (EX_USAGE): another start would not help.
 constexpr int kWrongUsage = 64;
+constexpr int64_t kKillMs = 5000;  // the time between SIGTERM and SIGKILL
 
 // The descriptor from which signals are read, and the settings that were changed for it, which the ranks get
 // back.
@@ -70,6 +71,9 @@ int make_secret();
 std::string make_job();
 // Returns a free port for programs that want one. gangway itself uses no port on one host.
 int free_port();
+// Sends a signal to the process group of a rank. Where a container forbids setpgid there is none, and the
+// rank alone gets the signal.
+void signal_rank(pid_t pid, int signal);
 // Returns whether the kernel is ending the process.
 bool is_exiting(pid_t pid);
 
@@ -99,6 +103,7 @@ class Attempt {
   [[noreturn]] void become(const RankProcess& rank, const std::array<int, 2>& ends, int report);
   void step();
   void take_signals();
+  void enforce_end_request();
   void reap();
   void decide();
   void say(const std::string& message) { queues_[1].add(text("gangrun: ", message, "\n")); }
@@ -129,6 +134,9 @@ class Attempt {
   Deadline end_at_ = Deadline::never(), kill_at_ = Deadline::never();
   bool warned_ = false;   // SIGUSR1 was forwarded
   int end_requests_ = 0;  // the number of SIGINT, SIGTERM and SIGHUP that were forwarded
+  int end_signal_ = 0;    // the last of them
+  // When ranks that ignore the first of them are killed, and when all others are.
+  Deadline deaf_at_ = Deadline::never(), end_by_ = Deadline::never();
   bool drawing_ = false;  // an unfinished progress line is on the terminal
 };
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "checkpoint/run/run_folder.h"
 #include "checkpoint/run/verify.h"
@@ -132,7 +133,7 @@ bool list_checkpoints(const std::string& path) {
 bool verify_folder(const VerifyCommand& command) {
   check_folder(command.folder);
   const size_t threads = command.threads > 0 ? static_cast<size_t>(command.threads)
-                                             : std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
+                                             : std::clamp<size_t>(static_cast<size_t>(usable_cores()), 1, 8);
   std::vector<int64_t> steps;
   const RunFolder run(command.folder);
   struct stat status {};

@@ -3,26 +3,38 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 #include <string_view>
 
 #include "tools/launch.h"
+#include "tools/rank_command.h"
+#include "tools/rank_count.h"
 
 namespace {
 
 constexpr int kUsage = 2;  // exit status of a wrong command line
-constexpr int kMostRanks = 4096;
 
+using gangway::tools::kMostRanks;
 using gangway::tools::LaunchOptions;
 using gangway::tools::Program;
 using Arguments = std::vector<char*>;
 
-// Splits the command line into one part for each program. A ":" before -n or --ranks begins the next program
-// of the gang; any other ":" is an argument of a program. Each part begins with the name of gangrun.
+// One program of the command line.
+struct Part {
+  Program& program;
+  gangway::tools::RankCommandOptions options;
+};
+
+// Splits the command line into one part for each program. A ":" before the option for the number of ranks
+// begins the next program of the gang; any other ":" is an argument of a program. Each part begins with the
+// name of gangrun.
 std::vector<Arguments> parts_of(int count, char** arguments) {
   std::vector<Arguments> parts(1);
   for (int i = 0; i < count; ++i) {
     const std::string_view next = i + 1 < count ? arguments[i + 1] : "";
-    if (std::string_view(arguments[i]) == ":" && (next.starts_with("-n") || next.starts_with("--ranks")))
+    const bool begins_part =
+        next.starts_with("-n") || next.starts_with("--ranks") || next.starts_with("--nproc");
+    if (std::string_view(arguments[i]) == ":" && begins_part)
       parts.push_back({arguments[0]});
     else
       parts.back().push_back(arguments[i]);
@@ -30,19 +42,48 @@ std::vector<Arguments> parts_of(int count, char** arguments) {
   return parts;
 }
 
-void add_program(CLI::App& app, Program& program) {
-  app.add_option("-n,--ranks", program.ranks, "number of ranks")
+// torchrun's names of the options work, too.
+void add_program(CLI::App& app, Part& part) {
+  const auto read_count = [&part](const std::string& word) {
+    try {
+      part.program.ranks = gangway::tools::rank_count(word);
+    } catch (const std::invalid_argument& error) {
+      throw CLI::ValidationError(error.what());
+    }
+  };
+  app.add_option_function<std::string>("-n,--ranks,--nproc-per-node,--nproc_per_node", read_count,
+                                       "number of ranks; auto: one for each GPU, else for each processor")
       ->required()
-      ->check(CLI::Range(1, kMostRanks));
+      ->type_name("COUNT");
+  app.add_flag("-m,--module", part.options.module, "the program is a Python module, as for python3 -m");
+  app.add_flag("--no-python,--no_python", part.options.no_python,
+               "start a .py file as it is, not under Python");
   app.prefix_command();
 }
 
-void parse(CLI::App& app, Arguments& arguments, Program& program) {
+// Options that torchrun needs and gangrun does not: all ranks are on this host, where they find each other.
+void add_torchrun(CLI::App& app) {
+  const auto check_nodes = [](const std::string& nodes) {
+    if (nodes != "1" && nodes != "1:1")
+      throw CLI::ValidationError("--nnodes " + nodes +
+                                 ": gangrun starts ranks on this host only; over several hosts, use torchrun "
+                                 "--no-python, srun or mpirun");
+  };
+  app.add_option_function<std::string>("--nnodes", check_nodes, "1, as for torchrun")->type_name("COUNT");
+  app.add_flag("--standalone")->description("as for torchrun; always so");
+}
+
+void parse(CLI::App& app, Arguments& arguments, Part& part) {
   app.parse(static_cast<int>(arguments.size()), arguments.data());
-  program.command = app.remaining();
-  if (!program.command.empty() && program.command.front() == "--")
-    program.command.erase(program.command.begin());
-  if (program.command.empty()) throw CLI::ValidationError("no program given");
+  std::vector<std::string>& command = part.program.command;
+  command = app.remaining();
+  const auto refuse = [](const std::string& text) { throw CLI::ValidationError(text); };
+  if (!command.empty() && command.front() == "--")
+    command.erase(command.begin());
+  else if (!command.empty() && command.front().starts_with("-"))
+    refuse("unknown option " + command.front() + " (options of the program come after the program)");
+  if (command.empty()) refuse("no program given");
+  if (part.options.module && part.options.no_python) refuse("--module and --no-python contradict each other");
 }
 
 }  // namespace
@@ -51,15 +92,22 @@ int main(int count, char** arguments) {
   LaunchOptions options;
   std::vector<Arguments> parts = parts_of(count, arguments);
   options.programs.resize(parts.size());
+  std::vector<Part> programs;
+  for (Program& program : options.programs) programs.push_back({program, {}});
   bool no_prefix = false;
+  std::string python;
   CLI::App app(
       "gangrun -n RANKS [options] [--] PROGRAM [arguments] [: -n RANKS [--] PROGRAM [arguments]]...\n"
-      "Starts a program once for every rank of a gang on this host and watches over them. With several "
-      "programs, those of\n"
-      "the first have the lowest ranks.",
+      "Starts a program once for every rank of a gang on this host and watches over them. A .py file runs "
+      "under "
+      "Python. With\n"
+      "several programs, those of the first have the lowest ranks.",
       "gangrun");
-  add_program(app, options.programs[0]);
-  app.add_option("--max-restarts", options.max_restarts,
+  add_program(app, programs[0]);
+  app.add_option("--python", python,
+                 "the interpreter of .py files and modules; default: python3 of $VIRTUAL_ENV, else of PATH")
+      ->take_last();
+  app.add_option("--max-restarts,--max_restarts", options.max_restarts,
                  "start the whole job again, at most so often, when a rank fails")
       ->check(CLI::Range(0, 1000000));
   app.add_option("--timeout", options.timeout_s, "end the job after so many seconds")
@@ -67,6 +115,11 @@ int main(int count, char** arguments) {
   app.add_option("--grace", options.grace_s,
                  "when a rank fails, end the others after so many seconds (2), in which they may say why")
       ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--end-grace", options.end_grace_s,
+                 "after SIGINT, SIGTERM or SIGHUP, kill ranks that have not ended in so many seconds (300); "
+                 "those that ignore the signal in 5")
+      ->check(CLI::Range(0.0, 1e6));
+  add_torchrun(app);
   app.add_flag("--no-prefix", no_prefix, "leave the ranks' output as it is, without \"[rank] \"");
   app.set_version_flag("--version", GANGWAY_VERSION);
   app.footer(
@@ -74,11 +127,11 @@ int main(int count, char** arguments) {
       "GANGWAY_SECRET_FD, GANGWAY_JOB and GANGWAY_RESTART_COUNT. When one fails, all others are\n"
       "ended, and the exit status is that of the first that failed (128 + the signal).");
   try {
-    parse(app, parts[0], options.programs[0]);
+    parse(app, parts[0], programs[0]);
     for (size_t i = 1; i < parts.size(); ++i) {
       CLI::App next("", "gangrun");
-      add_program(next, options.programs[i]);
-      parse(next, parts[i], options.programs[i]);
+      add_program(next, programs[i]);
+      parse(next, parts[i], programs[i]);
     }
     if (options.ranks() > kMostRanks)
       throw CLI::ValidationError("more than " + std::to_string(kMostRanks) + " ranks in all");
@@ -87,7 +140,14 @@ int main(int count, char** arguments) {
   }
   options.prefix = !no_prefix;
   try {
+    for (Part& part : programs) {
+      part.options.python = python;
+      part.program.command = gangway::tools::rank_command(std::move(part.program.command), part.options);
+    }
     return gangway::tools::launch(options);
+  } catch (const gangway::tools::CannotRun& error) {
+    std::fprintf(stderr, "gangrun: %s\n", error.what());
+    return error.status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gangrun: %s\n", error.what());
     return 1;

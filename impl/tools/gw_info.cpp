@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/config.h"
+#include "base/cores.h"
 #include "device/cuda_module.h"
 #include "gang/modules.h"
 #include "ops/ops.h"
@@ -49,8 +50,8 @@ int main(int count, char** arguments) {
   try {
     const auto device = make_device("cpu");
     const auto ops = make_ops(device);
-    std::printf("gangway %s\n\nprocessor: %s, %u hardware threads\n", GANGWAY_VERSION, processor().c_str(),
-                std::thread::hardware_concurrency());
+    std::printf("gangway %s\n\nprocessor: %s, %u hardware threads, %d for this process\n", GANGWAY_VERSION,
+                processor().c_str(), std::thread::hardware_concurrency(), usable_cores());
     std::printf(
         "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n%s",
         describe_modules().c_str());

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/signalfd.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <utility>
@@ -12,8 +11,15 @@
 namespace gangway::tools {
 namespace {
 
-constexpr int64_t kKillMs = 5000;  // the time between SIGTERM and SIGKILL
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
+// nohup starts a program that ignores SIGHUP, and a shell one in the background that ignores SIGINT. The job
+// must outlive these signals, so the launcher does not take them for a request to end.
+bool stays_ignored(int signal) {
+  struct sigaction now {};
+  return (signal == SIGHUP || signal == SIGINT) && sigaction(signal, nullptr, &now) == 0 &&
+         now.sa_handler == SIG_IGN;
+}
 
 }  // namespace
 
@@ -37,7 +43,8 @@ void Attempt::step() {
         fds.push_back({stream->fd, POLLIN, 0});
         streams.push_back(stream);
       }
-  const int64_t longest = end_at_.left_ms(kill_at_.left_ms(deadline_.left_ms(60'000)));
+  int64_t longest = end_at_.left_ms(kill_at_.left_ms(deadline_.left_ms(60'000)));
+  longest = deaf_at_.left_ms(end_by_.left_ms(longest));
   poll(fds.data(), fds.size(), static_cast<int>(decide_at_.left_ms(longest) + 1));
   for (size_t i = 0; i < 2; ++i)
     if (fds[i + 1].revents != 0) queues_[i].write_some();
@@ -50,26 +57,10 @@ void Attempt::step() {
     fail_job(
         {124, text("the job ran longer than ", options_.timeout_s, " s; ending all ranks"), false, false});
   if (end_at_.passed()) end_all();
+  enforce_end_request();
   if (kill_at_.passed()) {
     signal_all(SIGKILL);
     kill_at_ = Deadline::never();
-  }
-}
-
-void Attempt::take_signals() {
-  signalfd_siginfo facts;
-  while (read(signals_.fd, &facts, sizeof facts) == sizeof facts) {
-    const int signal = static_cast<int>(facts.ssi_signo);
-    if (signal == SIGCHLD) continue;
-    // Slurm's warning before its time limit. The program saves and leaves; the scheduler starts it again.
-    if (signal == SIGUSR1) warned_ = true;
-    const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
-    if (ends && ++end_requests_ == 3) {
-      say("third request to end: killing all ranks");
-      signal_all(SIGKILL);
-    } else {
-      signal_all(signal);
-    }
   }
 }
 
@@ -116,7 +107,8 @@ int launch(const LaunchOptions& options) {
   sigset_t watched;
   sigemptyset(&watched);
   sigaddset(&watched, SIGCHLD);
-  for (const int signal : kForwarded) sigaddset(&watched, signal);
+  for (const int signal : kForwarded)
+    if (!stays_ignored(signal)) sigaddset(&watched, signal);
   sigprocmask(SIG_BLOCK, &watched, &signals.mask);
   struct sigaction ignore {};
   // A reader that closes its end stops getting output, but does not end the job.

@@ -22,6 +22,8 @@ struct LaunchOptions {
   double timeout_s = 0;  // for the whole job; 0: none
   // After a rank has failed, the time in which the others may end by themselves.
   double grace_s = 2;
+  // After SIGINT, SIGTERM or SIGHUP, the time in which the ranks may save and end before they are killed.
+  double end_grace_s = 300;
   bool prefix = true;
 
   int ranks() const {

@@ -66,6 +66,10 @@ int free_port() {
   return found ? ntohs(address.sin_port) : 29500;
 }
 
+void signal_rank(pid_t pid, int signal) {
+  if (kill(-pid, signal) != 0) kill(pid, signal);
+}
+
 bool is_exiting(pid_t pid) {
   constexpr int kFlags = 9, kExiting = 4;  // PF_EXITING
   return (process_stat(pid, kFlags).value_or(0) & kExiting) != 0;
@@ -202,7 +206,7 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
 
 void Attempt::signal_all(int signal) {
   for (const RankProcess& rank : ranks_)
-    if (rank.running) kill(-rank.pid, signal);
+    if (rank.running) signal_rank(rank.pid, signal);
 }
 
 }  // namespace gangway::tools

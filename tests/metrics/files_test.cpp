@@ -59,6 +59,24 @@ TEST_F(MetricsFiles, AJsonLineLeavesOutAbsentValues) {
   EXPECT_EQ(line.find("validation_loss"), std::string::npos);
 }
 
+TEST_F(MetricsFiles, ALinkIsRefusedAndItsTargetKeepsItsBytes) {
+  for (const Format format : {Format::json_lines, Format::csv}) {
+    std::ofstream(path("target")) << "no line break";
+    fs::create_symlink(path("target"), path("link"));
+    EXPECT_THROW(LogFile(path("link"), format), Error);
+    EXPECT_EQ(contents(path("target")), "no line break");
+    fs::remove(path("link"));
+  }
+  std::ofstream(path("target")) << "whole";
+  fs::create_symlink(path("target"), path("a.jsonl.new"));
+  LogFile file(path("a.jsonl"), Format::json_lines);
+  file.append(row(1, 3));
+  file.append(row(2, 2));
+  EXPECT_THROW(file.cut_after(1), Error);
+  EXPECT_EQ(contents(path("target")), "whole");
+  EXPECT_EQ(steps(file), (std::vector<int64_t>{1, 2}));
+}
+
 TEST_F(MetricsFiles, ANumberOfALineHasAllItsBits) {
   LogFile file(path("a.jsonl"), Format::json_lines);
   const double third = 1.0 / 3, small = 1e-300;

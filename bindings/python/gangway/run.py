@@ -1,4 +1,4 @@
-"""python -m gangway.run -n RANKS [options] [--] PROGRAM [arguments]: gangrun."""
+"""python -m gangway.run -n RANKS [options] [--] PROGRAM [arguments]: gangrun with this Python for scripts and modules."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def gangrun() -> str:
 
 
 def main() -> None:
-    """Becomes gangrun."""
+    """Becomes gangrun. A .py file, a module (-m) and the word python run under the interpreter that runs this."""
     program = gangrun()
-    os.execv(program, [program, *sys.argv[1:]])
+    own = ["--python", sys.executable] if sys.executable else []
+    os.execv(program, [program, *own, *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -202,7 +202,7 @@ std::string refusal_of_folder(const std::string& folder) {
 }  // namespace
 
 std::vector<std::string> secret_folders() {
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  const char* const runtime = secure_getenv("XDG_RUNTIME_DIR");
   const uid_t user = geteuid();
   std::vector<std::string> folders;
   // Some of a user's shells have this variable, others (of a cron job or of su) do not.

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "tools/train/sample.h"
 #include "tools/train/step_text.h"
 #include "tools/train/stop.h"
+#include "tools/train/text_file.h"
 
 namespace gangway::train {
 namespace {
@@ -305,7 +305,8 @@ void Run::write_flight_record() const noexcept {
     std::string text(length + 1, '\0');
     if (gw_gang_flight_record(root_.get(), text.data(), text.size(), &length) != GW_OK) return;
     text.resize(length);
-    std::ofstream(path(("flight-rank" + std::to_string(gw_gang_rank(root_.get())) + ".txt").c_str())) << text;
+    const std::string name = "flight-rank" + std::to_string(gw_gang_rank(root_.get())) + ".txt";
+    write_text_file(path(name.c_str()), text);
   } catch (...) {  // the first failure is what the user must see
   }
 }

@@ -1,10 +1,10 @@
 #include "tools/train/sample.h"
 
 #include <cstdio>
-#include <fstream>
 #include <vector>
 
 #include "tools/train/status.h"
+#include "tools/train/text_file.h"
 
 namespace gangway::train {
 
@@ -34,8 +34,8 @@ void write_sample(const Settings& s, gw_module* model, bool talks) {
   for (size_t i = 0; i < count; ++i)
     text += tokens[i] < 256 ? std::string(1, static_cast<char>(tokens[i])) : "\n\n";
   std::printf("sample: %s\n", text.c_str());
-  std::ofstream out(s.text("checkpoint.folder") + "/sample.txt", std::ios::binary);
-  out << text;
+  const std::string path = s.text("checkpoint.folder") + "/sample.txt";
+  if (!write_text_file(path, text)) std::printf("%s could not be written\n", path.c_str());
 }
 
 }  // namespace gangway::train

@@ -10,6 +10,7 @@ extern "C" {
     fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn dlerror() -> *const c_char;
+    fn secure_getenv(name: *const c_char) -> *const c_char;
 }
 
 const RTLD_NOW: c_int = 2;
@@ -76,8 +77,12 @@ fn release_of(table: &gw_api) -> (i32, i32, i32) {
 }
 
 unsafe fn get_api(abi_minor: i32) -> Result<*const gw_api, String> {
-    let name = std::env::var("GANGWAY_LIBRARY").unwrap_or_else(|_| crate::LIBRARY.into());
-    let name = CString::new(name).map_err(|_| "GANGWAY_LIBRARY holds a zero byte".to_owned())?;
+    // Null in a program with rights that its user does not have (setuid): the variable names code to load.
+    let named = secure_getenv(b"GANGWAY_LIBRARY\0".as_ptr().cast());
+    let name = match named.is_null() {
+        true => CString::new(crate::LIBRARY).map_err(|e| e.to_string())?,
+        false => CStr::from_ptr(named).to_owned(),
+    };
     let handle = dlopen(name.as_ptr(), RTLD_NOW); // never closed: the library stays loaded by itself
     let found = match handle.is_null() {
         true => handle,

@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -10,9 +9,9 @@
 
 #include <algorithm>
 #include <climits>
-#include <thread>
 #include <utility>
 
+#include "base/cores.h"
 #include "gang/host/memory/futex.h"
 #include "gang/host/presence/watchdog.h"
 
@@ -46,12 +45,6 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
-int cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 }  // namespace
 
 int64_t now_ns() noexcept {
@@ -71,7 +64,7 @@ Member::Member(std::shared_ptr<Arena> arena, int rank)
       rank_(rank),
       id_(member_ids.fetch_add(1, std::memory_order_relaxed) + 1),
       host_(host_name()),
-      crowded_(static_cast<int>(arena_->header().size) > cores()) {}
+      crowded_(static_cast<int>(arena_->header().size) > usable_cores()) {}
 
 void Member::begin(const std::shared_ptr<Member>& self) {
   self_ = self;

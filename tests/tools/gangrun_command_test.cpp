@@ -1,0 +1,131 @@
+// What gangrun starts, and how many times: scripts and modules of Python, the names that torchrun's options
+// have, and options that it does not know.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tools/gangrun_job.h"
+
+namespace {
+
+using namespace gangrun_job;
+namespace fs = std::filesystem;
+
+// A folder with an interpreter that prints its arguments, and with a script.
+class GangrunCommand : public testing::Test {
+ protected:
+  GangrunCommand() {
+    char name[] = "/tmp/gangrun-command-XXXXXX";
+    folder_ = mkdtemp(name);
+    fs::create_directories(folder_ + "/venv/bin");
+    write("fake", "#!/bin/sh\necho fake \"$@\"\n");
+    write("venv/bin/python3", "#!/bin/sh\necho venv \"$@\"\n");
+    write("train.py", "#!/bin/sh\necho shell \"$@\"\n");
+    unsetenv("VIRTUAL_ENV");
+  }
+  ~GangrunCommand() override { fs::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ + "/" + name) << text;
+    fs::permissions(folder_ + "/" + name, fs::perms::owner_all);
+  }
+
+  std::string folder_;
+};
+
+std::string out_of(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "--no-prefix");
+  return gangrun(arguments).out;
+}
+
+TEST_F(GangrunCommand, AScriptAndAModuleRunUnderTheInterpreter) {
+  const std::string fake = folder_ + "/fake", script = folder_ + "/train.py";
+  EXPECT_EQ(out_of({"-n", "1", "--python", fake, script, "-n", "7"}), "fake -u " + script + " -n 7\n");
+  EXPECT_EQ(out_of({"-n", "1", "--python", fake, "-m", "a.b", "--lr", "3"}), "fake -u -m a.b --lr 3\n");
+  EXPECT_EQ(out_of({"-n", "1", "--python", fake, "--", "python", "x"}), "fake x\n");
+  EXPECT_EQ(out_of({"-n", "1", "--python", fake, "python3", "x"}), "fake x\n");
+  EXPECT_EQ(out_of({"-n", "1", "--python", fake, "--no-python", script, "x"}), "shell x\n");
+  EXPECT_EQ(out_of({"-n", "1", "--python", fake, "echo", "train.py"}), "train.py\n");
+}
+
+TEST_F(GangrunCommand, EachProgramOfAGangHasItsOwnWay) {
+  const std::string fake = folder_ + "/fake", script = folder_ + "/train.py";
+  const Outcome o = gangrun({"-n", "1", "--python", fake, script, ":", "--nproc-per-node", "1", "-m", "b",
+                             ":", "-n", "1", "--no-python", script});
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] fake -u " + script, "[1] fake -u -m b", "[2] shell"}));
+}
+
+TEST_F(GangrunCommand, WithoutAnInterpreterThatOfTheVirtualEnvironmentRuns) {
+  setenv("VIRTUAL_ENV", (folder_ + "/venv").c_str(), 1);
+  EXPECT_EQ(out_of({"-n", "1", folder_ + "/train.py"}), "venv -u " + folder_ + "/train.py\n");
+  setenv("VIRTUAL_ENV", (folder_ + "/gone").c_str(), 1);
+  write("train.py", "print('python3 of the path')\n");
+  EXPECT_EQ(out_of({"-n", "1", folder_ + "/train.py"}), "python3 of the path\n");
+  unsetenv("VIRTUAL_ENV");
+}
+
+TEST_F(GangrunCommand, AScriptThatIsMissingIsNamed) {
+  const Outcome o = gangrun({"-n", "2", "no/such.py"});
+  EXPECT_EQ(o.status, 127);
+  EXPECT_EQ(o.err, "gangrun: cannot run no/such.py: No such file or directory\n");
+}
+
+TEST(GangrunOptions, TorchrunsNamesWork) {
+  for (const std::vector<std::string>& count :
+       {std::vector<std::string>{"--ranks=2"}, {"--nproc-per-node", "2"}, {"--nproc_per_node=2"}}) {
+    std::vector<std::string> all = count;
+    all.insert(all.end(),
+               {"--standalone", "--nnodes", "1", "--max_restarts", "1", "sh", "-c", "echo $WORLD_SIZE"});
+    const Outcome o = gangrun(all);
+    EXPECT_EQ(o.status, 0) << o.err;
+    EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] 2", "[1] 2"}));
+  }
+}
+
+TEST(GangrunOptions, AnOptionThatIsUnknownIsNamedAndNeverRun) {
+  for (const char* const option :
+       {"--nnodes=2", "--rdzv-backend", "--log-dir", "--nproc", "-k", "--ranksx=1"}) {
+    const Outcome o = gangrun({"-n", "2", option, "2", "true"});
+    EXPECT_EQ(o.status, 2) << option;
+    EXPECT_TRUE(o.has(std::string(option).substr(0, std::string(option).find('='))))
+        << option << ": " << o.err;
+    EXPECT_FALSE(o.has("cannot run")) << o.err;
+  }
+  EXPECT_TRUE(gangrun({"-n", "2", "--nnodes", "2", "true"})
+                  .has("--nnodes 2: gangrun starts ranks on this host only"));
+  const Outcome o = gangrun({"-n", "1", "--", "--no-such-program"});
+  EXPECT_EQ(o.status, 127) << "behind -- it is a program: " << o.err;
+}
+
+TEST(GangrunOptions, TheNumberOfRanksMayFollowTheHost) {
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  CPU_SET(first, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  setenv("CUDA_VISIBLE_DEVICES", "0,3,5", 1);
+  const auto size = [](const char* count) { return out_of({"-n", count, "sh", "-c", "echo $WORLD_SIZE"}); };
+  EXPECT_EQ(size("cpu"), "1\n");
+  EXPECT_EQ(size("auto"), "3\n3\n3\n");
+  EXPECT_EQ(size("gpu"), "3\n3\n3\n");
+  for (const char* const none : {"", "-1"}) {
+    setenv("CUDA_VISIBLE_DEVICES", none, 1);
+    EXPECT_EQ(size("auto"), "1\n");
+    const Outcome o = gangrun({"-n", "gpu", "true"});
+    EXPECT_EQ(o.status, 2);
+    EXPECT_TRUE(o.has("this host has no NVIDIA GPU")) << o.err;
+  }
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  ASSERT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
+  EXPECT_TRUE(
+      gangrun({"-n", "2x", "true"}).has("the number of ranks is \"2x\", not 1 to 4096, auto, cpu or gpu"));
+}
+
+}  // namespace
