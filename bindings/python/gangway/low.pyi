@@ -277,7 +277,7 @@ class gw_frame_options:
     loss_scale: float
     step: int
     microbatch: int
-    reserved: int
+    sequence_parts: int
 
 class gw_save_options:
     struct_size: int

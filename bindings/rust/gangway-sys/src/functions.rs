@@ -525,7 +525,8 @@ functions! {
 }
 functions! {
     #[doc = " Local. Gives the rows of the global batch that this rank reads: part *out_index of *out_count equal parts."]
-    #[doc = " Ranks that differ only on tp, cp or pp read the same part. INVALID_ARGUMENT: null."]
+    #[doc = " Ranks that differ only on tp, cp or pp read the same part, with whole sequences: gw_train_step,"]
+    #[doc = " gw_eval_step and gw_module_forward cut them over cp. INVALID_ARGUMENT: null."]
     gangs_data_shard: pub fn gw_gangs_data_shard(gangs: *const gw_gangs, out_index: *mut i32, out_count: *mut i32)
         -> gw_status;
 }
@@ -612,14 +613,22 @@ functions! {
     #[doc = " Collective. Writes folder/model.safetensors with Hugging Face's names and, for a decoder,"]
     #[doc = " folder/config.json. The folder is made if it is missing."]
     #[doc = ""]
-    #[doc = " A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic and"]
-    #[doc = " hard links, each reader of the folder finds all files of the earlier checkpoint or all files of the new"]
-    #[doc = " one. The new files also replace an index (model.safetensors.index.json) and the files that it names"]
-    #[doc = " (model-00001-of-00002.safetensors and so on); all else in the folder stays. Until the commit the new files"]
-    #[doc = " lie in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what"]
-    #[doc = " a killed one left."]
+    #[doc = " config.json has the keys of the model's family, and all other keys of the config.json from which the values"]
+    #[doc = " were loaded (ids of tokens, notes of a user); of a model that was not loaded, those of the file that it"]
+    #[doc = " replaces, if that describes the same model. The files that belong to a model that was loaded (its tokenizer,"]
+    #[doc = " generation_config.json: *.json, *.txt, *.model, *.jinja, *.tiktoken) are copied from their folder, if it is"]
+    #[doc = " still there, unless the new one has files of these names."]
     #[doc = ""]
-    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, an empty name. INVALID_STATE: a model without memory, or"]
+    #[doc = " A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links"]
+    #[doc = " and either hard links or an exchange of names, each reader of the folder finds all files of the earlier"]
+    #[doc = " checkpoint or all files of the new one. The new files also replace an index (model.safetensors.index.json)"]
+    #[doc = " and the files that it names (model-00001-of-00002.safetensors and so on); all else in the folder stays. A"]
+    #[doc = " file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie in"]
+    #[doc = " folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a"]
+    #[doc = " killed one left."]
+    #[doc = ""]
+    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, an empty name, or a model that transformers would read as"]
+    #[doc = " another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or"]
     #[doc = " another save into the folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends"]
     #[doc = " no signal here) and so on."]
     module_save: pub fn gw_module_save(
@@ -643,9 +652,11 @@ functions! {
     #[doc = ""]
     #[doc = " Every rank returns the first refusal, and values are as before. NOT_FOUND: a parameter is missing in the"]
     #[doc = " files. INVALID_ARGUMENT, with both values: a shape or dtype, a tensor that the model has no place for, two"]
-    #[doc = " values for a tied parameter, another config.json. MISMATCH: ranks opened different files. CORRUPT,"]
-    #[doc = " NOT_SUPPORTED: what a file says. IO: a file is missing (errno ENOENT). Once reading has begun, IO (a file"]
-    #[doc = " ends early or was changed meanwhile) leaves some values new and some old; the gangs work on."]
+    #[doc = " values for a tied parameter, another config.json. MISMATCH: ranks opened different files. CORRUPT: what a"]
+    #[doc = " file says. NOT_SUPPORTED: what a file says, a parameter of a dtype or with dims that the library does not"]
+    #[doc = " read, or a folder of weights of PyTorch (.bin); the text says how to convert it. IO: a file is missing"]
+    #[doc = " (errno ENOENT). Once reading has begun, IO (a file ends early or was changed meanwhile) leaves some values"]
+    #[doc = " new and some old; the gangs work on."]
     module_load: pub fn gw_module_load(
         model: *mut gw_module,
         path: *const ::std::os::raw::c_char,
@@ -770,9 +781,10 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Opens the folder of a run, and makes it if it is missing; rank 0's name of it counts. Null gangs"]
-    #[doc = " are the thread's current ones, else one rank. The caller releases *out_checkpoints. INVALID_ARGUMENT: an"]
-    #[doc = " option out of its range. INVALID_STATE: another job holds the folder; the text says which. NOT_SUPPORTED: a"]
-    #[doc = " fake gang of several ranks. IO."]
+    #[doc = " are the thread's current ones, else one rank. The caller releases *out_checkpoints. If a job of another host"]
+    #[doc = " or container held the folder in the last minute, waits until that minute is over, and says so in the log"]
+    #[doc = " (gw_log_read). INVALID_ARGUMENT: an option out of its range. INVALID_STATE: another job holds the folder and"]
+    #[doc = " runs; the text says which. NOT_SUPPORTED: a fake gang of several ranks. IO."]
     checkpoints_create: pub fn gw_checkpoints_create(
         gangs: *mut gw_gangs,
         folder: *const ::std::os::raw::c_char,
@@ -1340,12 +1352,12 @@ functions! {
     optimizer_rule_init: pub fn gw_optimizer_rule_init(rule: *mut gw_optimizer_rule, size: usize);
 }
 functions! {
-    #[doc = " Local. Makes an optimizer by the name of its kind, with options as texts: for programs that read them from a"]
-    #[doc = " file. `names` and `values` have option_count texts each. The names are those of the fields of the kind's"]
+    #[doc = " Local. Makes an optimizer by the name of its kind, with options as texts: for programs that read them from"]
+    #[doc = " a file. `names` and `values` have option_count texts each. The names are those of the fields of the kind's"]
     #[doc = " options (optimizers.h), such as \"lr\" and \"beta2\"; a number is written as in C, a flag as true or false, a"]
-    #[doc = " schedule by its name (\"cosine\"), a dtype as f32 or bf16. There are no rules. Options that are not given have"]
-    #[doc = " their defaults. The caller releases *out_optimizer, which keeps the model alive. INVALID_ARGUMENT: an unknown"]
-    #[doc = " kind or option (the text lists all), or a value. INVALID_STATE: before gw_parallelize or"]
+    #[doc = " schedule by its name (\"cosine\"), a dtype as f32 or bf16. There are no rules. Options that are not given"]
+    #[doc = " have their defaults. The caller releases *out_optimizer, which keeps the model alive. INVALID_ARGUMENT: an"]
+    #[doc = " unknown kind or option (the text lists all), or a value. INVALID_STATE: before gw_parallelize or"]
     #[doc = " gw_module_materialize."]
     optimizer_create: pub fn gw_optimizer_create(
         model: *mut gw_module,
@@ -1416,8 +1428,8 @@ functions! {
 functions! {
     #[doc = " Collective. With ema_decay, exchanges the values of the parameters and their averages, for an evaluation,"]
     #[doc = " generation or a save of the model; a second call swaps back. Until then a step is INVALID_STATE. The state"]
-    #[doc = " ema of gw_parameter_state is this rank's rows of the average. INVALID_STATE: ema_decay is 0, or the optimizer"]
-    #[doc = " has not stepped yet."]
+    #[doc = " ema of gw_parameter_state is this rank's rows of the average. INVALID_STATE: ema_decay is 0, or the"]
+    #[doc = " optimizer has not stepped yet."]
     optimizer_swap_ema: pub fn gw_optimizer_swap_ema(
         optimizer: *mut gw_optimizer,
         stream: *mut ::std::os::raw::c_void,
@@ -1687,11 +1699,11 @@ functions! {
     recompute: pub fn gw_recompute(model: *mut gw_module, kind: gw_recompute_kind, every: i32, ratio: f64) -> gw_status;
 }
 functions! {
-    #[doc = " Collective. Makes a parameter group of each module whose whole path matches `pattern`; '*' does not match a"]
-    #[doc = " dot. \"\" is the root, and comes last. gw_module_materialize follows. NOT_FOUND: no module matches."]
-    #[doc = " INVALID_ARGUMENT names the option, or two matches of which one is inside the other. INVALID_STATE: a module"]
-    #[doc = " has memory or is a parameter group already, or the mesh has tp or cp and there was no call of"]
-    #[doc = " gw_tensor_parallel or gw_context_parallel."]
+    #[doc = " Collective. Makes a parameter group of each module whose whole path matches `pattern` (module.h). \"\" is the"]
+    #[doc = " root, and comes last. gw_module_materialize follows. NOT_FOUND: no module matches. INVALID_ARGUMENT names"]
+    #[doc = " the option, or two matches of which one is inside the other. INVALID_STATE: a module has memory or is a"]
+    #[doc = " parameter group already, or the mesh has tp or cp and there was no call of gw_tensor_parallel or"]
+    #[doc = " gw_context_parallel."]
     fully_shard: pub fn gw_fully_shard(
         model: *mut gw_module,
         pattern: *const ::std::os::raw::c_char,
@@ -1723,7 +1735,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Shards parameters of the caller's own model as one parameter group, and fills them by their"]
-    #[doc = " initialisers. Null gangs are the thread's current ones, else one rank. Null options are GW_FULL_SHARD. The"]
+    #[doc = " initialisers. Null gangs are the thread's current ones, else one rank. Null options are GW_FULL_SHARD."]
+    #[doc = " Parameters are called <name>.<parameter> in models and files, or by their own names where `name` is \"\". The"]
     #[doc = " caller releases *out_group. INVALID_ARGUMENT names the option or parameter. MISMATCH: ranks differ in them."]
     #[doc = " CALLER, or the code that it returned: a fill callback."]
     shard_group_create: pub fn gw_shard_group_create(
@@ -1830,8 +1843,8 @@ functions! {
 }
 functions! {
     #[doc = " Local. Makes a materialised model of these groups, for optimizer, clip, load and save. It holds references"]
-    #[doc = " on them. The caller releases *out_model. INVALID_ARGUMENT: no group, one twice, groups of different"]
-    #[doc = " gangs."]
+    #[doc = " on them. The caller releases *out_model. INVALID_ARGUMENT: no group, one twice, two with"]
+    #[doc = " parameters of one name, groups of different gangs."]
     module_from_groups: pub fn gw_module_from_groups(
         groups: *const *mut gw_shard_group,
         group_count: usize,
@@ -1853,9 +1866,12 @@ functions! {
     #[doc = ""]
     #[doc = " INVALID_ARGUMENT: one rank's bad argument comes back on every rank, as does what gw_module_forward would"]
     #[doc = " refuse of any microbatch. For that, custom modules' `shapes` run for each microbatch before anything else"]
-    #[doc = " does, also in a step that is skipped because no item counts. INVALID_STATE, on every rank: a rank's forward"]
-    #[doc = " awaits its backward. MISMATCH, on every rank and with both values: ranks have different step options or"]
-    #[doc = " optimizers (kind, hyperparameters, rules, learning rate, loss scale, steps)."]
+    #[doc = " does, also in a step that is skipped because no item counts. A decoder's labels are refused if all that"]
+    #[doc = " count are the next tokens already and shift_labels would shift them again, and if all that count are the"]
+    #[doc = " tokens themselves and shift_labels is 0; on a GPU they are looked at only if the batch does not give its"]
+    #[doc = " weight. INVALID_STATE, on every rank: a rank's forward awaits its backward. MISMATCH, on every rank and with"]
+    #[doc = " both values: ranks have different step options or optimizers (kind, hyperparameters, rules, learning rate,"]
+    #[doc = " loss scale, steps)."]
     #[doc = ""]
     #[doc = " A failure after the first forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several"]
     #[doc = " ranks. A model of one rank works on: its gradients are empty, and its parameters unchanged unless the"]
@@ -1902,8 +1918,9 @@ functions! {
 functions! {
     #[doc = " Collective. Continues `prompt`, which is token ids, by a sharded decoder. Gives token_count tokens, the"]
     #[doc = " same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count, the"]
-    #[doc = " model is no decoder, an id is outside of the vocabulary. INVALID_STATE: a model without memory, or a logit"]
-    #[doc = " that is not finite."]
+    #[doc = " model is no decoder, an id is outside of the vocabulary, or prompt_count + token_count - 1 is over"]
+    #[doc = " max_position_embeddings (rounded down to a multiple of tp). INVALID_STATE: a model without memory, or a"]
+    #[doc = " logit that is not finite."]
     generate: pub fn gw_generate(
         model: *mut gw_module,
         prompt: *const i64,
@@ -2034,12 +2051,18 @@ functions! {
     #[doc = " an evaluation, which saves nothing. The caller releases each of the *out_count out_tensors, which are"]
     #[doc = " copies."]
     #[doc = ""]
+    #[doc = " Ranks that differ only over tp or cp give the same rows (gw_gangs_data_shard) and get the same outputs."]
+    #[doc = " Over cp the library cuts dim 1 of inputs with two dims or more, the sequence; outputs along it are put"]
+    #[doc = " together again, and outputs of one element, such as a loss, are summed, unless the frame has"]
+    #[doc = " sequence_parts. Labels are used as they are: label[i] is what token[i] must predict."]
+    #[doc = ""]
     #[doc = " Refusals are agreed, and the gangs stay usable. INVALID_ARGUMENT: out_capacity is less than the number of"]
     #[doc = " outputs, an input has a wrong shape or dtype, or a token or label is outside of the vocabulary. The"]
     #[doc = " `shapes` callback of a custom module runs once more in this check, and its error is returned as well."]
-    #[doc = " INVALID_STATE: the frame has had a forward already. MISMATCH: ranks differ in giving a frame, in no_sync,"]
-    #[doc = " or in number or dtypes of inputs. A rank refuses alone if the model has no memory yet, or if `model` or"]
-    #[doc = " `out_count` is null."]
+    #[doc = " INVALID_STATE: the frame has had a forward already. NOT_SUPPORTED: over cp, an output is neither along the"]
+    #[doc = " sequence nor of one element. MISMATCH: ranks differ in giving a frame, in no_sync, in sequence_parts, or in"]
+    #[doc = " number or dtypes of inputs, or ranks of cp give different rows. A rank refuses alone if the model has no"]
+    #[doc = " memory yet, or if `model` or `out_count` is null."]
     #[doc = ""]
     #[doc = " What fails while the model runs (a custom module's forward, and what that calls) breaks the gangs of a"]
     #[doc = " model of several ranks, in backward too: peers get ABORTED with its text."]
@@ -2056,11 +2079,11 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Runs the backward of the frame's forward. It takes the gradients of the outputs (none for a"]
-    #[doc = " loss) and gives those of the inputs (null handles where there is none), which the caller releases as in"]
-    #[doc = " gw_module_forward. It adds the sum over data ranks to the local gradients, and resets the frame. Refusals"]
-    #[doc = " are agreed, as in gw_module_forward, and leave the frame as it was. INVALID_ARGUMENT: a gradient's shape or"]
-    #[doc = " dtype, more gradients than outputs, out_capacity. INVALID_STATE: the frame has had no forward. MISMATCH:"]
-    #[doc = " ranks differ in no_sync."]
+    #[doc = " loss) and gives those of the inputs (null handles where there is none), both whole where the forward's"]
+    #[doc = " outputs were; the caller releases the results as in gw_module_forward. It adds the sum over data ranks to"]
+    #[doc = " the local gradients, and resets the frame. Refusals are agreed, as in gw_module_forward, and leave the"]
+    #[doc = " frame as it was. INVALID_ARGUMENT: a gradient's shape or dtype, more gradients than outputs, out_capacity."]
+    #[doc = " INVALID_STATE: the frame has had no forward. MISMATCH: ranks differ in no_sync."]
     module_backward: pub fn gw_module_backward(
         model: *mut gw_module,
         output_grads: *const gw_view,
@@ -2091,48 +2114,52 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Local. Makes a decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], already"]
-    #[doc = " shifted -> {loss sum, weight}. The caller releases *out_model. INVALID_ARGUMENT names the field and the"]
-    #[doc = " rule, also for an option that the family's config.json cannot say. NOT_SUPPORTED: no such family, or a"]
-    #[doc = " window below max_positions."]
+    #[doc = " Local. Makes a decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], of which"]
+    #[doc = " label[i] is what token[i] must predict -> {loss sum, weight}. The caller releases *out_model."]
+    #[doc = " INVALID_ARGUMENT names the field and the rule, also for an option that the family's config.json cannot say."]
+    #[doc = " NOT_SUPPORTED: no such family."]
     decoder_create: pub fn gw_decoder_create(options: *const gw_decoder_options, out_model: *mut *mut gw_module)
         -> gw_status;
 }
 functions! {
     #[doc = " Local. Fills *options, which gw_decoder_options_init has set up, from folder/config.json as transformers"]
-    #[doc = " writes it. A file without a key means what the class of its family in transformers means:"]
+    #[doc = " writes it. A key that is missing or null means what it means to the class of its family in transformers:"]
     #[doc = ""]
-    #[doc = "   config.json                                 field                 if it is missing or null"]
-    #[doc = "   model_type                                  family                NOT_SUPPORTED"]
-    #[doc = "   vocab_size                                  vocab                 CORRUPT"]
-    #[doc = "   hidden_size                                 dim                   CORRUPT"]
-    #[doc = "   num_hidden_layers                           layers                CORRUPT"]
-    #[doc = "   num_attention_heads                         heads                 CORRUPT"]
-    #[doc = "   num_key_value_heads                         kv_heads              heads, or the number of the class"]
-    #[doc = "   head_dim                                    head_dim              dim / heads, or the number of the class"]
-    #[doc = "   intermediate_size                           ffn                   CORRUPT"]
-    #[doc = "   max_position_embeddings                     max_positions         the number of the class"]
-    #[doc = "   rms_norm_eps                                eps                   1e-6"]
-    #[doc = "   rope_theta                                  rope_theta            10000"]
+    #[doc = "   config.json                                 field                 if it is missing        if it is null"]
+    #[doc = "   model_type                                  family                NOT_SUPPORTED           NOT_SUPPORTED"]
+    #[doc = "   vocab_size                                  vocab                 that of the class       CORRUPT"]
+    #[doc = "   hidden_size                                 dim                   4096                    CORRUPT"]
+    #[doc = "   num_hidden_layers                           layers                32                      CORRUPT"]
+    #[doc = "   num_attention_heads                         heads                 32                      CORRUPT"]
+    #[doc = "   num_key_value_heads                         kv_heads              that of the class       heads"]
+    #[doc = "   head_dim                                    head_dim              that of the class, or dim / heads"]
+    #[doc = "                                                                                 llama, mistral: dim / heads"]
+    #[doc = "   intermediate_size                           ffn                   that of the class       CORRUPT"]
+    #[doc = "   max_position_embeddings                     max_positions         that of the class       CORRUPT"]
+    #[doc = "   rms_norm_eps                                eps                   1e-6                    CORRUPT"]
+    #[doc = "   rope_theta                                  rope_theta            10000                   CORRUPT"]
     #[doc = "   rope_scaling: rope_type (or type) llama3:"]
     #[doc = "     factor                                    rope_factor           CORRUPT; without scaling: 1"]
     #[doc = "     low_freq_factor                           rope_low_frequency_factor, likewise"]
     #[doc = "     high_freq_factor                          rope_high_frequency_factor"]
     #[doc = "     original_max_position_embeddings          rope_original_positions"]
     #[doc = "   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5"]
-    #[doc = "   sliding_window                              window                0; also if use_sliding_window is false"]
-    #[doc = "   initializer_range                           initializer_range     0.02"]
+    #[doc = "   sliding_window                              window                4096                    0"]
+    #[doc = "   initializer_range                           initializer_range     0.02                    0.02"]
     #[doc = "   attention_bias                              qkv_bias, out_bias    0, or what the class always has"]
-    #[doc = "   attention_out_bias (of this library)        out_bias              attention_bias"]
-    #[doc = "   mlp_bias                                    mlp_bias              0"]
-    #[doc = "   tie_word_embeddings                         tied                  0"]
+    #[doc = "   attention_out_bias (of this library)        out_bias              attention_bias          attention_bias"]
+    #[doc = "   mlp_bias                                    mlp_bias              0                       0"]
+    #[doc = "   tie_word_embeddings                         tied                  0                       0"]
+    #[doc = ""]
+    #[doc = " window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where layer_types or"]
+    #[doc = " max_window_layers (28 if it is missing) give the window to no layer."]
     #[doc = ""]
     #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),"]
-    #[doc = " attention_dropout not 0, partial_rotary_factor not 1, a sliding_window in use that is below"]
-    #[doc = " max_position_embeddings, a quantization_config, and any key that the library does not know, because it may"]
-    #[doc = " change what the model computes. Keys that change nothing (names, token ids, what generation reads) are"]
-    #[doc = " ignored; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its range. IO."]
-    #[doc = " After a failure *options is as before."]
+    #[doc = " attention_dropout not 0, partial_rotary_factor not 1, a quantization_config, and a key that the library"]
+    #[doc = " does not know and that may change what the model computes: one of its words is a word that configurations"]
+    #[doc = " of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are"]
+    #[doc = " ignored here and written again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the"]
+    #[doc = " wrong kind or out of its range. IO. After a failure *options is as before."]
     decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
         folder: *const ::std::os::raw::c_char,
         options: *mut gw_decoder_options,
@@ -2140,7 +2167,9 @@ functions! {
 }
 functions! {
     #[doc = " Local. Makes a linear layer, y = x W^T + b: x [..., input_dim] -> [..., output_dim]. weight is [output_dim,"]
-    #[doc = " input_dim]. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1."]
+    #[doc = " input_dim]. bias is 0: none; 1: added; 2 (skip_bias_add): not added, but the second output, {x W^T, b}, for"]
+    #[doc = " compute of the caller's that adds it. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1, another"]
+    #[doc = " bias."]
     linear_create: pub fn gw_linear_create(
         input_dim: i64,
         output_dim: i64,
@@ -2221,8 +2250,8 @@ functions! {
     metrics_step_init: pub fn gw_metrics_step_init(step: *mut gw_metrics_step, size: usize);
 }
 functions! {
-    #[doc = " Collective. Adds the result of a step. Every gw_metrics_options.every steps the ranks exchange their waiting"]
-    #[doc = " times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be written."]
+    #[doc = " Collective. Adds the result of a step. At multiples of gw_metrics_options.every the ranks exchange their"]
+    #[doc = " waiting times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be written."]
     #[doc = " CALLER, or the code that it returned: the sink."]
     metrics_log: pub fn gw_metrics_log(
         metrics: *mut gw_metrics,
@@ -2358,6 +2387,15 @@ functions! {
     movement_release: pub fn gw_movement_release(movement: *mut gw_movement);
 }
 functions! {
+    #[doc = " Local. Makes another handle of the same movement, which keeps a forward of its own: several forwards before"]
+    #[doc = " their backwards, as autograd runs them, take a duplicate each. All ranks run the calls of a movement and of"]
+    #[doc = " its duplicates in one order. The caller releases *out_movement. INVALID_ARGUMENT: null."]
+    movement_duplicate: pub fn gw_movement_duplicate(
+        movement: *const gw_movement,
+        out_movement: *mut *mut gw_movement,
+    ) -> gw_status;
+}
+functions! {
     #[doc = " Collective over the gang of the partitions, inactive ranks included; one thread at a time. Refusals are"]
     #[doc = " agreed. Moves `input`. A rank that is no worker of the source passes a tensor of no elements, and a rank"]
     #[doc = " that gets nothing gets one. The result is never the input's memory. The caller releases *out_tensor."]
@@ -2371,8 +2409,8 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Collective, as gw_movement_forward is. Gives the gradient of the last forward's input from that of its"]
-    #[doc = " output, by the adjoint. It may be called any number of times after a forward. The caller releases"]
+    #[doc = " Collective, as gw_movement_forward is. Gives the gradient of the input of this handle's last"]
+    #[doc = " forward from that of its output, by the adjoint. It may be called any number of times after a forward. The caller releases"]
     #[doc = " *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than the"]
     #[doc = " output's."]
     movement_backward: pub fn gw_movement_backward(
@@ -2386,11 +2424,13 @@ functions! {
     plan_options_init: pub fn gw_plan_options_init(options: *mut gw_plan_options, size: usize);
 }
 functions! {
-    #[doc = " Local. Gives the bytes of the rank that uses the most memory, and its number in *out_rank, for training with"]
-    #[doc = " AdamW. The numbers are exact: the library builds the model, splits it and trains it on a device without"]
-    #[doc = " memory, where the same code as in a real run counts the same bytes. It takes some seconds for large models."]
-    #[doc = " Null `out_rank` is skipped. INVALID_ARGUMENT: what gw_decoder_create, gw_gangs_create, gw_parallelize or"]
-    #[doc = " gw_train_step would refuse."]
+    #[doc = " Local. Gives the bytes of the rank that uses the most memory, and its number in *out_rank, for training"]
+    #[doc = " with AdamW. The numbers are those of tensors, and exact: the library builds the model, splits it and trains"]
+    #[doc = " it on a device without memory, where the same code as in a real run counts the same bytes. Not counted: the"]
+    #[doc = " program and its libraries, code and panels of products, messages of collectives that are staged, batches"]
+    #[doc = " that are read ahead, and what the allocator keeps. A process on a CPU took 2 to 17 % more than the sum,"]
+    #[doc = " most with tp. It takes some seconds for large models. Null `out_rank` is skipped. INVALID_ARGUMENT: what"]
+    #[doc = " gw_decoder_create, gw_gangs_create, gw_parallelize or gw_train_step would refuse."]
     plan_memory: pub fn gw_plan_memory(
         options: *const gw_plan_options,
         memory: *mut gw_memory_use,

@@ -1842,8 +1842,9 @@ impl Default for gw_save_options {
 pub struct gw_load_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " 1: tensors that the model has no place for are no error. Nor is a lm_head.weight that differs from"]
-    #[doc = " model.embed_tokens.weight, for a model that ties them. Default 0."]
+    #[doc = " 1: tensors that the model has no place for are no error, whatever their dtype, nor are those that an"]
+    #[doc = " index lists and the files lack. Nor is a lm_head.weight that differs from model.embed_tokens.weight, for a"]
+    #[doc = " model that ties them. Default 0."]
     pub ignore_extra: i32,
     #[doc = " 1: a folder's config.json may describe another model. Default 0."]
     pub ignore_config: i32,
@@ -2602,7 +2603,7 @@ pub struct gw_checkpoint_part {
     #[doc = " Of `model`. Default null: the model is not trained."]
     pub optimizer: *mut gw_optimizer,
     #[doc = " A folder whose tokenizer and generation files are copied into each checkpoint; rank 0's counts. Default"]
-    #[doc = " null: none."]
+    #[doc = " null: the one from which the model was loaded, if it is still there."]
     pub carry_from: *const ::std::os::raw::c_char,
 }
 #[test]
@@ -3621,12 +3622,17 @@ pub struct gw_custom_options {
     #[doc = " paths that start at this module. Where several rows speak of one module, a row of the caller's wins, then"]
     #[doc = " that of the innermost custom module. Default null: none."]
     pub parallel_plan: *const ::std::os::raw::c_char,
+    #[doc = " Which modules below this one gw_parallelize and gw_replicate make parameter groups: patterns of paths that"]
+    #[doc = " start at this module, one on each line, such as \"layers.*\". What these groups leave is in the group around"]
+    #[doc = " them. NOT_FOUND in that call: no module matches. Default null: none; a root that says nothing has a group"]
+    #[doc = " for each child."]
+    pub parameter_groups: *const ::std::os::raw::c_char,
 }
 #[test]
 fn bindgen_test_layout_gw_custom_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_custom_options>(),
-        144usize,
+        152usize,
         concat!("Size of: ", stringify!(gw_custom_options))
     );
     assert_eq!(
@@ -3862,6 +3868,18 @@ fn bindgen_test_layout_gw_custom_options() {
         );
     }
     test_field_parallel_plan();
+    fn test_field_parameter_groups() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_custom_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameter_groups) as usize - ptr as usize
+            },
+            144usize,
+            concat!("Offset of field: ", stringify!(gw_custom_options), "::", stringify!(parameter_groups))
+        );
+    }
+    test_field_parameter_groups();
 }
 impl Default for gw_custom_options {
     fn default() -> Self {
@@ -3872,9 +3890,9 @@ impl Default for gw_custom_options {
         }
     }
 }
-#[doc = " A rule applies to parameters whose whole name matches `pattern` ('*' does not match a dot, \"**\" matches"]
-#[doc = " everything). The last match wins. Parameters without a match get the optimizer's weight decay, except 1-d"]
-#[doc = " parameters, which get none."]
+#[doc = " A rule applies to parameters whose whole name matches `pattern` (module.h), such as \"**.bias\". The last"]
+#[doc = " match wins. Parameters without a match get the optimizer's weight decay, except 1-d parameters, which get"]
+#[doc = " none. A pattern that matches no parameter is refused."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_optimizer_rule {
@@ -4332,7 +4350,8 @@ pub struct gw_adamw_options {
     pub weight_decay: f64,
     #[doc = " How the learning rate goes on after the warm-up. Default GW_CONSTANT."]
     pub schedule: gw_schedule,
-    #[doc = " Of both averages: f32 or bf16; those of f64 parameters are f64. Default GW_F32."]
+    #[doc = " Of both averages: f32 or bf16 (rounded at random, so that a decay near 1 moves them); those of f64"]
+    #[doc = " parameters are f64. Default GW_F32."]
     pub moment_dtype: gw_dtype,
     #[doc = " Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none."]
     #[doc = " Default 0, in [0, 1)."]
@@ -4605,10 +4624,11 @@ impl Default for gw_adamw_options {
     }
 }
 #[doc = " AdamW with averages of 8 bits (Dettmers and others, 2022). 64 elements of a row of the whole tensor"]
-#[doc = " share a scale, their largest magnitude; a code is the nearest of 256 values: 0, 1, and seven decades"]
-#[doc = " 10^(d - 6) (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for the"]
-#[doc = " gradient's average and 2^(d + 1) for that of its square. A tensor parallel cut inside of 64 elements is"]
-#[doc = " refused. Averages of 1-d parameters are f32. States (gw_parameter_state): exp_avg: moving average of the"]
+#[doc = " share a scale, their largest magnitude; a code is one of 256 values, of the two next to the number at"]
+#[doc = " random by their distance, so that averages move by less than a code: 0, 1, and seven decades 10^(d - 6)"]
+#[doc = " (0.1 + 0.9 (k + 1/2) / n), d from 0 to 6, k below n, which is 2^d with either sign for the gradient's"]
+#[doc = " average and 2^(d + 1) for that of its square. A tensor parallel cut inside of 64 elements is refused."]
+#[doc = " Averages of 1-d parameters are f32. States (gw_parameter_state): exp_avg: moving average of the"]
 #[doc = " gradient: codes (u8), of 1-d parameters f32; exp_avg_sq: moving average of the squared gradient,"]
 #[doc = " likewise; exp_avg_scale: largest magnitude of each block of 64 elements of a row of exp_avg;"]
 #[doc = " exp_avg_sq_scale: of exp_avg_sq."]
@@ -4927,7 +4947,8 @@ pub struct gw_lion_options {
     pub weight_decay: f64,
     #[doc = " How the learning rate goes on after the warm-up. Default GW_CONSTANT."]
     pub schedule: gw_schedule,
-    #[doc = " Of the average: f32 or bf16; that of f64 parameters is f64. Default GW_F32."]
+    #[doc = " Of the average: f32 or bf16 (rounded at random, so that a decay near 1 moves it); that of f64"]
+    #[doc = " parameters is f64. Default GW_F32."]
     pub moment_dtype: gw_dtype,
     #[doc = " Decay of an average of the parameters, which is the state ema (gw_optimizer_swap_ema); 0: none."]
     #[doc = " Default 0, in [0, 1)."]
@@ -6924,7 +6945,7 @@ pub type gw_stage_split_value = ::std::os::raw::c_int;
 pub struct gw_dtype_rule {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " A pattern of whole parameter names."]
+    #[doc = " A pattern of whole parameter names (module.h)."]
     pub pattern: *const ::std::os::raw::c_char,
     pub dtype: gw_dtype,
     pub reserved: i32,
@@ -7299,7 +7320,7 @@ pub type gw_placement_value = ::std::os::raw::c_int;
 pub struct gw_plan_row {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " A pattern of module paths. '*' does not match a dot; \"\" is the root."]
+    #[doc = " A pattern of module paths (module.h); \"\" is the root."]
     pub pattern: *const ::std::os::raw::c_char,
     pub style: gw_style,
     #[doc = " The placement in which the first input comes."]
@@ -7876,6 +7897,11 @@ pub struct gw_shard_group {
 #[doc = " The rows of this rank's data coordinate; dim 0 of every view is the batch. Views lie in memory of the host,"]
 #[doc = " from where they are copied to another device, or in memory of the gang's device. Those of the host may be"]
 #[doc = " strided, for rows that are cut out of a longer array: the step takes a dense copy."]
+#[doc = ""]
+#[doc = " Labels of a language model. Without targets the library makes them of the tokens: each token predicts the"]
+#[doc = " next one. Labels that are given (targets[0], i64) are used as they are: label[i] is what token[i] must"]
+#[doc = " predict, and -100 does not count. shift_labels = 1 is for labels that lie over their own tokens, as Hugging"]
+#[doc = " Face's collators make them: the library shifts them."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_batch {
@@ -7885,10 +7911,11 @@ pub struct gw_batch {
     pub input_count: usize,
     pub targets: *const gw_view,
     pub target_count: usize,
-    #[doc = " The number of items that count. Default -1: the labels that are not -100."]
+    #[doc = " The number of items that count, of all of the rows, also where ranks of cp share them. Default -1: the"]
+    #[doc = " labels (the first target, i64) that are not -100. A decoder over cp counts them itself."]
     pub weight: i64,
-    #[doc = " 0: labels are the tokens, and the library shifts them. 1: they are shifted already."]
-    pub shifted: i32,
+    #[doc = " 1: label[i] belongs to token[i] itself. Default 0: it is the next token."]
+    pub shift_labels: i32,
     pub reserved: i32,
 }
 #[test]
@@ -7979,18 +8006,18 @@ fn bindgen_test_layout_gw_batch() {
         );
     }
     test_field_weight();
-    fn test_field_shifted() {
+    fn test_field_shift_labels() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).shifted) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).shift_labels) as usize - ptr as usize
             },
             56usize,
-            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(shifted))
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(shift_labels))
         );
     }
-    test_field_shifted();
+    test_field_shift_labels();
     fn test_field_reserved() {
         assert_eq!(
             unsafe {
@@ -8835,7 +8862,7 @@ impl Default for gw_dataset_options {
 pub struct gw_data_batch {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " For gw_train_step and gw_eval_step: tokens, and labels that are shifted."]
+    #[doc = " For gw_train_step and gw_eval_step: the tokens, and the labels."]
     pub batch: *const gw_batch,
     #[doc = " i64 [rows, sequence]; 0 where there is padding."]
     pub tokens: *const gw_view,
@@ -9035,7 +9062,10 @@ pub struct gw_frame_options {
     pub loss_scale: f64,
     pub step: i64,
     pub microbatch: i32,
-    pub reserved: i32,
+    #[doc = " Of meshes with cp over 1. Default 0: inputs, outputs and their gradients are whole sequences, equal on"]
+    #[doc = " the ranks of cp. 1: they are this rank's parts, chunks r and 2 cp - 1 - r of the 2 cp equal chunks of dim"]
+    #[doc = " 1, for rank r of cp; a loss is that of the part."]
+    pub sequence_parts: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_frame_options() {
@@ -9109,18 +9139,18 @@ fn bindgen_test_layout_gw_frame_options() {
         );
     }
     test_field_microbatch();
-    fn test_field_reserved() {
+    fn test_field_sequence_parts() {
         assert_eq!(
             unsafe {
                 let uninit = ::std::mem::MaybeUninit::<gw_frame_options>::uninit();
                 let ptr = uninit.as_ptr();
-                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+                ::std::ptr::addr_of!((*ptr).sequence_parts) as usize - ptr as usize
             },
             36usize,
-            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(reserved))
+            concat!("Offset of field: ", stringify!(gw_frame_options), "::", stringify!(sequence_parts))
         );
     }
-    test_field_reserved();
+    test_field_sequence_parts();
 }
 impl Default for gw_frame_options {
     fn default() -> Self {
@@ -9145,7 +9175,7 @@ pub struct gw_decoder_options {
     pub vocab: i64,
     #[doc = " Default 256. hidden_size."]
     pub dim: i64,
-    #[doc = " Default 4."]
+    #[doc = " Default 4. At least 1."]
     pub layers: i64,
     #[doc = " Default 8."]
     pub heads: i64,
@@ -9157,13 +9187,13 @@ pub struct gw_decoder_options {
     pub ffn: i64,
     #[doc = " Default 2048."]
     pub max_positions: i64,
-    #[doc = " Default 0: none. sliding_window; one below max_positions is NOT_SUPPORTED."]
+    #[doc = " Default 0: none. sliding_window; longer sequences are NOT_SUPPORTED."]
     pub window: i64,
     #[doc = " Default 1e-5."]
     pub eps: f64,
     #[doc = " Default 10000."]
     pub rope_theta: f64,
-    #[doc = " Default 1: none; else Llama-3 scaling with the next three."]
+    #[doc = " Default 1: none; above 1: Llama-3 scaling with the next three."]
     pub rope_factor: f64,
     pub rope_low_frequency_factor: f64,
     pub rope_high_frequency_factor: f64,
@@ -10080,7 +10110,7 @@ pub struct gw_metrics_options {
     pub json_lines: *const ::std::os::raw::c_char,
     pub csv: *const ::std::os::raw::c_char,
     pub svg: *const ::std::os::raw::c_char,
-    #[doc = " The number of steps of a row. Default 1."]
+    #[doc = " A row ends at each step that is a multiple of this. Default 1."]
     pub every: i32,
     pub reserved: i32,
     #[doc = " The tokens of a row of the batch, for mfu. Default 0: no mfu."]
@@ -10530,9 +10560,10 @@ pub type gw_movement_kind_value = ::std::os::raw::c_int;
 pub struct gw_movement_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " For all_gather and reduce_scatter (one dim) and all_sum_reduce (any number): the dims of the partition"]
-    #[doc = " along which workers exchange, or, in axes_keep, those along which they do not. One of the two is given,"]
-    #[doc = " and the other is null."]
+    #[doc = " For all_gather and reduce_scatter (at most one dim) and all_sum_reduce (any number): the dims of the"]
+    #[doc = " partition along which workers exchange, or, in axes_keep, those along which they do not. One of the two is"]
+    #[doc = " given, and the other is null. An empty list is a pointer that is not null and a count of 0: over no dims"]
+    #[doc = " each worker gets a copy of its own tensor."]
     pub axes: *const i32,
     pub axis_count: usize,
     pub axes_keep: *const i32,
@@ -10718,7 +10749,7 @@ pub struct gw_plan_options {
     pub microbatches: i32,
     #[doc = " Of a microbatch of a rank. Default 1."]
     pub rows: i64,
-    #[doc = " Tokens of a row. Default 0: max_positions of the decoder."]
+    #[doc = " Tokens of a row. Default 0: as many as the decoder takes."]
     pub sequence: i64,
     #[doc = " Of AdamW's averages. Default GW_F32."]
     pub moment_dtype: gw_dtype,
@@ -12379,10 +12410,13 @@ pub struct gw_api {
             out_rank: *mut i32,
         ) -> gw_status,
     >,
+    pub movement_duplicate: ::std::option::Option<
+        unsafe extern "C" fn(movement: *const gw_movement, out_movement: *mut *mut gw_movement) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2552usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2560usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -16224,4 +16258,16 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_plan_memory();
+    fn test_field_movement_duplicate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).movement_duplicate) as usize - ptr as usize
+            },
+            2552usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(movement_duplicate))
+        );
+    }
+    test_field_movement_duplicate();
 }
