@@ -151,8 +151,8 @@ class ControlState final : public Progressive, public std::enable_shared_from_th
     record->number = log.begin(channel, c, std::max(in_count(c, rank, size), out_count(c, rank, size)), 0);
     for (int r = 0; r < size; ++r) {
       const bool own = r == rank;
-      if (sends_to(c, rank, r) && !(own && !pair)) send(key.tag, r, *record);
-      if (!receives_from(c, rank, r)) continue;
+      if (sends_to(c, r) && !(own && !pair)) send(key.tag, r, *record);
+      if (!receives_from(c, r)) continue;
       if (own && !pair) {
         record->received[static_cast<size_t>(r)] = own_part(record->c);
         record->has_received[static_cast<size_t>(r)] = true;
@@ -211,7 +211,7 @@ class ControlState final : public Progressive, public std::enable_shared_from_th
   // Receives messages for `record`. Returns whether it now has all of them.
   bool take(int tag, Record& record) {
     for (int r = 0; r < size && record.missing != 0; ++r) {
-      if (record.has_received[static_cast<size_t>(r)] || !receives_from(record.c, rank, r)) continue;
+      if (record.has_received[static_cast<size_t>(r)] || !receives_from(record.c, r)) continue;
       std::optional<std::string> message = receive(r, tag);
       if (!message) continue;
       check_message(record, r, *message);
@@ -301,7 +301,7 @@ class ControlState final : public Progressive, public std::enable_shared_from_th
         const Record& first = *queue.front();
         std::string ranks;
         for (int r = 0; r < size; ++r)
-          if (!first.has_received[static_cast<size_t>(r)] && receives_from(first.c, rank, r))
+          if (!first.has_received[static_cast<size_t>(r)] && receives_from(first.c, r))
             ranks += text(ranks.empty() ? "" : ", ", called(r));
         return text(name(first.c.op), " #", first.head.sequence, ": ", ranks, " did not come");
       }

@@ -105,12 +105,12 @@ std::string text_of(const Head& head, const std::string& rank) {
               head.root < 0 ? "" : text(", root ", head.root), ")");
 }
 
-bool sends_to(const Collective& c, int rank, int to) {
+bool sends_to(const Collective& c, int to) {
   if (is_pair(c)) return c.op == CollectiveOp::send && to == c.peer;
   return true;
 }
 
-bool receives_from(const Collective& c, int rank, int from) {
+bool receives_from(const Collective& c, int from) {
   if (is_pair(c)) return c.op == CollectiveOp::recv && from == c.peer;
   return true;
 }

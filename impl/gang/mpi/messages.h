@@ -29,8 +29,8 @@ std::string text_of(const Head& head, const std::string& rank);
 // Every rank of a collective sends a message to every other one: at least its header, by which all learn that
 // one of them made another call. carries_data: the message also has elements.
 bool carries_data(const Collective& c, int from, int to);
-bool sends_to(const Collective& c, int rank, int to);
-bool receives_from(const Collective& c, int rank, int from);
+bool sends_to(const Collective& c, int to);
+bool receives_from(const Collective& c, int from);
 std::string outgoing(const Collective& c, int rank, int to);  // `rank` is this rank
 size_t incoming_bytes(const Collective& c, int rank, int size, int from);
 // `received[r]` is what rank r has sent; received[rank] is this rank's own part. Sums are left folds in rank
