@@ -172,11 +172,11 @@ TEST(AdamW8bit, ABlockOfZerosStaysZero) {
 TEST(AdamW8bit, AnAverageWithADecayNearOneFollowsTheSquaresOfEveryElement) {
   for (cpu::Isa isa : available_isas()) {
     Bench bench(isa, 2);
-    const int64_t count = 64 * 64, steps = 1500;
-    Trial t = trial(bench, DType::f32, DType::f32, 64, 64);
+    const int64_t count = 8 * 64, steps = 1500;
+    Trial t = trial(bench, DType::f32, DType::f32, 8, 64);
     std::vector<double> g(static_cast<size_t>(count));
-    assign(t.m_scale, std::vector<double>(64, 0));
-    assign(t.v_scale, std::vector<double>(64, 0));
+    assign(t.m_scale, std::vector<double>(8, 0));
+    assign(t.v_scale, std::vector<double>(8, 0));
     for (int64_t step = 1; step <= steps; ++step) {
       // All equal at first; then all elements but the first of each block have a third.
       for (size_t i = 0; i < g.size(); ++i) g[i] = step <= 500 || i % 64 == 0 ? 1 : 1.0 / 3;
@@ -188,10 +188,10 @@ TEST(AdamW8bit, AnAverageWithADecayNearOneFollowsTheSquaresOfEveryElement) {
     }
     const Average v = Average::of(t.v, t.v_scale, 64, false);
     double sum = 0;
-    for (size_t i = 0; i < v.values.size(); ++i) sum += i % 64 == 0 ? 0 : v.values[i] / 64 / 63;
+    for (size_t i = 0; i < v.values.size(); ++i) sum += i % 64 == 0 ? 0 : v.values[i] / 8 / 63;
     const double after_500 = 1 - std::pow(0.999, 500), left = std::pow(0.999, 1000);
     const double want = after_500 * left + (1 - left) / 9;
-    EXPECT_NEAR(sum / want, 1, 0.02) << cpu::name(isa);
+    EXPECT_NEAR(sum / want, 1, 0.04) << cpu::name(isa);
   }
 }
 

@@ -155,7 +155,7 @@ TEST(AdamW, AnAverageInBf16WithADecayNearOneFollowsTheOneInF32) {
   for (cpu::Isa isa : available_isas()) {
     Bench bench(isa, 2);
     AdamWArgs args;
-    const int64_t count = 4096;
+    const int64_t count = 512;
     args.p = random_tensor(bench, DType::f32, {count}, 1);
     args.g = bench.empty(DType::f32, {count});
     args.m = tensor(bench, DType::bf16, {count}, std::vector<double>(static_cast<size_t>(count), 0));
