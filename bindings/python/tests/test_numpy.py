@@ -60,7 +60,7 @@ def test_results_in_bfloat16_are_those_of_ml_dtypes(gang):
     assert linear.forward(np.ones((2, 4), np.float32), frame=frame)[0].dtype == BF16
     linear.backward(np.ones((2, 3), np.float32), frame=frame)
     opt = gw.AdamW(model, moment_dtype="bf16")
-    gw.train_step(model, opt, TOKENS, TOKENS)
+    gw.train_step(model, opt, TOKENS, TOKENS + 1)
     assert model["model.norm.weight"].state(opt, "exp_avg").dtype == BF16
     group = gw.ShardGroup(None, "g", {"w": np.ones((4, 3), np.float32)}, param_dtype="bf16")
     with group.unsharded() as full:
@@ -180,11 +180,11 @@ def test_token_ids_and_labels_may_be_narrower_integers():
     tokens = np.random.default_rng(1).integers(0, 60, (2, 9))
     for kind in (np.int32, np.uint16, np.uint8, np.int8):
         model = gw.Llama(vocab=64, dim=32, layers=1, heads=4).parallelize(seed=3)
-        wanted = gw.eval_step(model, tokens[:, :8], tokens[:, :8]).loss
+        wanted = gw.eval_step(model, tokens[:, :8], tokens[:, 1:]).loss
         narrow = tokens.astype(kind)
-        assert gw.eval_step(model, narrow[:, :8], narrow[:, :8]).loss == wanted
+        assert gw.eval_step(model, narrow[:, :8], narrow[:, 1:]).loss == wanted
         np.testing.assert_array_equal(model.forward(narrow)[0], model.forward(tokens)[0])
-        assert gw.train_step(model, gw.SGD(model, lr=0.0), narrow[:, :8], tokens[:, :8]).loss == wanted
+        assert gw.train_step(model, gw.SGD(model, lr=0.0), narrow[:, :8], tokens[:, 1:]).loss == wanted
         assert model.generate(narrow[0], 3, temperature=0) == model.generate(tokens[0], 3, temperature=0)
     table = gw.Embedding(64, 4).materialize()
     np.testing.assert_array_equal(table.forward(tokens.astype(np.int32))[0], table.forward(tokens)[0])
@@ -195,8 +195,8 @@ def test_token_ids_and_labels_may_be_narrower_integers():
 def test_token_ids_of_jax_are_taken_as_they_come():
     jnp = pytest.importorskip("jax.numpy")
     model = gw.Llama(vocab=64, dim=32, layers=1, heads=4).parallelize(seed=3)
-    tokens = np.random.default_rng(1).integers(0, 60, (2, 8))
+    tokens = np.random.default_rng(1).integers(0, 60, (2, 9))
     ours = jnp.asarray(tokens)
     assert ours.dtype == jnp.int32
-    assert gw.eval_step(model, ours, ours).loss == gw.eval_step(model, tokens, tokens).loss
+    assert gw.eval_step(model, ours[:, :8], ours[:, 1:]).loss == gw.eval_step(model, tokens[:, :8], tokens[:, 1:]).loss
     assert "jax" in type(model.forward(ours)[0]).__module__

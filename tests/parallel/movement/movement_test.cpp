@@ -139,7 +139,7 @@ TEST(Movement, OverNoDimsEachWorkerGetsACopyOfItsOwnTensor) {
           const Tensor y = expect_adjoint(rig, *module, x, name(kind));
           EXPECT_EQ(y.shape(), grid.active() ? shape : Shape{0});
           EXPECT_EQ(get(y), get(x)) << name(kind);
-          if (x.count() != 0) EXPECT_NE(y.raw(), x.raw());
+          EXPECT_TRUE(x.count() == 0 || y.raw() != x.raw());
         }
       }
   });
