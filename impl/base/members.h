@@ -27,11 +27,11 @@ constexpr size_t count() {
 }  // namespace members
 
 // Calls visit(member...) with all members in their order and returns its result. `Record` is an aggregate
-// without base classes and array members. It has 2 to 14 members; another one does not compile.
+// without base classes and array members. It has 2 to 15 members; another one does not compile.
 template <typename Record, typename Visit>
 decltype(auto) with_members(Record& record, Visit&& visit) {
   constexpr size_t kCount = members::count<std::remove_const_t<Record>>();
-  static_assert(kCount >= 2 && kCount <= 14, "add the number of members below");
+  static_assert(kCount >= 2 && kCount <= 15, "add the number of members below");
   if constexpr (kCount == 2) {
     auto& [a, b] = record;
     return visit(a, b);
@@ -71,6 +71,9 @@ decltype(auto) with_members(Record& record, Visit&& visit) {
   } else if constexpr (kCount == 14) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = record;
     return visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  } else if constexpr (kCount == 15) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = record;
+    return visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
   }
 }
 

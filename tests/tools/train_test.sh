@@ -107,14 +107,14 @@ lease() { # SECONDS_AGO: makes the lease of such a run
   touch -d "$1 seconds ago" "$work/moved-container/.lease"
 }
 lease 58
-must moved-container 2 --train.steps 2
+must moved-container 2 --train.steps 6
 grep -q 'is in use by job "other" (attempt 1a2b3c4d; process 1 of host h), whose last sign is 5[89].* s old; waiting up to [0-9.]* s' "$work/log" ||
   { cat "$work/log"; fail "it does not say that it waits"; }
 lease 5
 : >"$work/log"
 (for _ in $(seq 1 500); do grep -q 'waiting up to' "$work/log" 2>/dev/null && break; sleep 0.02; done; touch "$work/moved-container/.lease") &
 code=0
-run moved-container 2 --train.steps 2 || code=$?
+run moved-container 2 --train.steps 6 || code=$?
 wait $!
 [ $code -eq 64 ] || { cat "$work/log"; fail "beside a live run it ended with $code, not 64"; }
 grep -q '^gw-train: .*attempt 1a2b3c4d.*end that job' "$work/log" || { cat "$work/log"; fail "the refusal does not name the attempt"; }

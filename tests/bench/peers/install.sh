@@ -11,7 +11,7 @@ case $what in
     $sudo apt-get install -y -q --no-install-recommends libgloo-dev || echo "no package libgloo-dev here" ;;
   train)
     [ -x "$folder/venv/bin/python" ] || python3 -m venv "$folder/venv"
-    "$folder/venv/bin/python" -c 'import torch' 2>/dev/null ||
-      "$folder/venv/bin/python" -m pip install --no-cache-dir torch numpy ;;
+    "$folder/venv/bin/python" -c 'import torch, transformers' 2>/dev/null ||
+      "$folder/venv/bin/python" -m pip install --no-cache-dir torch numpy transformers ;;
   *) echo "usage: install.sh collectives|train FOLDER" >&2; exit 2 ;;
 esac

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 options! {
     MetricsOptions = gw_metrics_options, gw_metrics_options_init {
-        /// The number of steps of a row.
+        /// A row ends at each step that is a multiple of this.
         every: i32,
         /// The tokens of a row of the batch, for the MFU; 0: no MFU.
         sequence: i64,
