@@ -1,6 +1,8 @@
 // Gangs: their properties, traffic and traces, shutdown, abort and shrinking.
 #include <gangway/gang.h>
 
+#include <cerrno>
+
 #include "gang/begin_trace.h"
 #include "gang_handle.h"
 
@@ -58,7 +60,12 @@ gw_status gw_gang_shutdown(gw_gang* gang, int64_t timeout_ms) {
 }
 
 gw_status gw_gang_abort(gw_gang* gang, const char* reason) {
-  return guarded([&] { gang_of(gang).abort(text_or(reason, "no reason given")); });
+  // In a signal handler, nothing else of the library may run, the guard included.
+  if (gang == nullptr || forked_child()) return guarded([&] { static_cast<void>(gang_of(gang)); });
+  const int error_of_the_interrupted = errno;
+  gang->gang->abort(reason != nullptr ? reason : "no reason given");
+  errno = error_of_the_interrupted;
+  return GW_OK;
 }
 
 gw_status gw_gang_async_error(gw_gang* gang) {

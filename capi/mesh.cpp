@@ -1,5 +1,7 @@
 #include <gangway/mesh.h>
 
+#include <cerrno>
+
 #include "gang_handle.h"
 #include "mesh/current.h"
 #include "mesh_handle.h"
@@ -132,9 +134,13 @@ gw_status gw_gangs_shutdown(gw_gangs* gangs, int64_t timeout_ms) {
 }
 
 gw_status gw_gangs_abort(gw_gangs* gangs, const char* reason) {
-  return guarded([&] {
-    required(gangs, "gangs").gangs->abort(Error(Code::aborted, text_or(reason, "no reason given")));
-  });
+  // As gw_gang_abort.
+  if (gangs == nullptr || forked_child())
+    return guarded([&] { static_cast<void>(required(gangs, "gangs")); });
+  const int error_of_the_interrupted = errno;
+  gangs->gangs->abort(reason != nullptr ? reason : "no reason given");
+  errno = error_of_the_interrupted;
+  return GW_OK;
 }
 
 gw_status gw_gangs_push_current(gw_gangs* gangs) {

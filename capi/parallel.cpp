@@ -1,5 +1,7 @@
 #include <gangway/parallel.h>
 
+#include <string_view>
+
 #include "checkpoint/config_json.h"
 #include "checkpoint/model_files.h"
 #include "parallel_options.h"
@@ -11,8 +13,13 @@ namespace {
 
 void check_wrappable(gw_module* model, const char* call) {
   const gw_module& m = required(model, "model");
-  if (m.model && m.model->materialized())
-    fail(Code::invalid_state, call, " comes before gw_parallelize and gw_module_materialize");
+  if (!m.model || !m.model->materialized()) return;
+  if (std::string_view(call) == "gw_parallelize")
+    fail(Code::invalid_state, call,
+         ": the model has its values already, from an earlier gw_parallelize or gw_module_materialize; call "
+         "it "
+         "once for each model");
+  fail(Code::invalid_state, call, " comes before gw_parallelize and gw_module_materialize");
 }
 
 // Applies the options of an earlier gw_recompute before the model is wrapped.

@@ -50,6 +50,7 @@ void Gang::run_now(Channel channel, std::span<const Collective> records, Stream*
 std::optional<Message> Gang::probe(Channel channel, int peer) {
   return named("probe", [&] {
     if (shut_down_ || forked_child()) check_usable("probe");
+    abort_request_.wait();
     if (peer < 0 || peer >= size_)
       fail(Code::invalid_argument, "gang.probe: peer rank ", peer, " is outside [0, ", size_, ")");
     const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
@@ -101,6 +102,7 @@ void Gang::block_on(Engine& engine, Channel channel, std::span<const Collective>
 
 void Gang::admit(Channel channel, std::span<const Collective> records, const Stream* stream) const {
   if (shut_down_ || forked_child()) check_usable(call_name(records));
+  abort_request_.wait();
   try {
     check_records(channel, records, stream);
   } catch (const Error&) {
@@ -122,7 +124,7 @@ void Gang::check_records(Channel channel, std::span<const Collective> records, c
 void Gang::check_usable(const char* call) const {
   check_fork();
   if (shut_down_) fail(Code::invalid_state, "gang.", call, ": gang \"", name_, "\" was shut down");
-  if (const std::optional<Error> first = engine_->error()) throw *first;
+  if (const std::optional<Error> first = error()) throw *first;
 }
 
 void Gang::place(Error& error, const char* op, int peer) const {
@@ -158,17 +160,33 @@ void Gang::shutdown(int64_t timeout_ms) {
   });
 }
 
-void Gang::abort(const std::string& reason) {
+void Gang::abort(const char* reason) {
   check_fork();
-  Error error(Code::aborted, reason);  // the engine adds which rank aborted
-  place(error, "abort", -1);
-  abort(error);
+  request_abort(reason);
+  abort_request_.wait_a_while();
+}
+
+void Gang::request_abort(const char* reason) noexcept {
+  const auto act = [](void* object, const char* why) noexcept {
+    const auto gang = static_cast<Gang*>(object);
+    try {
+      Error error(Code::aborted, why);  // the engine adds which rank aborted
+      gang->place(error, "abort", -1);
+      gang->abort(error);
+    } catch (const std::bad_alloc&) {
+      gang->abort(Error(Code::aborted, "no memory"));
+    }
+  };
+  if (!forked_child()) abort_request_.make(*abort_thread_, weak_from_this().lock(), act, reason);
 }
 
 void Gang::abort(const Error& error) noexcept {
   if (!forked_child()) engine_->abort(error);
 }
 
-std::optional<Error> Gang::error() const { return engine_->error(); }
+std::optional<Error> Gang::error() const {
+  if (!forked_child()) abort_request_.wait();
+  return engine_->error();
+}
 
 }  // namespace gangway

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "gang/abort_request.h"
 #include "gang/engine.h"
 #include "gang/engine_options.h"
 #include "gang/rank.h"
@@ -91,6 +92,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   bool is_root() const { return is_root_; }  // true also for the gang that shrink made of a root
   Engine& engine() const { return *engine_; }
   bool is_shut_down() const { return shut_down_; }
+  AbortThread& abort_thread() const { return *abort_thread_; }
 
   // --- collectives ---
   // Checks every record, then starts them as one launch; all collectives go through here. A null `stream`
@@ -138,10 +140,14 @@ class Gang : public std::enable_shared_from_this<Gang> {
   SharedRegion allocate_shared(size_t bytes);  // collective; NOT_SUPPORTED without shared memory
 
   // --- end ---
-  void shutdown(int64_t timeout_ms);      // collective, orderly; later calls are INVALID_STATE
-  void abort(const std::string& reason);  // local, any thread
-  void abort(const Error& error) noexcept;
-  std::optional<Error> error() const;  // why the gang is broken
+  void shutdown(int64_t timeout_ms);  // collective, orderly; later calls are INVALID_STATE
+  // Breaks the gang here and on its peers. Local, any thread, also in a signal handler: calls that begin
+  // after this one find the gang broken, and waits end soon after.
+  void abort(const char* reason);
+  // Like abort(reason), but does not wait until peers were told.
+  void request_abort(const char* reason) noexcept;
+  void abort(const Error& error) noexcept;  // at once; not in a signal handler
+  std::optional<Error> error() const;       // why the gang is broken
   // Makes a gang of the living ranks among `survivors`, in this order, from a broken gang. A rank that is
   // lost before all have made the call is left out.
   std::shared_ptr<Gang> shrink(std::span<const int> survivors);
@@ -200,6 +206,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
     });
   }
 
+  std::shared_ptr<AbortThread> abort_thread_;
   std::shared_ptr<Rank> rank_;
   std::shared_ptr<Engine> engine_;
   Engine& control_;
@@ -212,6 +219,7 @@ class Gang : public std::enable_shared_from_this<Gang> {
   std::array<std::recursive_mutex, kChannels> channel_mutex_;
   std::atomic<bool> shut_down_ = false;
   std::atomic<uint64_t> children_ = 0;
+  AbortRequest abort_request_;
 };
 
 using GangPtr = std::shared_ptr<Gang>;

@@ -136,7 +136,8 @@ void check_list(const char* call, std::span<const int> ranks, int size) {
 
 Gang::Gang(std::shared_ptr<Rank> rank, std::shared_ptr<Engine> engine, const EngineOptions& options,
            std::vector<int> members, bool is_root)
-    : rank_(std::move(rank)),
+    : abort_thread_(AbortThread::shared()),
+      rank_(std::move(rank)),
       engine_(std::move(engine)),
       control_(engine_->control()),
       own_(engine_->rank()),
@@ -324,7 +325,7 @@ std::shared_ptr<Gang> Gang::shrink(std::span<const int> survivors) {
   return named("shrink", [&] {
     check_fork();
     if (shut_down_) fail(Code::invalid_state, "gang.shrink: gang \"", name_, "\" was shut down");
-    if (!engine_->error()) fail(Code::invalid_state, "gang.shrink: gang \"", name_, "\" is not broken");
+    if (!error()) fail(Code::invalid_state, "gang.shrink: gang \"", name_, "\" is not broken");
     check_list("shrink", survivors, size());
     if (std::find(survivors.begin(), survivors.end(), rank()) == survivors.end())
       fail(Code::invalid_argument, "gang.shrink: rank ", rank(), ", which calls, is not in ",

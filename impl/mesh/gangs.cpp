@@ -1,4 +1,5 @@
 #include "mesh/gangs.h"
+#include "base/fork.h"
 #include "gang/agreement.h"
 
 #include <utility>
@@ -205,6 +206,22 @@ void Gangs::close(int64_t timeout_ms) {
     }
   }
   if (first) throw *first;
+}
+
+void Gangs::abort(const char* reason) {
+  check_fork();
+  root_->request_abort(reason);
+  for (const auto& place : places_) place.second->request_abort(reason);
+  // What is left are gangs that were made later. Their list has a lock, so the thread of requests reads it.
+  const auto act = [](void* object, const char* why) noexcept {
+    try {
+      static_cast<Gangs*>(object)->abort(Error(Code::aborted, why));
+    } catch (const std::bad_alloc&) {
+      static_cast<Gangs*>(object)->abort(Error(Code::aborted, "no memory"));
+    }
+  };
+  abort_request_.make(root_->abort_thread(), weak_from_this().lock(), act, reason);
+  abort_request_.wait_a_while();
 }
 
 void Gangs::abort(const Error& error) noexcept {

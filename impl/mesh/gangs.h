@@ -47,7 +47,7 @@ GangsPtr create_fake_gangs(const std::string& device);
 // sizes is not root's size, or a gang's members are not those of the mesh.
 GangsPtr create_gangs_of(const GangsByAxis& places);
 
-class Gangs {
+class Gangs : public std::enable_shared_from_this<Gangs> {
  public:
   // Local accessors.
   const Mesh& mesh() const { return mesh_; }
@@ -80,7 +80,9 @@ class Gangs {
   // Shuts down, collectively, the gangs that were made here. It skips broken gangs, and throws the first
   // error of the others at the end. A second call does nothing.
   void close(int64_t timeout_ms);
-  // Breaks the root and every gang that was made here. Local, any thread.
+  // Break the root and every gang that was made here. Local, any thread; the form with a reason also in a
+  // signal handler, see Gang::abort.
+  void abort(const char* reason);
   void abort(const Error& error) noexcept;
 
  private:
@@ -101,6 +103,7 @@ class Gangs {
   std::map<int, GangPtr> subgangs_;    // for each number of ranks that fsdp_subgang was asked for
   std::vector<GangPtr> owned_;         // gangs to shut down, in the order in which they were made
   bool closed_ = false;
+  AbortRequest abort_request_;
 };
 
 }  // namespace gangway

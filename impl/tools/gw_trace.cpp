@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "base/error.h"
@@ -44,18 +46,35 @@ void print_pass(const std::vector<std::vector<TraceEvent>>& pass, const std::vec
               100 * (1 - milliseconds(busy_of_all) / length));
 }
 
+// Names the ranks that have no file: the first ones, and the number of the others.
+void name_missing_ranks(const std::vector<RankFile>& files) {
+  constexpr int kNamed = 16;
+  std::set<int> present;
+  for (const RankFile& file : files) present.insert(file.rank);
+  const int ranks = files[0].ranks;
+  int missing = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (!present.contains(rank) && ++missing <= kNamed)
+      std::printf("rank %d of %d has no file here\n", rank, ranks);
+  if (missing > kNamed) std::printf("%d more ranks have no file here\n", missing - kNamed);
+}
+
+// Refuses a symbolic link under a name that gw-trace has chosen itself: others may be able to write into the
+// folder. A name that the user gives may be a link.
+void refuse_link(const std::string& path) {
+  if (std::filesystem::is_symlink(path))
+    fail(Code::io, path, " is a symbolic link, which is not followed; name the file that you want");
+}
+
 void run(const Request& request) {
   std::vector<std::string> left_out;
   std::vector<RankFile> files = rank_files(request.folder, left_out);
   for (const std::string& file : left_out) std::printf("left out: %s\n", file.c_str());
   const std::string json = request.json.empty() ? request.folder + "/trace.json" : request.json;
+  if (request.json.empty()) refuse_link(json);
   const size_t events = merge_traces(files, json);
   std::printf("%s: %zu events of %zu ranks\n", json.c_str(), events, files.size());
-  for (size_t r = 0, next = 0; r < static_cast<size_t>(files[0].ranks); ++r)
-    if (next < files.size() && files[next].rank == static_cast<int>(r))
-      ++next;
-    else
-      std::printf("rank %zu of %d has no file here\n", r, files[0].ranks);
+  name_missing_ranks(files);
   const size_t ranks = files.size();
   const auto pass = pipeline_pass(files, request.pass);
   if (!pass.empty() && files.size() < ranks)
@@ -64,6 +83,7 @@ void run(const Request& request) {
     fail(Code::invalid_argument, "the ranks have not all ended a pass ", request.pass, " of a pipeline");
   if (pass.empty()) return;
   const std::string svg = request.svg.empty() ? request.folder + "/pipeline.svg" : request.svg;
+  if (request.svg.empty()) refuse_link(svg);
   const std::string title = request.pass < 0 ? "last pass" : "pass " + std::to_string(request.pass);
   std::ofstream out(svg, std::ios::binary);
   out << draw_svg(timeline_of(pass, text("the pipeline as it ran, ", title, ", ms")));

@@ -32,6 +32,33 @@ void for_each_line(const std::string& path, Each&& each) {
   }
 }
 
+constexpr int64_t kMostRanks = 1 << 20;  // as many as a gang may have (gang/rendezvous/startup.cpp)
+
+// Returns a member of an event that must be an integer from `lowest` to `highest`. The bounds are those of
+// what the tools loop over and allocate by.
+int integer(const Json& object, const char* member, int64_t lowest, int64_t highest,
+            const std::string& path) {
+  const auto found = object.find(member);
+  const bool is_integer = found != object.end() && found->is_number_integer();
+  const bool fits = is_integer && (!found->is_number_unsigned() || found->get<uint64_t>() <= INT64_MAX);
+  const int64_t value = fits ? found->get<int64_t>() : 0;
+  if (!fits || value < lowest || value > highest)
+    fail(Code::invalid_argument, path, " is no trace of a rank: \"", member, "\" is ",
+         found != object.end() ? found->dump() : "missing", ", not an integer from ", lowest, " to ",
+         highest);
+  return static_cast<int>(value);
+}
+
+// Returns a time of an event, which is in microseconds, in nanoseconds.
+int64_t nanoseconds(const Json& event, const char* member, const std::string& path) {
+  constexpr double kMost = 1e15;  // 30 years; sums of two times stay far from the end of int64_t
+  const double time = event.at(member).get<double>();
+  if (!(std::abs(time) <= kMost))
+    fail(Code::invalid_argument, path, " is no trace of a rank: \"", member, "\" is ",
+         event.at(member).dump(), " microseconds");
+  return std::llround(time * 1000);
+}
+
 // Returns an empty path for an empty file, as a rank that ended too early leaves it.
 RankFile described(const std::string& path) {
   RankFile found;
@@ -42,7 +69,8 @@ RankFile described(const std::string& path) {
     if (event.is_discarded() || event.value("name", "") != "process_name")
       fail(Code::invalid_argument, path, " is no trace of a rank");
     const Json& args = event.at("args");
-    found = {event.at("pid").get<int>(), args.value("ranks", 1), args.value("run", uint64_t{0}), path};
+    found = {integer(event, "pid", 0, kMostRanks - 1, path), integer(args, "ranks", 1, kMostRanks, path),
+             args.value("run", uint64_t{0}), path};
   });
   if (found.path.empty()) fail(Code::invalid_argument, path, " is no trace of a rank");
   return found;
@@ -54,18 +82,18 @@ ActionKind kind_of(const std::string& text) {
   fail(Code::invalid_argument, "trace: \"", text, "\" is no action of a pipeline");
 }
 
-TraceEvent event_of(const Json& json) {
+TraceEvent event_of(const Json& json, const std::string& path) {
   const Json& args = json.at("args");
   TraceEvent event;
   const std::string category = json.at("cat");
   event.kind = category == "wait"               ? TraceEvent::Kind::wait
                : category == "send and receive" ? TraceEvent::Kind::move
                                                 : TraceEvent::Kind::work;
-  event.action.stage = args.at("stage");
-  event.action.microbatch = args.at("microbatch");
+  event.action.stage = integer(args, "stage", -1, INT32_MAX, path);
+  event.action.microbatch = integer(args, "microbatch", INT32_MIN, INT32_MAX, path);
   if (event.action.stage >= 0) event.action.kind = kind_of(args.at("kind"));
-  event.start_ns = std::llround(json.at("ts").get<double>() * 1000);
-  event.end_ns = event.start_ns + std::llround(json.at("dur").get<double>() * 1000);
+  event.start_ns = nanoseconds(json, "ts", path);
+  event.end_ns = event.start_ns + nanoseconds(json, "dur", path);
   return event;
 }
 
@@ -78,7 +106,7 @@ std::vector<std::vector<TraceEvent>> passes_of(const RankFile& file) {
   std::set<std::string> done;
   for_each_line(file.path, [&](const std::string& line) {
     if (line.find(row) == std::string::npos || line.find("\"ph\": \"X\"") == std::string::npos) return;
-    const TraceEvent event = event_of(Json::parse(line));
+    const TraceEvent event = event_of(Json::parse(line), file.path);
     if (event.kind == TraceEvent::Kind::work && !done.insert(text_of(event.action)).second) {
       pass.clear();
       done = {text_of(event.action)};

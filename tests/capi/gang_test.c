@@ -16,7 +16,7 @@ static void work_ends(rank* me) {
   if (me->index == 0) {
     EXPECT_OK(gw_gang_recv_async(me->gang, x, 1, GW_F32, 1, NULL, &work));
     EXPECT_STATUS(gw_work_wait(work, 1), GW_E_NOT_READY, NULL);
-    EXPECT_OK(gw_gang_abort(me->gang, "enough"));
+    EXPECT(gw_gang_abort(me->gang, "enough") == GW_OK); /* leaves the last error as it is */
     EXPECT_STATUS(gw_work_wait(work, -1), GW_E_ABORTED, "enough");
     EXPECT_STATUS(gw_work_poll(work, &done), GW_E_ABORTED, "enough");
     EXPECT_STATUS(gw_work_error(work), GW_E_ABORTED, "enough");

@@ -208,7 +208,7 @@ static void calls_out_of_order_are_refused(void** state) {
   ROW(gw_parameter_view(p, GW_PART_VALUE, &view), INVALID_STATE, lacks);
   ROW(gw_fully_shard(ready, "", NULL, NULL), INVALID_STATE, "gw_fully_shard comes before gw_parallelize");
   ROW(gw_replicate(ready, NULL, NULL), INVALID_STATE, "gw_replicate comes before gw_parallelize");
-  ROW(gw_parallelize(ready, NULL, NULL), INVALID_STATE, "gw_parallelize comes before");
+  ROW(gw_parallelize(ready, NULL, NULL), INVALID_STATE, "gw_parallelize: the model has its values already");
   ROW(gw_module_materialize(ready, NULL, 1, GW_F32), INVALID_STATE, "materialised");
   ROW(gw_module_freeze(ready, "*"), INVALID_STATE, "gw_module_freeze comes before gw_parallelize");
   ROW(gw_recompute(ready, GW_RECOMPUTE_FULL, 1, 1), INVALID_STATE,

@@ -124,7 +124,7 @@ TEST(GangRanks, ADuplicateHasTrafficAndAbortOfItsOwn) {
     EXPECT_EQ(a, 3);
     EXPECT_EQ(b, 30);
     root.barrier();
-    twin->abort(std::string("only the twin"));
+    twin->abort("only the twin");
     EXPECT_EQ(error_of([&] { twin->barrier(); }).code(), Code::aborted);
     EXPECT_EQ(root.agreement().all_sum(Channel::user, 1), 3);
   });
@@ -228,7 +228,7 @@ TEST(GangRanks, AReleasedGangWhoseCallsHaveEndedIsGoneAtOnce) {
 TEST(GangRanks, AnAbortReachesEveryRank) {
   run_ranks(3, [](Gang& root) {
     const GangPtr child = root.duplicate("child");
-    if (root.rank() == 1) child->abort(std::string("rank 1 has enough"));
+    if (root.rank() == 1) child->abort("rank 1 has enough");
     const Error error = error_of([&] {
       for (;;) child->barrier();
     });
@@ -242,7 +242,7 @@ TEST(GangRanks, AnAbortReachesEveryRank) {
 TEST(GangRanks, SurvivorsShrinkABrokenGang) {
   run_ranks(4, [](Gang& root) {
     const GangPtr gang = root.duplicate("work");
-    gang->abort(std::string("rank 2 leaves"));
+    gang->abort("rank 2 leaves");
     if (root.rank() != 2) {
       const GangPtr rest = gang->shrink(Members{3, 0, 1});
       EXPECT_EQ(rest->members(), (Members{3, 0, 1}));

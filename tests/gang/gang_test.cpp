@@ -352,8 +352,8 @@ TEST(GangCreation, AGangOfOneIsTheSelfEngineWhateverWasAsked) {
 TEST(GangState, ABrokenGangTellsItsFirstErrorAtEveryCall) {
   const GangPtr gang = fake(1, 4);
   const GangPtr twin = gang->duplicate();
-  gang->abort(std::string("no more"));
-  gang->abort(std::string("and again"));
+  gang->abort("no more");
+  gang->abort("and again");
   const std::string first = "gang: aborted by rank 1: no more";
   EXPECT_EQ(gang->error()->message(), first);
   expect_error(Code::aborted, first, [&] { gang->barrier(); });
@@ -389,7 +389,7 @@ TEST(GangState, ShrinkNeedsABrokenGangAndTheCaller) {
   expect_error(Code::invalid_state, "gang.shrink: gang \"gang\" is not broken", [&] {
     gang->shrink(std::vector<int>{0, 1});
   });
-  gang->abort(std::string("rank 3 is gone"));
+  gang->abort("rank 3 is gone");
   expect_error(Code::invalid_argument, "gang.shrink: rank 1, which calls, is not in [0, 2]", [&] {
     gang->shrink(std::vector<int>{0, 2});
   });
@@ -427,7 +427,7 @@ TEST(GangState, CallsInAForkedChildAreRefused) {
   if (pid == 0) {
     const bool refused = forked_child() && error_of([&] { gang->barrier(); }).code() == Code::forked &&
                          error_of([&] { gang->duplicate(); }).code() == Code::forked &&
-                         error_of([&] { gang->abort(std::string("x")); }).code() == Code::forked &&
+                         error_of([&] { gang->abort("x"); }).code() == Code::forked &&
                          error_of([] { Gang::create(GangOptions{}); }).code() == Code::forked;
     _exit(refused ? 0 : 1);
   }

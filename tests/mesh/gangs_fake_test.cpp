@@ -97,7 +97,7 @@ TEST(Gangs, ClosingClosesWhatItMadeAndNotTheCallersRoot) {
   const GangPtr root = fake(0, 4);
   const GangsPtr gangs = create_parallel_gangs(root, 2);
   const GangPtr extra = gangs->by_axes("dp+tp");
-  gangs->tp()->abort(std::string("broken"));
+  gangs->tp()->abort("broken");
   gangs->close(1000);
   gangs->close(1000);
   EXPECT_TRUE(gangs->dp()->is_shut_down());

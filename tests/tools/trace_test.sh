@@ -60,4 +60,37 @@ refuses 1 'have not all ended a pass 99999' "$work/t" --pass 99999
 echo '[{"name": "other"}]' >"$work/empty/rank-0.json"
 refuses 1 'is no trace of a rank' "$work/empty"
 refuses 2 ''
+
+# Numbers that the tool loops over, allocates by or converts: none beyond its bounds, whatever a file says.
+hostile() { # WORDS NAME PID ARGS [EVENT]
+  printf '[\n{"name": "process_name", "ph": "M", "pid": %s, "args": %s}%s\n]\n' "$3" "$4" "${5:+,$'\n'$5}" >"$work/empty/rank-0.json"
+  local out status
+  out=$(timeout -s KILL 20 "$trace" "$work/empty" 2>&1); status=$?
+  [ $status -le 1 ] || wrong "$2: status $status"
+  case $out in *"$1"*) ;; *) wrong "$2: \"${out:0:300}\" does not say \"$1\"" ;; esac
+}
+for ranks in 9223372036854775807 18446744073709551615 -1 0 1048577 1.5 '"2"' null '[]'; do
+  hostile 'is no trace of a rank: "ranks" is' "ranks $ranks" 0 "{\"name\": \"rank 0\", \"ranks\": $ranks, \"run\": 1}"
+done
+hostile '1048559 more ranks have no file here' "many ranks" 0 '{"ranks": 1048576, "run": 1}'
+for pid in -1 1048576 9223372036854775807 1e300; do
+  hostile 'is no trace of a rank: "pid" is' "pid $pid" "$pid" '{"ranks": 2, "run": 1}'
+done
+event() { # STAGE MICROBATCH TS DUR
+  printf '{"name": "0F0", "cat": "compute", "ph": "X", "pid": 0, "tid": 1, "ts": %s, "dur": %s, "args": {"kind": "F", "stage": %s, "microbatch": %s}}' "$3" "$4" "$1" "$2"
+}
+for stage in -2 2147483648 9223372036854775807 0.5; do
+  hostile '"stage" is' "stage $stage" 0 '{"ranks": 1, "run": 1}' "$(event "$stage" 0 1 1)"
+done
+hostile '"microbatch" is' "microbatch" 0 '{"ranks": 1, "run": 1}' "$(event 0 9223372036854775807 1 1)"
+for time in 1e300 -1e300 1e16; do
+  hostile 'microseconds' "ts $time" 0 '{"ranks": 1, "run": 1}' "$(event 0 0 "$time" 1)"
+  hostile 'microseconds' "dur $time" 0 '{"ranks": 1, "run": 1}' "$(event 0 0 1 "$time")"
+done
+
+# A name that the tool chose itself may be a link which somebody else put there.
+echo whole >"$work/target"
+ln -sf "$work/target" "$work/t/trace.json"
+refuses 1 'is a symbolic link' "$work/t"
+[ "$(cat "$work/target")" = whole ] || wrong "it writes through a link"
 exit $bad

@@ -5,10 +5,11 @@
  * pointers to opaque structs and count their references. Out-parameters come last; they are null or zero
  * after a failure. A refused call changes nothing.
  *
- * Any thread may call any function, unless the function's comment says more. "Local" means that no other rank
- * takes part. "Collective" means that every rank of the gang must make the same call. "Refusals are agreed"
- * means that the ranks compare their arguments before anything runs, and all of them return the first
- * refusal, which is that of the lowest rank.
+ * Any thread may call any function, unless the function's comment says more. A signal handler may call
+ * gw_gang_abort and gw_gangs_abort, and no other function. "Local" means that no other rank takes part.
+ * "Collective" means that every rank of the gang must make the same call. "Refusals are agreed" means that
+ * the ranks compare their arguments before anything runs, and all of them return the first refusal, which is
+ * that of the lowest rank.
  *
  * Comments name codes without GW_E_. Any function with a gw_status may return INVALID_ARGUMENT (a required
  * pointer is null, or a number is outside of its range; the text names it), OUT_OF_MEMORY, FORKED and

@@ -39,7 +39,7 @@ typedef struct gw_gang_options {
   uint64_t memory_limit;
   int32_t high_priority; /* 1: a stream of high priority on CUDA. Default 0. */
   int32_t expected_size; /* Any other number of ranks is INVALID_ARGUMENT. Default 0: any number. */
-  int32_t threads;       /* Threads of this rank's pool. Default 0: cores / ranks on this host. */
+  int32_t threads;       /* Threads of this rank's pool. Default 0: usable cores / ranks on this host. */
   int32_t rank; /* Default -1: the environment decides. Else with size, and store, id or all_gather. */
   int32_t size; /* The number of ranks, where rank is given. */
   int32_t reserved;
@@ -165,8 +165,11 @@ GW_API gw_status gw_gang_end_trace(gw_gang *gang);
 /* Collective. Ends the gang in order; later calls return INVALID_STATE. timeout_ms is in milliseconds; -1
  * means the gang's deadline. TIMEOUT, PEER_LOST: a rank did not arrive. */
 GW_API gw_status gw_gang_shutdown(gw_gang *gang, int64_t timeout_ms);
-/* Local, any thread. Breaks the gang and wakes every waiter here and on peers, whose calls return ABORTED
- * with `reason`; a null reason gives none. A gang that is broken already keeps its first error.
+/* Local, any thread, and in a signal handler. Breaks the gang and wakes every waiter here and on peers, whose
+ * calls return ABORTED with the first 511 bytes of `reason`; a null reason gives none. A gang that is broken
+ * already keeps its first error. A thread of the library does the work: the call waits until peers were told,
+ * at most 100 ms (code that a handler has interrupted may hold what the work needs), and calls of this rank
+ * that begin later return ABORTED in any case. GW_OK leaves the thread's last error as it is.
  * INVALID_ARGUMENT: gang is null. */
 GW_API gw_status gw_gang_abort(gw_gang *gang, const char *reason);
 /* Local, never blocks. Returns GW_OK while the gang works, else why it is broken (PEER_LOST, ABORTED and so

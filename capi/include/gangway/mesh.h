@@ -88,8 +88,8 @@ GW_API gw_status gw_gangs_data_shard(const gw_gangs *gangs, int32_t *out_index, 
  * milliseconds; -1 means the gangs' deadlines. A second call does nothing. TIMEOUT, PEER_LOST: the first
  * failure, after all gangs were tried. */
 GW_API gw_status gw_gangs_shutdown(gw_gangs *gangs, int64_t timeout_ms);
-/* Local, any thread. Breaks the root and all gangs that `gangs` made. Calls on them return ABORTED with
- * `reason`. INVALID_ARGUMENT: gangs is null. */
+/* Local, any thread, and in a signal handler. Breaks the root and all gangs that `gangs` made, as
+ * gw_gang_abort breaks one. INVALID_ARGUMENT: gangs is null. */
 GW_API gw_status gw_gangs_abort(gw_gangs *gangs, const char *reason);
 
 /* Local. Pushes `gangs` on the calling thread's stack of current gangs, which holds a reference. Calls that

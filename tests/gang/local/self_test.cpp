@@ -117,7 +117,7 @@ TEST(SelfEngine, AnAbortWakesAWaiter) {
   const GangPtr gang = self();
   float a = 1;
   const WorkPtr sent = gang->run(Channel::user, record(CollectiveOp::send, &a, nullptr, 1));
-  std::thread other([&] { gang->abort(std::string("stop")); });
+  std::thread other([&] { gang->abort("stop"); });
   EXPECT_EQ(error_of([&] { sent->wait(Deadline::never()); }).code(), Code::aborted);
   other.join();
 }
