@@ -21,7 +21,7 @@ def test_transformers_opens_a_checkpoint_and_gives_the_same_logits(name, tmp_pat
     opt = gw.AdamW(model, lr=1e-3)
     tokens = np.random.default_rng(1).integers(0, 19, (2, 12))
     for _ in range(2):
-        gw.train_step(model, opt, tokens, tokens)
+        gw.train_step(model, opt, tokens)
     run = gw.Checkpoints(tmp_path, synchronous=True, max_file_bytes=20_000)  # several files with an index
     run.save(model, opt, step=2)
     run.release()
