@@ -391,8 +391,11 @@ functions! {
     gang_shutdown: pub fn gw_gang_shutdown(gang: *mut gw_gang, timeout_ms: i64) -> gw_status;
 }
 functions! {
-    #[doc = " Local, any thread. Breaks the gang and wakes every waiter here and on peers, whose calls return ABORTED"]
-    #[doc = " with `reason`; a null reason gives none. A gang that is broken already keeps its first error."]
+    #[doc = " Local, any thread, and in a signal handler. Breaks the gang and wakes every waiter here and on peers, whose"]
+    #[doc = " calls return ABORTED with the first 511 bytes of `reason`; a null reason gives none. A gang that is broken"]
+    #[doc = " already keeps its first error. A thread of the library does the work: the call waits until peers were told,"]
+    #[doc = " at most 100 ms (code that a handler has interrupted may hold what the work needs), and calls of this rank"]
+    #[doc = " that begin later return ABORTED in any case. GW_OK leaves the thread's last error as it is."]
     #[doc = " INVALID_ARGUMENT: gang is null."]
     gang_abort: pub fn gw_gang_abort(gang: *mut gw_gang, reason: *const ::std::os::raw::c_char) -> gw_status;
 }
@@ -537,8 +540,8 @@ functions! {
     gangs_shutdown: pub fn gw_gangs_shutdown(gangs: *mut gw_gangs, timeout_ms: i64) -> gw_status;
 }
 functions! {
-    #[doc = " Local, any thread. Breaks the root and all gangs that `gangs` made. Calls on them return ABORTED with"]
-    #[doc = " `reason`. INVALID_ARGUMENT: gangs is null."]
+    #[doc = " Local, any thread, and in a signal handler. Breaks the root and all gangs that `gangs` made, as"]
+    #[doc = " gw_gang_abort breaks one. INVALID_ARGUMENT: gangs is null."]
     gangs_abort: pub fn gw_gangs_abort(gangs: *mut gw_gangs, reason: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {

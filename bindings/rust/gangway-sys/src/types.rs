@@ -865,7 +865,7 @@ pub struct gw_gang_options {
     pub high_priority: i32,
     #[doc = " Any other number of ranks is INVALID_ARGUMENT. Default 0: any number."]
     pub expected_size: i32,
-    #[doc = " Threads of this rank's pool. Default 0: cores / ranks on this host."]
+    #[doc = " Threads of this rank's pool. Default 0: usable cores / ranks on this host."]
     pub threads: i32,
     #[doc = " Default -1: the environment decides. Else with size, and store, id or all_gather."]
     pub rank: i32,
