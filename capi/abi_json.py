@@ -3,6 +3,8 @@ entry is a line, so that a change of the ABI is a readable difference. DLOPEN.md
 import json
 import re
 
+import version
+
 ABOUT = "Made by capi/abi.py from the public headers, for 64-bit Linux: do not edit. DLOPEN.md says what the keys mean."
 PLAIN = {"void": "void", "char": "i8", "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16", "int": "i32",
          "int32_t": "i32", "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64", "size_t": "u64", "float": "f32",
@@ -57,7 +59,7 @@ def sections(abi):
 
 
 def as_json(abi):
-    lines = ["{", f'"about": {json.dumps(ABOUT)}']
+    lines = ["{", f'"about": {json.dumps(ABOUT)},', f'"soname": {json.dumps(version.facts()["soname"])}']
     for section, entries in sections(abi).items():
         lines[-1] += ","
         if isinstance(entries, list):

@@ -1,12 +1,12 @@
 # Gangway for Ruby without a binding: Fiddle opens the library, and abi.json says what is in it. DLOPEN.md explains the steps.
-#   GANGWAY_LIBRARY    the library (default: libgangway.so.0, as the loader finds it)
+#   GANGWAY_LIBRARY    the library (default: by its SONAME, as the loader finds it)
 #   GANGWAY_ABI        abi.json (default: that of the sources)
 require "fiddle"
 require "json"
 
 module Gangway
   ABI = JSON.parse(File.read(ENV.fetch("GANGWAY_ABI") { File.join(__dir__, "../../capi/abi.json") }))
-  LIBRARY = Fiddle.dlopen(ENV.fetch("GANGWAY_LIBRARY", "libgangway.so.0"))
+  LIBRARY = Fiddle.dlopen(ENV.fetch("GANGWAY_LIBRARY", ABI["soname"]))
   CONSTANTS = ABI["enums"].values.map { |enum| enum["constants"] }.reduce(:merge)
   TYPES = { "void" => Fiddle::TYPE_VOID, "i32" => Fiddle::TYPE_INT, "i64" => Fiddle::TYPE_LONG_LONG,
             "u64" => -Fiddle::TYPE_LONG_LONG, "f64" => Fiddle::TYPE_DOUBLE, "pointer" => Fiddle::TYPE_VOIDP }.freeze

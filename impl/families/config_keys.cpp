@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
-#include <sstream>
+#include <string_view>
 
 #include "families/family.h"
 
@@ -44,16 +44,21 @@ sparsity spec ssm stage stages state states std step strategy stride strides sty
 theta threshold tie tied time top topk tp transform type types use v value values variant vision vocab
 vocabulary weight weights width window windows xpos)";
 
-std::set<std::string> words_of(const char* text) {
-  std::istringstream in(text);
-  std::set<std::string> all;
-  for (std::string word; in >> word;) all.insert(word);
+// Without a stream, which would take want of memory for the end of the text.
+std::set<std::string_view> words_of(std::string_view text) {
+  constexpr std::string_view kSpaces = " \n";
+  std::set<std::string_view> all;
+  for (size_t at = text.find_first_not_of(kSpaces); at != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kSpaces, at), text.size());
+    all.insert(text.substr(at, end - at));
+    at = text.find_first_not_of(kSpaces, end);
+  }
   return all;
 }
 
 // Returns whether the key has a word of configurations of models. Words end at anything but a letter.
 bool speaks_of_models(const std::string& key) {
-  static const std::set<std::string> all = words_of(kWordsOfModels);
+  static const std::set<std::string_view> all = words_of(kWordsOfModels);
   std::string word;
   for (const char c : key + " ") {
     if (std::isalpha(static_cast<unsigned char>(c)) != 0) {
@@ -81,7 +86,7 @@ bool matches(const std::string& pattern, const std::string& name, std::string& d
 }  // namespace
 
 bool is_harmless(const Family& family, const std::string& key) {
-  static const std::set<std::string> all = words_of(kHarmless);
+  static const std::set<std::string_view> all = words_of(kHarmless);
   const bool listed = all.contains(key) || std::any_of(family.harmless.begin(), family.harmless.end(),
                                                        [&](const char* name) { return key == name; });
   return listed || !speaks_of_models(key);

@@ -29,7 +29,7 @@ static void wraps(rank* me) {
   EXPECT_OK(gw_fully_shard(a, "", gangs, &s));
   EXPECT_OK(gw_module_materialize(a, gangs, 9, GW_F64));
   EXPECT_STATUS(gw_fully_shard(a, "", gangs, &s), GW_E_INVALID_STATE, "gw_fully_shard comes before");
-  EXPECT_STATUS(gw_parallelize(a, gangs, NULL), GW_E_INVALID_STATE, "gw_parallelize comes before");
+  EXPECT_STATUS(gw_parallelize(a, gangs, NULL), GW_E_INVALID_STATE, "has its values already");
   /* The same values with replicated parameters. */
   EXPECT_OK(gw_decoder_create(&o, &b));
   EXPECT_OK(gw_replicate(b, gangs, NULL));

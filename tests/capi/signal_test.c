@@ -138,7 +138,7 @@ static void an_abort_keeps_the_last_error_and_cuts_its_reason(void** state) {
   reason[sizeof reason - 1] = '\0';
   assert_ok(gw_gang_create_fake(0, 1, NULL, &gang));
   assert_int_equal(gw_gang_barrier(NULL, NULL), GW_E_INVALID_ARGUMENT);
-  assert_ok(gw_gang_abort(gang, reason));
+  assert_int_equal(gw_gang_abort(gang, reason), GW_OK);
   assert_int_equal(last_error().code, GW_E_INVALID_ARGUMENT);
   assert_int_equal(gw_gang_barrier(gang, NULL), GW_E_ABORTED);
   reason[511] = '\0';

@@ -91,7 +91,8 @@ ModulePtr attention() {
 }
 
 LinearRun run_linear(Gang& root, int cp, bool parts) {
-  const auto model = model_of(root, cp, make_sequential({make_linear(3, 8, true, 0.5), attention(), make_linear(8, 2, true, 0.5)}));
+  const auto model = model_of(
+      root, cp, make_sequential({make_linear(3, 8, true, 0.5), attention(), make_linear(8, 2, true, 0.5)}));
   Stream& stream = model->device().stream();
   const auto tensor = [&](int64_t width, uint64_t key) {
     std::vector<double> values(static_cast<size_t>(2 * 8 * width));

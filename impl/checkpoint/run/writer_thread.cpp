@@ -31,6 +31,8 @@ struct WriterThread::State {
 
 namespace {
 
+constexpr int kNice = 10;
+
 constexpr int64_t kGraceMs = 10'000;  // beyond the deadline, which the job checks between system calls
 
 }  // namespace
@@ -101,7 +103,7 @@ void WriterThread::finish() {
 
 void WriterThread::run(State& state) {
   pthread_setname_np(pthread_self(), "gw-checkpoint");
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
   std::unique_lock lock(state.mutex);
   state.changed.wait(lock, [&] { return state.quits || state.busy; });
   if (!state.busy) return;

@@ -1,7 +1,7 @@
-// A thread that runs a job beside training, at the lowest priority of the scheduler's usual class (nice 19;
-// the idle class would stop it altogether while all cores compute). Each job has a thread of its
-// own, because gangs expect more calls from a thread that has made one: an idle thread would hide from them
-// that a rank is stuck.
+// A thread that runs a job beside training, at a lower priority (nice 10). At a much lower one a busy machine
+// would stop it nearly altogether, and the next save waits for it. Each job has a thread of its own, because
+// gangs expect more calls from a thread that has made one: an idle thread would hide from them that a rank is
+// stuck.
 //
 // Thread rule: one thread at a time.
 #pragma once

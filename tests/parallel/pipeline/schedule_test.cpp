@@ -192,9 +192,8 @@ TEST(Schedules, WithFsdpHoldAtMostThreeStagesUnsharded) {
 TEST(Schedules, WhoseStagesRunInPairsNeedTwoStagesUnsharded) {
   const Schedule schedule = make_schedule("dualpipev", {2, 4, 2});
   expect_refusal(
-      "schedule dualpipev: at most 1 stage of a rank is to be unsharded at a time, but rank 0 runs 3F1 and "
-      "0B0 "
-      "together, which needs at least 2 (shard_actions; in Python most_unsharded)",
+      "schedule dualpipev: at most 1 stage of a rank is to be unsharded at a time, but rank 0 runs 0F3 and "
+      "3B1 together, which needs at least 2 (shard_actions; in Python most_unsharded)",
       [&] { with_fsdp(schedule, 1); });
   Schedule own = schedule;
   own.name.clear();

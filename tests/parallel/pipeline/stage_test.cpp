@@ -38,7 +38,7 @@ TEST(Stages, LayersAreSharedOutAsAsked) {
            {StageSplit::given, 4, 2, {0, 1}, {{0, 2}, {2, 6}}},
            // embedding and head have stages of their own
            {StageSplit::given, 2, 4, {0, 0, 1, 2}, {{0, 1}, {1, 2}, {2, 3}, {3, 4}}},
-           {StageSplit::by_cost, 0, 2, {}, {{0, 1}, {1, 2}}},
+           {StageSplit::by_cost, 1, 3, {}, {{0, 1}, {1, 2}, {2, 3}}},
        }) {
     const ModulePtr model = llama_of(c.layers);
     EXPECT_EQ(split_stages(dynamic_cast<Chain&>(*model), c.stages, options_of(c)), c.want)

@@ -27,9 +27,10 @@ bool waits_for(const Team& team, const Op& op, int r, bool only_absent) {
   const bool reads = (op.source == Source::direct || op.source == Source::staged) &&
                      among(op.in_place_on_peers ? Peers::all : op.to, op, r);
   const bool come = slot_of(team, op, r).arrived.load(std::memory_order_acquire) > op.sequence;
-  if (only_absent) return !come;
+  const bool awaited = needed || reads || !op.c.async_input;
+  if (only_absent) return awaited && !come;
   const bool finished = drained >= progress_of(op.sequence + 1, 0);
-  return !come || ((reads || (needed && !op.done)) && !finished);
+  return (awaited && !come) || ((reads || (needed && !op.done)) && !finished);
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ void plan(Call& call) {
 
 // Returns whether all members have begun this call. A rank that needs no input of a member waits for it all the
 // same: otherwise the root of a broadcast, say, would end the call before a member can show that it made
-// another one.
+// another one. An asynchronous call whose output is ready before its input is free does not wait.
 bool everybody_came(Call& call) {
   Op& op = call.op;
-  if (op.from == Peers::all) return true;  // all_arrived() has compared
+  if (op.from == Peers::all || op.c.async_input) return true;  // all_arrived() or mark_done() compares
   for (; op.met < call.size(); ++op.met) {
     const Slot& slot = call.slot(op.met);
     if (op.met == call.rank()) continue;
@@ -54,7 +54,17 @@ void note_behind(const Call& call) {
 
 void mark_done(Call& call) {
   Op& op = call.op;
-  note_behind(call);
+  if (op.from == Peers::all || !op.c.async_input) {
+    note_behind(call);
+  } else {
+    // Members whose input this call does not need may not have come. The rank that compares last finds a
+    // difference.
+    for (int r = 0; r < call.size(); ++r) {
+      const Slot& slot = call.slot(r);
+      if (r != call.rank() && slot.arrived.load(std::memory_order_acquire) == op.sequence + 1)
+        check_fingerprint(call.team, op, r, slot);
+    }
+  }
   refuse_when_given_up(call.team, op);
   op.done = true;
   call.team.announce(call.line(call.rank()).drained, progress_of(op.sequence + 1, 0));
