@@ -77,18 +77,16 @@ namespace {
 // Lends what a forward left to the frame of the movement, for one backward.
 class Lent {
  public:
-  explicit Lent(gw_movement& movement) : movement_(movement) { move(movement.kept, frame_states()); }
-  ~Lent() { move(frame_states(), movement_.kept); }
+  explicit Lent(gw_movement& movement) : movement_(movement) {
+    movement.kept.move_to(frame_states(), module());
+  }
+  ~Lent() { frame_states().move_to(movement_.kept, module()); }
   Lent(const Lent&) = delete;
   Lent& operator=(const Lent&) = delete;
 
  private:
   UserStates& frame_states() const { return movement_.mover->frame.user_states(); }
-  void move(UserStates& from, UserStates& to) const {
-    const Module& module = *movement_.mover->module;
-    to.clear();
-    if (from.get(module) != nullptr) to.set(module, from.take(module));
-  }
+  const Module& module() const { return *movement_.mover->module; }
 
   gw_movement& movement_;
 };
@@ -246,8 +244,7 @@ gw_status gw_movement_forward(gw_movement* movement, const gw_view* input, void*
     m.frame.reset();
     Context ctx = m.context(*ordered_on);
     const Tensor moved = m.module->forward_one(ctx, x, &m.frame);
-    kept.clear();
-    kept.set(*m.module, m.frame.user_states().take(*m.module));
+    m.frame.user_states().move_to(kept, *m.module);
     *out_tensor = m.return_tensor(moved, *ordered_on);
   });
 }

@@ -10,7 +10,8 @@ need_value() { # OPTION [VALUE]...
   if [ $# -lt 2 ]; then echo "$1 needs a value" >&2; exit 2; fi
 }
 
-# with_progress LOG COMMAND...: appends to LOG what a build says, and prints how far ninja is every ten seconds.
+# with_progress LOG COMMAND...: appends to LOG what a build says, and prints how far ninja is every ten
+# seconds.
 with_progress() {
   local log=$1 reporter status=0; shift
   report_progress "$log" "$BASHPID" &

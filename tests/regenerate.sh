@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes every committed file that follows from the table of optimizers and from the public headers anew: the optimizers of C
 # and of each binding, the list of exports, the linker's script, the
-# function table, the golden ABI as text and as JSON, the release and level in each binding, the lowest layers of Rust and Julia, Python's stubs, and abidiff's baseline from a build of
-# the library. (Python's lowest layer and the manual are made whenever they are built.) Headers that break what a released
-# level promised are refused before anything is written.
+# function table, the golden ABI as text and as JSON, the release and level in each binding, the lowest layers
+# of Rust and Julia, Python's stubs, and abidiff's baseline from a build of the library. (Python's lowest
+# layer and the manual are made whenever they are built.) Headers that break what a released level promised
+# are refused before anything is written.
 #   usage: bash tests/regenerate.sh BUILD_DIR              the library is built there first
 #          bash tests/regenerate.sh --release BUILD_DIR    likewise, then the next level is fixed for ever in capi/levels
 #          bash tests/regenerate.sh --check BUILD_DIR      changes and builds nothing; 1: a file is out of date

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the wheel libgangway-cuda, of the extra libgangway[cuda], from a build folder whose library is in the wheel libgangway.
+# Makes the wheel libgangway-cuda, of the extra libgangway[cuda], from a build folder whose library is in the
+# wheel libgangway.
 #   usage: bash bindings/python/cuda_wheel.sh BUILD_DIR OUT_DIR [MODULE]     PYTHON names an interpreter with pip and scikit-build-core
 # MODULE: another libgangway_cuda.so than the one that nvcc made in BUILD_DIR.
 set -euo pipefail

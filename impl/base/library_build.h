@@ -5,8 +5,8 @@
 
 namespace gangway {
 
-// Returns 16 hexadecimal digits, a hash of all sources of the library and of the compiler. All ranks of a gang
-// must have the same (gang/rendezvous/identity.h).
+// Returns 16 hexadecimal digits, a hash of all sources of the library and of the compiler. All ranks of a
+// gang must have the same (gang/rendezvous/identity.h).
 const char* library_build();
 
 }  // namespace gangway

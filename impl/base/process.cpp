@@ -29,8 +29,8 @@ int64_t boot_ns() noexcept {
 }
 
 // The first moment of this process that the library has seen: when it was loaded, or when a fork made the
-// process. The kernel's own time of a process's begin counts in ticks, which are too coarse to tell a run from
-// the one that was killed just before.
+// process. The kernel's own time of a process's begin counts in ticks, which are too coarse to tell a run
+// from the one that was killed just before.
 struct FirstSeen {
   std::atomic<pid_t> process{getpid()};
   std::atomic<int64_t> ns{boot_ns()};

@@ -62,7 +62,7 @@ std::vector<Found> match(const std::vector<NamedParameter>& parameters, std::vec
   for (NamedParameter& alias : names) known.insert(alias.name = name_in_files(root, alias.name));
   if (!options.ignore_extra)
     for (const auto& [tensor, error] : source.absent())
-      if (known.count(tensor) == 0) throw error;
+      if (known.count(tensor) == 0 && !is_derived(tensor)) throw error;
   std::vector<Found> all;
   for (const NamedParameter& named : parameters) {
     Found found;

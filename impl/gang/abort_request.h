@@ -26,6 +26,8 @@ class AbortRequest {
   // Waits until the request is carried out, but at most 100 ms: the thread may need a lock which the code
   // that a handler has interrupted holds.
   void wait_a_while() const noexcept;
+  // Returns the reason of a request that is made but not carried out; null: there is none.
+  const char* pending() const noexcept { return state_.load() == State::asked ? reason_.data() : nullptr; }
   // Waits until the request is carried out. Returns at once if none was made. Not for signal handlers.
   void wait() const noexcept {
     if (state_.load(std::memory_order_relaxed) != State::none) [[unlikely]]

@@ -185,7 +185,8 @@ void Gang::abort(const Error& error) noexcept {
 }
 
 std::optional<Error> Gang::error() const {
-  if (!forked_child()) abort_request_.wait();
+  if (const char* const reason = forked_child() ? nullptr : abort_request_.pending())
+    return Error(Code::aborted, text("gang ", name_, ": aborted by this rank: ", reason));
   return engine_->error();
 }
 

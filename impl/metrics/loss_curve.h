@@ -1,6 +1,6 @@
-// The losses of a run for its picture, thinned out: a run of any length takes the same memory, and is drawn in
-// the same time. Losses of neighbouring steps are kept as their mean, of twice as many steps each time that
-// the means become too many.
+// The losses of a run for its picture, thinned out: a run of any length takes the same memory, and is drawn
+// in the same time. Losses of neighbouring steps are kept as their mean, of twice as many steps each time
+// that the means become too many.
 //
 // Thread rule: one thread per object.
 #pragma once

@@ -17,7 +17,8 @@
 
 namespace gangway {
 
-// The files of rank 0. The picture is drawn from `curve`, which is read from a file once and then gets each row:
+// The files of rank 0. The picture is drawn from `curve`, which is read from a file once and then gets each
+// row:
 // the files of a run of weeks would take longer to read at each save than the save itself.
 struct Metrics::Files {
   explicit Files(const MetricsOptions& options) : svg(options.svg) {

@@ -139,7 +139,8 @@ struct CustomOptions {
   std::vector<Parameter> parameters;
   std::vector<Module::Child> children;
   std::string parallel_plan;  // Module::parallel_plan
-  // Which modules below it should be parameter groups: patterns of paths that start at it, as in path_matches.
+  // Which modules below it should be parameter groups: patterns of paths that start at it, as in
+  // path_matches.
   std::vector<std::string> parameter_groups;
 };
 std::shared_ptr<Module> make_custom(const CustomOptions& options, std::shared_ptr<CustomBehaviour> behaviour);

@@ -32,7 +32,8 @@ class Linear final : public Module {
   Parameter& weight() const;
   Parameter* bias() const;  // null: the layer has none
   bool skips_bias_add() const { return skips_bias_add_; }
-  // The second output of a layer that skips the addition: a copy, because values may be resharded after forward.
+  // The second output of a layer that skips the addition: a copy, because values may be resharded after
+  // forward.
   Tensor copy_of_bias(Context& ctx, Frame* frame) const;
 
  private:

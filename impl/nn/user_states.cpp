@@ -17,7 +17,12 @@ void UserStates::set(const Module& owner, UserState state) {
     fail(Code::invalid_state, owner.kind(),
          ": its state is in the frame already; a module runs once in a frame");
   }
-  states_[&owner] = state;
+  try {
+    states_.emplace(&owner, state);
+  } catch (...) {
+    release(state);
+    throw;
+  }
 }
 
 void* UserStates::get(const Module& owner) const {
@@ -25,15 +30,14 @@ void* UserStates::get(const Module& owner) const {
   return found == states_.end() ? nullptr : found->second.state;
 }
 
-UserState UserStates::take(const Module& owner) {
-  const auto found = states_.find(&owner);
-  if (found == states_.end()) return {};
-  const UserState state = found->second;
-  states_.erase(found);
-  return state;
+void UserStates::move_to(UserStates& to, const Module& owner) noexcept {
+  to.clear();
+  to.states_.insert(states_.extract(&owner));
 }
 
-void UserStates::free(const Module& owner) { release(take(owner)); }
+void UserStates::free(const Module& owner) {
+  if (const auto node = states_.extract(&owner)) release(node.mapped());
+}
 
 // A module may have been destroyed before its frame, so only its address is used.
 void UserStates::clear() {

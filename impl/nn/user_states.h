@@ -26,8 +26,8 @@ class UserStates {
   // INVALID_STATE: the module has a state already, because it ran twice in one frame. `state` is freed.
   void set(const Module& owner, UserState state);
   void* get(const Module& owner) const;  // null: none
-  // Moves the state out of here, so that the caller frees it or sets it elsewhere. Without a state: an empty one.
-  UserState take(const Module& owner);
+  // Frees what `to` holds, and moves the module's state there, if there is one. Needs no memory.
+  void move_to(UserStates& to, const Module& owner) noexcept;
   void free(const Module& owner);  // does nothing if there is none
   void clear();
 

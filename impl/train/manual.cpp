@@ -52,31 +52,44 @@ Values results_of(Context& ctx, const Values& values) {
   return copies;
 }
 
-// Whole outputs are made of parts of sequences, or of sums over a rank's own part such as a loss.
-void check_outputs(const Specs& outputs, int64_t tokens) {
+// Whole outputs are made of parts of sequences, or of sums over a rank's own part such as a loss. Returns
+// which are parts: dim 1 is as long as the part is, and would be as long as the whole is in `whole`, what the
+// model makes of whole sequences. A custom module may not know its shapes before it runs.
+std::vector<bool> parts_among(const Specs& outputs, const Specs& whole, int64_t tokens, int cp) {
+  std::vector<bool> parts;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Spec& output = outputs[i];
-    if (output.dtype == DType{} || is_part(output.shape, tokens)) continue;
+    const bool known = i < whole.size() && whole[i].dtype != DType{};
+    parts.push_back(is_part(output.shape, tokens) && (!known || is_part(whole[i].shape, tokens * cp)));
+    if (output.dtype == DType{} || parts.back()) continue;
     if (output.shape.count() == 1 && is_floating(output.dtype)) continue;
     fail(Code::not_supported, "over cp output ", i, " is ", output.text(),
          " on each rank: neither a part of ", tokens,
          " tokens nor one sum; a frame with sequence_parts takes and gives each rank's own part");
   }
+  return parts;
 }
 
-// The whole of values of which this rank has those of its part of the sequences. Values that have no part are
+// The whole of values of which this rank has those of its part of the sequences. Values that are no parts are
 // sums.
-Values whole_of(Model& model, const Values& values, int64_t tokens, Stream& stream) {
+Values whole_of(Model& model, const Values& values, const std::vector<bool>& parts, Stream& stream) {
   Values whole;
-  for (const Tensor& value : values) {
-    if (!value)
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!values[i])
       whole.emplace_back();
-    else if (is_part(value.shape(), tokens))
-      whole.push_back(whole_value(model, value, stream));
+    else if (parts[i])
+      whole.push_back(whole_value(model, values[i], stream));
     else
-      whole.push_back(sum_of_parts(model, value, stream));
+      whole.push_back(sum_of_parts(model, values[i], stream));
   }
   return whole;
+}
+
+// Inputs with two dims or more are sequences, and so are their gradients.
+std::vector<bool> sequences_among(const Values& gradients) {
+  std::vector<bool> parts;
+  for (const Tensor& gradient : gradients) parts.push_back(gradient && gradient.rank() > 1);
+  return parts;
 }
 
 // Runs the collective part of a call; if it fails, resets `frame`, which may be null.
@@ -115,7 +128,9 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
   std::optional<Context> made;
   Frame* const saved = frame != nullptr ? &frame->frame_ : nullptr;
   const bool takes_parts = frame != nullptr && frame->options_.sequence_parts;
+  const int cp = model.gangs().mesh().degree(Axis::cp);
   std::optional<int64_t> tokens;  // of a part, if whole sequences are cut
+  Specs whole;                    // the outputs of whole sequences
   std::string arguments;
   const CollectiveCall call(model.gangs(), "forward");
   const auto check = [&]() -> uint64_t {
@@ -124,12 +139,13 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
       fail(Code::invalid_state,
            "frame has had a forward already; its backward or gw_frame_reset comes first");
     Specs specs = specs_of(inputs);
-    if (model.gangs().mesh().degree(Axis::cp) > 1 && !takes_parts) {
+    if (cp > 1 && !takes_parts) {
       tokens = part_tokens(model, specs, "inputs");
+      whole = model.run().check_forward(ctx, specs, nullptr);
       for (Spec& spec : specs) spec.shape = part_shape(model, spec.shape);
     }
     const Specs outputs = model.run().check_forward(ctx, specs, saved);
-    if (tokens) check_outputs(outputs, *tokens);
+    if (tokens) static_cast<void>(parts_among(outputs, whole, *tokens, cp));
     check_ids(ctx, model.root().id_rules(), inputs);
     arguments = arguments_of(model, inputs, frame != nullptr, takes_parts);
     return tokens ? checksum_of(inputs) : 0;
@@ -153,11 +169,13 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
       }
     }
     const Values outputs = model.run().forward(ctx, own, saved);
-    if (tokens) check_outputs(specs_of(outputs), *tokens);
-    Values results = tokens ? whole_of(model, outputs, *tokens, stream) : results_of(ctx, outputs);
+    const std::vector<bool> parts =
+        tokens ? parts_among(specs_of(outputs), whole, *tokens, cp) : std::vector<bool>();
+    Values results = tokens ? whole_of(model, outputs, parts, stream) : results_of(ctx, outputs);
     if (frame != nullptr) {
       frame->outputs_ = specs_of(results);
-      frame->part_tokens_ = tokens;
+      frame->is_cut_ = tokens.has_value();
+      frame->parts_ = parts;
     }
     return results;
   });
@@ -177,14 +195,13 @@ Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& s
   const StackScope scope(model.temporaries());
   return run_or_reset(call, &frame, [&] {
     Context ctx = frame.context(stream);
-    const std::optional<int64_t> tokens = frame.part_tokens_;
-    const int64_t whole_tokens = tokens.value_or(0) * model.gangs().mesh().degree(Axis::cp);
     const auto allocate = [&](DType dtype, const Shape& shape) {
       return frame.frame_.allocate_gradient(dtype, shape);
     };
     Values grads;
-    for (const Tensor& gradient : dy) {
-      if (tokens && is_part(gradient.shape(), whole_tokens)) {
+    for (size_t i = 0; i < dy.size(); ++i) {
+      const Tensor& gradient = dy[i];
+      if (frame.is_cut_ && frame.parts_[i]) {
         grads.push_back(allocate(gradient.dtype(), part_shape(model, gradient.shape())));
         take_part(model, gradient, grads.back(), stream);
       } else {
@@ -192,7 +209,8 @@ Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& s
       }
     }
     const Values made = model.run().backward(ctx, grads, frame.frame_);
-    const Values dx = tokens ? whole_of(model, made, *tokens, stream) : results_of(ctx, made);
+    const Values dx =
+        frame.is_cut_ ? whole_of(model, made, sequences_among(made), stream) : results_of(ctx, made);
     frame.reset();
     model.run().reshard();
     if (model.run().is_last_backward()) model.run().finish_gradients(stream);

@@ -48,7 +48,8 @@ class ManualFrame {
   ManualOptions options_;
   Frame frame_;
   Specs outputs_;                        // of the last forward
-  std::optional<int64_t> part_tokens_;   // the tokens of a part, if the last forward cut whole sequences
+  bool is_cut_ = false;                  // whether the last forward cut whole sequences
+  std::vector<bool> parts_;              // which of its outputs are sequences, if so
   std::shared_ptr<const void> forward_;  // tells the model that a backward is awaited; null: none is
 };
 

@@ -161,7 +161,8 @@ TEST(ConfigJson, AFamilyIsWrittenAsItWasRead) {
   }
 }
 
-// What each class of transformers 4.57 and 5.0 makes of a model of 2 layers. -1: it cannot work with the file.
+// What each class of transformers 4.57 and 5.0 makes of a model of 2 layers. -1: it cannot work with the
+// file.
 TEST(ConfigJson, AWindowIsThatOfTheClassOfTransformers) {
   const std::string on = R"(, "use_sliding_window": true)", eight = R"(, "sliding_window": 8)";
   struct Row {

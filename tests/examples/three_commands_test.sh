@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The three commands of README's "Train your own text", as they stand there, on a text of this test: they leave
-# a model and its losses. The third one gets a few options at its end, so that it takes seconds.
+# The three commands of README's "Train your own text", as they stand there, on a text of this test: they
+# leave a model and its losses. The third one gets a few options at its end, so that it takes seconds.
 #   usage: three_commands_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source=$1 tools=$2/impl/tools

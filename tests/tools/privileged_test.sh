@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A program with rights that its user does not have ignores the variables that name code and files.
 #   usage: privileged_test.sh GW_INFO
-# gw-info prints the configuration. A copy of it that is setuid to nobody has foreign rights when root runs it.
+# gw-info prints the configuration. A copy of it that is setuid to nobody has foreign rights when root runs
+# it.
 set -uo pipefail
 if [ "$(id -u)" -ne 0 ]; then echo "needs root, to make a setuid program"; exit 77; fi
 work=$(mktemp -d)

@@ -1,6 +1,6 @@
-# Rules of reverse mode for movements and collectives that give new arrays: what Zygote and others that read ChainRulesCore's
-# rules need. The inner product is the sum over all ranks, so a gradient is that of the sum of all ranks' losses. Forward and
-# pullback are collective: every rank runs both, in one order.
+# Rules of reverse mode for movements and collectives that give new arrays: what Zygote and others that read
+# ChainRulesCore's rules need. The inner product is the sum over all ranks, so a gradient is that of the sum
+# of all ranks' losses. Forward and pullback are collective: every rank runs both, in one order.
 module GangwayChainRulesCoreExt
 
 import ChainRulesCore
@@ -22,7 +22,8 @@ function factor(call, gang, op)
 end
 scaled(x, by) = by == 1 ? x : convert(typeof(x), x .* eltype(x)(by))
 
-# What a forward leaves for its backward lies in the duplicate, so that several forwards may come before a backward.
+# What a forward leaves for its backward lies in the duplicate, so that several forwards may come before a
+# backward.
 function ChainRulesCore.rrule(movement::Movement, x)
     kept = Gangway.duplicate(movement)
     y = kept(x)

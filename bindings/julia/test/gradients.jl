@@ -1,4 +1,5 @@
-# The rules of reverse mode over four ranks, started by gangrun: <F x, y> = <x, F* y>, and differences of f64 numbers.
+# The rules of reverse mode over four ranks, started by gangrun: <F x, y> = <x, F* y>, and differences of f64
+# numbers.
 push!(LOAD_PATH, joinpath(@__DIR__, "stubs"))
 using Gangway, Test
 using Gangway: Partition, cartesian, inclusive, is_active
@@ -16,7 +17,8 @@ const WORKERS = Partition(GANG)
 brings(r, dims) = reshape([((r + 3) * i * 7919 % 2003) / 1000 - 1 for i in 1:prod(dims)], dims)
 total(x) = Gangway.allsum(GANG, x)
 
-# The pullback is the adjoint, and agrees with differences of the sum of all ranks' <F x, dy>, one rank's x at a time.
+# The pullback is the adjoint, and agrees with differences of the sum of all ranks' <F x, dy>, one rank's x at
+# a time.
 function gradient_holds(call, arguments, x; keywords...)
     run(given) = call === nothing ? arguments[1](given) : call(arguments..., given; keywords...)
     y, pullback = call === nothing ? rrule(arguments[1], x) : rrule(call, arguments..., x; keywords...)

@@ -229,13 +229,10 @@ class Gang(Collectives):
         return Work(handle, lambda: _summed(value, float(found[0])))
 
     def _summand(self, value: N) -> float:
-        """As a float, in which sums of all ranks' ints of this size are exact."""
+        """As a float, in which sums of all ranks' ints of this size are exact; NaN tells every rank that one has a larger int."""
         if not isinstance(value, (int, np.integer)):
             return value
-        if abs(int(value)) > _EXACT // self.size:
-            raise InvalidArgument(f"value is {value}; the sum of {self.size} ranks is exact up to 2**53, that is {_EXACT // self.size} "
-                                  "on each: give a float, or sum an int64 array by all_reduce")
-        return float(value)
+        return float(value) if abs(int(value)) <= _EXACT // self.size else float("nan")
 
     def as_process_group(self) -> Any:
         """Collective, the first time. A process group of torch.distributed over these ranks, by the backend of gangway.torch:
@@ -249,6 +246,9 @@ class Gang(Collectives):
 def _summed(value: N, total: float) -> N:
     """A sum in the type of this rank's value; a float where another rank's was none."""
     whole = isinstance(value, (int, np.integer)) and total.is_integer()
+    if isinstance(value, (int, np.integer)) and np.isnan(total):
+        raise InvalidArgument(f"the sum is not a number (this rank's value is {value}): a rank's int is too large for an exact sum, "
+                              "up to 2**53 over all ranks, or its float is NaN; give floats, or sum an int64 array by all_reduce")
     return cast(N, int(total) if whole else total)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import _low as c
 from . import low
-from .errors import InvalidArgument, NotFound
+from .errors import InvalidArgument, InvalidState, NotFound
 from .gang import AllGather, Gang, leave
 from .names import MeshPreset
 from .store import Store
@@ -78,7 +78,7 @@ class Gangs:
         """Whether gangs[axes] is there; every axis is, also of degree 1."""
         try:
             return isinstance(axes, str) and self[axes] is not None
-        except NotFound:
+        except (NotFound, InvalidState):  # InvalidState: the gangs have ended
             return False
 
     @property

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Writes src/types.rs and src/functions.rs from the public headers and their comments, with the bindgen program.
+# Writes src/types.rs and src/functions.rs from the public headers and their comments, with the bindgen
+# program.
 #   usage: generate.sh [--check] [INCLUDE_DIR [OUT_DIR]]
 # --check: changes nothing, exits 1 when a committed file is out of date. Versions of bindgen write the same declarations in
 # other words, so the committed files are of 0.60.1 (Debian 12's) alone; 77: this is another.

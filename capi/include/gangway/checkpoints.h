@@ -94,7 +94,8 @@ GW_API gw_status gw_checkpoints_due(const gw_checkpoints *checkpoints, int64_t s
  * counted in gw_memory_use.host of the first part's model; a thread of low priority writes them. First waits
  * for the save before, and returns its error, if there is one: then nothing has been begun. Training goes on
  * after a save that failed, and the earlier checkpoints are untouched. INVALID_STATE: a forward awaits its
- * backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT: a part.
+ * backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT: a part, or a
+ * model that the config.json of its family cannot describe (gw_decoder_options: out_bias without qkv_bias).
  * OUT_OF_MEMORY: no memory for the copy. MISMATCH: ranks have different states. IO, on every rank with one
  * text: a full disk and so on. */
 GW_API gw_status gw_checkpoints_save(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts,

@@ -50,7 +50,7 @@ typedef struct gw_metrics_options {
   const gw_ext *next;
   /* Paths of files that rank 0 writes: JSON lines, CSV, and a picture of the losses, drawn by
    * gw_metrics_flush. Default null: not written. A file that is there is continued. A line of a step that
-   * comes again is cut. */
+   * comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place. */
   const char *json_lines;
   const char *csv;
   const char *svg;

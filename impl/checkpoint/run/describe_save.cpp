@@ -2,6 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "checkpoint/config_json.h"
 #include "checkpoint/file_names.h"
 #include "checkpoint/json_text.h"
@@ -32,12 +35,26 @@ std::string model_json(Model& model, const SavedSet& set) {
   return std::move(object).close();
 }
 
-// The folder that the caller named; or else the one from which the model was loaded, which may be gone.
+// Returns the newest checkpoint in the folder in which `checkpoint` was one; "": there is none.
+std::string newest_beside(const std::string& checkpoint) {
+  namespace fs = std::filesystem;
+  const fs::path gone = fs::path(checkpoint).lexically_normal();
+  std::string newest;
+  std::error_code none;
+  if (gone.filename().native().rfind("step-", 0) != 0) return newest;
+  for (fs::directory_iterator at(gone.parent_path(), none), end; !none && at != end; at.increment(none))
+    if (at->path().filename().native().rfind("step-", 0) == 0 && fs::exists(at->path() / "state.json", none))
+      newest = std::max(newest, at->path().native());
+  return newest;
+}
+
+// The folder that the caller named; or else the one from which the model was loaded. It may be gone: a
+// checkpoint of a run, which was restored, is removed when there are newer ones, which have its files.
 std::string folder_to_carry(const CheckpointPart& part) {
   if (!part.carry_from.empty()) return part.carry_from;
   const std::string& folder = part.model->origin().folder;
   struct stat status {};
-  return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) ? folder : "";
+  return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) ? folder : newest_beside(folder);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// A file that a save writes beside training. Large pieces go past the page cache (O_DIRECT): the disk reads them
-// from the caller's memory, which takes a tenth of the processor's time of a copy to the cache, on cores
-// that train meanwhile. Small pieces, the ends of large ones, and all of it where the file system has no direct
-// writes, go through the page cache.
+// A file that a save writes beside training. Large pieces go past the page cache (O_DIRECT): the disk reads
+// them from the caller's memory, which takes a tenth of the processor's time of a copy to the cache, on cores
+// that train meanwhile. Small pieces, the ends of large ones, and all of it where the file system has no
+// direct writes, go through the page cache.
 //
 // Thread rule: one thread per object.
 #pragma once

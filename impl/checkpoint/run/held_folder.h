@@ -17,8 +17,8 @@ namespace gangway {
 
 class HeldFolder {
  public:
-  // Holds nothing until open() is called. `renewal` is the time between two renewals of the lease; it must be
-  // a small part of kLeaseSeconds.
+  // Holds nothing until try_open() succeeds. `renewal` is the time between two renewals of the lease; it must
+  // be a small part of kLeaseSeconds.
   explicit HeldFolder(std::chrono::milliseconds renewal = std::chrono::seconds(10)) : renewal_(renewal) {}
   ~HeldFolder();  // gives the lease back
   HeldFolder(const HeldFolder&) = delete;

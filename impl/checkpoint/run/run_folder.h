@@ -16,8 +16,8 @@
 // container, whose processes it cannot see, waits until the lease is stale or renewed: after a crash a new
 // container goes on by itself, and beside a live run it is refused.
 //
-// Thread rule: one thread at a time, but for renew_lease(), which any thread may call between take_lease() and
-// give_back_lease().
+// Thread rule: one thread at a time, but for renew_lease(), which any thread may call between try_lease() and
+// the end of the object.
 #pragma once
 
 #include <cstdint>

@@ -21,8 +21,9 @@ constexpr int64_t kYieldNs = kMillisecond;
 constexpr int64_t kNapNs = 20 * kMillisecond;
 constexpr int64_t kAskNs = 50 * kMillisecond;  // the period of calls of the interrupt hook while data moves
 constexpr int64_t kCycleNs = 50 * kMillisecond;
-// The period of what takes time for every rank: looking for threads that have ended, and for a cycle. A call of
-// W ranks wakes a sleeping thread up to W times, and a look each time would take W * W in each of W threads.
+// The period of what takes time for every rank: looking for threads that have ended, and for a cycle. A call
+// of W ranks wakes a sleeping thread up to W times, and a look each time would take W * W in each of W
+// threads.
 constexpr int64_t kLookNs = 20 * kMillisecond;
 
 class WorkWait final : public Waitable {

@@ -15,8 +15,8 @@ void start(void (*poll_interrupt)());
 // Calls the interrupt hook of the core, which start() was given.
 void poll_core_interrupt();
 void began_root();  // counts a root gang over this MPI
-// Counts a root gang as ended. `in_order`: it was shut down, otherwise it was destroyed without a shutdown. At
-// exit MPI is finalized only if all root gangs were shut down.
+// Counts a root gang as ended. `in_order`: it was shut down, otherwise it was destroyed without a shutdown.
+// At exit MPI is finalized only if all root gangs were shut down.
 void ended_root(bool in_order);
 
 // Throws Error{gang} with MPI's text unless `answer` is MPI_SUCCESS.

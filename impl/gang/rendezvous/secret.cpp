@@ -19,7 +19,6 @@
 #include "base/error.h"
 #include "gang/descriptor.h"
 #include "gang/rendezvous/hmac.h"
-#include "gang/rendezvous/identity.h"
 #include "gang/rendezvous/store_common.h"
 
 namespace gangway {
@@ -106,20 +105,6 @@ Descriptor open_or_make(const std::string& path) {
   }
 }
 
-// A shared file holds the secret, then a hash of its writer's network namespace. Any byte behind is the mark of
-// a rank of another namespace.
-using Network = Secret;
-constexpr size_t kSharedBytes = 2 * sizeof(Secret);
-
-Network own_network() { return Network(hmac_sha256({}, {network_of_host()})); }
-
-[[noreturn]] void refuse_networks() {
-  fail(Code::not_supported,
-       "store: the ranks are in several network namespaces (containers, say) of one host, which share the "
-       "folder of the gang's secret but no sockets; start them in one network namespace, or with the engine "
-       "mpi");
-}
-
 // One attempt to share the file. A process that gets the exclusive lock is alone, so what the file holds is
 // stale, and it writes a new secret. All processes read under the shared lock, under which none can write.
 std::optional<Secret> try_share(int fd, const std::string& path) {
@@ -127,25 +112,16 @@ std::optional<Secret> try_share(int fd, const std::string& path) {
     if (!still_named(fd, path)) return std::nullopt;
     Secret fresh;
     random_bytes(fresh);
-    const Network network = own_network();
     if (ftruncate(fd, 0) != 0 ||
-        pwrite(fd, fresh.data(), fresh.size(), 0) != static_cast<ssize_t>(fresh.size()) ||
-        pwrite(fd, network.data(), network.size(), sizeof fresh) != static_cast<ssize_t>(network.size()))
+        pwrite(fd, fresh.data(), fresh.size(), 0) != static_cast<ssize_t>(fresh.size()))
       fail_system(Code::io, "cannot write the secret " + path, errno);
     // The change from the exclusive to the shared lock is not atomic: another process may write in between,
     // so the secret is read again below.
   }
   if (flock(fd, LOCK_SH | LOCK_NB) != 0) return std::nullopt;
   Secret secret;
-  Network network;
-  if (!still_named(fd, path) ||
-      pread(fd, secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size()) ||
-      pread(fd, network.data(), network.size(), sizeof secret) != static_cast<ssize_t>(network.size()))
-    return std::nullopt;
-  if (network == own_network()) return secret;
-  // The other ranks are told as well, so a mark that cannot be written matters only to them.
-  static_cast<void>(pwrite(fd, "x", 1, kSharedBytes) == 1);
-  refuse_networks();
+  if (!still_named(fd, path) || read_secret(fd, secret, path.c_str()) != secret.size()) return std::nullopt;
+  return secret;
 }
 
 }  // namespace
@@ -230,13 +206,7 @@ std::string usable_folder(const std::vector<std::string>& folders) {
 
 std::string secret_folder() { return usable_folder(secret_folders()); }
 
-void check_one_network(int file) {
-  struct stat facts {};
-  if (file >= 0 && fstat(file, &facts) == 0 && facts.st_size > static_cast<off_t>(kSharedBytes))
-    refuse_networks();
-}
-
-SharedSecret shared_secret(const std::string& folder, const std::string& job, Deadline deadline) {
+Secret shared_secret(const std::string& folder, const std::string& job, Deadline deadline) {
   std::string name;
   for (const char c : job.substr(0, 64)) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
@@ -246,15 +216,14 @@ SharedSecret shared_secret(const std::string& folder, const std::string& job, De
   Held& held = Held::instance();
   const std::lock_guard lock(held.mutex);
   const auto known = held.locks.find(path);
-  if (known != held.locks.end()) return {known->second.second, known->second.first.get()};
+  if (known != held.locks.end()) return known->second.second;
   StoreBackoff backoff(deadline);
   while (true) {
     Descriptor file = open_or_make(path);
     check_private(file.get(), "the secret " + path);
     if (const auto secret = try_share(file.get(), path)) {
-      const int shared = file.get();
       held.locks.emplace(path, std::pair(std::move(file), *secret));
-      return {*secret, shared};
+      return *secret;
     }
     file.reset();  // releases a lock on a file that was removed or is half written
     if (!backoff.pause()) fail(Code::timeout, "the secret ", path, " was being written when the time was up");

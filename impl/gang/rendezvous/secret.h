@@ -34,15 +34,6 @@ std::string usable_folder(const std::vector<std::string>& folders);
 // Returns the secret of `job` in `folder`: the first rank writes it, the others read it. Every process holds
 // a lock on the file as long as it lives. A file that no process has locked is stale and gets a new secret.
 // The last process to leave removes the file.
-//
-// Two containers may share the folder, but no sockets. So the file also holds the network namespace of its
-// writer. A rank of another one marks the file, and this call and check_one_network() then throw NOT_SUPPORTED
-// on every rank.
-struct SharedSecret {
-  Secret secret;
-  int file = -1;  // open as long as the process lives
-};
-SharedSecret shared_secret(const std::string& folder, const std::string& job, Deadline deadline);
-void check_one_network(int file);  // -1: nothing to check
+Secret shared_secret(const std::string& folder, const std::string& job, Deadline deadline);
 
 }  // namespace gangway

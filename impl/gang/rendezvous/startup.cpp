@@ -12,6 +12,8 @@
 
 #include "base/config.h"
 #include "base/error.h"
+#include "gang/rendezvous/hmac.h"
+#include "gang/rendezvous/identity.h"
 #include "gang/rendezvous/resolve.h"
 #include "gang/rendezvous/secret.h"
 
@@ -170,15 +172,17 @@ std::string read_job(const Environment& e) {
   return on_one_host(e) && !by_hand ? text("port.", e.port, ".", getppid()) : text("port.", e.port);
 }
 
-SharedSecret find_secret(const Environment& e, Deadline deadline) {
+Secret find_secret(const Environment& e, Deadline deadline) {
   const Config& c = config();
-  if (c.secret_fd >= 0) return {secret_from_descriptor(c.secret_fd)};
-  if (!c.secret_file.empty()) return {secret_from_file(c.secret_file)};
+  if (c.secret_fd >= 0) return secret_from_descriptor(c.secret_fd);
+  if (!c.secret_file.empty()) return secret_from_file(c.secret_file);
   if (!on_one_host(e))
     fail(Code::invalid_argument, "GANGWAY_SECRET_FILE is not set: ", e.size, " ranks on several hosts (",
          e.local_size, " here, MASTER_ADDR \"", e.host,
          "\") need a file with the gang's secret, 32 bytes, mode 0600");
-  return shared_secret(secret_folder(), text(e.job, ".", e.restart), deadline);
+  // Containers may share the folder, but no sockets, and jobs of theirs may have the same name.
+  const std::string network = hex(hmac_sha256({}, {network_of_host()})).substr(0, 16);
+  return shared_secret(secret_folder(), text(e.job, ".", e.restart, ".", network), deadline);
 }
 
 }  // namespace
@@ -205,9 +209,7 @@ void check_expected_size(const Environment& environment, int expected, const cha
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline) {
   if (environment.size == 1) return make_memory_store();
   TcpStoreOptions options;
-  const SharedSecret found = find_secret(environment, deadline);
-  options.secret = found.secret;
-  options.shared_file = found.file;
+  options.secret = find_secret(environment, deadline);
   options.job = text(environment.job, ".", environment.restart);
   options.rank = environment.rank;
   options.size = environment.size;

@@ -18,7 +18,6 @@
 #include "base/interrupt.h"
 #include "gang/rendezvous/frames.h"
 #include "gang/rendezvous/handshake.h"
-#include "gang/rendezvous/secret.h"
 #include "gang/rendezvous/store_common.h"
 #include "gang/rendezvous/store_server.h"
 #include "gang/rendezvous/store_socket.h"
@@ -101,7 +100,6 @@ Link join(const TcpStoreOptions& options) {
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
   StoreBackoff backoff(deadline);
   do {
-    check_one_network(options.shared_file);
     try {
       Descriptor socket = store_connect(options, deadline);
       const Deadline attempt = Deadline::after_ms(deadline.left_ms(kAttemptMs));
@@ -111,7 +109,10 @@ Link join(const TcpStoreOptions& options) {
   } while (backoff.pause());
   fail(Code::timeout, "store: rank ", options.rank, " could not reach rank 0 on ", store_place(options),
        " within ", options.timeout_ms, " ms",
-       options.host.empty() ? "; each network namespace (container) has its own sockets" : "");
+       options.host.empty() ? "; if ranks are in several containers, these are network namespaces of their "
+                              "own, whose sockets do not meet: "
+                              "start the ranks in one, or with the engine mpi"
+                            : "");
 }
 
 class TcpStore final : public Store {
@@ -181,7 +182,6 @@ StoreFrame TcpStore::call(FrameKind kind, const std::string& key, const std::str
                           uint32_t wait_ms) {
   if (getpid() != process_) fail(Code::forked, "store: this process was forked from rank ", options_.rank);
   poll_interrupt();
-  check_one_network(options_.shared_file);
   const bool waits = kind == FrameKind::wait;
   const Deadline deadline =
       Deadline::after_ms(waits ? wait_ms + std::min(options_.timeout_ms, kLateMs) : options_.timeout_ms);

@@ -21,9 +21,6 @@ struct TcpStoreOptions {
   int port = 0;
   bool any_interface = false;   // allows the server to listen on 0.0.0.0 or ::
   int64_t timeout_ms = 60'000;  // for connecting and for the handshake
-  // The file of a secret that the ranks of a host share (secret.h), by which ranks that cannot reach each other
-  // learn so; -1: none.
-  int shared_file = -1;
 };
 
 }  // namespace gangway

@@ -29,9 +29,9 @@ std::vector<ModulePlace> all_places(const ModulePtr& root);
 // have parameters. NOT_FOUND: nothing matches.
 std::vector<ModulePlace> match_places(const ModulePtr& root, const std::string& pattern);
 // Returns the default parameter groups, each before those around it: what custom modules name
-// (CustomOptions::parameter_groups), then, if the root names none, every child of the root that has further parameters
-// and shares none of its parameters with the rest of the tree, and then the root. NOT_FOUND: nothing matches a
-// pattern of theirs.
+// (CustomOptions::parameter_groups), then, if the root names none, every child of the root that has further
+// parameters and shares none of its parameters with the rest of the tree, and then the root. NOT_FOUND:
+// nothing matches a pattern of theirs.
 std::vector<ModulePlace> default_places(const ModulePtr& root);
 // Returns the modules that recomputation applies to: every block, or in a tree without blocks every child of
 // the root that has parameters.

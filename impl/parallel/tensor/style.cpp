@@ -89,7 +89,8 @@ void check_head(const StyledModule& styled) {
            ", but logits are Shard(-1) (loss parallelism) or Replicate");
 }
 
-// A bias that the layer hands out is as its parameter is: whole for rowwise, split as the product for colwise.
+// A bias that the layer hands out is as its parameter is: whole for rowwise, split as the product for
+// colwise.
 void check_bias_output(const StyledModule& styled, const RowLayouts& layouts) {
   const ValueLayout fits =
       styled.row.style == TensorStyle::rowwise ? ValueLayout::replicate() : ValueLayout::shard(-1);

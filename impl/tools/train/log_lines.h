@@ -1,5 +1,5 @@
-// Prints the warnings that the library logs while this object lives, as soon as they are logged: a call of the
-// library that waits says so in its log, and the user should not have to guess why nothing happens.
+// Prints the warnings that the library logs while this object lives, as soon as they are logged: a call of
+// the library that waits says so in its log, and the user should not have to guess why nothing happens.
 //
 // Thread rule: one thread makes and destroys the object.
 #pragma once

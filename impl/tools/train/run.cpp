@@ -254,9 +254,10 @@ void Run::save(bool last) {
   if (last) check(gw_checkpoints_wait(checkpoints_.get()));
 }
 
-// Evaluates if the step asks for it, and then writes the step's row of metrics, which has the validation loss,
-// too. Returns whether the run goes on. If it stops before the evaluation has ended, the checkpoint keeps the
-// step's result, so that the same evaluation and the same row are made up when the run is continued.
+// Evaluates if the step asks for it, and then writes the step's row of metrics, which has the validation
+// loss, too. Returns whether the run goes on. If it stops before the evaluation has ended, the checkpoint
+// keeps the step's result, so that the same evaluation and the same row are made up when the run is
+// continued.
 bool Run::finish_step(const gw_step_result& result) {
   const int64_t every = s_.integer("evaluate.every");
   const bool is_due =

@@ -3,10 +3,10 @@
 # shares in example.h; C's train_llama, which takes every degree, and resume below 120), of at most 120
 # columns. Over 1 and 2 ranks each ends well and prints what C's does (speeds and samples apart). So do the
 # pipeline of own stages in C, Rust and Julia over 2 ranks, and training over tp 2 x pp 2 x dp_shard 2 in the
-# bindings. A killed rank changes no loss of resume. Evaluation with reload, a plan of tensor parallelism and a
-# movement over a partition print the same in Rust and in Julia, whose compiler takes long, so
-# GANGWAY_TEST_ALL=1 runs Julia's. In Ruby, which has no binding, shard_group reads abi.json and prints what C's
-# does.
+# bindings. A killed rank changes no loss of resume. Evaluation with reload, a plan of tensor parallelism and
+# a movement over a partition print the same in Rust and in Julia, whose compiler takes long, so
+# GANGWAY_TEST_ALL=1 runs Julia's. In Ruby, which has no binding, shard_group reads abi.json and prints what
+# C's does.
 #   usage: tests/bindings/examples/test.sh BUILD_DIR
 # BUILD_DIR and the programs of the languages as for tests/bindings/mixed/test.sh, with the C examples built, too.
 set -uo pipefail

@@ -35,7 +35,7 @@ def sources():
         for place, folders, files in os.walk(root / folder):
             folders[:] = [f for f in folders if not f.startswith(("build", "target", "__pycache__", "levels", "old_headers"))]
             for path in (pathlib.Path(place) / file for file in files):
-                if path.suffix in SUFFIXES:
+                if path.suffix in SUFFIXES and not path.is_symlink():
                     yield path.relative_to(root).as_posix(), path
     yield from ((path.name, path) for path in root.glob("*.md"))
     yield "CMakeLists.txt", root / "CMakeLists.txt"

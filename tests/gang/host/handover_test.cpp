@@ -310,7 +310,8 @@ class RefusingStore final : public Store {
   const std::string key_;
 };
 
-// The other ranks began with rank 0, but come to the store after it has failed, and before it has ended or after.
+// The other ranks began with rank 0, but come to the store after it has failed, and before it has ended or
+// after.
 TEST(Handover, RankZeroThatFailsBeforeItAnnouncesItselfIsReportedAtOnceToRanksThatComeLater) {
   for (const bool after_its_end : {false, true}) {
     Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {

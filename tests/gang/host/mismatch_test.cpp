@@ -60,7 +60,8 @@ Collective rooted(CollectiveOp op, size_t count) {
   return c;
 }
 
-// Rank 2 makes another call. Nobody waits for the next call to hear of it, also not a rank that has what it needs.
+// Rank 2 makes another call. Nobody waits for the next call to hear of it, also not a rank that has what it
+// needs.
 TEST(HostMismatch, EveryRankOfARootedCallHearsOfItInThatCall) {
   const CollectiveOp ops[] = {CollectiveOp::broadcast, CollectiveOp::reduce, CollectiveOp::gather,
                               CollectiveOp::scatter};

@@ -95,7 +95,8 @@ TEST(HostNames, ATimeoutTellsForWhomTheLateRankWaitsAndThatThatOneIsStopped) {
   EXPECT_NE(said.find("is it stopped?"), std::string::npos) << said;
 }
 
-// All ranks have begun the call, and the last one is stopped in its middle: the second one has not ended either.
+// All ranks have begun the call, and the last one is stopped in its middle: the second one has not ended
+// either.
 TEST(HostNames, ATimeoutInMidCallBlamesTheStoppedRankAlone) {
   Processes ranks(3, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     Joined joined(r, 3, store, with_timeout(r == 0 ? kShortMs : 60'000));

@@ -90,8 +90,8 @@ TEST(Restart, ARunThatWasKilledCanBeStartedAgainAfterAStepOfTheClock) {
     }
 }
 
-// The kernel's time of a process's begin counts in ticks of 10 ms: a process that begins in the tick in which the
-// old rank 0 put its entry seems to have begun before it.
+// The kernel's time of a process's begin counts in ticks of 10 ms: a process that begins in the tick in which
+// the old rank 0 put its entry seems to have begun before it.
 TEST(Restart, ARunThatBeginsInTheTickOfTheOldOneDoesNotTakeTheOldRankZeroForItsOwn) {
   for (int lap = 0; lap < 5; ++lap) {
     const Scratch scratch;

@@ -1,7 +1,7 @@
 //! The C ABI of libgangway: types and functions as bindgen writes them, `unsafe` and without any comfort; the
 //! crate `gangway` is the one to use. The comments are those of the headers under `capi/include/gangway`. A
-//! function without one does only what the comment at the top of `base.h` says of its name: `_init`, `_retain`,
-//! `_release`, `_async`.
+//! function without one does only what the comment at the top of `base.h` says of its name: `_init`,
+//! `_retain`, `_release`, `_async`.
 //!
 //! The library is linked as `libgangway.so`. With the feature `dlopen` it is opened at run time instead (see
 //! `load`): the functions below have the same names and types and go through the table of `gw_get_api`.

@@ -1,5 +1,5 @@
-//! Evaluation and reload: the loss of a model on a text that it is not trained on, and the same loss of a model
-//! that is made of the saved folder.
+//! Evaluation and reload: the loss of a model on a text that it is not trained on, and the same loss of a
+//! model that is made of the saved folder.
 //!   gangrun -n 2 evaluate TEXT HELD_OUT_TEXT FOLDER
 use gangway::*;
 

@@ -1,5 +1,5 @@
-//! Tensor parallelism of a model of your own: a plan says which modules are split over the ranks, and how. The
-//! model learns the same on any number of ranks.
+//! Tensor parallelism of a model of your own: a plan says which modules are split over the ranks, and how.
+//! The model learns the same on any number of ranks.
 //!   gangrun -n 2 parallel_plan
 use gangway::*;
 

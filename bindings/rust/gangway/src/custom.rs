@@ -90,8 +90,8 @@ impl Custom {
         self
     }
 
-    /// Which modules below this one `parallelize` makes parameter groups: patterns of paths that start at this
-    /// module, such as `layers.*`. What they leave is in the group around them.
+    /// Which modules below this one `parallelize` makes parameter groups: patterns of paths that start at
+    /// this module, such as `layers.*`. What they leave is in the group around them.
     pub fn parameter_groups(mut self, patterns: &[&str]) -> Custom {
         self.parameter_groups = Some(patterns.join("\n"));
         self

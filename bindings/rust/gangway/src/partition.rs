@@ -287,7 +287,8 @@ impl Movement {
     }
 
     /// Another handle of the same movement, which keeps a forward of its own: several forwards before their
-    /// backwards take a duplicate each. All ranks run the calls of a movement and of its duplicates in one order.
+    /// backwards take a duplicate each. All ranks run the calls of a movement and of its duplicates in one
+    /// order.
     ///
     /// # Errors
     /// Only what any call may return, see [`Code`](crate::Code).

@@ -87,8 +87,8 @@ options! {
     }
 }
 
-/// The rows of this rank's data coordinate; dim 0 of every view is the batch. Without targets, `()`, the library
-/// makes a language model's labels of its tokens.
+/// The rows of this rank's data coordinate; dim 0 of every view is the batch. Without targets, `()`, the
+/// library makes a language model's labels of its tokens.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
     inputs: Vec<View<'a>>,
@@ -133,9 +133,9 @@ impl<'a> Batch<'a> {
 }
 
 impl Module {
-    /// Collective. One step: forward, backward, gradients, optimizer. Without targets, `()`, a language model's
-    /// labels are its next tokens; labels that are given are used as they are: `labels[i]` is what `tokens[i]`
-    /// must predict.
+    /// Collective. One step: forward, backward, gradients, optimizer. Without targets, `()`, a language
+    /// model's labels are its next tokens; labels that are given are used as they are: `labels[i]` is what
+    /// `tokens[i]` must predict.
     ///
     /// # Errors
     /// As [`Module::train_step_with`].

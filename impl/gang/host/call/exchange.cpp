@@ -27,8 +27,8 @@ void plan(Call& call) {
   if (op.algorithm->plan != nullptr) op.algorithm->plan(call);
 }
 
-// Returns whether all members have begun this call. A rank that needs no input of a member waits for it all the
-// same: otherwise the root of a broadcast, say, would end the call before a member can show that it made
+// Returns whether all members have begun this call. A rank that needs no input of a member waits for it all
+// the same: otherwise the root of a broadcast, say, would end the call before a member can show that it made
 // another one. An asynchronous call whose output is ready before its input is free does not wait.
 bool everybody_came(Call& call) {
   Op& op = call.op;

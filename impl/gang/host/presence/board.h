@@ -39,8 +39,8 @@ class Board {
   void drop_child(uint64_t offset) noexcept;  // for a child that no member will take; its maker frees it
   uint64_t offset() const { return offset_; }
   int size() const { return size_; }
-  // Names a member in a text: "rank 1", or "rank 1 (global rank 3)" on a board of some ranks of the domain, or
-  // of all in another order. A global rank is a rank of the domain, as the launcher counts them.
+  // Names a member in a text: "rank 1", or "rank 1 (global rank 3)" on a board of some ranks of the domain,
+  // or of all in another order. A global rank is a rank of the domain, as the launcher counts them.
   std::string rank_text(int r) const;
   bool renumbers() const;  // whether the board is such a one
   BoardHeader& header() const { return *header_; }

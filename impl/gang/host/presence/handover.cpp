@@ -26,8 +26,8 @@ constexpr char kPlace[] = "host/arena";
 constexpr char kRefused[] = "host/refused";  // the name of a socket that a rank could not reach
 // The socket's name, then the error: code, rank, peer; the boot and the time of this entry; the text.
 constexpr char kFailed[] = "host/failed";
-// Followed by a rank. The value is the socket's name, then the process: its id and its PID namespace; the boot
-// and the time of this entry.
+// Followed by a rank. The value is the socket's name, then the process: its id and its PID namespace; the
+// boot and the time of this entry.
 constexpr char kProcess[] = "host/process/";
 constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces), which share no memory; choose the "
@@ -187,8 +187,8 @@ void Handover::give_up(const Error& why) {
     const std::string entry = failure_entry(why);
     store_.put(kFailed, entry);
     if (rank_ == 0 && !placed_) store_.put(kPlace, name_ + token_);
-    // A rank whose process has just begun, or whose start the kernel's coarse clock puts later, would take the
-    // entry for one of an earlier run. The second one is new to each rank that has begun until now.
+    // A rank whose process has just begun, or whose start the kernel's coarse clock puts later, would take
+    // the entry for one of an earlier run. The second one is new to each rank that has begun until now.
     usleep(kAgainMs * 1000);
     if (store_.get(kFailed) == entry) store_.put(kFailed, failure_entry(why));
   } catch (const std::exception&) {  // the store failed; the others notice at their deadline

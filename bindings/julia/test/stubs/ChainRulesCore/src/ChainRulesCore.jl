@@ -1,5 +1,5 @@
-# The names of ChainRulesCore that the extension uses, for tests without a network and for Julia before 1.9, which has no
-# package extensions.
+# The names of ChainRulesCore that the extension uses, for tests without a network and for Julia before 1.9,
+# which has no package extensions.
 module ChainRulesCore
 
 function rrule end
