@@ -48,7 +48,7 @@ def test_steps_on_batches_of_the_gpu_are_those_of_the_host(gangs):
         np.testing.assert_array_equal(seen[1][1][name], value)
     x = gpu.array(tokens)
     gw.eval_step(model, x)
-    assert x.asked == [LEGACY_STREAM] * 2
+    assert x.asked == [LEGACY_STREAM]
 
 
 @together(1, 2, gpus=True)
