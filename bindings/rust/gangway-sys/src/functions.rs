@@ -819,7 +819,8 @@ functions! {
     #[doc = " counted in gw_memory_use.host of the first part's model; a thread of low priority writes them. First waits"]
     #[doc = " for the save before, and returns its error, if there is one: then nothing has been begun. Training goes on"]
     #[doc = " after a save that failed, and the earlier checkpoints are untouched. INVALID_STATE: a forward awaits its"]
-    #[doc = " backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT: a part."]
+    #[doc = " backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT: a part, or a"]
+    #[doc = " model that the config.json of its family cannot describe (gw_decoder_options: out_bias without qkv_bias)."]
     #[doc = " OUT_OF_MEMORY: no memory for the copy. MISMATCH: ranks have different states. IO, on every rank with one"]
     #[doc = " text: a full disk and so on."]
     checkpoints_save: pub fn gw_checkpoints_save(

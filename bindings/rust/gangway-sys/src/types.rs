@@ -10106,7 +10106,7 @@ pub struct gw_metrics_options {
     pub next: *const gw_ext,
     #[doc = " Paths of files that rank 0 writes: JSON lines, CSV, and a picture of the losses, drawn by"]
     #[doc = " gw_metrics_flush. Default null: not written. A file that is there is continued. A line of a step that"]
-    #[doc = " comes again is cut."]
+    #[doc = " comes again is cut. No symbolic link is followed: IO for lines, and a picture takes a link's place."]
     pub json_lines: *const ::std::os::raw::c_char,
     pub csv: *const ::std::os::raw::c_char,
     pub svg: *const ::std::os::raw::c_char,
