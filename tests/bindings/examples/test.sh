@@ -59,7 +59,7 @@ is_there() {
 # each other, whole, and the rank before each: a rank that writes a line in two pieces (unbuffered Python) mixes with none.
 shown() {
   sed -E 's/^\[[0-9]+\] //' | case $1 in
-    train_llama) sed -E 's/  [0-9]+ tokens.s$//; s/^(sample: The ).*/\1/' | grep -E '^(step|sample)' ;;
+    train_llama) sed -E 's/  [0-9]+ tokens.s$//; s/^(sample: The ).*/\1/' | grep -aE '^(step|sample)' ;;
     all_reduce) sort ;;
     *) cat ;;
   esac
@@ -106,7 +106,7 @@ trains_on_a_gpu() { # LANGUAGE
     [ "$language" != c ] || last=device=$device
     GANGWAY_MODULES=$gpus LD_LIBRARY_PATH=$gpus:$LD_LIBRARY_PATH "$build/impl/tools/gangrun" -n 1 --timeout 120 -- "${program[@]}" \
       "$work/text" "$work/$language.$device" 1 "$last" >"$work/out" 2>"$work/log" || { bad "$language train_llama on $device"; cat "$work/out" "$work/log"; return; }
-    shown train_llama <"$work/out" | grep '^step' >"$work/$device.losses"
+    shown train_llama <"$work/out" | grep -a '^step' >"$work/$device.losses"
   done
   if [ -s "$work/cuda.losses" ] && diff "$work/cpu.losses" "$work/cuda.losses"; then
     good "$language train_llama on an emulated GPU prints the CPU's losses"; else bad "$language train_llama on an emulated GPU"; fi
