@@ -90,7 +90,7 @@ resumes() {
     "${start[@]}" -- "${program[@]}" "$work/text" "$work/$language.killed" 13 >"$work/killed" 2>>"$work/log" ||
     { bad "$language resume"; cat "$work/whole" "$work/killed" "$work/log"; return; }
   [ -e "$reference" ] || cp "$work/whole" "$reference"
-  if grep -q '^gangrun: restart 1 of 2$' "$work/log" && grep -qE '^goes on after step (5|10)$' "$work/killed" &&
+  if grep -q 'gangrun: restart 1 of 2$' "$work/log" && grep -qE '^goes on after step (5|10)$' "$work/killed" &&
     [ "$(grep -c '^step ' "$work/whole")" -eq 20 ] && diff "$reference" "$work/whole" &&
     diff <(tail -n 1 "$work/whole") <(tail -n 1 "$work/killed") &&
     ! grep '^step ' "$work/killed" | grep -vxF -f "$work/whole"; then
