@@ -4,17 +4,39 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 
 #include "collectives/measure.h"
 #include "collectives/report.h"
 #include "collectives/sides.h"
 #include "common/machine.h"
 #include "common/peers.h"
+#include "common/report.h"
 
 using namespace gangway::bench;
 
 namespace {
+
+// Measures the rows, and prints the table of each operation when it is done.
+std::vector<Result> measure_rows(const Settings& settings, const Crowd& crowd, Sides& sides,
+                                 nlohmann::json* report) {
+  std::vector<Result> all, of_one_operation;
+  const auto print_table = [&] {
+    std::printf("\n");
+    print(of_one_operation);
+    of_one_operation.clear();
+  };
+  for (const Row& row : rows_of(settings, crowd)) {
+    if (stopped()) break;
+    if (!of_one_operation.empty() && of_one_operation.back().row.op != row.op) print_table();
+    if (isatty(2)) std::fprintf(stderr, "\r%s %zu \033[K", job_op_names[row.op], row.bytes);
+    all.push_back(measure(settings, row, crowd, sides.columns(row)));
+    of_one_operation.push_back(all.back());
+    (*report)["rows"].push_back(json_of(all.back()));
+    save(*report, settings.json);
+  }
+  if (!of_one_operation.empty()) print_table();
+  return all;
+}
 
 void run_overlap(const Settings& settings, const Crowd& crowd, Sides& sides, nlohmann::json* report) {
   if (std::string("overlap").find(settings.only) == std::string::npos) return;
@@ -37,23 +59,17 @@ int run(const Settings& settings) {
                 crowd.crowded() ? "ranks not pinned" : "ranks pinned, but Gloo's");
     sides.print();
     if (!sides.has_ours()) return 1;
-    std::vector<Result> results;
-    for (const Row& row : rows_of(settings, crowd)) {
-      results.push_back(measure(settings, row, crowd, sides.columns(row)));
-      report["rows"].push_back(json_of(results.back()));
-      if (isatty(2)) std::fprintf(stderr, "\r%s %zu   ", job_op_names[row.op], row.bytes);
-    }
-    std::printf("\n");
-    print(results);
+    const std::vector<Result> results = measure_rows(settings, crowd, sides, &report);
     print_bytes(results);
     print_over_mpi(results);
     print_inside(results);
-    run_overlap(settings, crowd, sides, &report);
+    if (!stopped()) run_overlap(settings, crowd, sides, &report);
     sides.print_lost();
     report["sides"][std::to_string(ranks)] = sides.json();
+    save(report, settings.json);
+    if (stopped()) break;
   }
-  if (!settings.json.empty()) std::ofstream(settings.json) << report.dump(1) << "\n";
-  return 0;
+  return exit_status();
 }
 
 }  // namespace
@@ -68,5 +84,6 @@ int main(int argc, char** argv) {
   app.add_option("--json", settings.json, "file for the same numbers");
   app.add_flag("--peers", settings.peers, "install the peers that are packages first");
   CLI11_PARSE(app, argc, argv);
+  watch_for_stop();
   return run(settings);
 }

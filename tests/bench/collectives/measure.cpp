@@ -6,6 +6,7 @@
 
 #include "common/copy.h"
 #include "common/machine.h"
+#include "common/report.h"
 
 namespace gangway::bench {
 namespace {
@@ -102,6 +103,8 @@ std::vector<Row> rows_of(const Settings& settings, const Crowd& crowd) {
   std::erase_if(rows, [&](const Row& row) {
     return std::string(job_op_names[row.op]).find(settings.only) == std::string::npos;
   });
+  // The rows of an operation one after another, so that its table can be printed when they are done.
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.op < b.op; });
   return rows;
 }
 
@@ -113,7 +116,7 @@ Result measure(const Settings& settings, const Row& row, const Crowd& crowd,
   std::vector<long> calls(columns.size(), 0);
   std::vector<double> burst_s(columns.size(), 0);
   const int rounds = settings.rounds * (row.bytes <= 4 * kMi ? 3 : 1);
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < rounds && !stopped(); ++round) {
     for (size_t i = 0; i < columns.size(); ++i) {
       Side& side = *columns[i].side;
       if (!side.alive() || (round >= settings.rounds && burst_s[i] > 25 * settings.burst_s)) continue;
@@ -151,7 +154,7 @@ std::vector<Overlap> measure_overlap(const Settings& settings, const std::vector
       all.push_back({side->name(), bytes, {}, {}, {}, {}});
     }
     Overlap* const first = all.data() + all.size() - turns.size();
-    for (int round = 0; round < settings.rounds; ++round)
+    for (int round = 0; round < settings.rounds && !stopped(); ++round)
       for (size_t i = 0; i < turns.size(); ++i) {
         const auto& [side, both] = turns[i];
         Burst compute = both, collective = both;

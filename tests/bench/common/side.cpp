@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -173,7 +174,9 @@ bool Side::read_line(int fd, std::string* rest, std::string* line, double until)
     }
     const double left = until - bench_seconds();
     pollfd waiting{fd, POLLIN, 0};
-    if (left <= 0 || poll(&waiting, 1, static_cast<int>(left * 1000) + 1) != 1) return false;
+    const int ready = left <= 0 ? 0 : poll(&waiting, 1, static_cast<int>(left * 1000) + 1);
+    if (ready < 0 && errno == EINTR) continue;  // the benchmark was asked to stop, after this reply
+    if (ready != 1) return false;
     char text[4096];
     const ssize_t n = read(fd, text, sizeof text);
     if (n <= 0) return false;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "common/report.h"
 #include "common/table.h"
 #include "gang/begin_trace.h"
 #include "gang/scratch.h"
@@ -129,6 +130,7 @@ int main(int count, char** arguments) {
   app.add_option("--trace", request.trace, "PREFIX of .json (Perfetto) and .svg files of the last rounds");
   app.add_flag("--json", request.json);
   CLI11_PARSE(app, count, arguments);
+  watch_for_stop();
   Table table({"schedule", "checker", "measured, median", "least", "most", "points over"});
   nlohmann::json rows;
   for (const std::string& name : request.schedules) {
@@ -137,7 +139,8 @@ int main(int count, char** arguments) {
     const double promised = simulate(schedule, costs).bubble();
     std::vector<double> measured;
     Traces traces;
-    for (int i = 0; i < request.rounds; ++i) {
+    if (stopped()) break;
+    for (int i = 0; i < request.rounds && !stopped(); ++i) {
       const Scratch folder;
       traces = run(name, request, folder.path());
       measured.push_back(bubble_of(traces, costs));
@@ -155,5 +158,5 @@ int main(int count, char** arguments) {
               request.forward_ms);
   table.print();
   if (request.json) std::printf("%s\n", rows.dump(2).c_str());
-  return 0;
+  return exit_status();
 }

@@ -2,7 +2,7 @@
 
   usage: PYTHONPATH=bindings/python:BUILD/bindings... python tests/bench/run/run.py [--parameters MILLIONS] [--rounds N] [--only PART]
 
-Prints each table when it is done. A figure is the median of the rounds. PyTorch's parts are left out, with a line that says so,
+Prints each row when it is measured. A figure is the median of the rounds. PyTorch's parts are left out, with a line that says so,
 where torch is not installed (tests/bench/peers/install.sh train FOLDER)."""
 import argparse
 import os
@@ -101,6 +101,8 @@ def saves(folder, millions, rounds):
     block = np.ones(size, np.uint8)
     place = np.empty_like(block)
     copy = median(lambda: np.copyto(place, block), rounds)
+    head(f"saves of {size / 1e6:.0f} MB ({model.num_parameters() / 1e6:.1f} M parameters, AdamW)", "DCP" if torch else "")
+    row("a copy of as many bytes in memory", copy)
 
     run = gw.Checkpoints(folder / "run", keep=1)
     count = iter(range(1, 1 << 30))
@@ -114,12 +116,19 @@ def saves(folder, millions, rounds):
         run.wait()
         whole.append(time.perf_counter() - start)
     stall, total = statistics.median(stalls), statistics.median(whole)
+    theirs = dcp(folder, model, rounds) if torch else (None, None, None)
+    row("stall of a save", stall, theirs[0])
+    row("stall / copy (goal at most 1.3)", stall / copy, None if theirs[0] is None else theirs[0] / copy, "x")
+    row("until it is on disk", total, theirs[1])
+    row("bytes on disk", sum(f.stat().st_size for f in (folder / "run").rglob("*") if f.is_file()) / 1e6, theirs[2], "MB")
 
     one = median(step, 3)
     steps = max(4, int(4 * total / one))  # an interval between checkpoints in which a save is a fourth of the time
     calm = median(lambda: [step() for _ in range(steps)], rounds)
     busy = median(lambda: (save(), [step() for _ in range(steps)]), rounds)
     run.wait()
+    row(f"{steps} steps", calm)
+    row(f"{steps} steps with a save (goal at most 1.05)", busy / calm, unit="x")
 
     def resume():
         again = llama(millions).parallelize(None, param_dtype=None)
@@ -127,17 +136,6 @@ def saves(folder, millions, rounds):
         run.restore(again, optimizer)
         gw.train_step(again, optimizer, tokens)
     resumed = median(resume, max(1, rounds // 2))
-
-    title = f"saves of {size / 1e6:.0f} MB ({model.num_parameters() / 1e6:.1f} M parameters, AdamW)"
-    theirs = dcp(folder, model, rounds) if torch else (None, None, None)
-    head(title, "DCP" if torch else "")
-    row("a copy of as many bytes in memory", copy)
-    row("stall of a save", stall, theirs[0])
-    row("stall / copy (goal at most 1.3)", stall / copy, None if theirs[0] is None else theirs[0] / copy, "x")
-    row("until it is on disk", total, theirs[1])
-    row("bytes on disk", sum(f.stat().st_size for f in (folder / "run").rglob("*") if f.is_file()) / 1e6, theirs[2], "MB")
-    row(f"{steps} steps", calm)
-    row(f"{steps} steps with a save (goal at most 1.05)", busy / calm, unit="x")
     row("resume: build, verify, restore, first step", resumed)
 
 

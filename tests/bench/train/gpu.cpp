@@ -7,6 +7,7 @@
 #include <iterator>
 #include <span>
 
+#include "common/report.h"
 #include "common/table.h"
 #include "train/trainer.h"
 
@@ -92,7 +93,7 @@ void measure(Measured& m, const GpuSettings& settings, int rounds, const std::st
                           }};
   const auto run = [&](std::span<Trainer> sides) {
     for (Trainer& t : sides) start(t, p);
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < rounds && !stopped(); ++round) {
       show_progress(name, round, rounds);
       for (Trainer& t : sides) t.step(settings.steps, kGpuPatience);
     }
@@ -146,7 +147,8 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
-nlohmann::json train_on_gpus(const GpuSettings& settings, int rounds, const std::string& folder) {
+void train_on_gpus(const GpuSettings& settings, int rounds, const std::string& folder,
+                   const std::function<void(nlohmann::json&)>& done) {
   const std::string device =
       output_of("nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader 2>/dev/null");
   std::printf("%s\n", device.empty() ? "NO GPU: nvidia-smi names none; figures of an emulated one say nothing"
@@ -157,6 +159,7 @@ nlohmann::json train_on_gpus(const GpuSettings& settings, int rounds, const std:
       {"device", device}, {"peak_tflops", settings.peak_tflops}, {"steps", settings.steps}};
   for (const Preset& p : kPresets) {
     const auto& asked = settings.presets;
+    if (stopped()) return;
     if (std::find(asked.begin(), asked.end(), p.name) == asked.end()) continue;
     Measured m{p, {}};
     measure(m, settings, rounds, folder);
@@ -165,8 +168,8 @@ nlohmann::json train_on_gpus(const GpuSettings& settings, int rounds, const std:
       report["presets"][p.name][t.name] = json_of(t);
       report["presets"][p.name][t.name]["mfu"] = mfu(t, p, settings);
     }
+    done(report);
   }
-  return report;
 }
 
 }  // namespace gangway::bench

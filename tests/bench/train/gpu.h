@@ -4,6 +4,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,9 @@ struct GpuSettings {
 
 std::vector<std::string> preset_names();
 
-// Prints a table for each preset. `folder`: where the ranks of PyTorch meet.
-nlohmann::json train_on_gpus(const GpuSettings& settings, int rounds, const std::string& folder);
+// Prints a table for each preset, and then calls `done` with all numbers so far. `folder`: where the ranks of
+// PyTorch meet.
+void train_on_gpus(const GpuSettings& settings, int rounds, const std::string& folder,
+                   const std::function<void(nlohmann::json&)>& done);
 
 }  // namespace gangway::bench

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include "common/report.h"
 #include "common/table.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/generators.h"
@@ -61,7 +62,7 @@ void measure(Mesh& mesh, int rounds, const std::string& folder) {
   mesh.torch = start_torch("PyTorch " + mesh.name, mesh.ranks, folder, mesh.words);
   Trainer* const sides[] = {&mesh.ours, &mesh.alone, &mesh.torch};
   for (Trainer* t : sides) t->prepare();
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < rounds && !stopped(); ++round) {
     show_progress(mesh.name, round, rounds);
     for (Trainer* t : sides) t->step();
   }
@@ -96,68 +97,56 @@ double ideal_bubble(const MeshWords& words) {
   return simulate(schedule, costs_of(words)).bubble();
 }
 
-std::vector<Goal> goals_of(const std::vector<Mesh>& meshes, const Machine& machine) {
+std::vector<Goal> goals_of(const Mesh& mesh, const Machine& machine) {
   const bool avx512 = machine.instruction_sets.find("avx512") != std::string::npos;
-  std::vector<Goal> goals;
-  for (const Mesh& mesh : meshes) {
-    const bool only_tp = number_of(mesh.words, "tp") == mesh.ranks;
-    goals.push_back(at_least(mesh.name + " / PyTorch", paired_ratio(mesh.ours.rate, mesh.torch.rate),
-                             !only_tp ? 1
-                             : avx512 ? 1.8
-                                      : 1.5,
-                             false));
-    goals.push_back(at_most(mesh.name + ": memory / PyTorch",
-                            mesh.ours.taken_bytes() / mesh.torch.taken_bytes(), 0.6, true));
-    if (const double ideal = ideal_bubble(mesh.words); !std::isnan(ideal) && mesh.ranks == 2)
-      goals.push_back(at_most(mesh.name + ": idle, less the checker's " + percent(ideal),
-                              mesh.ours.idle.median() - ideal, 0.03, true));
-  }
+  const bool only_tp = number_of(mesh.words, "tp") == mesh.ranks;
+  const double least = !only_tp ? 1 : avx512 ? 1.8 : 1.5;
+  std::vector<Goal> goals = {
+      at_least(mesh.name + " / PyTorch", paired_ratio(mesh.ours.rate, mesh.torch.rate), least, false),
+      at_most(mesh.name + ": memory / PyTorch", mesh.ours.taken_bytes() / mesh.torch.taken_bytes(), 0.6,
+              true)};
+  if (const double ideal = ideal_bubble(mesh.words); !std::isnan(ideal) && mesh.ranks == 2)
+    goals.push_back(at_most(mesh.name + ": idle, less the checker's " + percent(ideal),
+                            mesh.ours.idle.median() - ideal, 0.03, true));
   return goals;
 }
 
 }  // namespace
 
-std::vector<Mesh> measure_meshes(const std::vector<std::string>& only, int rounds,
-                                 const std::string& folder) {
-  std::vector<Mesh> asked;
-  for (Mesh& mesh : all_meshes())
-    if (asked_for(mesh.name, only)) asked.push_back(std::move(mesh));
-  for (Mesh& mesh : asked) measure(mesh, rounds, folder);
-  return asked;
+void measure_meshes(const std::vector<std::string>& only, int rounds, const std::string& folder,
+                    const std::function<void(const Mesh&)>& done) {
+  for (Mesh& mesh : all_meshes()) {
+    if (stopped()) return;
+    if (!asked_for(mesh.name, only)) continue;
+    measure(mesh, rounds, folder);
+    done(mesh);
+  }
 }
 
-void print(const std::vector<Mesh>& meshes, const Machine& machine) {
-  if (meshes.empty()) return;
-  std::printf(
-      "\nother meshes, f32; \"alone\": as many ranks of ours, unconnected, with microbatches of as many "
-      "rows\n");
-  std::vector<const Trainer*> sides;
-  for (const Mesh& mesh : meshes) sides.insert(sides.end(), {&mesh.ours, &mesh.alone, &mesh.torch});
-  print(sides);
+void print(const Mesh& mesh, const Machine& machine) {
+  std::printf("\n%s, f32; \"alone\": as many ranks of ours, unconnected, with microbatches of as many rows\n",
+              mesh.name.c_str());
+  print(std::vector<const Trainer*>{&mesh.ours, &mesh.alone, &mesh.torch});
   std::printf("\n");
   Table table(
       {"mesh", "tokens/s / alone", "/ PyTorch", "wait, mean", "checker's bubble", "memory / PyTorch"});
-  for (const Mesh& mesh : meshes) {
-    const double ideal = ideal_bubble(mesh.words);
-    table.row({mesh.name, percent(paired_ratio(mesh.ours.rate, mesh.alone.rate)),
-               fixed(paired_ratio(mesh.ours.rate, mesh.torch.rate), 2) + "x",
-               percent(mesh.ours.idle.median()), std::isnan(ideal) ? "-" : percent(ideal),
-               percent(mesh.ours.taken_bytes() / mesh.torch.taken_bytes())});
-  }
+  const double ideal = ideal_bubble(mesh.words);
+  table.row({mesh.name, percent(paired_ratio(mesh.ours.rate, mesh.alone.rate)),
+             fixed(paired_ratio(mesh.ours.rate, mesh.torch.rate), 2) + "x", percent(mesh.ours.idle.median()),
+             std::isnan(ideal) ? "-" : percent(ideal),
+             percent(mesh.ours.taken_bytes() / mesh.torch.taken_bytes())});
   table.print();
-  print(goals_of(meshes, machine));
+  print(goals_of(mesh, machine));
 }
 
-void add_to(nlohmann::json& report, const std::vector<Mesh>& meshes, const Machine& machine) {
-  for (const Mesh& mesh : meshes) {
-    nlohmann::json& at = report["meshes"][mesh.name];
-    at["words"] = mesh.words;
-    at["gangway"] = json_of(mesh.ours);
-    at["alone"] = json_of(mesh.alone);
-    at["PyTorch"] = json_of(mesh.torch);
-    at["ideal_bubble"] = ideal_bubble(mesh.words);
-  }
-  for (const Goal& g : goals_of(meshes, machine))
+void add_to(nlohmann::json& report, const Mesh& mesh, const Machine& machine) {
+  nlohmann::json& at = report["meshes"][mesh.name];
+  at["words"] = mesh.words;
+  at["gangway"] = json_of(mesh.ours);
+  at["alone"] = json_of(mesh.alone);
+  at["PyTorch"] = json_of(mesh.torch);
+  at["ideal_bubble"] = ideal_bubble(mesh.words);
+  for (const Goal& g : goals_of(mesh, machine))
     report["goals"][g.what] = {{"value", g.value}, {"goal", g.goal}, {"met", g.met}};
 }
 

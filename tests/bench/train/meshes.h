@@ -4,6 +4,7 @@
 // Thread rule: one thread.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,10 @@ struct Mesh {
   Trainer ours, alone, torch;
 };
 
-// Measures the meshes whose name `only` asks for, one after another.
-std::vector<Mesh> measure_meshes(const std::vector<std::string>& only, int rounds, const std::string& folder);
-void print(const std::vector<Mesh>& meshes, const Machine& machine);
-void add_to(nlohmann::json& report, const std::vector<Mesh>& meshes, const Machine& machine);
+// Measures the meshes whose name `only` asks for, one after another, and hands each one on when it is done.
+void measure_meshes(const std::vector<std::string>& only, int rounds, const std::string& folder,
+                    const std::function<void(const Mesh&)>& done);
+void print(const Mesh& mesh, const Machine& machine);
+void add_to(nlohmann::json& report, const Mesh& mesh, const Machine& machine);
 
 }  // namespace gangway::bench

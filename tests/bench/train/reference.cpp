@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "common/report.h"
 #include "common/table.h"
 
 namespace gangway::bench {
@@ -45,12 +46,12 @@ void Reference::run(int rounds) {
       o.side->ask("setup", kPatience);
       o.side->ask("step 2", kPatience);  // the second still takes fresh memory
     }
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < rounds && !stopped(); ++round) {
     show_progress("reference", round, rounds);
     for (Trainer& t : trainers_) t.step();
     for (auto& [dtype, o] : operations_) step(o);
   }
-  profile_torch();
+  if (!stopped()) profile_torch();
 }
 
 void Reference::profile_torch() {

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 
 #include "common/machine.h"
 #include "common/peers.h"
+#include "common/report.h"
 #include "train/gpu.h"
 #include "train/meshes.h"
 #include "train/model.h"
@@ -42,15 +42,12 @@ struct Folder {
   }
 };
 
-void write(const nlohmann::json& report, const std::string& path) {
-  if (!path.empty()) std::ofstream(path) << report.dump(1) << "\n";
-}
-
 void run_on_gpus(const Settings& settings) {
   const Folder folder;
-  nlohmann::json report = train_on_gpus(settings.gpu, settings.rounds, folder.path);
-  report["rounds"] = settings.rounds;
-  write(report, settings.json);
+  train_on_gpus(settings.gpu, settings.rounds, folder.path, [&](nlohmann::json& report) {
+    report["rounds"] = settings.rounds;
+    save(report, settings.json);
+  });
 }
 
 void run(const Settings& settings) {
@@ -61,20 +58,21 @@ void run(const Settings& settings) {
       "rounds\n",
       S32_DIM, S32_LAYERS, S32_VOCAB, S32_SEQUENCE, S32_BATCH, settings.rounds);
   const Folder folder;
-  nlohmann::json report;
+  nlohmann::json report = {{"machine", json_of(machine)}, {"rounds", settings.rounds}};
   {
     Reference reference(settings.only, folder.path);
     reference.run(settings.rounds);
     reference.print();
     reference.add_to(report);
+    save(report, settings.json);
   }
   std::fflush(stdout);
-  const std::vector<Mesh> meshes = measure_meshes(settings.only, settings.rounds, folder.path);
-  print(meshes, machine);
-  add_to(report, meshes, machine);
-  report["machine"] = json_of(machine);
-  report["rounds"] = settings.rounds;
-  write(report, settings.json);
+  measure_meshes(settings.only, settings.rounds, folder.path, [&](const Mesh& mesh) {
+    print(mesh, machine);
+    std::fflush(stdout);
+    add_to(report, mesh, machine);
+    save(report, settings.json);
+  });
 }
 
 }  // namespace
@@ -95,10 +93,11 @@ int main(int argc, char** argv) {
   app.add_option("--peak", settings.gpu.peak_tflops,
                  "bf16 peak of one GPU in TFLOP/s (989.4), of which MFU is a share");
   CLI11_PARSE(app, argc, argv);
+  watch_for_stop();
   if (settings.peers && !install_peers("train")) std::printf("installation of PyTorch failed\n");
   if (settings.device == "cuda")
     run_on_gpus(settings);
   else
     run(settings);
-  return 0;
+  return exit_status();
 }

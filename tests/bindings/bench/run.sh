@@ -35,4 +35,4 @@ measure | awk -F '\t' '
     goal["Rust all_reduce of 64 KiB"] = 1.2; goal["Julia all_reduce of 64 KiB"] = 1.3; goal["Python all_reduce of 64 KiB"] = 4
     printf "%-8s%-32s %10s %10s %7s %6s\n", "", "call", "C ns", "own ns", "ratio", "goal"
   }
-  { name = $1 " " $2; printf "%-8s%-32s %10s %10s %7s %6s\n", $1, $2, $3, $4, $5, (name in goal) ? goal[name] : "-" }'
+  { name = $1 " " $2; printf "%-8s%-32s %10s %10s %7s %6s\n", $1, $2, $3, $4, $5, (name in goal) ? goal[name] : "-"; fflush() }'
