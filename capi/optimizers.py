@@ -48,7 +48,7 @@ def comment(words, indent=""):
 
 def c_kind(kind):
     name = kind.name
-    states = "; ".join(f"{n}: {doc}" for n, doc in kind.states)
+    states = "; ".join(f"{n}: {doc}" for n, doc in kind.states) or "none"
     body = ""
     for field in kind.fields:
         if field.name == "loss_scale":
@@ -104,7 +104,7 @@ void gw_{name}_options_init(gw_{name}_options* options, size_t size) {{
 
 gw_status gw_{name}_create(gw_module* model, const gw_{name}_options* options, gw_optimizer** out_optimizer) {{
   return create_optimizer("{name}", model, options, gw_{name}_options_init, out_optimizer,
-                          [](const gw_{name}_options& o) -> HyperValues {{
+                          [](const gw_{name}_options&{" o" if kind.own else ""}) -> HyperValues {{
                             return {{{values}}};
                           }});
 }}
@@ -161,7 +161,7 @@ def python_kind(kind):
     told = "".join(f"\n    {f.name}: {f.doc}{f.allowed}." for f in kind.own)
     if betas:
         told += "\n    betas: (beta1, beta2) at once."
-    states = "; ".join(f"{n} ({doc})" for n, doc in kind.states)
+    states = "; ".join(f"{n} ({doc})" for n, doc in kind.states) or "none"
     both = "        beta1, beta2 = betas or (beta1, beta2)\n" if betas else ""
     doc = indented(f'"""{kind.doc} The other options are those of every optimizer: see Optimizer.', 4)
     kept = indented(f'States: {states}."""', 4)
@@ -214,7 +214,7 @@ def rust(kinds, schedules):
     made += "\nwith_rules! {\n" + "".join(f"    {rust_name(k)}Options.rules => gw_{k.name}_options;\n" for k in kinds) + "}\n"
     made += "\noptimizer_kinds! {\n"
     for kind in kinds:
-        states = "; ".join(f"`{n}`, {doc}" for n, doc in kind.states)
+        states = "; ".join(f"`{n}`, {doc}" for n, doc in kind.states) or "none"
         made += rust_doc(f"{kind.doc} States: {states}.", " " * 4)
         made += f"    {rust_name(kind)}({rust_name(kind)}Options) = gw_{kind.name}_create;\n"
     return made + "}\n"
@@ -229,10 +229,10 @@ def julia_default(field):
 
 
 def julia_kind(kind):
-    keywords = ", ".join(f"{f.name} = {julia_default(f)}" for f in kind.own)
+    keywords = "".join(f", {f.name} = {julia_default(f)}" for f in kind.own)
     told = "".join(f"- `{f.name}`: {f.doc}{f.allowed}.\n" for f in kind.own)
-    states = "; ".join(f"`{n}`, {doc}" for n, doc in kind.states)
-    return (f'"""\n    {kind.title}(model; lr = {plain(kind.standard("lr"))}, {keywords}, ...)\n\n{kind.doc}\n\n{told}\n'
+    states = "; ".join(f"`{n}`, {doc}" for n, doc in kind.states) or "none"
+    return (f'"""\n    {kind.title}(model; lr = {plain(kind.standard("lr"))}{keywords}, ...)\n\n{kind.doc}\n\n{told}\n'
             f'The other keywords are those of every [`Optimizer`](@ref). States: {states}.\n"""\n'
             f'{kind.title}(model::Model; keywords...) = take_with(Optimizer, LibGangway.gw_{kind.name}_options, "{kind.title}", keywords) do made, out\n'
             f"    LibGangway.gw_{kind.name}_create(model, made, out)\nend\n"

@@ -31,6 +31,6 @@ export GANGWAY_TEST_GPUS=$build/tests/gpu_emulation
 tests=("$here/tests")
 if [ -n "${GANGWAY_TEST_DEVICE:-}" ]; then
   export GANGWAY_MODULES=$GANGWAY_TEST_GPUS
-  tests=("$here"/tests/test_{arrays,gpu_arrays,gpu_models,models,partition,pipeline,plans,state}.py -k "not torch")
+  tests=("$here"/tests/test_{arrays,gpu_arrays,gpu_models,models,partition,pipeline,plans,shard_groups,state}.py -k "not torch")
 fi
 GANGWAY_TEST_WHEELS=$work/wheels run_tests "$venv" "$work" "${tests[@]}"

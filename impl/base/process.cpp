@@ -28,9 +28,8 @@ int64_t boot_ns() noexcept {
   return static_cast<int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
 }
 
-// The first moment of this process that the library has seen: when it was loaded, or when a fork made the
-// process. The kernel's own time of a process's begin counts in ticks, which are too coarse to tell a run
-// from the one that was killed just before.
+// The time at which the library was loaded into this process, or at which a fork made the process. The kernel
+// counts the begin of a process in ticks of 10 ms, in which one run can be killed and the next one begin.
 struct FirstSeen {
   std::atomic<pid_t> process{getpid()};
   std::atomic<int64_t> ns{boot_ns()};

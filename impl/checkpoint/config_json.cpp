@@ -1,6 +1,5 @@
 #include "checkpoint/config_json.h"
 
-#include <algorithm>
 #include <set>
 
 #include "checkpoint/json_scalars.h"

@@ -22,8 +22,8 @@ inline constexpr uint64_t kConfigLimit = 1 << 20;  // bytes
 std::string config_json(const DecoderOptions& options, DType dtype, const std::string& origin = "");
 
 // Reads a config.json. Errors begin with `name`. CORRUPT: the text is not JSON, or a value is of the wrong
-// type or out of range. NOT_SUPPORTED: the model_type is no family of this library, a value is not one that
-// make_decoder supports, or a key is neither in the family's table nor harmless.
+// type or out of range. NOT_SUPPORTED: this library has no family of that model_type, make_decoder does not
+// support a value, or a key may change the mathematics and the family's table does not have it.
 DecoderOptions parse_config_json(std::string_view json, const std::string& name);
 
 // Reads the config.json of a folder. Throws as parse_config_json; IO: the file cannot be read.

@@ -25,6 +25,9 @@ constexpr DtypeName kNames[] = {
     {"BOOL", DType::boolean}, {"F8_E4M3", DType::f8_e4m3}, {"F8_E5M2", DType::f8_e5m2}, {"C64", DType::c64},
 };
 
+constexpr size_t kLengthBytes = 8;     // before the JSON
+constexpr size_t kDataAlignment = 64;  // of the data section in files that this library writes
+
 // The format's other names, with the bits of an element.
 constexpr std::pair<std::string_view, uint64_t> kUnread[] = {
     {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
@@ -103,7 +106,7 @@ void check_cover(const std::map<std::string, StoredTensor>& tensors, uint64_t da
     fail(Code::corrupt, "the tensors end at byte ", end, " of a data section of ", data_bytes, " bytes");
 }
 
-// NOT_SUPPORTED: the file begins as one that is often found in the place of a safetensors file.
+// Throws NOT_SUPPORTED if the file begins as files of PyTorch or llama.cpp do, which users often give instead.
 void refuse_other_formats(const unsigned char* prefix) {
   const std::string_view begin(reinterpret_cast<const char*>(prefix), 4);
   // torch.save writes a zip archive, older versions a pickle.
@@ -164,12 +167,12 @@ std::string make_safetensors_header(SafetensorsHeader& header) {
                            tensor.last});
   }
   std::string json = write_header_json(raw);
-  json.append((8 - json.size() % 8) % 8, ' ');
+  json.append((kDataAlignment - (kLengthBytes + json.size()) % kDataAlignment) % kDataAlignment, ' ');
   if (json.size() > kSafetensorsHeaderLimit)
     fail(Code::invalid_argument, "safetensors: a header of ", json.size(), " bytes is over the format's ",
          kSafetensorsHeaderLimit);
-  std::string out(8, '\0');
-  for (size_t i = 0; i < 8; ++i) out[i] = static_cast<char>(json.size() >> (8 * i) & 0xff);
+  std::string out(kLengthBytes, '\0');
+  for (size_t i = 0; i < kLengthBytes; ++i) out[i] = static_cast<char>(json.size() >> (8 * i) & 0xff);
   return out + json;
 }
 

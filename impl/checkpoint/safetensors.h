@@ -1,7 +1,7 @@
 // safetensors files: reads any published file safely, and writes files that other libraries read. Input is
 // not trusted: header length, JSON, dtypes, shapes and offsets are all checked, and no size that a header
-// states is allocated unchecked. A tensor that the format allows but this library cannot read is refused only
-// by whoever wants its values.
+// states is allocated unchecked. A file may have tensors that the format allows but this library cannot read:
+// the file opens, and a caller that wants such a tensor's values refuses it.
 //
 // Thread rule: values; one thread per object.
 #pragma once
@@ -47,8 +47,9 @@ constexpr uint64_t kSafetensorsHeaderLimit = 100'000'000;  // bytes; the limit o
 // gap and overlap.
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes);
 
-// Returns the bytes before the data section: length, JSON, and padding to a multiple of 8. Sets the offsets
-// of the tensors: the widest dtypes first, then by name. INVALID_ARGUMENT: a dtype that the format lacks,
+// Returns the bytes before the data section: length, JSON, and padding to a multiple of 64, since memory is
+// copied faster to addresses of a cache line (HostCopy lays rows out as their file does). Sets the offsets of
+// the tensors: the widest dtypes first, then by name. INVALID_ARGUMENT: a dtype that the format lacks,
 // metadata that is not UTF-8, or a header over the limit.
 std::string make_safetensors_header(SafetensorsHeader& header);
 

@@ -48,8 +48,9 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-// Returns the config.json whose other keys the new one keeps: that of the folder from which the model was
-// loaded, or else the one that the new one replaces, if it describes the model.
+// The new config.json keeps keys that this library does not need. Returns the text that has them: the
+// config.json of the folder from which the model was loaded; or else the one that the save replaces, if that
+// describes the same model.
 std::string config_to_keep(Model& model, const DecoderOptions& options, const std::string& folder) {
   const std::string path = folder + "/" + kConfigName;
   struct stat status {};

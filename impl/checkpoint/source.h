@@ -1,6 +1,7 @@
 // The files that a load reads: one file, or a folder that has model.safetensors (or another stem), or an
-// index and the files that it names. An index may list tensors that are not in its files: saves of tied
-// models leave lm_head.weight in the index. Such a tensor is refused only by whoever wants it.
+// index and the files that it names. An index may list tensors that are not in its files: some programs leave
+// lm_head.weight in the index of a tied model. The folder opens all the same, and a load that wants such a
+// tensor is refused.
 //
 // Thread rule: values; one thread per object.
 #pragma once
@@ -29,7 +30,7 @@ class Source {
   static Source open(const std::string& path, const std::string& stem = "model");
 
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
-  // The tensors that the index lists and its files lack, with the error for each of them.
+  // Names of tensors that the index lists although no file has them, each with the error for a load of it.
   const std::map<std::string, Error>& absent() const { return absent_; }
   // CORRUPT or IO: a tensor is absent.
   void check_complete() const;

@@ -193,7 +193,7 @@ struct OptimizerControl {
 struct AdamWArgs {
   Tensor p, g, m, v, copy;
   OptimizerControl control;
-  RandomRounding rounding;
+  RandomRounding rounding = {};
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
 };
 // SGD:
@@ -214,7 +214,7 @@ struct SgdArgs {
 struct LionArgs {
   Tensor p, g, m, copy;  // m in bf16 is rounded at random
   OptimizerControl control;
-  RandomRounding rounding;
+  RandomRounding rounding = {};
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 };
 
@@ -256,7 +256,7 @@ struct AdafactorArgs {
 struct AdamW8bitArgs {
   Tensor p, g, m, v, m_scale, v_scale, copy;
   OptimizerControl control;
-  RandomRounding rounding;
+  RandomRounding rounding = {};
   double lr_scale = 1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   int64_t columns = 1;
 };

@@ -1,14 +1,17 @@
 // gw-trace merges the traces of a run's ranks, and draws what its pipeline did.
+#include <fcntl.h>
 #include <CLI/CLI.hpp>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
+#include "base/new_file.h"
 #include "tools/pipeline_timeline.h"
 #include "tools/trace_files.h"
 
@@ -59,20 +62,40 @@ void name_missing_ranks(const std::vector<RankFile>& files) {
   if (missing > kNamed) std::printf("%d more ranks have no file here\n", missing - kNamed);
 }
 
-// Refuses a symbolic link under a name that gw-trace has chosen itself: others may be able to write into the
-// folder. A name that the user gives may be a link.
-void refuse_link(const std::string& path) {
-  if (std::filesystem::is_symlink(path))
-    fail(Code::io, path, " is a symbolic link, which is not followed; name the file that you want");
-}
+// A file that gw-trace writes. Others may be able to write into the traces' folder, so a symbolic link under
+// a name that gw-trace has chosen itself is not followed. A name that the user gives may be a link.
+class Output {
+ public:
+  Output(std::string path, bool chosen) : path_(std::move(path)) {
+    file_ = chosen ? fdopen(open_new_file("gw-trace: writing", path_, O_TRUNC), "wb")
+                   : std::fopen(path_.c_str(), "wb");
+    if (file_ == nullptr) fail_file("gw-trace: writing", path_, errno);
+  }
+  ~Output() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  std::FILE* file() const { return file_; }
+  void close() {
+    const bool failed = std::ferror(file_) != 0;
+    if (std::fclose(std::exchange(file_, nullptr)) != 0 || failed) fail(Code::io, "cannot write ", path_);
+  }
+
+ private:
+  std::string path_;
+  std::FILE* file_ = nullptr;
+};
 
 void run(const Request& request) {
   std::vector<std::string> left_out;
   std::vector<RankFile> files = rank_files(request.folder, left_out);
   for (const std::string& file : left_out) std::printf("left out: %s\n", file.c_str());
   const std::string json = request.json.empty() ? request.folder + "/trace.json" : request.json;
-  if (request.json.empty()) refuse_link(json);
-  const size_t events = merge_traces(files, json);
+  Output merged(json, request.json.empty());
+  const size_t events = merge_traces(files, merged.file());
+  merged.close();
   std::printf("%s: %zu events of %zu ranks\n", json.c_str(), events, files.size());
   name_missing_ranks(files);
   const size_t ranks = files.size();
@@ -83,12 +106,11 @@ void run(const Request& request) {
     fail(Code::invalid_argument, "the ranks have not all ended a pass ", request.pass, " of a pipeline");
   if (pass.empty()) return;
   const std::string svg = request.svg.empty() ? request.folder + "/pipeline.svg" : request.svg;
-  if (request.svg.empty()) refuse_link(svg);
   const std::string title = request.pass < 0 ? "last pass" : "pass " + std::to_string(request.pass);
-  std::ofstream out(svg, std::ios::binary);
-  out << draw_svg(timeline_of(pass, text("the pipeline as it ran, ", title, ", ms")));
-  out.close();
-  if (!out) fail(Code::io, "cannot write ", svg);
+  Output picture(svg, request.svg.empty());
+  const std::string drawn = draw_svg(timeline_of(pass, text("the pipeline as it ran, ", title, ", ms")));
+  std::fwrite(drawn.data(), 1, drawn.size(), picture.file());
+  picture.close();
   std::printf("%s: %s of the pipeline\n", svg.c_str(), title.c_str());
   print_pass(pass, files);
 }

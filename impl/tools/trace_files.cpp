@@ -152,15 +152,15 @@ std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::str
   return files;
 }
 
-size_t merge_traces(const std::vector<RankFile>& files, const std::string& path) {
-  std::ofstream out(path, std::ios::binary);
-  out << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+size_t merge_traces(const std::vector<RankFile>& files, std::FILE* out) {
+  std::fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", out);
   size_t count = 0;
   for (const RankFile& file : files)
-    for_each_line(file.path, [&](const std::string& line) { out << (count++ == 0 ? "" : ",\n") << line; });
-  out << "\n]}\n";
-  out.close();
-  if (!out) fail(Code::io, "cannot write ", path);
+    for_each_line(file.path, [&](const std::string& line) {
+      std::fputs(count++ == 0 ? "" : ",\n", out);
+      std::fwrite(line.data(), 1, line.size(), out);
+    });
+  std::fputs("\n]}\n", out);
   return count;
 }
 

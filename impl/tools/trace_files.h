@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ struct RankFile {
 // file is no trace.
 std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::string>& left_out);
 
-// Writes all events to one file for the viewers, and returns their number. Throws IO.
-size_t merge_traces(const std::vector<RankFile>& files, const std::string& path);
+// Writes all events, in one trace for the viewers, to `out`, and returns their number. Does not look at errors
+// of `out`.
+size_t merge_traces(const std::vector<RankFile>& files, std::FILE* out);
 
 // Returns pass `index` of the pipeline, by rank; its first event begins at 0. -1 means the last pass that all
 // its ranks have ended. Removes from `files` the files of ranks that have ended no pass. The result is empty

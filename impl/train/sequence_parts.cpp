@@ -45,19 +45,15 @@ Shape part_shape(Model& model, const Shape& whole) {
   return part;
 }
 
-Shape whole_shape(Model& model, const Shape& part) {
-  Shape whole = part;
-  if (whole.rank() > 1) whole[1] *= degree(model);
-  return whole;
-}
-
 void take_part(Model& model, const Tensor& whole, const Tensor& part, Stream& stream) {
   if (whole.rank() < 2) return model.ops().cast(whole, part, stream);
   split_sequence(model.ops(), whole, part, 1, model.gangs().coordinate(Axis::cp), degree(model), stream);
 }
 
 Tensor whole_value(Model& model, const Tensor& part, Stream& stream) {
-  const Tensor whole = allocate(model, part.dtype(), whole_shape(model, part.shape()));
+  Shape shape = part.shape();
+  if (shape.rank() > 1) shape[1] *= degree(model);
+  const Tensor whole = allocate(model, part.dtype(), shape);
   const StackScope scope(model.temporaries());
   const int64_t count = part.count();
   const Tensor parts = model.temporaries().allocate(part.dtype(), Shape{degree(model), count});

@@ -17,9 +17,8 @@ namespace gangway {
 int64_t part_tokens(Model& model, std::span<const Spec> values, const char* name);
 // Returns whether a part of such a shape, made from parts of `tokens` tokens, is a part of sequences.
 bool is_part(const Shape& shape, int64_t tokens);
-// The shape of a part of a value of shape `whole`, and that of the whole of a `part`.
+// Returns the shape of a part of a value of shape `whole`.
 Shape part_shape(Model& model, const Shape& whole);
-Shape whole_shape(Model& model, const Shape& part);
 // Writes this rank's part of `whole` to `part`.
 void take_part(Model& model, const Tensor& whole, const Tensor& part, Stream& stream);
 

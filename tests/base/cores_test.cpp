@@ -2,11 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+
+#include "support/scratch.h"
 
 namespace gangway {
 namespace {
@@ -16,12 +17,6 @@ namespace fs = std::filesystem;
 // The files of control groups, as the kernel shows them.
 class CpuQuota : public testing::Test {
  protected:
-  CpuQuota() {
-    char name[] = "/tmp/gangway-cgroups-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~CpuQuota() override { fs::remove_all(folder_); }
-
   void write(const std::string& file, const std::string& text) const {
     const fs::path path = folder_ + "/" + file;
     fs::create_directories(path.parent_path());
@@ -32,7 +27,8 @@ class CpuQuota : public testing::Test {
     return cpu_quota({folder_ + "/groups", folder_ + "/mounts"});
   }
 
-  std::string folder_;
+  const Scratch scratch_;
+  const std::string folder_ = scratch_.path();
 };
 
 TEST_F(CpuQuota, OfVersion2IsTheTightestUpToTheRoot) {

@@ -11,6 +11,7 @@
 
 #include "base/error_of.h"
 #include "base/tracer.h"
+#include "support/scratch.h"
 
 namespace gangway {
 namespace {
@@ -20,15 +21,8 @@ namespace fs = std::filesystem;
 // A folder in which a link lies in the place of a file. Its target must keep its bytes.
 class NewFile : public testing::Test {
  protected:
-  NewFile() {
-    char name[] = "/tmp/gangway-new-file-XXXXXX";
-    folder_ = mkdtemp(name);
-    std::ofstream(target()) << "whole";
-  }
-  ~NewFile() override {
-    EXPECT_EQ(text_of(target()), "whole");
-    fs::remove_all(folder_);
-  }
+  NewFile() { std::ofstream(target()) << "whole"; }
+  ~NewFile() override { EXPECT_EQ(text_of(target()), "whole"); }
   std::string target() const { return folder_ + "/target"; }
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   static std::string text_of(const std::string& path) {
@@ -45,7 +39,8 @@ class NewFile : public testing::Test {
     EXPECT_NE(error.message().find("a symbolic link is not followed"), std::string::npos) << error.message();
   }
 
-  std::string folder_;
+  const Scratch scratch_;
+  const std::string folder_ = scratch_.path();
 };
 
 TEST_F(NewFile, ReplacesOrContinuesAFile) {

@@ -155,7 +155,6 @@ TEST_P(ReferenceTest, FiveAdamWStepsEqualTheReference) {
                       .v = v,
                       .copy = {},
                       .control = control,
-                      .rounding = {},
                       .lr_scale = 1,
                       .beta1 = file.optimizer.beta1,
                       .beta2 = file.optimizer.beta2,

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "support/scratch.h"
 #include "tools/gangrun_job.h"
 
 namespace {
@@ -19,22 +20,20 @@ namespace fs = std::filesystem;
 class GangrunCommand : public testing::Test {
  protected:
   GangrunCommand() {
-    char name[] = "/tmp/gangrun-command-XXXXXX";
-    folder_ = mkdtemp(name);
     fs::create_directories(folder_ + "/venv/bin");
     write("fake", "#!/bin/sh\necho fake \"$@\"\n");
     write("venv/bin/python3", "#!/bin/sh\necho venv \"$@\"\n");
     write("train.py", "#!/bin/sh\necho shell \"$@\"\n");
     unsetenv("VIRTUAL_ENV");
   }
-  ~GangrunCommand() override { fs::remove_all(folder_); }
 
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ + "/" + name) << text;
     fs::permissions(folder_ + "/" + name, fs::perms::owner_all);
   }
 
-  std::string folder_;
+  const gangway::Scratch scratch_;
+  const std::string folder_ = scratch_.path();
 };
 
 std::string out_of(std::vector<std::string> arguments) {

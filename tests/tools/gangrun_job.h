@@ -20,6 +20,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/scratch.h"
+
 namespace gangrun_job {
 
 using Clock = std::chrono::steady_clock;
@@ -158,13 +160,6 @@ using Lines = std::vector<std::string>;
 // enough.
 class Notes {
  public:
-  Notes() {
-    char name[] = "/tmp/gangrun-notes-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~Notes() { std::filesystem::remove_all(folder_); }
-  Notes(const Notes&) = delete;
-  Notes& operator=(const Notes&) = delete;
   // Words of a shell; `note` may hold variables.
   std::string tell(const std::string& note) const { return ": > " + folder_ + "/" + note; }
   std::string wait_for(const std::string& note) const {
@@ -173,7 +168,8 @@ class Notes {
   bool has(const std::string& note) const { return std::filesystem::exists(folder_ + "/" + note); }
 
  private:
-  std::string folder_;
+  const gangway::Scratch scratch_;
+  const std::string folder_ = scratch_.path();
 };
 
 }  // namespace gangrun_job

@@ -8,6 +8,7 @@
 
 #include "checkpoint/run/run_folder.h"
 #include "checkpoint/run/small_checkpoint.h"
+#include "checkpoint/run/take_lease.h"
 #include "checkpoint/source.h"
 
 namespace gangway::test {
@@ -46,7 +47,7 @@ class GwCheckpoint : public ::testing::Test {
  protected:
   GwCheckpoint() {
     RunFolder folder(run_);
-    folder.take_lease("test");
+    take_lease(folder, "test");
     for (const int seed : {1, 2}) {
       const int64_t step = 400 + 100 * seed;
       const std::string writing = folder.begin(step);

@@ -91,6 +91,6 @@ done
 # A name that the tool chose itself may be a link which somebody else put there.
 echo whole >"$work/target"
 ln -sf "$work/target" "$work/t/trace.json"
-refuses 1 'is a symbolic link' "$work/t"
+refuses 1 'a symbolic link is not followed' "$work/t"
 [ "$(cat "$work/target")" = whole ] || wrong "it writes through a link"
 exit $bad

@@ -4,7 +4,7 @@
 
 #include "base/interrupt.h"
 #include "checkpoint/model_files.h"
-#include "gang/scratch.h"
+#include "support/scratch.h"
 #include "train/rig.h"
 
 namespace gangway {

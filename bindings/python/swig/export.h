@@ -152,7 +152,7 @@ static PyObject* view_dlpack(PyObject* object, PyObject* args, PyObject* names) 
   return capsule;
 }
 
-/* What np.asarray asks for. NumPy lacks types that the library has, so the package makes the array. */
+/* __array__, which np.asarray calls. The package makes the array, because NumPy lacks some of the types. */
 static PyObject* view_array(PyObject* object, PyObject* args, PyObject* names) {
   PyObject* const package = PyImport_ImportModule("gangway.numpy_arrays");
   PyObject* const make = package != NULL ? PyObject_GetAttrString(package, "to_array") : NULL;

@@ -20,30 +20,30 @@ GW_API void gw_save_options_init(gw_save_options *options, size_t size);
  *
  * config.json has the keys of the model's family, and all other keys of the config.json from which the values
  * were loaded (ids of tokens, notes of a user); of a model that was not loaded, those of the file that it
- * replaces, if that describes the same model. The files that belong to a model that was loaded (its tokenizer,
- * generation_config.json: *.json, *.txt, *.model, *.jinja, *.tiktoken) are copied from their folder, if it is
- * still there, unless the new one has files of these names.
+ * replaces, if that describes the same model. The files that belong to a model that was loaded (its
+ * tokenizer, generation_config.json: *.json, *.txt, *.model, *.jinja, *.tiktoken) are copied from their
+ * folder, if it is still there, unless the new one has files of these names.
  *
  * A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links
  * and either hard links or an exchange of names, each reader of the folder finds all files of the earlier
  * checkpoint or all files of the new one. The new files also replace an index (model.safetensors.index.json)
  * and the files that it names (model-00001-of-00002.safetensors and so on); all else in the folder stays. A
- * file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie in
- * folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a
+ * file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie
+ * in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a
  * killed one left.
  *
  * INVALID_ARGUMENT: a dtype that is not floating, an empty name, or a model that transformers would read as
- * another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or
- * another save into the folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends
- * no signal here) and so on. */
+ * another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or another save into the
+ * folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends no signal here) and
+ * so on. */
 GW_API gw_status gw_module_save(gw_module *model, const char *folder, const gw_save_options *options);
 
 typedef struct gw_load_options {
   size_t struct_size;
   const gw_ext *next;
-  /* 1: tensors that the model has no place for are no error, whatever their dtype, nor are those that an
-   * index lists and the files lack. Nor is a lm_head.weight that differs from model.embed_tokens.weight, for a
-   * model that ties them. Default 0. */
+  /* 1: the load ignores tensors that the model has no place for, whatever their dtype; tensors that an index
+   * lists although no file has them; and, for a model that ties its embedding, an lm_head.weight that differs
+   * from model.embed_tokens.weight. Default 0: each of these is an error. */
   int32_t ignore_extra;
   int32_t ignore_config; /* 1: a folder's config.json may describe another model. Default 0. */
 } gw_load_options;

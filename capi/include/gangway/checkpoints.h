@@ -1,18 +1,18 @@
 /* The checkpoints of a run: everything that changes the next step, saved beside training and restored on any
  * mesh.
  *
- * A checkpoint is a folder such as run/step-00000500. It has each model as a Hugging Face folder (config.json,
- * model.safetensors), the states of each optimizer in whole, unpadded tensors (optimizer.safetensors, with names
- * such as exp_avg.model.norm.weight), and state.json: step, tokens, optimizers with steps, rates and loss
- * scale, texts such as the position of the data, the caller's bytes, and hashes of all that was written. One
- * rename makes it visible, so no reader ever finds a part of one, and a save that is killed leaves the earlier
- * ones as they were.
+ * A checkpoint is a folder such as run/step-00000500. It has each model as a Hugging Face folder
+ * (config.json, model.safetensors), the states of each optimizer in whole, unpadded tensors
+ * (optimizer.safetensors, with names such as exp_avg.model.norm.weight), and state.json: step, tokens,
+ * optimizers with steps, rates and loss scale, texts such as the position of the data, the caller's bytes,
+ * and hashes of all that was written. One rename makes it visible, so no reader ever finds a part of one, and
+ * a save that is killed leaves the earlier ones as they were.
  *
- * On the same mesh a run that is restored takes the steps of the undisturbed run, bit by bit. Number of ranks,
- * strategy, tp, pp and dtypes may all differ: each rank reads the byte ranges of its own rows.
+ * On the same mesh a run that is restored takes the steps of the undisturbed run, bit by bit. Number of
+ * ranks, strategy, tp, pp and dtypes may all differ: each rank reads the byte ranges of its own rows.
  *
- * All calls with a gw_checkpoints are collective over its gangs, but for those that say local; one thread at a
- * time. The writer's thread meets those of other ranks on a gang of its own. */
+ * All calls with a gw_checkpoints are collective over its gangs, but for those that say local; one thread at
+ * a time. The writer's thread meets those of other ranks on a gang of its own. */
 #ifndef GANGWAY_CHECKPOINTS_H
 #define GANGWAY_CHECKPOINTS_H
 
@@ -40,11 +40,11 @@ typedef struct gw_checkpoints_options {
   int32_t reserved;
 } gw_checkpoints_options;
 GW_API void gw_checkpoints_options_init(gw_checkpoints_options *options, size_t size);
-/* Collective. Opens the folder of a run, and makes it if it is missing; rank 0's name of it counts. Null gangs
- * are the thread's current ones, else one rank. The caller releases *out_checkpoints. If a job of another host
- * or container held the folder in the last minute, waits until that minute is over, and says so in the log
- * (gw_log_read). INVALID_ARGUMENT: an option out of its range. INVALID_STATE: another job holds the folder and
- * runs; the text says which. NOT_SUPPORTED: a fake gang of several ranks. IO. */
+/* Collective. Opens the folder of a run, and makes it if it is missing; rank 0's name of it counts. Null
+ * gangs are the thread's current ones, else one rank. The caller releases *out_checkpoints. If a job of
+ * another host or container held the folder in the last minute, waits until that minute is over, and says so
+ * in the log (gw_log_read). INVALID_ARGUMENT: an option out of its range. INVALID_STATE: another job holds
+ * the folder and runs; the text says which. NOT_SUPPORTED: a fake gang of several ranks. IO. */
 GW_API gw_status gw_checkpoints_create(gw_gangs *gangs, const char *folder,
                                        const gw_checkpoints_options *options,
                                        gw_checkpoints **out_checkpoints);
@@ -74,8 +74,8 @@ typedef struct gw_checkpoint_text {
 } gw_checkpoint_text;
 GW_API void gw_checkpoint_text_init(gw_checkpoint_text *text, size_t size);
 
-/* What a save writes besides its parts. Step, tokens and texts must be equal on all ranks; rank 0's user bytes
- * are written. */
+/* What a save writes besides its parts. Step, tokens and texts must be equal on all ranks; rank 0's user
+ * bytes are written. */
 typedef struct gw_checkpoint_state {
   size_t struct_size;
   const gw_ext *next;
@@ -90,14 +90,14 @@ GW_API void gw_checkpoint_state_init(gw_checkpoint_state *state, size_t size);
 
 /* Local. Gives 1 if `step` is a multiple of options.every, else 0. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_checkpoints_due(const gw_checkpoints *checkpoints, int64_t step, int32_t *out_due);
-/* Collective. Saves the parts. Returns when the values are copied to host memory, which is kept for the next save and
- * counted in gw_memory_use.host of the first part's model; a thread of low priority writes them. First waits
- * for the save before, and returns its error, if there is one: then nothing has been begun. Training goes on
- * after a save that failed, and the earlier checkpoints are untouched. INVALID_STATE: a forward awaits its
- * backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT: a part, or a
- * model that the config.json of its family cannot describe (gw_decoder_options: out_bias without qkv_bias).
- * OUT_OF_MEMORY: no memory for the copy. MISMATCH: ranks have different states. IO, on every rank with one
- * text: a full disk and so on. */
+/* Collective. Saves the parts. Returns when the values are copied to host memory, which is kept for the next
+ * save and counted in gw_memory_use.host of the first part's model; a thread of low priority writes them.
+ * First waits for the save before, and returns its error, if there is one: then nothing has been begun.
+ * Training goes on after a save that failed, and the earlier checkpoints are untouched. INVALID_STATE: a
+ * forward awaits its backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT:
+ * a part, or a model that the config.json of its family cannot describe (gw_decoder_options: out_bias without
+ * qkv_bias). OUT_OF_MEMORY: no memory for the copy. MISMATCH: ranks have different states. IO, on every rank
+ * with one text: a full disk and so on. */
 GW_API gw_status gw_checkpoints_save(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts,
                                      size_t part_count, const gw_checkpoint_state *state);
 /* Collective. Waits until the last save has ended, and returns its error, once. IO and the other codes of
@@ -114,14 +114,14 @@ typedef struct gw_restore_options {
   int32_t partial;
 } gw_restore_options;
 GW_API void gw_restore_options_init(gw_restore_options *options, size_t size);
-/* Collective. Restores parts from the newest complete checkpoint, or from that of a step, and moves newer ones aside. Gives
- * its step and tokens; *out_step is -1 if there is no checkpoint. All files are verified, shared out among the
- * ranks, before any value changes. Steps, loss scale and moments come from the checkpoint; the options of the
- * optimizers hold, and gw_checkpoints_notes lists what differs. A rate that gw_optimizer_set_lr had set comes
- * back if the option lr is unchanged. A parameter that was frozen before begins its bias correction anew
- * (`partial`). NOT_FOUND: no checkpoint of the step, or a part, parameter or state is missing.
- * INVALID_ARGUMENT: another shape, dtype, config.json or kind of optimizer. CORRUPT names file and tensor. IO:
- * a file vanishes or changes while it is read; only then values may be undefined. */
+/* Collective. Restores parts from the newest complete checkpoint, or from that of a step, and moves newer
+ * ones aside. Gives its step and tokens; *out_step is -1 if there is no checkpoint. All files are verified,
+ * shared out among the ranks, before any value changes. Steps, loss scale and moments come from the
+ * checkpoint; the options of the optimizers hold, and gw_checkpoints_notes lists what differs. A rate that
+ * gw_optimizer_set_lr had set comes back if the option lr is unchanged. A parameter that was frozen before
+ * begins its bias correction anew (`partial`). NOT_FOUND: no checkpoint of the step, or a part, parameter or
+ * state is missing. INVALID_ARGUMENT: another shape, dtype, config.json or kind of optimizer. CORRUPT names
+ * file and tensor. IO: a file vanishes or changes while it is read; only then values may be undefined. */
 GW_API gw_status gw_checkpoints_restore(gw_checkpoints *checkpoints, const gw_checkpoint_part *parts,
                                         size_t part_count, const gw_restore_options *options,
                                         int64_t *out_step, int64_t *out_tokens);
@@ -143,12 +143,12 @@ GW_API gw_status gw_checkpoints_notes(const gw_checkpoints *checkpoints, char *t
 /* Local. Gives the bytes of host memory that are kept for copies. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_checkpoints_buffer_bytes(const gw_checkpoints *checkpoints, uint64_t *out_bytes);
 
-/* Collective over the optimizer's gangs. Loads its states from one safetensors file: tensors STATE.PARAMETER in
- * the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays. A
+/* Collective over the optimizer's gangs. Loads its states from one safetensors file: tensors STATE.PARAMETER
+ * in the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays. A
  * PyTorch state_dict loads if its states are saved under these names: exp_avg.PARAMETER and
  * exp_avg_sq.PARAMETER of torch.optim.AdamW, momentum.PARAMETER for the momentum_buffer of torch.optim.SGD.
- * NOT_FOUND: a state is missing. INVALID_ARGUMENT: another shape or dtype, or a tensor that the optimizer has no
- * place for. IO. */
+ * NOT_FOUND: a state is missing. INVALID_ARGUMENT: another shape or dtype, or a tensor that the optimizer has
+ * no place for. IO. */
 GW_API gw_status gw_optimizer_load(gw_optimizer *optimizer, const char *path);
 
 #ifdef __cplusplus

@@ -85,10 +85,10 @@ typedef struct gw_custom_options {
    * paths that start at this module. Where several rows speak of one module, a row of the caller's wins, then
    * that of the innermost custom module. Default null: none. */
   const char *parallel_plan;
-  /* Which modules below this one gw_parallelize and gw_replicate make parameter groups: patterns of paths that
-   * start at this module, one on each line, such as "layers.*". What these groups leave is in the group around
-   * them. NOT_FOUND in that call: no module matches. Default null: none; a root that says nothing has a group
-   * for each child. */
+  /* Which modules below this one gw_parallelize and gw_replicate make parameter groups: patterns of paths
+   * that start at this module, one on each line, such as "layers.*". What these groups leave is in the group
+   * around them. NOT_FOUND in that call: no module matches. Default null: none; a root that says nothing has
+   * a group for each child. */
   const char *parameter_groups;
 } gw_custom_options;
 GW_API void gw_custom_options_init(gw_custom_options *options, size_t size);

@@ -10,8 +10,8 @@ extern "C" {
 
 /* What a step sees of one parameter: this rank's rows. It is valid during the call, and the library owns the
  * views. The callback writes value and states in place; the gradient is unscaled and clipped, and may be
- * overwritten. On a device that is not a CPU (device_type of the views) data are addresses of that device: the
- * callback puts its work on `stream` and returns without waiting for it. */
+ * overwritten. On a device that is not a CPU (device_type of the views) data are addresses of that device:
+ * the callback puts its work on `stream` and returns without waiting for it. */
 typedef struct gw_optimizer_call {
   size_t struct_size;
   const gw_ext *next;
@@ -39,8 +39,8 @@ typedef struct gw_custom_optimizer_options {
   const char *const *states;
   size_t state_count;
   /* Required. Steps one parameter. Called in each step for each parameter that has rows on this rank and is
-   * not frozen, on the thread of the training step. A status other than GW_OK fails that step on all ranks and
-   * breaks the gangs; a model of one rank stays usable. */
+   * not frozen, on the thread of the training step. A status other than GW_OK fails that step on all ranks
+   * and breaks the gangs; a model of one rank stays usable. */
   gw_optimizer_step_fn step;
   void *user;
   gw_free_fn free_user;
@@ -69,9 +69,9 @@ GW_API gw_status gw_custom_optimizer_create(gw_module *model, const gw_custom_op
 /* Writes what the base learning rate is multiplied by at a step, which counts from 1. */
 typedef gw_status (*gw_schedule_fn)(void *user, int64_t step, double *out_factor);
 /* Local. Takes the callback in the place of the optimizer's schedule and warm-up; every rank must give equal
- * factors, else its next step is a MISMATCH. The library may ask for a step more than once, on the thread that
- * uses the optimizer. A failure, or a factor that is not a finite number >= 0, refuses the step on all ranks.
- * `release` runs once, also when this call fails. INVALID_ARGUMENT: null. */
+ * factors, else its next step is a MISMATCH. The library may ask for a step more than once, on the thread
+ * that uses the optimizer. A failure, or a factor that is not a finite number >= 0, refuses the step on all
+ * ranks. `release` runs once, also when this call fails. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_optimizer_set_schedule(gw_optimizer *optimizer, gw_schedule_fn factor, void *user,
                                            gw_free_fn release);
 

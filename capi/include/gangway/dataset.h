@@ -63,8 +63,8 @@ GW_API void gw_dataset_options_init(gw_dataset_options *options, size_t size);
 
 /* Local. Opens the files of a dataset. The caller releases *out_dataset.
  *
- * Packed documents need an index of the rows, which is 8 bytes for each 2^20 tokens of a file and one length of
- * rows. If it is not there, this call reads the whole file to make it (gw-tokens --sequence makes it
+ * Packed documents need an index of the rows, which is 8 bytes for each 2^20 tokens of a file and one length
+ * of rows. If it is not there, this call reads the whole file to make it (gw-tokens --sequence makes it
  * beforehand), and keeps it beside the file, or in memory if the folder cannot be written.
  *
  * INVALID_ARGUMENT: an option is out of its range, a file's format is not known, or nothing tells where its

@@ -108,8 +108,8 @@ GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module 
 GW_API gw_status gw_decoder_options_from_folder(const char *folder, gw_decoder_options *options);
 /* Local. Makes a linear layer, y = x W^T + b: x [..., input_dim] -> [..., output_dim]. weight is [output_dim,
  * input_dim]. bias is 0: none; 1: added; 2 (skip_bias_add): not added, but the second output, {x W^T, b}, for
- * compute of the caller's that adds it. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1, another
- * bias. */
+ * compute of the caller's that adds it. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1,
+ * another bias. */
 GW_API gw_status gw_linear_create(int64_t input_dim, int64_t output_dim, int32_t bias, gw_module **out_model);
 /* Local. Makes an embedding: ids i64 [...] -> rows of weight [rows, dim], as [..., dim]. The caller releases
  * *out_model. INVALID_ARGUMENT: a dim below 1. */

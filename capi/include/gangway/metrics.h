@@ -68,8 +68,8 @@ typedef struct gw_metrics gw_metrics;
 
 /* Collective over the gangs of `model`, which it keeps alive. The caller releases *out_metrics. `free_user`
  * runs once, also if the call fails. INVALID_STATE: before gw_parallelize or gw_module_materialize.
- * INVALID_ARGUMENT names the option. MISMATCH: ranks have other numbers in `every` or `sequence`. IO, on every
- * rank: a file cannot be opened. */
+ * INVALID_ARGUMENT names the option. MISMATCH: ranks have other numbers in `every` or `sequence`. IO, on
+ * every rank: a file cannot be opened. */
 GW_API gw_status gw_metrics_create(gw_module *model, const gw_metrics_options *options,
                                    gw_metrics **out_metrics);
 GW_API gw_metrics *gw_metrics_retain(gw_metrics *metrics);
@@ -85,18 +85,18 @@ typedef struct gw_metrics_step {
 GW_API void gw_metrics_step_init(gw_metrics_step *step, size_t size);
 
 /* Collective. Adds the result of a step. At multiples of gw_metrics_options.every the ranks exchange their
- * waiting times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be written.
- * CALLER, or the code that it returned: the sink. */
+ * waiting times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be
+ * written. CALLER, or the code that it returned: the sink. */
 GW_API gw_status gw_metrics_log(gw_metrics *metrics, const gw_step_result *result,
                                 const gw_metrics_step *step);
-/* Local. Fills *row with the newest row, and gives how many rows this object has given: a caller that compares the
- * number with that of its last call knows whether there is a new one, and needs no sink. INVALID_ARGUMENT: a
- * null. */
+/* Local. Fills *row with the newest row, and gives how many rows this object has given: a caller that
+ * compares the number with that of its last call knows whether there is a new one, and needs no sink.
+ * INVALID_ARGUMENT: a null. */
 GW_API gw_status gw_metrics_latest(const gw_metrics *metrics, gw_metrics_row *row, int64_t *out_rows);
 /* Local. Adds the mean loss of an evaluation and its duration to the next row. INVALID_ARGUMENT: null. */
 GW_API gw_status gw_metrics_log_evaluation(gw_metrics *metrics, double loss, double seconds);
-/* Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at the
- * end. IO, on every rank. */
+/* Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at
+ * the end. IO, on every rank. */
 GW_API gw_status gw_metrics_flush(gw_metrics *metrics);
 
 /* Local. Copies the place in the run, as UTF-8, into `text`, which has room for `capacity` bytes. *out_len is

@@ -91,9 +91,9 @@ typedef struct gw_movement_options {
   size_t struct_size;
   const gw_ext *next;
   /* For all_gather and reduce_scatter (at most one dim) and all_sum_reduce (any number): the dims of the
-   * partition along which workers exchange, or, in axes_keep, those along which they do not. One of the two is
-   * given, and the other is null. An empty list is a pointer that is not null and a count of 0: over no dims
-   * each worker gets a copy of its own tensor. */
+   * partition along which workers exchange, or, in axes_keep, those along which they do not. One of the two
+   * is given, and the other is null. An empty list is a pointer that is not null and a count of 0: over no
+   * dims each worker gets a copy of its own tensor. */
   const int32_t *axes;
   size_t axis_count;
   const int32_t *axes_keep;
@@ -127,7 +127,8 @@ GW_API gw_status gw_movement_duplicate(const gw_movement *movement, gw_movement 
 GW_API gw_status gw_movement_forward(gw_movement *movement, const gw_view *input, void *stream,
                                      gw_tensor **out_tensor);
 /* Collective, as gw_movement_forward is. Gives the gradient of the input of this handle's last
- * forward from that of its output, by the adjoint. It may be called any number of times after a forward. The caller releases
+ * forward from that of its output, by the adjoint. It may be called any number of times after a forward. The
+ * caller releases
  * *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than the
  * output's. */
 GW_API gw_status gw_movement_backward(gw_movement *movement, const gw_view *output_grad, void *stream,

@@ -83,9 +83,9 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  * does, also in a step that is skipped because no item counts. A decoder's labels are refused if all that
  * count are the next tokens already and shift_labels would shift them again, and if all that count are the
  * tokens themselves and shift_labels is 0; on a GPU they are looked at only if the batch does not give its
- * weight. INVALID_STATE, on every rank: a rank's forward awaits its backward. MISMATCH, on every rank and with
- * both values: ranks have different step options or optimizers (kind, hyperparameters, rules, learning rate,
- * loss scale, steps).
+ * weight. INVALID_STATE, on every rank: a rank's forward awaits its backward. MISMATCH, on every rank and
+ * with both values: ranks have different step options or optimizers (kind, hyperparameters, rules, learning
+ * rate, loss scale, steps).
  *
  * A failure after the first forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several
  * ranks. A model of one rank works on: its gradients are empty, and its parameters unchanged unless the

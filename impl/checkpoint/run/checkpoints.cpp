@@ -47,10 +47,6 @@ std::string this_process() {
   return text(host, ", process ", getpid());
 }
 
-struct Opened {
-  bool yes = false;
-};
-
 // Ranks write at offsets of headers that each made itself, so the headers must be equal.
 std::string signature_of(const SavePlan& plan) {
   uint64_t hash = 0;
@@ -82,14 +78,14 @@ Checkpoints::Checkpoints(std::shared_ptr<Gangs> gangs, CheckpointsOptions option
   // waits in short rounds, after each of which the ranks meet.
   for (bool is_open = false; !is_open;)
     is_open = call.check(
-                      [&] {
-                        arguments = signature_of(options_);
-                        check(options_, root);
-                        const std::string job = options_.job.empty() ? this_process() : options_.job;
-                        return Opened{root.rank() != 0 || impl_->folder->try_open(options_.folder, job)};
-                      },
-                      arguments)[0]
-                  .yes;
+                  [&] {
+                    arguments = signature_of(options_);
+                    check(options_, root);
+                    const std::string job = options_.job.empty() ? this_process() : options_.job;
+                    const bool opened = root.rank() != 0 || impl_->folder->try_open(options_.folder, job);
+                    return static_cast<int>(opened);
+                  },
+                  arguments)[0] != 0;
   call.run(
       [&] { impl_->meeting = std::make_shared<Meeting>(root.duplicate(text(root.name(), ".checkpoints"))); });
   impl_->gangs = std::move(gangs);

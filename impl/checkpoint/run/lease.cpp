@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/input_file.h"

@@ -10,12 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <string_view>
-#include <thread>
 
 #include "base/error.h"
-#include "base/interrupt.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/run/state.h"
 
@@ -24,7 +21,6 @@ namespace {
 
 constexpr std::string_view kComplete = "step-", kWriting = ".writing-", kRemoved = ".removed-",
                            kReplaced = ".replaced-";
-constexpr std::chrono::milliseconds kPause{100};  // between two tries to take the lease
 
 std::string digits_of(int64_t step) {
   const std::string digits = std::to_string(step);
@@ -92,12 +88,6 @@ bool RunFolder::try_lease(const std::string& job, double stale_seconds) {
   if (!lease_.try_take(job, stale_seconds)) return false;
   put_replaced_back();
   return true;
-}
-void RunFolder::take_lease(const std::string& job, double stale_seconds) {
-  while (!try_lease(job, stale_seconds)) {
-    poll_interrupt();
-    std::this_thread::sleep_for(kPause);
-  }
 }
 void RunFolder::renew_lease() { lease_.renew(); }
 void RunFolder::give_back_lease() { lease_.give_back(); }

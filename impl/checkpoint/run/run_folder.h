@@ -8,7 +8,7 @@
 // One rename makes a checkpoint visible, so no reader ever finds half of one. Rank 0 of a run calls all of
 // this; the other ranks only write into the path that begin() returned.
 //
-// The lease is a file, not a lock, since network file systems may not have locks: take_lease() writes job,
+// The lease is a file, not a lock, since network file systems may not have locks: try_lease() writes job,
 // attempt and a random token to a temporary file and links it into place (without hard links, it makes the
 // file itself anew); a holder renews its time stamp; everything that changes the folder reads it again. A
 // lease is stale after `stale_seconds` without renewal (by the clock of the file system, not of a host), or
@@ -40,8 +40,6 @@ class RunFolder {
   // and runs; the text names it, its attempt and host, and the age of its last sign. If a process was killed
   // while it replaced a checkpoint, puts that checkpoint back. IO.
   bool try_lease(const std::string& job, double stale_seconds = kLeaseSeconds);
-  // Tries until it has the lease. Calls the interrupt hook.
-  void take_lease(const std::string& job, double stale_seconds = kLeaseSeconds);
   // Call it several times within `stale_seconds`. INVALID_STATE: another job has taken the lease. IO.
   void renew_lease();
   void give_back_lease();

@@ -47,8 +47,8 @@ struct SavePlan {
 // Throws what is wrong with the parts. Local.
 void check_parts(const std::vector<CheckpointPart>& parts, const Gangs& gangs, const char* call);
 
-// Lists the tensors that this rank knows. The list may lack the states of parameters of which this rank has
-// no rows.
+// Lists the parameters, and the optimizer's states. A rank that has no rows of a parameter may not know which
+// states the parameter has, and then leaves them out.
 SavePlan list_tensors(const std::vector<CheckpointPart>& parts, DType model_dtype);
 // Ranks exchange the states that they know: known_states() of each goes to add_states() on all.
 std::string known_states(const SavePlan& plan);

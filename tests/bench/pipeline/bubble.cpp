@@ -11,7 +11,7 @@
 #include "common/report.h"
 #include "common/table.h"
 #include "gang/begin_trace.h"
-#include "gang/scratch.h"
+#include "support/scratch.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/generators.h"
 #include "parallel/pipeline/manual_pipeline.h"

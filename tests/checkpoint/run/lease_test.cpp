@@ -16,6 +16,7 @@
 #include "checkpoint/folders.h"
 #include "checkpoint/run/run_folder.h"
 #include "checkpoint/run/small_checkpoint.h"
+#include "checkpoint/run/take_lease.h"
 
 namespace gangway::test {
 namespace {
@@ -48,7 +49,7 @@ int in_a_process(Body&& body) {
 TEST_F(RunLease, ASecondJobIsRefusedAndToldTheFirst) {
   RunFolder run(path_);
   setenv("GANGWAY_RESTART_COUNT", "2", 1);
-  run.take_lease("job 17");
+  take_lease(run, "job 17");
   unsetenv("GANGWAY_RESTART_COUNT");
   const std::string token = nlohmann::json::parse(read_all(path_ + "/.lease")).at("token");
   char host[256] = "";
@@ -58,7 +59,7 @@ TEST_F(RunLease, ASecondJobIsRefusedAndToldTheFirst) {
            ", restart 2; process ", getpid(), " of host ", host, "), whose last sign is ");
   const auto refused = [&] {
     RunFolder other(path_);
-    const Error error = error_of([&] { other.take_lease("job 18"); });
+    const Error error = error_of([&] { take_lease(other, "job 18"); });
     EXPECT_EQ(error.code(), Code::invalid_state);
     EXPECT_EQ(error.message().rfind(words, 0), 0u) << error.message();
   };
@@ -67,29 +68,30 @@ TEST_F(RunLease, ASecondJobIsRefusedAndToldTheFirst) {
   EXPECT_EQ(names(), Names{".lease"}) << "the refused jobs leave nothing";
   run.give_back_lease();
   EXPECT_TRUE(names().empty());
-  RunFolder(path_).take_lease("job 18");
+  take_lease(RunFolder(path_), "job 18");
   EXPECT_TRUE(names().empty()) << "the destructor gives the lease back";
 }
 
 TEST_F(RunLease, AForkedChildDoesNotGiveTheLeaseBack) {
   auto run = std::make_unique<RunFolder>(path_);
-  run->take_lease("a");
+  take_lease(*run, "a");
   EXPECT_EQ(in_a_process([&] { run.reset(); }), 0);
   run->renew_lease();
 }
 
 TEST_F(RunLease, ALeaseThatIsNotRenewedIsTakenAndItsHolderIsTold) {
   RunFolder slow(path_), other(path_);
-  slow.take_lease("slow");
+  take_lease(slow, "slow");
   const std::string writing = slow.begin(5);
   write_file(writing, kStateName, "x");
-  EXPECT_EQ(error_of([&] { other.take_lease("other", 60); }).code(), Code::invalid_state);
+  EXPECT_EQ(error_of([&] { take_lease(other, "other", 60); }).code(), Code::invalid_state);
   const timespec long_ago[2] = {{1000, 0}, {1000, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, (path_ + "/.lease").c_str(), long_ago, 0), 0);
   slow.renew_lease();
-  EXPECT_EQ(error_of([&] { other.take_lease("other", 60); }).code(), Code::invalid_state) << "it was renewed";
+  EXPECT_EQ(error_of([&] { take_lease(other, "other", 60); }).code(), Code::invalid_state)
+      << "it was renewed";
   ASSERT_EQ(utimensat(AT_FDCWD, (path_ + "/.lease").c_str(), long_ago, 0), 0);
-  other.take_lease("other", 60);
+  take_lease(other, "other", 60);
   for (const auto& call : std::vector<std::function<void()>>{
            [&] { slow.renew_lease(); }, [&] { slow.commit(5, writing); }, [&] { slow.begin(6); }}) {
     const Error error = error_of(call);
@@ -105,24 +107,24 @@ TEST_F(RunLease, ALeaseThatIsNotRenewedIsTakenAndItsHolderIsTold) {
 TEST_F(RunLease, TheLeaseOfAnEndedProcessOfThisHostIsVoidAtOnce) {
   const auto take_and_die = [&] {
     RunFolder run(path_);
-    run.take_lease("first");
+    take_lease(run, "first");
     raise(SIGKILL);
   };
   EXPECT_TRUE(WIFSIGNALED(in_a_process(take_and_die)));
   EXPECT_EQ(names(), Names{".lease"});
-  RunFolder(path_).take_lease("second", 1e9);
+  take_lease(RunFolder(path_), "second", 1e9);
   // A process that its parent has not waited for.
   const pid_t child = fork();
   if (child == 0) take_and_die();
   siginfo_t info{};
   ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  RunFolder(path_).take_lease("second", 1e9);
+  take_lease(RunFolder(path_), "second", 1e9);
   waitpid(child, nullptr, 0);
 }
 
 TEST_F(RunLease, AHolderThatCannotBeSeenIsWaitedFor) {
   RunFolder run(path_);
-  run.take_lease("first");
+  take_lease(run, "first");
   const nlohmann::json own = nlohmann::json::parse(read_all(path_ + "/.lease"));
   run.give_back_lease();
   enum class Answer { taken, refused, waits };
@@ -161,7 +163,7 @@ class RunOfAKilledContainer : public RunLease {
  protected:
   RunOfAKilledContainer() {
     RunFolder run(path_);
-    run.take_lease("first");
+    take_lease(run, "first");
     nlohmann::json lease = nlohmann::json::parse(read_all(path_ + "/.lease"));
     run.give_back_lease();
     lease["processes"] = "1";
@@ -182,7 +184,7 @@ class RunOfAKilledContainer : public RunLease {
 TEST_F(RunOfAKilledContainer, IsContinuedWhenTheLeaseHasEndedAndSaysThatItWaits) {
   const uint64_t first = next_log_line();
   RunFolder next(path_);
-  next.take_lease("second", 0.4);
+  take_lease(next, "second", 0.4);
   next.begin(5);
   const std::vector<std::string> said = warnings_since(first);
   ASSERT_EQ(said.size(), 1u);
@@ -195,7 +197,7 @@ TEST_F(RunOfAKilledContainer, IsContinuedAlthoughTheLeaseIsFromTheFuture) {
   const timespec future[2] = {{4'000'000'000, 0}, {4'000'000'000, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, (path_ + "/.lease").c_str(), future, 0), 0);
   RunFolder next(path_);
-  next.take_lease("second", 0.3);
+  take_lease(next, "second", 0.3);
   next.begin(5);
 }
 
@@ -233,7 +235,8 @@ TEST_F(RunLease, OfManyJobsOneGetsAStaleLease) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i)
       threads.emplace_back([&, i] {
-        if (error_of([&] { jobs[static_cast<size_t>(i)]->take_lease(std::to_string(i)); }).code() == Code::ok)
+        if (error_of([&] { take_lease(*jobs[static_cast<size_t>(i)], std::to_string(i)); }).code() ==
+            Code::ok)
           ++holders;
       });
     for (std::thread& thread : threads) thread.join();
@@ -246,13 +249,13 @@ TEST_F(RunLease, OfManyJobsOneGetsAStaleLease) {
 TEST_F(RunLease, ALeaseNeedsNoHardLinks) {
   set_before_call([](const std::string& call, int64_t) { return call == "linkat" ? EPERM : 0; });
   RunFolder run(path_);
-  run.take_lease("first");
+  take_lease(run, "first");
   run.renew_lease();
   RunFolder other(path_);
-  const Error error = error_of([&] { other.take_lease("second"); });
+  const Error error = error_of([&] { take_lease(other, "second"); });
   EXPECT_NE(error.message().find("in use by job \"first\""), std::string::npos) << error.message();
   run.give_back_lease();
-  other.take_lease("second");
+  take_lease(other, "second");
   EXPECT_EQ(names(), Names{".lease"});
 }
 
@@ -262,7 +265,7 @@ TEST_F(RunLease, LeftoversOfKilledTakersAreRemovedWhenTheyAreOld) {
   write_all(path_ + "/.lease-new", "x");
   const timespec long_ago[2] = {{1000, 0}, {1000, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, (path_ + "/.lease-old").c_str(), long_ago, 0), 0);
-  run.take_lease("a");
+  take_lease(run, "a");
   EXPECT_EQ(names(), (Names{".lease", ".lease-new"}));
 }
 

@@ -12,6 +12,7 @@
 #include "checkpoint/folders.h"
 #include "checkpoint/run/run_folder.h"
 #include "checkpoint/run/small_checkpoint.h"
+#include "checkpoint/run/take_lease.h"
 
 namespace gangway::test {
 namespace {
@@ -72,7 +73,7 @@ class Interrupted : public ::testing::Test {
       });
       const Error error = error_of([&] {
         RunFolder run(path);
-        run.take_lease("child");
+        take_lease(run, "child");
         save(run, step, kNew);
         run.remove_old(2);
         run.give_back_lease();
@@ -94,7 +95,7 @@ class Interrupted : public ::testing::Test {
       const TemporaryFolder folder;
       {
         RunFolder run(folder.path());
-        run.take_lease("test");
+        take_lease(run, "test");
         for (const int64_t old : {400, 500}) save(run, old, kOld);
       }
       more = save_until(folder.path(), step, n, exchange, at_call);
@@ -104,7 +105,7 @@ class Interrupted : public ::testing::Test {
       }
       if (readers_see_all) expect_old_or_new(folder.path(), step, n);
       RunFolder next(folder.path());
-      next.take_lease("next", 1e9);  // the holder has ended
+      take_lease(next, "next", 1e9);  // the holder has ended
       expect_old_or_new(folder.path(), step, n);
       save(next, 700, kOld);
       next.remove_old(1);

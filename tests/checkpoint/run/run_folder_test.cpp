@@ -13,6 +13,7 @@
 #include "checkpoint/file_calls.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/run/small_checkpoint.h"
+#include "checkpoint/run/take_lease.h"
 
 namespace gangway::test {
 namespace {
@@ -66,7 +67,7 @@ TEST_F(Run, StepsAreThoseOfCompleteCheckpoints) {
 
 TEST_F(Run, ACommitMakesASaveVisible) {
   RunFolder run(path_);
-  run.take_lease("a");
+  take_lease(run, "a");
   const std::string writing = run.begin(7);
   EXPECT_EQ(writing.rfind(path_ + "/.writing-7-", 0), 0u) << writing;
   write_file(writing, "config.json", "x");
@@ -83,7 +84,7 @@ TEST_F(Run, ACommitMakesASaveVisible) {
 
 TEST_F(Run, ASaveRemovesWhatKilledSavesLeftAndNothingElse) {
   RunFolder run(path_);
-  run.take_lease("a");
+  take_lease(run, "a");
   for (const char* name : {".writing-7-00000000/teacher", ".removed-5-00000001", "logs", ".writing-notes"})
     put(name);
   write_all(path_ + "/.writing-7-00000000/teacher/model.safetensors", "x");
@@ -94,7 +95,7 @@ TEST_F(Run, ASaveRemovesWhatKilledSavesLeftAndNothingElse) {
 
 TEST_F(Run, ACheckpointOfTheSameStepIsReplaced) {
   RunFolder run(path_);
-  run.take_lease("a");
+  take_lease(run, "a");
   save(run, 5, "old");
   save(run, 5, "new");
   EXPECT_EQ(text_of(run, 5), "new");
@@ -113,7 +114,7 @@ TEST_F(Run, ACheckpointOfTheSameStepIsReplaced) {
 
 TEST_F(Run, OnlyTheNewestAreKept) {
   RunFolder run(path_);
-  run.take_lease("a");
+  take_lease(run, "a");
   for (const int64_t step : {3, 100, 20}) save(run, step, "x");
   run.remove_old(0);
   run.remove_old(-1);
@@ -127,7 +128,7 @@ TEST_F(Run, OnlyTheNewestAreKept) {
 
 TEST_F(Run, NewerCheckpointsAreMovedAside) {
   RunFolder run(path_);
-  run.take_lease("a");
+  take_lease(run, "a");
   for (const int64_t step : {10, 20, 30}) save(run, step, std::to_string(step));
   EXPECT_TRUE(run.move_aside_newer_than(30).empty());
   const Names moved = run.move_aside_newer_than(10);
@@ -169,7 +170,7 @@ void expect_io(const Error& error, int system_error, const std::string& path) {
 
 TEST_F(Run, AFolderThatVanishedIsIo) {
   RunFolder run(path_);
-  run.take_lease("a");
+  take_lease(run, "a");
   save(run, 5, "x");
   const std::string writing = run.begin(6);
   write_file(writing, kStateName, "x");
@@ -203,7 +204,7 @@ TEST_F(Run, AFullDiskIsIoAndTheOlderCheckpointStays) {
     std::filesystem::create_directories(path_);
     if (!(mounted = mount_small(path_, "size=64k"))) return;
     RunFolder run(path_);
-    run.take_lease("a");
+    take_lease(run, "a");
     save(run, 1, "x");
     const std::string writing = run.begin(2);
     const TensorSetPlan plan("model", {{"w", DType::f32, {100, 256}}}, 0, {});
@@ -224,7 +225,7 @@ TEST_F(Run, AReadOnlyFolderIsIoAndTheOlderCheckpointStays) {
     std::filesystem::create_directories(path_);
     if (!(mounted = mount_small(path_, "size=64k"))) return;
     RunFolder run(path_);
-    run.take_lease("a");
+    take_lease(run, "a");
     save(run, 1, "x");
     const std::string writing = run.begin(2);
     write_file(writing, kStateName, "x");
@@ -234,7 +235,7 @@ TEST_F(Run, AReadOnlyFolderIsIoAndTheOlderCheckpointStays) {
     expect_io(error_of([&] { write_file(writing, "more", "x"); }), EROFS, path_);
     expect_io(error_of([&] { run.renew_lease(); }), EROFS, path_);
     RunFolder other(path_);
-    expect_io(error_of([&] { other.take_lease("b"); }), EROFS, path_);
+    expect_io(error_of([&] { take_lease(other, "b"); }), EROFS, path_);
     EXPECT_EQ(other.steps(), Steps{1});
     EXPECT_EQ(text_of(other, 1), "x");
   }).join();

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "gang/host/joined.h"
-#include "gang/scratch.h"
+#include "support/scratch.h"
 
 namespace gangway::test {
 namespace {

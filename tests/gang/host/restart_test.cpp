@@ -11,7 +11,7 @@
 #include "gang/host/started.h"
 #include "gang/host/threads.h"
 #include "gang/processes.h"
-#include "gang/scratch.h"
+#include "support/scratch.h"
 
 namespace {
 int64_t clock_step_s = 0;  // of the wall clock, as this program sees it

@@ -17,7 +17,7 @@
 #include "gang/descriptor.h"
 #include "gang/launchers.h"
 #include "gang/rendezvous/secret.h"
-#include "gang/scratch.h"
+#include "support/scratch.h"
 
 namespace gangway {
 namespace {

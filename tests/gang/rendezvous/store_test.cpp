@@ -21,7 +21,7 @@
 #include "gang/descriptor.h"
 #include "gang/rendezvous/hmac.h"
 #include "gang/rendezvous/tcp_store.h"
-#include "gang/scratch.h"
+#include "support/scratch.h"
 
 namespace gangway {
 namespace {

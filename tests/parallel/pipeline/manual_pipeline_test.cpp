@@ -11,7 +11,7 @@
 
 #include "base/error_of.h"
 #include "gang/begin_trace.h"
-#include "gang/scratch.h"
+#include "support/scratch.h"
 #include "parallel/parallel_testing.h"
 #include "parallel/pipeline/generators.h"
 #include "tools/trace_files.h"
