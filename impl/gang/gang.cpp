@@ -186,7 +186,7 @@ void Gang::abort(const Error& error) noexcept {
 
 std::optional<Error> Gang::error() const {
   if (const char* const reason = forked_child() ? nullptr : abort_request_.pending())
-    return Error(Code::aborted, text("gang ", name_, ": aborted by this rank: ", reason));
+    return Error(Code::aborted, text(name_, ": aborted by rank ", rank(), ": ", reason));
   return engine_->error();
 }
 

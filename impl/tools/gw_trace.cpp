@@ -3,15 +3,12 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <set>
 #include <string>
-#include <utility>
 
 #include "base/error.h"
-#include "base/new_file.h"
 #include "tools/pipeline_timeline.h"
 #include "tools/trace_files.h"
 
@@ -62,40 +59,12 @@ void name_missing_ranks(const std::vector<RankFile>& files) {
   if (missing > kNamed) std::printf("%d more ranks have no file here\n", missing - kNamed);
 }
 
-// A file that gw-trace writes. Others may be able to write into the traces' folder, so a symbolic link under
-// a name that gw-trace has chosen itself is not followed. A name that the user gives may be a link.
-class Output {
- public:
-  Output(std::string path, bool chosen) : path_(std::move(path)) {
-    file_ = chosen ? fdopen(open_new_file("gw-trace: writing", path_, O_TRUNC), "wb")
-                   : std::fopen(path_.c_str(), "wb");
-    if (file_ == nullptr) fail_file("gw-trace: writing", path_, errno);
-  }
-  ~Output() {
-    if (file_ != nullptr) std::fclose(file_);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-
-  std::FILE* file() const { return file_; }
-  void close() {
-    const bool failed = std::ferror(file_) != 0;
-    if (std::fclose(std::exchange(file_, nullptr)) != 0 || failed) fail(Code::io, "cannot write ", path_);
-  }
-
- private:
-  std::string path_;
-  std::FILE* file_ = nullptr;
-};
-
 void run(const Request& request) {
   std::vector<std::string> left_out;
   std::vector<RankFile> files = rank_files(request.folder, left_out);
   for (const std::string& file : left_out) std::printf("left out: %s\n", file.c_str());
   const std::string json = request.json.empty() ? request.folder + "/trace.json" : request.json;
-  Output merged(json, request.json.empty());
-  const size_t events = merge_traces(files, merged.file());
-  merged.close();
+  const size_t events = merge_traces(files, json, request.json.empty() ? Links::refused : Links::followed);
   std::printf("%s: %zu events of %zu ranks\n", json.c_str(), events, files.size());
   name_missing_ranks(files);
   const size_t ranks = files.size();
@@ -107,9 +76,8 @@ void run(const Request& request) {
   if (pass.empty()) return;
   const std::string svg = request.svg.empty() ? request.folder + "/pipeline.svg" : request.svg;
   const std::string title = request.pass < 0 ? "last pass" : "pass " + std::to_string(request.pass);
-  Output picture(svg, request.svg.empty());
-  const std::string drawn = draw_svg(timeline_of(pass, text("the pipeline as it ran, ", title, ", ms")));
-  std::fwrite(drawn.data(), 1, drawn.size(), picture.file());
+  TraceOutput picture(svg, request.svg.empty() ? Links::refused : Links::followed);
+  picture.write(draw_svg(timeline_of(pass, text("the pipeline as it ran, ", title, ", ms"))));
   picture.close();
   std::printf("%s: %s of the pipeline\n", svg.c_str(), title.c_str());
   print_pass(pass, files);

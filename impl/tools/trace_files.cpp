@@ -1,14 +1,19 @@
 #include "tools/trace_files.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/new_file.h"
 
 namespace gangway {
 namespace {
@@ -152,15 +157,33 @@ std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::str
   return files;
 }
 
-size_t merge_traces(const std::vector<RankFile>& files, std::FILE* out) {
-  std::fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", out);
+TraceOutput::TraceOutput(std::string path, Links links) : path_(std::move(path)) {
+  file_ = links == Links::refused ? fdopen(open_new_file("gw-trace: writing", path_, O_TRUNC), "wb")
+                                  : std::fopen(path_.c_str(), "wb");
+  if (file_ == nullptr) fail_file("gw-trace: writing", path_, errno);
+}
+TraceOutput::~TraceOutput() {
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+void TraceOutput::write(std::string_view text) { std::fwrite(text.data(), 1, text.size(), file_); }
+
+void TraceOutput::close() {
+  const bool failed = std::ferror(file_) != 0;
+  if (std::fclose(std::exchange(file_, nullptr)) != 0 || failed) fail(Code::io, "cannot write ", path_);
+}
+
+size_t merge_traces(const std::vector<RankFile>& files, const std::string& path, Links links) {
+  TraceOutput out(path, links);
+  out.write("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
   size_t count = 0;
   for (const RankFile& file : files)
     for_each_line(file.path, [&](const std::string& line) {
-      std::fputs(count++ == 0 ? "" : ",\n", out);
-      std::fwrite(line.data(), 1, line.size(), out);
+      out.write(count++ == 0 ? "" : ",\n");
+      out.write(line);
     });
-  std::fputs("\n]}\n", out);
+  out.write("\n]}\n");
+  out.close();
   return count;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/pipeline/trace.h"
@@ -22,9 +23,30 @@ struct RankFile {
 // file is no trace.
 std::vector<RankFile> rank_files(const std::string& folder, std::vector<std::string>& left_out);
 
-// Writes all events, in one trace for the viewers, to `out`, and returns their number. Does not look at errors
-// of `out`.
-size_t merge_traces(const std::vector<RankFile>& files, std::FILE* out);
+// Whether a symbolic link in the place of a file that is written is followed. Others may be able to write into
+// the traces' folder, so a tool follows none under a name that it has chosen itself. A name that the user gives
+// may be a link.
+enum class Links : uint8_t { refused, followed };
+
+// A file that is written. IO.
+class TraceOutput {
+ public:
+  TraceOutput(std::string path, Links links);
+  ~TraceOutput();
+  TraceOutput(const TraceOutput&) = delete;
+  TraceOutput& operator=(const TraceOutput&) = delete;
+
+  void write(std::string_view text);  // close() reports an error
+  void close();
+
+ private:
+  std::string path_;
+  std::FILE* file_;
+};
+
+// Writes all events to one file for the viewers, and returns their number. IO.
+size_t merge_traces(const std::vector<RankFile>& files, const std::string& path,
+                    Links links = Links::followed);
 
 // Returns pass `index` of the pipeline, by rank; its first event begins at 0. -1 means the last pass that all
 // its ranks have ended. Removes from `files` the files of ranks that have ended no pass. The result is empty

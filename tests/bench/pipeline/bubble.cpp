@@ -11,10 +11,10 @@
 #include "common/report.h"
 #include "common/table.h"
 #include "gang/begin_trace.h"
-#include "support/scratch.h"
 #include "parallel/pipeline/checker.h"
 #include "parallel/pipeline/generators.h"
 #include "parallel/pipeline/manual_pipeline.h"
+#include "support/scratch.h"
 #include "tools/pipeline_timeline.h"
 #include "tools/trace_files.h"
 

@@ -11,9 +11,9 @@
 
 #include "base/error_of.h"
 #include "gang/begin_trace.h"
-#include "support/scratch.h"
 #include "parallel/parallel_testing.h"
 #include "parallel/pipeline/generators.h"
+#include "support/scratch.h"
 #include "tools/trace_files.h"
 
 namespace gangway::test {

@@ -618,22 +618,22 @@ functions! {
     #[doc = ""]
     #[doc = " config.json has the keys of the model's family, and all other keys of the config.json from which the values"]
     #[doc = " were loaded (ids of tokens, notes of a user); of a model that was not loaded, those of the file that it"]
-    #[doc = " replaces, if that describes the same model. The files that belong to a model that was loaded (its tokenizer,"]
-    #[doc = " generation_config.json: *.json, *.txt, *.model, *.jinja, *.tiktoken) are copied from their folder, if it is"]
-    #[doc = " still there, unless the new one has files of these names."]
+    #[doc = " replaces, if that describes the same model. The files that belong to a model that was loaded (its"]
+    #[doc = " tokenizer, generation_config.json: *.json, *.txt, *.model, *.jinja, *.tiktoken) are copied from their"]
+    #[doc = " folder, if it is still there, unless the new one has files of these names."]
     #[doc = ""]
     #[doc = " A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links"]
     #[doc = " and either hard links or an exchange of names, each reader of the folder finds all files of the earlier"]
     #[doc = " checkpoint or all files of the new one. The new files also replace an index (model.safetensors.index.json)"]
     #[doc = " and the files that it names (model-00001-of-00002.safetensors and so on); all else in the folder stays. A"]
-    #[doc = " file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie in"]
-    #[doc = " folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a"]
+    #[doc = " file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie"]
+    #[doc = " in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a"]
     #[doc = " killed one left."]
     #[doc = ""]
     #[doc = " INVALID_ARGUMENT: a dtype that is not floating, an empty name, or a model that transformers would read as"]
-    #[doc = " another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or"]
-    #[doc = " another save into the folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends"]
-    #[doc = " no signal here) and so on."]
+    #[doc = " another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or another save into the"]
+    #[doc = " folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends no signal here) and"]
+    #[doc = " so on."]
     module_save: pub fn gw_module_save(
         model: *mut gw_module,
         folder: *const ::std::os::raw::c_char,
@@ -783,11 +783,11 @@ functions! {
     checkpoints_options_init: pub fn gw_checkpoints_options_init(options: *mut gw_checkpoints_options, size: usize);
 }
 functions! {
-    #[doc = " Collective. Opens the folder of a run, and makes it if it is missing; rank 0's name of it counts. Null gangs"]
-    #[doc = " are the thread's current ones, else one rank. The caller releases *out_checkpoints. If a job of another host"]
-    #[doc = " or container held the folder in the last minute, waits until that minute is over, and says so in the log"]
-    #[doc = " (gw_log_read). INVALID_ARGUMENT: an option out of its range. INVALID_STATE: another job holds the folder and"]
-    #[doc = " runs; the text says which. NOT_SUPPORTED: a fake gang of several ranks. IO."]
+    #[doc = " Collective. Opens the folder of a run, and makes it if it is missing; rank 0's name of it counts. Null"]
+    #[doc = " gangs are the thread's current ones, else one rank. The caller releases *out_checkpoints. If a job of"]
+    #[doc = " another host or container held the folder in the last minute, waits until that minute is over, and says so"]
+    #[doc = " in the log (gw_log_read). INVALID_ARGUMENT: an option out of its range. INVALID_STATE: another job holds"]
+    #[doc = " the folder and runs; the text says which. NOT_SUPPORTED: a fake gang of several ranks. IO."]
     checkpoints_create: pub fn gw_checkpoints_create(
         gangs: *mut gw_gangs,
         folder: *const ::std::os::raw::c_char,
@@ -815,14 +815,14 @@ functions! {
     checkpoints_due: pub fn gw_checkpoints_due(checkpoints: *const gw_checkpoints, step: i64, out_due: *mut i32) -> gw_status;
 }
 functions! {
-    #[doc = " Collective. Saves the parts. Returns when the values are copied to host memory, which is kept for the next save and"]
-    #[doc = " counted in gw_memory_use.host of the first part's model; a thread of low priority writes them. First waits"]
-    #[doc = " for the save before, and returns its error, if there is one: then nothing has been begun. Training goes on"]
-    #[doc = " after a save that failed, and the earlier checkpoints are untouched. INVALID_STATE: a forward awaits its"]
-    #[doc = " backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT: a part, or a"]
-    #[doc = " model that the config.json of its family cannot describe (gw_decoder_options: out_bias without qkv_bias)."]
-    #[doc = " OUT_OF_MEMORY: no memory for the copy. MISMATCH: ranks have different states. IO, on every rank with one"]
-    #[doc = " text: a full disk and so on."]
+    #[doc = " Collective. Saves the parts. Returns when the values are copied to host memory, which is kept for the next"]
+    #[doc = " save and counted in gw_memory_use.host of the first part's model; a thread of low priority writes them."]
+    #[doc = " First waits for the save before, and returns its error, if there is one: then nothing has been begun."]
+    #[doc = " Training goes on after a save that failed, and the earlier checkpoints are untouched. INVALID_STATE: a"]
+    #[doc = " forward awaits its backward, a model has no memory, or another job has taken the folder. INVALID_ARGUMENT:"]
+    #[doc = " a part, or a model that the config.json of its family cannot describe (gw_decoder_options: out_bias without"]
+    #[doc = " qkv_bias). OUT_OF_MEMORY: no memory for the copy. MISMATCH: ranks have different states. IO, on every rank"]
+    #[doc = " with one text: a full disk and so on."]
     checkpoints_save: pub fn gw_checkpoints_save(
         checkpoints: *mut gw_checkpoints,
         parts: *const gw_checkpoint_part,
@@ -839,14 +839,14 @@ functions! {
     restore_options_init: pub fn gw_restore_options_init(options: *mut gw_restore_options, size: usize);
 }
 functions! {
-    #[doc = " Collective. Restores parts from the newest complete checkpoint, or from that of a step, and moves newer ones aside. Gives"]
-    #[doc = " its step and tokens; *out_step is -1 if there is no checkpoint. All files are verified, shared out among the"]
-    #[doc = " ranks, before any value changes. Steps, loss scale and moments come from the checkpoint; the options of the"]
-    #[doc = " optimizers hold, and gw_checkpoints_notes lists what differs. A rate that gw_optimizer_set_lr had set comes"]
-    #[doc = " back if the option lr is unchanged. A parameter that was frozen before begins its bias correction anew"]
-    #[doc = " (`partial`). NOT_FOUND: no checkpoint of the step, or a part, parameter or state is missing."]
-    #[doc = " INVALID_ARGUMENT: another shape, dtype, config.json or kind of optimizer. CORRUPT names file and tensor. IO:"]
-    #[doc = " a file vanishes or changes while it is read; only then values may be undefined."]
+    #[doc = " Collective. Restores parts from the newest complete checkpoint, or from that of a step, and moves newer"]
+    #[doc = " ones aside. Gives its step and tokens; *out_step is -1 if there is no checkpoint. All files are verified,"]
+    #[doc = " shared out among the ranks, before any value changes. Steps, loss scale and moments come from the"]
+    #[doc = " checkpoint; the options of the optimizers hold, and gw_checkpoints_notes lists what differs. A rate that"]
+    #[doc = " gw_optimizer_set_lr had set comes back if the option lr is unchanged. A parameter that was frozen before"]
+    #[doc = " begins its bias correction anew (`partial`). NOT_FOUND: no checkpoint of the step, or a part, parameter or"]
+    #[doc = " state is missing. INVALID_ARGUMENT: another shape, dtype, config.json or kind of optimizer. CORRUPT names"]
+    #[doc = " file and tensor. IO: a file vanishes or changes while it is read; only then values may be undefined."]
     checkpoints_restore: pub fn gw_checkpoints_restore(
         checkpoints: *mut gw_checkpoints,
         parts: *const gw_checkpoint_part,
@@ -894,12 +894,12 @@ functions! {
     checkpoints_buffer_bytes: pub fn gw_checkpoints_buffer_bytes(checkpoints: *const gw_checkpoints, out_bytes: *mut u64) -> gw_status;
 }
 functions! {
-    #[doc = " Collective over the optimizer's gangs. Loads its states from one safetensors file: tensors STATE.PARAMETER in"]
-    #[doc = " the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays. A"]
+    #[doc = " Collective over the optimizer's gangs. Loads its states from one safetensors file: tensors STATE.PARAMETER"]
+    #[doc = " in the parameter's whole shape, and optionally `step`, one number; without it the number of steps stays. A"]
     #[doc = " PyTorch state_dict loads if its states are saved under these names: exp_avg.PARAMETER and"]
     #[doc = " exp_avg_sq.PARAMETER of torch.optim.AdamW, momentum.PARAMETER for the momentum_buffer of torch.optim.SGD."]
-    #[doc = " NOT_FOUND: a state is missing. INVALID_ARGUMENT: another shape or dtype, or a tensor that the optimizer has no"]
-    #[doc = " place for. IO."]
+    #[doc = " NOT_FOUND: a state is missing. INVALID_ARGUMENT: another shape or dtype, or a tensor that the optimizer has"]
+    #[doc = " no place for. IO."]
     optimizer_load: pub fn gw_optimizer_load(optimizer: *mut gw_optimizer, path: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
@@ -1550,9 +1550,9 @@ functions! {
 }
 functions! {
     #[doc = " Local. Takes the callback in the place of the optimizer's schedule and warm-up; every rank must give equal"]
-    #[doc = " factors, else its next step is a MISMATCH. The library may ask for a step more than once, on the thread that"]
-    #[doc = " uses the optimizer. A failure, or a factor that is not a finite number >= 0, refuses the step on all ranks."]
-    #[doc = " `release` runs once, also when this call fails. INVALID_ARGUMENT: null."]
+    #[doc = " factors, else its next step is a MISMATCH. The library may ask for a step more than once, on the thread"]
+    #[doc = " that uses the optimizer. A failure, or a factor that is not a finite number >= 0, refuses the step on all"]
+    #[doc = " ranks. `release` runs once, also when this call fails. INVALID_ARGUMENT: null."]
     optimizer_set_schedule: pub fn gw_optimizer_set_schedule(
         optimizer: *mut gw_optimizer,
         factor: gw_schedule_fn,
@@ -1873,9 +1873,9 @@ functions! {
     #[doc = " does, also in a step that is skipped because no item counts. A decoder's labels are refused if all that"]
     #[doc = " count are the next tokens already and shift_labels would shift them again, and if all that count are the"]
     #[doc = " tokens themselves and shift_labels is 0; on a GPU they are looked at only if the batch does not give its"]
-    #[doc = " weight. INVALID_STATE, on every rank: a rank's forward awaits its backward. MISMATCH, on every rank and with"]
-    #[doc = " both values: ranks have different step options or optimizers (kind, hyperparameters, rules, learning rate,"]
-    #[doc = " loss scale, steps)."]
+    #[doc = " weight. INVALID_STATE, on every rank: a rank's forward awaits its backward. MISMATCH, on every rank and"]
+    #[doc = " with both values: ranks have different step options or optimizers (kind, hyperparameters, rules, learning"]
+    #[doc = " rate, loss scale, steps)."]
     #[doc = ""]
     #[doc = " A failure after the first forward (CALLER, PEER_LOST and so on) aborts every gang of a model of several"]
     #[doc = " ranks. A model of one rank works on: its gradients are empty, and its parameters unchanged unless the"]
@@ -1945,8 +1945,8 @@ functions! {
 functions! {
     #[doc = " Local. Opens the files of a dataset. The caller releases *out_dataset."]
     #[doc = ""]
-    #[doc = " Packed documents need an index of the rows, which is 8 bytes for each 2^20 tokens of a file and one length of"]
-    #[doc = " rows. If it is not there, this call reads the whole file to make it (gw-tokens --sequence makes it"]
+    #[doc = " Packed documents need an index of the rows, which is 8 bytes for each 2^20 tokens of a file and one length"]
+    #[doc = " of rows. If it is not there, this call reads the whole file to make it (gw-tokens --sequence makes it"]
     #[doc = " beforehand), and keeps it beside the file, or in memory if the folder cannot be written."]
     #[doc = ""]
     #[doc = " INVALID_ARGUMENT: an option is out of its range, a file's format is not known, or nothing tells where its"]
@@ -2172,8 +2172,8 @@ functions! {
 functions! {
     #[doc = " Local. Makes a linear layer, y = x W^T + b: x [..., input_dim] -> [..., output_dim]. weight is [output_dim,"]
     #[doc = " input_dim]. bias is 0: none; 1: added; 2 (skip_bias_add): not added, but the second output, {x W^T, b}, for"]
-    #[doc = " compute of the caller's that adds it. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1, another"]
-    #[doc = " bias."]
+    #[doc = " compute of the caller's that adds it. The caller releases *out_model. INVALID_ARGUMENT: a dim below 1,"]
+    #[doc = " another bias."]
     linear_create: pub fn gw_linear_create(
         input_dim: i64,
         output_dim: i64,
@@ -2236,8 +2236,8 @@ functions! {
 functions! {
     #[doc = " Collective over the gangs of `model`, which it keeps alive. The caller releases *out_metrics. `free_user`"]
     #[doc = " runs once, also if the call fails. INVALID_STATE: before gw_parallelize or gw_module_materialize."]
-    #[doc = " INVALID_ARGUMENT names the option. MISMATCH: ranks have other numbers in `every` or `sequence`. IO, on every"]
-    #[doc = " rank: a file cannot be opened."]
+    #[doc = " INVALID_ARGUMENT names the option. MISMATCH: ranks have other numbers in `every` or `sequence`. IO, on"]
+    #[doc = " every rank: a file cannot be opened."]
     metrics_create: pub fn gw_metrics_create(
         model: *mut gw_module,
         options: *const gw_metrics_options,
@@ -2255,8 +2255,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Adds the result of a step. At multiples of gw_metrics_options.every the ranks exchange their"]
-    #[doc = " waiting times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be written."]
-    #[doc = " CALLER, or the code that it returned: the sink."]
+    #[doc = " waiting times, and the row is written. A null `step` has zeros. IO, on every rank: a file cannot be"]
+    #[doc = " written. CALLER, or the code that it returned: the sink."]
     metrics_log: pub fn gw_metrics_log(
         metrics: *mut gw_metrics,
         result: *const gw_step_result,
@@ -2264,9 +2264,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Local. Fills *row with the newest row, and gives how many rows this object has given: a caller that compares the"]
-    #[doc = " number with that of its last call knows whether there is a new one, and needs no sink. INVALID_ARGUMENT: a"]
-    #[doc = " null."]
+    #[doc = " Local. Fills *row with the newest row, and gives how many rows this object has given: a caller that"]
+    #[doc = " compares the number with that of its last call knows whether there is a new one, and needs no sink."]
+    #[doc = " INVALID_ARGUMENT: a null."]
     metrics_latest: pub fn gw_metrics_latest(
         metrics: *const gw_metrics,
         row: *mut gw_metrics_row,
@@ -2278,8 +2278,8 @@ functions! {
     metrics_log_evaluation: pub fn gw_metrics_log_evaluation(metrics: *mut gw_metrics, loss: f64, seconds: f64) -> gw_status;
 }
 functions! {
-    #[doc = " Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at the"]
-    #[doc = " end. IO, on every rank."]
+    #[doc = " Collective. Writes the row that is not full yet, and draws the picture. Call it at each checkpoint and at"]
+    #[doc = " the end. IO, on every rank."]
     metrics_flush: pub fn gw_metrics_flush(metrics: *mut gw_metrics) -> gw_status;
 }
 functions! {
@@ -2414,7 +2414,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective, as gw_movement_forward is. Gives the gradient of the input of this handle's last"]
-    #[doc = " forward from that of its output, by the adjoint. It may be called any number of times after a forward. The caller releases"]
+    #[doc = " forward from that of its output, by the adjoint. It may be called any number of times after a forward. The"]
+    #[doc = " caller releases"]
     #[doc = " *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than the"]
     #[doc = " output's."]
     movement_backward: pub fn gw_movement_backward(

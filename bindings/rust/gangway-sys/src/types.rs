@@ -1842,9 +1842,9 @@ impl Default for gw_save_options {
 pub struct gw_load_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " 1: tensors that the model has no place for are no error, whatever their dtype, nor are those that an"]
-    #[doc = " index lists and the files lack. Nor is a lm_head.weight that differs from model.embed_tokens.weight, for a"]
-    #[doc = " model that ties them. Default 0."]
+    #[doc = " 1: the load ignores tensors that the model has no place for, whatever their dtype; tensors that an index"]
+    #[doc = " lists although no file has them; and, for a model that ties its embedding, an lm_head.weight that differs"]
+    #[doc = " from model.embed_tokens.weight. Default 0: each of these is an error."]
     pub ignore_extra: i32,
     #[doc = " 1: a folder's config.json may describe another model. Default 0."]
     pub ignore_config: i32,
@@ -2780,8 +2780,8 @@ impl Default for gw_checkpoint_text {
         }
     }
 }
-#[doc = " What a save writes besides its parts. Step, tokens and texts must be equal on all ranks; rank 0's user bytes"]
-#[doc = " are written."]
+#[doc = " What a save writes besides its parts. Step, tokens and texts must be equal on all ranks; rank 0's user"]
+#[doc = " bytes are written."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_checkpoint_state {
@@ -3622,10 +3622,10 @@ pub struct gw_custom_options {
     #[doc = " paths that start at this module. Where several rows speak of one module, a row of the caller's wins, then"]
     #[doc = " that of the innermost custom module. Default null: none."]
     pub parallel_plan: *const ::std::os::raw::c_char,
-    #[doc = " Which modules below this one gw_parallelize and gw_replicate make parameter groups: patterns of paths that"]
-    #[doc = " start at this module, one on each line, such as \"layers.*\". What these groups leave is in the group around"]
-    #[doc = " them. NOT_FOUND in that call: no module matches. Default null: none; a root that says nothing has a group"]
-    #[doc = " for each child."]
+    #[doc = " Which modules below this one gw_parallelize and gw_replicate make parameter groups: patterns of paths"]
+    #[doc = " that start at this module, one on each line, such as \"layers.*\". What these groups leave is in the group"]
+    #[doc = " around them. NOT_FOUND in that call: no module matches. Default null: none; a root that says nothing has"]
+    #[doc = " a group for each child."]
     pub parameter_groups: *const ::std::os::raw::c_char,
 }
 #[test]
@@ -5880,8 +5880,8 @@ impl Default for gw_sgd_options {
 }
 #[doc = " What a step sees of one parameter: this rank's rows. It is valid during the call, and the library owns the"]
 #[doc = " views. The callback writes value and states in place; the gradient is unscaled and clipped, and may be"]
-#[doc = " overwritten. On a device that is not a CPU (device_type of the views) data are addresses of that device: the"]
-#[doc = " callback puts its work on `stream` and returns without waiting for it."]
+#[doc = " overwritten. On a device that is not a CPU (device_type of the views) data are addresses of that device:"]
+#[doc = " the callback puts its work on `stream` and returns without waiting for it."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_optimizer_call {
@@ -6086,8 +6086,8 @@ pub struct gw_custom_optimizer_options {
     pub states: *const *const ::std::os::raw::c_char,
     pub state_count: usize,
     #[doc = " Required. Steps one parameter. Called in each step for each parameter that has rows on this rank and is"]
-    #[doc = " not frozen, on the thread of the training step. A status other than GW_OK fails that step on all ranks and"]
-    #[doc = " breaks the gangs; a model of one rank stays usable."]
+    #[doc = " not frozen, on the thread of the training step. A status other than GW_OK fails that step on all ranks"]
+    #[doc = " and breaks the gangs; a model of one rank stays usable."]
     pub step: gw_optimizer_step_fn,
     pub user: *mut ::std::os::raw::c_void,
     pub free_user: gw_free_fn,
@@ -10561,9 +10561,9 @@ pub struct gw_movement_options {
     pub struct_size: usize,
     pub next: *const gw_ext,
     #[doc = " For all_gather and reduce_scatter (at most one dim) and all_sum_reduce (any number): the dims of the"]
-    #[doc = " partition along which workers exchange, or, in axes_keep, those along which they do not. One of the two is"]
-    #[doc = " given, and the other is null. An empty list is a pointer that is not null and a count of 0: over no dims"]
-    #[doc = " each worker gets a copy of its own tensor."]
+    #[doc = " partition along which workers exchange, or, in axes_keep, those along which they do not. One of the two"]
+    #[doc = " is given, and the other is null. An empty list is a pointer that is not null and a count of 0: over no"]
+    #[doc = " dims each worker gets a copy of its own tensor."]
     pub axes: *const i32,
     pub axis_count: usize,
     pub axes_keep: *const i32,
