@@ -27,7 +27,8 @@ static gw_status forward(void *user, gw_call *call) {
 
 /* The gradient of w. Rows are data: if their gradient is wanted all the same, it is zero. */
 static gw_status backward(void *user, gw_call *call) {
-  own_compute(call->parameters[0].data, call->inputs[0].data, call->parameter_grads[0].data, call->loss_scale);
+  float *dw = call->parameter_grads[0].data;
+  own_compute(call->parameters[0].data, call->inputs[0].data, dw, call->loss_scale);
   float *dx = call->input_grads[0].data;
   for (int i = 0; i < kCount && dx != NULL; ++i) dx[i] = 0;
   return GW_OK;
