@@ -381,7 +381,8 @@ def test_free_threads_of_python_share_a_gang():
 
 
 PROGRAMS = [("all_reduce", 4, None), ("custom_module", 2, None), ("shard_group", 2, None), ("torch_module", 4, "torch"),
-            ("fsdp2", 2, "torch"), ("jax_function", 4, "jax"), ("train_3d", 8, None), ("pipeline_custom_stage", 4, "torch")]
+            ("fsdp2", 2, "torch"),
+            ("jax_function", 4, "jax"), ("train_3d", 8, None), ("pipeline_custom_stage", 4, "torch")]
 
 
 @pytest.mark.parametrize("name, ranks, needs", PROGRAMS, ids=[p[0] for p in PROGRAMS])
