@@ -50,13 +50,13 @@ class Reader {
     fail(Code::invalid_argument, "plan line ", number_, " \"", trimmed(line_), "\": ", parts...);
   }
 
-  // Splits at commas outside of parentheses. There is at least one part.
-  static std::vector<std::string_view> split(std::string_view s) {
+  // Splits at commas, or at `mark`, outside of parentheses. There is at least one part.
+  static std::vector<std::string_view> split(std::string_view s, char mark = ',') {
     std::vector<std::string_view> parts;
     int depth = 0;
     size_t from = 0;
     for (size_t i = 0; i <= s.size(); ++i) {
-      if (i == s.size() || (s[i] == ',' && depth == 0)) {
+      if (i == s.size() || (s[i] == mark && depth == 0)) {
         parts.push_back(trimmed(s.substr(from, i - from)));
         from = i + 1;
       } else if (s[i] == '(' || s[i] == ')') {
@@ -82,9 +82,19 @@ class Reader {
              prepares(row.style) ? " takes two layouts in parentheses" : " takes no parentheses");
     if (!prepares(row.style)) return;
     if (word.back() != ')') refuse("the closing parenthesis is missing");
-    const std::vector<std::string_view> layouts = split(word.substr(open + 1, word.size() - open - 2));
-    if (layouts.size() != 2) refuse(name(row.style), " takes two layouts, but got ", layouts.size());
-    row = make_plan_row(std::move(row.pattern), row.style, layout(layouts[0]), layout(layouts[1]));
+    const std::vector<std::string_view> inputs = split(word.substr(open + 1, word.size() - open - 2), ';');
+    if (inputs.size() > 1 && row.style != TensorStyle::prepare_input)
+      refuse(name(row.style), " speaks of one output, but got ", inputs.size(), " pairs of layouts");
+    const PlanRow::Further first = pair(inputs[0], row.style);
+    row = make_plan_row(std::move(row.pattern), row.style, first.comes, first.takes);
+    for (size_t i = 1; i < inputs.size(); ++i)
+      row.further.push_back(inputs[i].empty() ? std::nullopt : std::optional(pair(inputs[i], row.style)));
+  }
+
+  PlanRow::Further pair(std::string_view words, TensorStyle style) const {
+    const std::vector<std::string_view> layouts = split(words);
+    if (layouts.size() != 2) refuse(name(style), " takes two layouts, but got ", layouts.size());
+    return {layout(layouts[0]), layout(layouts[1])};
   }
 
   void read_option(std::string_view word, PlanRow& row) const {
@@ -171,7 +181,7 @@ PlanRow make_plan_row(std::string pattern, TensorStyle style, std::optional<Valu
     if (layout && layout->kind == Kind::shard && !is_dim(layout->dim))
       fail(Code::invalid_argument, "a value has no dim ", layout->dim, "; dims are ", -kMaxDims, " to ",
            kMaxDims - 1);
-  PlanRow row{std::move(pattern), style, input, output, {}};
+  PlanRow row{std::move(pattern), style, input, output, {}, {}};
   if (style == TensorStyle::replicate && (input || output))
     fail(Code::invalid_argument, name(style), " takes no ", input ? "input" : "output");
   if (!prepares(style)) return row;
@@ -186,8 +196,12 @@ PlanRow make_plan_row(std::string pattern, TensorStyle style, std::optional<Valu
 
 std::string text(const PlanRow& row) {
   std::string words = row.pattern + " -> " + name(row.style);
-  if (row.style == TensorStyle::prepare_input)
-    return words + "(" + row.input.value_or(ValueLayout()).text() + ", " + row.inner.text() + ")";
+  if (row.style == TensorStyle::prepare_input) {
+    words += "(" + row.input.value_or(ValueLayout()).text() + ", " + row.inner.text();
+    for (const std::optional<PlanRow::Further>& input : row.further)
+      words += input ? "; " + input->comes.text() + ", " + input->takes.text() : std::string(";");
+    return words + ")";
+  }
   if (row.style == TensorStyle::prepare_output)
     return words + "(" + row.inner.text() + ", " + row.output.value_or(ValueLayout()).text() + ")";
   if (row.input) words += ", input " + row.input->text();

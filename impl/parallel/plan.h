@@ -28,7 +28,8 @@
 // Shard(2) for headwise (of [batch, sequence, heads, width]), else Replicate. The default output is Shard(-1)
 // for colwise, Shard(1) for sequence_parallel, Shard(2) for headwise, else Replicate. `output local` is the
 // layout that the module makes, and `output whole` is Replicate. prepare_input(a, b): the input comes as a
-// and the module takes b. prepare_output(a, b): the module makes a and b is wanted.
+// and the module takes b. prepare_input(a, b; c, d; ; e, f) says so of a module's first inputs; the third is
+// left as it comes. prepare_output(a, b): the module makes a and b is wanted.
 //
 // Layouts:
 //   Replicate  All ranks have the same value, and the same gradient of it.
@@ -84,6 +85,12 @@ struct PlanRow {
   TensorStyle style = TensorStyle::replicate;
   std::optional<ValueLayout> input, output;  // none: the default of the style
   ValueLayout inner;  // prepare_input: the layout that the module takes; prepare_output: that it makes
+  // prepare_input: how the inputs after the first come, and how the module takes them. None: as they come.
+  struct Further {
+    ValueLayout comes, takes;
+    friend bool operator==(const Further&, const Further&) = default;
+  };
+  std::vector<std::optional<Further>> further = {};
   friend bool operator==(const PlanRow&, const PlanRow&) = default;
 };
 

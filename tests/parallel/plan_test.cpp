@@ -92,6 +92,17 @@ TEST(Plan, EachFamilysPlanIsWrittenAndReadAsTheSameRows) {
       }
 }
 
+TEST(Plan, ARowPreparesSeveralInputs) {
+  const PlanRow row = plan_from_text("a -> prepare_input( Shard(1) , Varying ;; Replicate, Shard(-1))")[0];
+  EXPECT_EQ(row.input, ValueLayout::shard(1));
+  EXPECT_EQ(row.inner, ValueLayout::varying());
+  ASSERT_EQ(row.further.size(), 2u);
+  EXPECT_FALSE(row.further[0]);
+  EXPECT_EQ(row.further[1], (PlanRow::Further{ValueLayout::replicate(), ValueLayout::shard(-1)}));
+  EXPECT_EQ(text(row), "a -> prepare_input(Shard(1), Varying;; Replicate, Shard(-1))");
+  EXPECT_EQ(plan_from_text(text(row))[0], row);
+}
+
 TEST(Plan, TheLlamaPlanIsWrittenLikeThis) {
   EXPECT_EQ(plan_to_text(plan_from_text(family_plan({}, {.sequence_parallel = true, .loss_parallel = true}))),
             "model.embed_tokens                      -> rowwise, output Shard(1)\n"
@@ -115,6 +126,9 @@ TEST(Plan, BadLinesAreRefusedWithNumberAndReason) {
   expect_refusal("a -> rowise", {"line 1", "style \"rowise\" is unknown", "colwise, rowwise"});
   expect_refusal("a -> ", {"style \"\" is unknown"});
   expect_refusal("a -> prepare_input", {"two layouts in parentheses"});
+  expect_refusal("a -> prepare_input(Shard(1), Varying; Shard(1))", {"takes two layouts, but got 1"});
+  expect_refusal("a -> prepare_input(; Shard(1), Varying)", {"takes two layouts, but got 1"});
+  expect_refusal("a -> prepare_output(Partial, Replicate; Partial, Replicate)", {"got 2 pairs of layouts"});
   expect_refusal("a -> prepare_input(Shard(1))", {"takes two layouts, but got 1"});
   expect_refusal("a -> prepare_input(Shard(1), Varying", {"parenthesis is missing"});
   expect_refusal("a -> colwise(Shard(1), Varying)", {"takes no parentheses"});

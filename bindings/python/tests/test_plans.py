@@ -98,6 +98,54 @@ def test_a_bias_that_is_handed_out_trains_like_one_that_is_added(root_gangs):
         gw.Custom(BiasApart(), children={"1": gw.Linear(8, 6)}, parameter_groups=["2"]).parallelize()
 
 
+class Sum:
+    """y = a(x0) + b(x1)."""
+
+    def shapes(self, first, second):
+        return [first]
+
+    def forward(self, call):
+        call.outputs[0][...] = call.forward("a", call.inputs[0])[0] + call.forward("b", call.inputs[1])[0]
+
+    def backward_input(self, call):
+        for child, dx in zip("ab", call.input_grads):
+            (made,) = call.backward(child, call.output_grads[0])
+            if dx is not None:
+                dx[...] = made
+
+
+class Twice(Sum):
+    """y = sum(x, 2 x)."""
+
+    def shapes(self, x):
+        return [x]
+
+    def forward(self, call):
+        call.outputs[0][...] = call.forward("sum", call.inputs[0], 2 * call.inputs[0])[0]
+
+    def backward_input(self, call):
+        first, second = call.backward("sum", call.output_grads[0])
+        if call.input_grads[0] is not None:
+            call.input_grads[0][...] = first + 2 * second
+
+
+@together(2, not_on_gpus="NumPy cannot compute in a callback on a GPU's memory")
+def test_a_row_prepares_both_inputs_of_a_module(root_gangs):
+    plan = "sum -> prepare_input(Replicate, Shard(-1); Replicate, Shard(-1))\nsum.a -> rowwise\nsum.b -> rowwise"
+
+    def made(tp, plan):
+        inner = gw.Custom(Sum(), inputs=2, children={"a": gw.Linear(6, 6), "b": gw.Linear(6, 6, bias=False)})
+        return gw.Custom(Twice(), children={"sum": inner}).parallelize(
+            gw.Gangs.create_parallel(root_gangs.root, tp=tp), plan=plan, seed=5, master_dtype="f64")
+
+    wanted, found = trained(made(1, None)), trained(made(2, plan))
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-14, err_msg=name)
+    model = made(2, "sum.a -> prepare_input(Replicate, Replicate; Replicate, Shard(-1))\nsum.* -> replicate")
+    with pytest.raises(gw.InvalidArgument, match="the plan prepares 2 inputs, but it gets 1"):
+        trained(model)
+
+
 @together(4)
 def test_a_llama_by_pieces_over_tp_and_cp(root_gangs):
     gangs = gw.Gangs.create_parallel(root_gangs.root, tp=2, cp=2)

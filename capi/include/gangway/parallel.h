@@ -143,8 +143,9 @@ typedef struct gw_tensor_parallel_options {
    *   model.layers.*.mlp.down_proj -> rowwise, output Shard(1)
    *
    * The styles are colwise, rowwise, sequence_parallel, headwise, replicate, prepare_input(a, b) and
-   * prepare_output(a, b). The placements are Replicate, Varying, Partial and Shard(dim). '#' begins a
-   * comment. */
+   * prepare_output(a, b). prepare_input(a, b; c, d; ; e, f) prepares the first, second and fourth input of a
+   * module, each of which comes as the first of its two and is taken as the second. The placements are
+   * Replicate, Varying, Partial and Shard(dim). '#' begins a comment. */
   const char *plan;
   const gw_plan_row *rows; /* The same as structs. */
   size_t row_count;

@@ -20,8 +20,12 @@ bool in_chunks(const ChunkedMove& chunks, const Context& ctx, const Frame* frame
 
 }  // namespace
 
-Boundaries::Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks)
-    : before_(std::move(before)), after_(std::move(after)), chunks_(std::move(chunks)) {
+Boundaries::Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks,
+                       std::vector<RedistributePtr> further)
+    : before_(std::move(before)),
+      after_(std::move(after)),
+      chunks_(std::move(chunks)),
+      further_(std::move(further)) {
   set_full_name(inner->full_name());
   add_child("", std::move(inner));
 }
@@ -30,6 +34,8 @@ void Boundaries::add_options(CallSignature& signature) const {
   signature.add("input", before_ == nullptr ? "as it comes" : before_->text());
   signature.add("output", after_ == nullptr ? "as it is" : after_->text());
   signature.add("input chunks", chunks_.chunks);
+  for (const RedistributePtr& move : further_)
+    signature.add("further input", move == nullptr ? "as it comes" : move->text());
 }
 
 Specs Boundaries::check_forward(Context& ctx, std::span<const Spec> inputs) {
@@ -37,6 +43,11 @@ Specs Boundaries::check_forward(Context& ctx, std::span<const Spec> inputs) {
   Specs x(inputs.begin(), inputs.end());
   if (chunks_.move != nullptr && ctx.training) SequenceChunks::checked(x[0].shape, chunks_.chunks);
   if (before_ != nullptr) x[0] = before_->check_forward(ctx, {x.data(), 1})[0];
+  if (x.size() <= further_.size())
+    fail(Code::invalid_argument, "module ", full_name(), ": the plan prepares ", further_.size() + 1,
+         " inputs, but it gets ", x.size());
+  for (size_t i = 0; i < further_.size(); ++i)
+    if (further_[i] != nullptr) x[i + 1] = further_[i]->check_forward(ctx, {&x[i + 1], 1})[0];
   Specs y = child(0).check_forward(ctx, x);
   if (after_ != nullptr && !y.empty()) y[0] = after_->check_forward(ctx, {y.data(), 1})[0];
   return y;
@@ -45,7 +56,13 @@ Specs Boundaries::check_forward(Context& ctx, std::span<const Spec> inputs) {
 Values Boundaries::prepared(Context& ctx, std::span<const Tensor> inputs, Frame* frame) const {
   Values x(inputs.begin(), inputs.end());
   if (before_ != nullptr) x.at(0) = before_->forward_one(ctx, x[0], frame);
+  move_further(ctx, x, frame);
   return x;
+}
+
+void Boundaries::move_further(Context& ctx, Values& x, Frame* frame) const {
+  for (size_t i = 0; i < further_.size(); ++i)
+    if (further_[i] != nullptr) x.at(i + 1) = further_[i]->forward_one(ctx, x.at(i + 1), frame);
 }
 
 Values Boundaries::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
@@ -60,6 +77,7 @@ Values Boundaries::forward_as_it_arrives(Context& ctx, std::span<const Tensor> i
   Values x(inputs.begin(), inputs.end());
   x.at(0) = before_->forward_output(ctx, inputs[0], frame);
   ArrivingSequence arriving(ctx, chunks_, inputs[0], x[0]);
+  move_further(ctx, x, frame);
   Context inner = ctx;
   inner.arriving = &arriving;
   return child(0).forward(inner, x, frame);
@@ -70,6 +88,8 @@ Values Boundaries::backward(Context& ctx, std::span<const Tensor> dy, Frame& fra
   if (after_ != nullptr) outer.at(0) = after_->backward_one(ctx, outer[0], frame);
   Values dx = child(0).backward(ctx, outer, frame);
   if (before_ != nullptr) dx.at(0) = before_->backward_one(ctx, dx[0], frame);
+  for (size_t i = 0; i < further_.size(); ++i)
+    if (further_[i] != nullptr && dx.at(i + 1)) dx[i + 1] = further_[i]->backward_one(ctx, dx[i + 1], frame);
   return dx;
 }
 

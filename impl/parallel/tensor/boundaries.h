@@ -19,12 +19,14 @@ namespace gangway {
 
 using RedistributePtr = std::shared_ptr<Redistribute>;
 
-// `before` redistributes the first input and `after` the first output; either may be null. `chunks`
+// `before` redistributes the first input, further[i] the input i + 1, and `after` the first output; each may be
+// null. `chunks`
 // redistributes one chunk as `before` does the whole input; it is used if the first module that reads the
 // input is a Linear.
 class Boundaries : public Module {
  public:
-  Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks = {});
+  Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks = {},
+             std::vector<RedistributePtr> further = {});
 
   const char* kind() const override { return "Boundaries"; }
   bool is_wrapper() const override { return true; }
@@ -42,9 +44,12 @@ class Boundaries : public Module {
 
  private:
   Values forward_as_it_arrives(Context& ctx, std::span<const Tensor> inputs, Frame* frame) const;
+  // Replaces the inputs after the first.
+  void move_further(Context& ctx, Values& x, Frame* frame) const;
 
   const RedistributePtr before_, after_;
   const ChunkedMove chunks_;
+  const std::vector<RedistributePtr> further_;
 };
 
 // Wraps a layer whose result on each rank is one addend of a sum: a Linear that is split on dim 1, or an

@@ -137,9 +137,10 @@ ChunkedMove chunked(bool moves, const ValueLayout& from, const ValueLayout& to, 
 }
 
 ModulePtr bounded(const ModulePtr& module, RedistributePtr before, RedistributePtr after,
-                  ChunkedMove chunks = {}) {
-  if (before == nullptr && after == nullptr) return module;
-  return std::make_shared<Boundaries>(module, std::move(before), std::move(after), std::move(chunks));
+                  ChunkedMove chunks = {}, std::vector<RedistributePtr> further = {}) {
+  if (before == nullptr && after == nullptr && further.empty()) return module;
+  return std::make_shared<Boundaries>(module, std::move(before), std::move(after), std::move(chunks),
+                                      std::move(further));
 }
 
 ModulePtr partial_sum(const ModulePtr& module, RedistributePtr before, RedistributePtr sum,
@@ -211,6 +212,8 @@ void check_style(const StyledModule& styled, const Gang& gang) {
   if (head_around(styled) != nullptr) check_head(styled);
   if (styled.row.style != TensorStyle::prepare_output)
     check_moves(styled, layouts.input, layouts.takes, gang);
+  for (const std::optional<PlanRow::Further>& input : styled.row.further)
+    if (input) check_moves(styled, input->comes, input->takes, gang);
   if (styled.row.style != TensorStyle::prepare_input)
     check_moves(styled, layouts.makes, layouts.output, gang);
 }
@@ -238,6 +241,12 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
   const RowLayouts layouts = layouts_of(styled);
   const auto input = [&] { return move(layouts.input, layouts.takes, gang); };
   const auto output = [&] { return move(layouts.makes, layouts.output, gang); };
+  const auto further = [&] {
+    std::vector<RedistributePtr> moves;
+    for (const std::optional<PlanRow::Further>& given : styled.row.further)
+      moves.push_back(given ? move(given->comes, given->takes, gang) : nullptr);
+    return moves;
+  };
   const auto gathered = [&] {
     return chunked(gathers_sequence(styled, layouts), ValueLayout::shard(0), layouts.takes, gang, chunks);
   };
@@ -259,7 +268,7 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
     case TensorStyle::colwise: return bounded(module, input(), output(), gathered());
     case TensorStyle::sequence_parallel:
     case TensorStyle::headwise: return bounded(module, input(), output());
-    case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered());
+    case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered(), further());
     case TensorStyle::prepare_output: return bounded(module, nullptr, output());
   }
   fail(Code::internal, "tensor style ", static_cast<int>(styled.row.style), " is unknown (0 to 6)");
