@@ -19,10 +19,9 @@ namespace gangway {
 
 using RedistributePtr = std::shared_ptr<Redistribute>;
 
-// `before` redistributes the first input, further[i] the input i + 1, and `after` the first output; each may be
-// null. `chunks`
-// redistributes one chunk as `before` does the whole input; it is used if the first module that reads the
-// input is a Linear.
+// `before` redistributes the first input, further[i] the input i + 1, and `after` the first output; each may
+// be null. `chunks` redistributes one chunk as `before` does the whole input; it is used if the first module
+// that reads the input is a Linear.
 class Boundaries : public Module {
  public:
   Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks = {},
