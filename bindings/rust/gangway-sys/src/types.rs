@@ -7474,8 +7474,9 @@ pub struct gw_tensor_parallel_options {
     #[doc = "   model.layers.*.mlp.down_proj -> rowwise, output Shard(1)"]
     #[doc = ""]
     #[doc = " The styles are colwise, rowwise, sequence_parallel, headwise, replicate, prepare_input(a, b) and"]
-    #[doc = " prepare_output(a, b). The placements are Replicate, Varying, Partial and Shard(dim). '#' begins a"]
-    #[doc = " comment."]
+    #[doc = " prepare_output(a, b). prepare_input(a, b; c, d; ; e, f) prepares the first, second and fourth input of a"]
+    #[doc = " module, each of which comes as the first of its two and is taken as the second. The placements are"]
+    #[doc = " Replicate, Varying, Partial and Shard(dim). '#' begins a comment."]
     pub plan: *const ::std::os::raw::c_char,
     #[doc = " The same as structs."]
     pub rows: *const gw_plan_row,
