@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""The shell commands of every page, run as they are written.
+
+  readme_test.py check          every command of every page is known here: it is run, or a reason says what runs it
+  readme_test.py run [PAGE...]  runs them (all pages, or these), from the clone's root; as root on a bare Debian
+
+A page's commands run in one shell, in the order of the page, after what SETUP says of the page: the files that the
+page takes for granted, and the packages of its language. The last line is "N passed, N failed, N skipped".
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[1]
+
+# The pages whose commands run, in this order: later ones use what earlier ones built.
+RUN = ["README.md", "DLOPEN.md", "ABI.md", "bindings/python/README.md", "bindings/rust/README.md",
+       "bindings/rust/gangway/README.md"]
+
+# Commands that this test does not run, by their beginning, and why.
+ELSEWHERE = {
+    "bash tests/run.sh": "legs of their own in .ci/full, and the whole of CI",
+    "bash tests/format.sh": "a test of tests/run.sh",
+    "bash bindings/python/test.sh BUILD_DIR": "tests/run.sh runs it",
+    "build-test/tests/train/train_step_test": "tests/run.sh runs this program",
+    "(cd build && cpack)": "pkgconfig_package_test runs it, with the prefix /usr",
+}
+
+# What a command gets at its end here, by its beginning: training that takes seconds.
+SHORTER = {
+    "gangrun -n 2 gw-train": "--train.steps 4 --train.global_batch 4 --data.sequence 32 --optimizer.warmup_steps 1 "
+                             "--evaluate.every 2 --evaluate.batches 1 --sample.tokens 8",
+}
+
+INSTALL = 'apt-get() { env DEBIAN_FRONTEND=noninteractive command apt-get -y -qq "$@" >/dev/null; }; apt-get update\n'
+SETUP = {
+    "README.md": INSTALL + "apt-get install doxygen\n"
+                 "for i in $(seq 1 400); do printf 'Sentence %d says that %d is seven times %d.\\n\\n' $i $((7 * i)) $i; done >my.txt\n"
+                 "PATH=$PWD/build-release/impl/tools:$PATH\n",
+    "DLOPEN.md": INSTALL + "apt-get install ruby\n",
+    "ABI.md": INSTALL + "apt-get install python3 castxml bindgen rustfmt abigail-tools clang-format\n"
+              "cmake -B build -DGANGWAY_TESTS=OFF >/dev/null\n",
+    "bindings/python/README.md": INSTALL + r"""cat >train.py <<'END'
+import numpy as np
+import gangway as gw
+
+with gw.init() as gangs:
+    model = gw.Llama(dim=32, layers=2, heads=2).parallelize(gangs)
+    opt = gw.AdamW(model, lr=3e-3)
+    for step in range(3):
+        print(gw.train_step(model, opt, np.random.default_rng(step).integers(0, 256, (4, 16))).loss)
+END
+""",
+    "bindings/rust/README.md": INSTALL + "apt-get install cargo rustc\n",
+    "bindings/rust/gangway/README.md": "",
+}
+
+
+def pages():
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=TOP, capture_output=True, text=True, check=True).stdout
+    return listed.split()
+
+
+def commands(page):
+    """The commands of a page's blocks of shell, continued lines joined."""
+    found, inside, begun = [], False, ""
+    for line in (TOP / page).read_text().splitlines():
+        if line.startswith("```"):
+            inside = not inside and re.fullmatch(r"```(sh|bash|shell|console)", line.strip()) is not None
+            continue
+        if not inside or not line.strip() or line.lstrip().startswith("#"):
+            continue
+        begun += line + "\n"
+        if line.endswith("\\"):
+            continue
+        found.append(begun.rstrip("\n"))
+        begun = ""
+    return found
+
+
+def reason(command):
+    return next((why for start, why in ELSEWHERE.items() if command.startswith(start)), None)
+
+
+def check():
+    failed = passed = 0
+    for page in pages():
+        for command in commands(page):
+            known = page in RUN or reason(command)
+            failed, passed = failed + (not known), passed + bool(known)
+            if not known:
+                print(f"FAILED: {page} has a command that no test runs; add the page to RUN or the command to ELSEWHERE:\n  {command}")
+    return passed, failed, 0
+
+
+def run(chosen):
+    passed = failed = skipped = 0
+    for page in chosen:
+        script, mine = "set -euo pipefail\n" + SETUP[page], []
+        for command in commands(page):
+            why = reason(command)
+            if why:
+                skipped += 1
+                print(f"skipped: {page}: {command.splitlines()[0]} ({why})")
+                continue
+            more = next((options for start, options in SHORTER.items() if command.startswith(start)), "")
+            mine.append(command)
+            script += f"echo '== command {len(mine)}'\n{command} {more}\n"
+        with tempfile.TemporaryFile("w+") as log:
+            print(f"== {page}: {len(mine)} commands", flush=True)
+            done = subprocess.run(["bash", "-c", script], cwd=TOP, stdout=log, stderr=subprocess.STDOUT)
+            log.seek(0)
+            output = log.read()
+        begun = output.count("== command ")
+        good = begun if done.returncode == 0 else max(begun - 1, 0)
+        passed, failed = passed + good, failed + len(mine) - good
+        if done.returncode != 0:
+            at = mine[begun - 1] if begun else "what SETUP says"
+            print(f"FAILED: {page}: exit {done.returncode} of: {at}\n" + "\n".join(output.splitlines()[-40:]))
+    return passed, failed, skipped
+
+
+def main():
+    if sys.argv[1:2] == ["check"] and len(sys.argv) == 2:
+        counts = check()
+    elif sys.argv[1:2] == ["run"] and not set(sys.argv[2:]) - set(RUN):
+        counts = run(sys.argv[2:] or RUN)
+    else:
+        sys.exit(__doc__)
+    print("{} passed, {} failed, {} skipped".format(*counts))
+    return counts[1] > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
