@@ -2,13 +2,15 @@
 """The shell commands of every page, run as they are written.
 
   readme_test.py check          every command of every page is known here: it is run, or a reason says what runs it
-  readme_test.py run [PAGE...]  runs them (all pages, or these), from the clone's root; as root on a bare Debian
+  readme_test.py run [PAGE...]  runs them (all pages, or these) in a copy of the clone; as root on a bare Debian, since
+                                they install packages and the library
 
 A page's commands run in one shell, in the order of the page, after what SETUP says of the page: the files that the
 page takes for granted, and the packages of its language. The last line is "N passed, N failed, N skipped".
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -98,29 +100,35 @@ def check():
 
 def run(chosen):
     passed = failed = skipped = 0
-    for page in chosen:
-        script, mine = "set -euo pipefail\n" + SETUP[page], []
-        for command in commands(page):
-            why = reason(command)
-            if why:
-                skipped += 1
-                print(f"skipped: {page}: {command.splitlines()[0]} ({why})")
-                continue
-            more = next((options for start, options in SHORTER.items() if command.startswith(start)), "")
-            mine.append(command)
-            script += f"echo '== command {len(mine)}'\n{command} {more}\n"
-        with tempfile.TemporaryFile("w+") as log:
-            print(f"== {page}: {len(mine)} commands", flush=True)
-            done = subprocess.run(["bash", "-c", script], cwd=TOP, stdout=log, stderr=subprocess.STDOUT)
-            log.seek(0)
-            output = log.read()
-        begun = output.count("== command ")
-        good = begun if done.returncode == 0 else max(begun - 1, 0)
-        passed, failed = passed + good, failed + len(mine) - good
-        if done.returncode != 0:
-            at = mine[begun - 1] if begun else "what SETUP says"
-            print(f"FAILED: {page}: exit {done.returncode} of: {at}\n" + "\n".join(output.splitlines()[-40:]))
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder) / "gangway"
+        shutil.copytree(TOP, clone, symlinks=True, ignore=shutil.ignore_patterns("build*"))
+        for page in chosen:
+            counts = run_page(page, clone)
+            passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
     return passed, failed, skipped
+
+
+def run_page(page, clone):
+    script, mine, skipped = "set -euo pipefail\n" + SETUP[page], [], 0
+    for command in commands(page):
+        why = reason(command)
+        if why:
+            skipped += 1
+            print(f"skipped: {page}: {command.splitlines()[0]} ({why})")
+            continue
+        more = next((options for start, options in SHORTER.items() if command.startswith(start)), "")
+        mine.append(command)
+        script += f"echo '== command {len(mine)}'\n{command} {more}\n"
+    print(f"== {page}: {len(mine)} commands", flush=True)
+    done = subprocess.run(["bash", "-c", script], cwd=clone, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    begun = done.stdout.count("== command ")
+    if done.returncode == 0:
+        return len(mine), 0, skipped
+    at = mine[begun - 1] if begun else "what SETUP says"
+    print(f"FAILED: {page}: exit {done.returncode} of: {at}\n" + "\n".join(done.stdout.splitlines()[-40:]))
+    good = max(begun - 1, 0)
+    return good, len(mine) - good, skipped
 
 
 def main():
