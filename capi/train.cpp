@@ -27,6 +27,8 @@ StepOptions step_options_of(const gw_step_options* options) {
   s.norm_type = o.norm_type;
   s.scale = o.scale;
   s.stop = o.stop != 0;
+  s.replay = o.replay != 0;
+  s.gradient_norms = o.gradient_norms != 0;
   return s;
 }
 
@@ -87,6 +89,20 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
     });
     const StepResult r = train_step(m, optimizer->optimizer.get(), b, s, *ordered_on);
     if (result != nullptr) write_struct(result, result_of(r));
+  });
+}
+
+gw_status gw_module_gradient_norms(const gw_module* model, double out_norms[], size_t capacity,
+                                   size_t* out_count) {
+  return guarded([&] {
+    if (out_count != nullptr) *out_count = 0;
+    const std::vector<double>& norms = required(model, "model").ready().inspect().gradient_norms();
+    *out(out_count, "out_count") = norms.size();
+    if (capacity == 0) return;
+    required(out_norms, "out_norms");
+    if (capacity < norms.size())
+      fail(Code::invalid_argument, "capacity is ", capacity, ", the model has ", norms.size(), " parameters");
+    std::copy(norms.begin(), norms.end(), out_norms);
   });
 }
 

@@ -24,6 +24,7 @@
 #include "parallel/model/clip.h"
 #include "parallel/pipeline/runtime.h"
 #include "train/microbatches.h"
+#include "train/replay.h"
 #include "train/totals.h"
 
 namespace gangway {
@@ -35,9 +36,13 @@ void check_options(const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
 void check_loss_scale(const StepOptions& options, const LossScale& scale);
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer);
+void run_gradients(Model& model, const PreparedBatch& batch, const Context& ctx, StepSums& sums);
+std::optional<Error> replay(Model& model, const StepOptions& options, const PreparedBatch& batch,
+                            const Context& ctx, double loss);
 LossTotals totals_of(const StepSums& sums);
 std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBatch& batch);
 void check_shared_weight(const BatchTotals& batch, const StepSums& sums, const LossTotals& loss);
+void keep_norms(Model& model, const Optimizer& optimizer, const StepOptions& options, Stream& stream);
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result);
 
@@ -180,19 +185,19 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   //    ids that the check phase did not wait for, and the error of a loss whose weight is not the one that
   //    was summed to N. In that case 1/N was wrong on every rank, and no rank steps.
   std::optional<StepSums> sums;
+  std::optional<Error> wrong_bits;
   LossTotals all;
   try {
     step.run([&] {
       sums.emplace(model, &options, stream);
       Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
       ctx.loss_scale = optimizer.loss_scale().value() / static_cast<double>(totals.weight);
-      run_microbatches(model, *prepared, ctx, *sums);
-      model.run().reshard();
-      model.run().finish_gradients(stream);
-      sums->add_gradients();
+      run_gradients(model, *prepared, ctx, *sums);
       sums->read(prepared->pending_check());
+      if (options.replay) wrong_bits = replay(model, options, *prepared, ctx, sums->loss());
     });
-    all = step.exchange(wrong_batch(model, *sums, *prepared), totals_of(*sums));
+    const std::optional<Error> refusal = wrong_batch(model, *sums, *prepared);
+    all = step.exchange(refusal ? refusal : wrong_bits, totals_of(*sums));
     check_shared_weight(totals, *sums, all);
   } catch (...) {
     if (!model.gangs().root()->error()) model.run().zero_gradients(stream);
@@ -202,7 +207,10 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   const bool finite = all.finite && std::isfinite(all.loss);  // gradients of a NaN loss may be finite
 
   // 5. to 7. Norm and clip, the optimizer's step inside the version gate, the result.
-  step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });
+  step.run([&] {
+    if (options.gradient_norms) keep_norms(model, optimizer, options, stream);
+    update(model, optimizer, options, *sums, finite, stream, step.result);
+  });
   return step.end();
 }
 
@@ -252,7 +260,10 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
   });
   const bool finite =
       !needs_finite_flag(options) || step.exchange(std::nullopt, {0, sums->finite(), 0}).finite;
-  step.run([&] { update(model, optimizer, options, *sums, finite, stream, step.result); });
+  step.run([&] {
+    if (options.gradient_norms) keep_norms(model, optimizer, options, stream);
+    update(model, optimizer, options, *sums, finite, stream, step.result);
+  });
   return step.end();
 }
 
@@ -307,11 +318,38 @@ std::string arguments_of(const char* call, const StepOptions& options, const Opt
   signature.add("norm_type", options.norm_type);
   signature.add("check_finite", options.check_finite);
   signature.add("scale", options.scale);
+  signature.add("replay", options.replay);
+  signature.add("gradient_norms", options.gradient_norms);
   if (optimizer != nullptr) optimizer->add_to_signature(signature);
   return signature.text();
 }
 
-// --- 3. after the microbatches
+// --- 3. the microbatches, and what follows them
+
+void run_gradients(Model& model, const PreparedBatch& batch, const Context& ctx, StepSums& sums) {
+  run_microbatches(model, batch, ctx, sums);
+  model.run().reshard();
+  model.run().finish_gradients(ctx.stream);
+  sums.add_gradients();
+}
+
+// Computes the gradients once more, in the place of those of the first time, and returns the error if their
+// bits differ.
+std::optional<Error> replay(Model& model, const StepOptions& options, const PreparedBatch& batch,
+                            const Context& ctx, double loss) {
+  const StepBits first(model, loss, ctx.stream);
+  model.run().zero_gradients(ctx.stream);
+  const StackScope scope(model.temporaries());
+  StepSums sums(model, &options, ctx.stream);
+  run_gradients(model, batch, ctx, sums);
+  sums.read();
+  try {
+    first.check(StepBits(model, sums.loss(), ctx.stream), model.gangs().root()->rank());
+  } catch (const Error& difference) {
+    return difference;
+  }
+  return std::nullopt;
+}
 
 // Returns the error of ids that the check phase did not wait for, or of a loss that has another weight than
 // the batch.
@@ -341,6 +379,12 @@ void check_shared_weight(const BatchTotals& batch, const StepSums& sums, const L
 }
 
 // --- 5. to 7. the update
+
+void keep_norms(Model& model, const Optimizer& optimizer, const StepOptions& options, Stream& stream) {
+  std::vector<double> norms = gradient_norms(model.fsdp(), model.inspect().parameters(), model.ops(), stream);
+  for (double& norm : norms) norm *= std::fabs(options.scale / optimizer.loss_scale().value());
+  model.inspect().keep_gradient_norms(std::move(norms));
+}
 
 void update(Model& model, Optimizer& optimizer, const StepOptions& options, const StepSums& sums, bool finite,
             Stream& stream, StepResult& result) {

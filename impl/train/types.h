@@ -34,6 +34,8 @@ struct StepOptions {
   double scale = 1;
   // Whether this rank asks all ranks to stop after this step. The step itself runs as usual.
   bool stop = false;
+  bool replay = false;          // train_step computes loss and gradients twice and compares their bits
+  bool gradient_norms = false;  // the model keeps the norm of each parameter's gradient
 };
 
 enum class Skip : uint8_t { none, no_weight /* N is 0 */, non_finite /* loss or gradients */ };

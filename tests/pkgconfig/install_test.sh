@@ -24,7 +24,7 @@ prefix=$work/moved
 # What is installed: no private headers, the library under its SONAME, a development link, tools and their pages.
 [ -e "$prefix/$libdir/$soname" ] && [ -L "$prefix/$libdir/libgangway.so" ] || { echo "no $soname"; exit 1; }
 [ "$(ls "$prefix/include")" = gangway ] || { echo "more than gangway/ in include/"; exit 1; }
-[ "$(cd "$prefix/bin" && echo *)" = "gangrun gw-checkpoint gw-info gw-plan gw-tokens gw-trace gw-train" ] || { echo "other tools than gangrun gw-checkpoint gw-info gw-plan gw-tokens gw-trace gw-train"; exit 1; }
+[ "$(cd "$prefix/bin" && echo *)" = "gangrun gw-checkpoint gw-compare gw-info gw-plan gw-tokens gw-trace gw-train" ] || { echo "other tools than gangrun gw-checkpoint gw-compare gw-info gw-plan gw-tokens gw-trace gw-train"; exit 1; }
 for header in "$source"/capi/include/gangway/*.h; do
   cmp -s "$header" "$prefix/include/gangway/$(basename "$header")" || { echo "$header is not installed as it is"; exit 1; }
 done

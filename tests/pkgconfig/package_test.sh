@@ -29,7 +29,7 @@ holds() { # PACKAGE: its list is standard input
 }
 lib=/usr/$libdir
 printf '%s\n' $lib/$soname $lib/libgangway.so.$release | holds "$library" || bad=1
-printf '%s\n' /usr/bin/{gangrun,gw-checkpoint,gw-info,gw-plan,gw-tokens,gw-trace,gw-train} /usr/share/man/man1/{gangrun,gw-checkpoint,gw-info,gw-plan,gw-tokens,gw-trace,gw-train}.1.gz |
+printf '%s\n' /usr/bin/{gangrun,gw-checkpoint,gw-compare,gw-info,gw-plan,gw-tokens,gw-trace,gw-train} /usr/share/man/man1/{gangrun,gw-checkpoint,gw-compare,gw-info,gw-plan,gw-tokens,gw-trace,gw-train}.1.gz |
   holds gangway-tools || bad=1
 [ -z "$cuda" ] || printf '%s\n' $lib/libgangway_cuda.so | holds libgangway-cuda || bad=1
 {

@@ -22,6 +22,7 @@ struct SquareRow {
 class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_this<SquareLoss> {
  public:
   bool wrong_weight = false, poison = false, poison_loss = false, fail_forward = false, fail_backward = false;
+  bool drifts = false;  // each backward gives a larger gradient than the one before
   std::chrono::milliseconds forward_takes{0};
 
   ModulePtr module() {
@@ -79,6 +80,7 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
     std::vector<double> gradient = copy_out<double>(call.parameters[0]->grad->tensor);
     for (size_t i = 0; i < wrong.size(); ++i)
       for (size_t j = 0; j < kWidth; ++j) gradient[j] += seed * wrong[i] * x[i * kWidth + j];
+    if (drifts) gradient[1] += 1e-9 * ++backwards_;
     if (poison) gradient[3] = std::numeric_limits<double>::quiet_NaN();
     copy_in(call.parameters[0]->grad->tensor, gradient);
   }
@@ -88,6 +90,7 @@ class SquareLoss final : public CustomBehaviour, public std::enable_shared_from_
   bool accepts(DType) const override { return true; }
 
  private:
+  int backwards_ = 0;
   static std::vector<double> errors(const Call& call) {
     const std::vector<double> x = copy_out<double>(call.inputs[0]), y = copy_out<double>(call.inputs[1]),
                               w = copy_out<double>(call.parameters[0]->value);

@@ -87,12 +87,23 @@ not count. With `shift_labels` they lie over their own tokens, as Hugging Face's
 them. The result has `loss` (the global mean), `grad_norm`,
 `tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`, `loss_scale`, `tokens` (of
 the batches of all data ranks, padding included), `stop`. With `stop` this rank asks all ranks to stop after this step, which runs as
-usual; the result's `stop` is then true on every rank. Collective.
+usual; the result's `stop` is then true on every rank. With `replay = 1` loss and gradients are computed twice, and other bits are a
+mismatch; with `gradient_norms = 1` `Gangway.gradient_norms(model)` has the norm of each parameter's gradient. Collective.
 """
 train_step!(model::Model, optimizer::Optimizer, inputs, targets = nothing; keywords...) =
     run_batch_step("train_step!", inputs, targets, values(keywords)) do batch, made, result
         LibGangway.gw_train_step(model, optimizer, batch, made, NO_STREAM, result)
     end
+
+"The norms of the gradients of the last step with `gradient_norms = 1`, by parameter name: over all ranks, unscaled and before
+clipping; NaN without a gradient."
+function gradient_norms(model::Model)
+    count = Ref{Csize_t}(0)
+    check(LibGangway.gw_module_gradient_norms(model, C_NULL, 0, count))
+    norms = Vector{Float64}(undef, count[])
+    check(LibGangway.gw_module_gradient_norms(model, norms, length(norms), count))
+    return Dict(describe(p).name => norm for (p, norm) in zip(parameters(model), norms))
+end
 
 "The loss of a batch; saves and changes nothing. Arguments and result as in `train_step!`. Collective."
 eval_step(model::Model, inputs, targets = nothing; keywords...) =

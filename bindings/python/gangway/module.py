@@ -216,6 +216,14 @@ class Module:
         c.gw_generate(self._h, block("l", prompt), len(prompt), options, self._place.stream, room, len(room) // 8)
         return memoryview(room).cast("q").tolist()
 
+    def gradient_norms(self) -> dict[str, float]:
+        """The norms of the gradients of the last train_step(gradient_norms=True), by parameter: over all ranks, unscaled and before
+        clipping; NaN without a gradient. Over pp: of this rank's stage."""
+        count = c.gw_module_gradient_norms(self._h, None, 0)
+        room = bytearray(8 * count)
+        c.gw_module_gradient_norms(self._h, room, count)
+        return {parameter.name: norm for parameter, norm in zip(self, memoryview(room).cast("d").tolist())}
+
     def zero_grad(self) -> None:
         """Local. Empties the local gradients."""
         c.gw_zero_grad(self._h, self._place.stream)

@@ -82,14 +82,14 @@ class Optimizer:
         return f"<{type(self).__name__}: lr {self.lr:g}, {self.steps} steps>"
 
     def step(self, *, scale: float = 1.0, max_grad_norm: float = 0.0, norm_type: float = 2.0,
-             allow_non_finite: bool = False, stop: bool = False) -> StepResult:
+             allow_non_finite: bool = False, stop: bool = False, gradient_norms: bool = False) -> StepResult:
         """Collective, for loops of your own. Divides the gradients by loss_scale, scales them, clips their norm (max_grad_norm 0:
         no clipping), steps, and empties them. norm_type: over 0 and at most 64 (32 beside a loss scale), or math.inf. A gradient
-        that is not finite skips the step on every rank, unless allow_non_finite, which a dynamic loss scale refuses. stop: as in
-        train_step()."""
+        that is not finite skips the step on every rank, unless allow_non_finite, which a dynamic loss scale refuses. stop,
+        gradient_norms: as in train_step()."""
         made = struct("gw_step_result")
         step = struct("gw_step_options", scale=scale, max_grad_norm=max_grad_norm, norm_type=norm_type,
-                      allow_non_finite=allow_non_finite, stop=stop)
+                      allow_non_finite=allow_non_finite, stop=stop, gradient_norms=gradient_norms)
         c.gw_optimizer_step(self._h, step, self.model._place.stream, made)
         return _result(made)
 
@@ -196,7 +196,7 @@ def train_step(
     model: Module, optimizer: Optimizer, inputs: Array | Sequence[Array] | DataBatch,
     targets: Array | Sequence[Array] | None = None, *, weight: int | None = None, shift_labels: bool = False,
     microbatches: int = 1, max_grad_norm: float = 0.0, norm_type: float = 2.0, allow_non_finite: bool = False,
-    stop: bool = False,
+    stop: bool = False, replay: bool = False, gradient_norms: bool = False,
 ) -> StepResult:
     """Collective. One step over the rows of this rank's data coordinate; dim 0 of every array is the batch. A batch of a
     Dataset comes by itself.
@@ -209,10 +209,12 @@ def train_step(
     beside a loss scale), or math.inf.
     allow_non_finite: else a loss or gradient that is not finite skips the step on every rank; not beside a dynamic loss scale.
     stop: this rank asks all ranks to stop after this step, for instance since it got a signal. The step runs as usual, and `stop`
-    of its result is True on every rank."""
+    of its result is True on every rank.
+    replay: computes loss and gradients twice and compares their bits; others are a Mismatch on every rank, with rank and parameter.
+    gradient_norms: the step computes the norm of each parameter's gradient, for model.gradient_norms()."""
     made = struct("gw_step_result")
     options = struct("gw_step_options", microbatches=microbatches, max_grad_norm=max_grad_norm, norm_type=norm_type,
-                     allow_non_finite=allow_non_finite, stop=stop)
+                     allow_non_finite=allow_non_finite, stop=stop, replay=replay, gradient_norms=gradient_norms)
     c.gw_train_step(handle_of(model, Module, "model"), handle_of(optimizer, Optimizer, "optimizer"),
                     _batch(model._place, inputs, targets, weight, shift_labels), options, model._place.stream, made)
     return _result(made)

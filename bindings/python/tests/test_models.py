@@ -410,3 +410,15 @@ def test_options_that_do_not_exist_are_named():
     assert not model["bias"].trainable and len(model) == 2
     with pytest.raises(gw.InvalidArgument, match="dims"):
         gw.ShardGroup(None, "g", {"w": gw.Spec((1,) * 9)})
+
+
+@together(1, 2)
+def test_gradient_norms_and_replay(gangs):
+    model = gw.Llama(dim=32, layers=2, heads=4).parallelize(gangs, seed=1)
+    opt = gw.AdamW(model, lr=1e-2)
+    with pytest.raises(gw.InvalidState, match="no step has computed gradient norms"):
+        model.gradient_norms()
+    result = gw.train_step(model, opt, rows(gangs), max_grad_norm=1.0, replay=True, gradient_norms=True)
+    norms = model.gradient_norms()
+    assert list(norms) == [p.name for p in model]
+    assert np.sqrt(sum(norm**2 for norm in norms.values())) == pytest.approx(result.grad_norm, rel=1e-5)

@@ -43,6 +43,13 @@ typedef struct gw_step_options {
   /* 1: this rank asks all ranks to stop after this step, for instance since it got a signal. The step runs as
    * usual, and gw_step_result.stop is 1 on every rank. Default 0. */
   int32_t stop;
+  /* 1: gw_train_step computes loss and gradients twice and compares their bits on each rank. Other bits are a
+   * MISMATCH on every rank, with rank and parameter; nothing has changed then. It finds a processor or memory
+   * that computes wrongly, for the price of a second forward and backward. Default 0. */
+  int32_t replay;
+  /* 1: the call computes the norm of each parameter's gradient, which gw_module_gradient_norms gives
+   * afterwards. Default 0. */
+  int32_t gradient_norms;
   int32_t reserved;
 } gw_step_options;
 GW_API void gw_step_options_init(gw_step_options *options, size_t size);
@@ -95,6 +102,12 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  * INVALID_ARGUMENT then empties the gradients and changes nothing else, and the gangs work on. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
+/* Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks, unscaled
+ * and before clipping, in the order of gw_module_parameter (over pp the parameters of this rank's stage), NaN
+ * for a parameter without a gradient. *out_count is the number of parameters; with less capacity nothing is
+ * written, and a null array with capacity 0 asks for the number. INVALID_STATE: no step has computed them. */
+GW_API gw_status gw_module_gradient_norms(const gw_module *model, double out_norms[], size_t capacity,
+                                          size_t *out_count);
 /* Collective. Computes the loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a
  * rank's batch, options or result, and what gw_module_forward would refuse of any microbatch. MISMATCH:
  * different options. */

@@ -15,15 +15,24 @@ std::string axes_within_stage(const Layout& layout) {
   return shard_axes(within);
 }
 
-double over(Gang& gang, double power, bool greatest, Stream& stream) {
+void reduce(Gang& gang, std::span<double> powers, bool greatest, Stream& stream) {
   Collective c;
   c.op = CollectiveOp::all_reduce;
-  c.in = c.out = &power;
-  c.count = 1;
+  c.in = c.out = powers.data();
+  c.count = powers.size();
   c.dtype = DType::f64;
   c.reduce = greatest ? Reduce::max : Reduce::sum;
   gang.run_now(Channel::control, c, &stream);
+}
+
+double over(Gang& gang, double power, bool greatest, Stream& stream) {
+  reduce(gang, {&power, 1}, greatest, stream);
   return power;
+}
+
+// Whether this rank has a part of the parameter's gradient.
+bool has_gradient(const Parameter& p) {
+  return p.trainable && p.shard_grad != nullptr && p.shard_grad->tensor.count() != 0;
 }
 
 }  // namespace
@@ -50,9 +59,7 @@ void GradientNorm::add_powers(Ops& ops, const Tensor& powers, Stream& stream) co
     const Tensor power = powers.slice(0, index, index + 1);
     ++index;
     for (const Parameter* parameter : parameters)
-      if (parameter->trainable && parameter->shard_grad != nullptr &&
-          parameter->shard_grad->tensor.count() != 0)
-        ops.norm_power(parameter->shard_grad->tensor, p_, power, stream);
+      if (has_gradient(*parameter)) ops.norm_power(parameter->shard_grad->tensor, p_, power, stream);
   }
 }
 
@@ -84,6 +91,34 @@ double gradient_norm(const FsdpState& state, Ops& ops, double p, Stream& stream)
     powers.assign(host.begin(), host.end());
   }
   return norm.over_mesh(powers, stream);
+}
+
+std::vector<double> gradient_norms(const FsdpState& state, const std::vector<NamedParameter>& parameters,
+                                   Ops& ops, Stream& stream) {
+  const auto count = static_cast<int64_t>(parameters.size());
+  std::vector<double> norms(parameters.size(), 0);
+  if (count == 0 || ops.device().kind() == DeviceKind::meta) return norms;
+  const Tensor powers = Tensor::allocate(ops.device().allocator(), DType::f64, Shape{count});
+  ops.fill(powers, 0, stream);
+  std::map<std::string, std::vector<size_t>> by_axes;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = *parameters[i].parameter;
+    const auto at = static_cast<int64_t>(i);
+    if (has_gradient(p)) ops.norm_power(p.shard_grad->tensor, 2, powers.slice(0, at, at + 1), stream);
+    by_axes[axes_within_stage(p.layout)].push_back(i);
+  }
+  const HostView<double> host(powers, stream);
+  norms.assign(host.begin(), host.end());
+  for (const auto& [axes, places] : by_axes) {
+    if (axes.empty()) continue;
+    std::vector<double> some;
+    for (const size_t i : places) some.push_back(norms[i]);
+    reduce(*state.gangs()->by_axes(axes), some, false, stream);
+    for (size_t i = 0; i < places.size(); ++i) norms[places[i]] = some[i];
+  }
+  for (size_t i = 0; i < parameters.size(); ++i)
+    norms[i] = parameters[i].parameter->trainable ? std::sqrt(norms[i]) : std::nan("");
+  return norms;
 }
 
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }

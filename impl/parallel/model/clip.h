@@ -40,6 +40,12 @@ class GradientNorm {
 // Computes both parts. Returns 0 on a meta device.
 double gradient_norm(const FsdpState& state, Ops& ops, double p, Stream& stream);
 
+// Returns the 2-norm of each parameter's gradient over all ranks, before clipping; NaN for a parameter without
+// a gradient. `parameters` are those of this rank's stage. All reductions must have ended. Collective over the
+// ranks of the stage.
+std::vector<double> gradient_norms(const FsdpState& state, const std::vector<NamedParameter>& parameters,
+                                   Ops& ops, Stream& stream);
+
 // Returns the factor that clips gradients of this norm: min(1, max_norm / (norm + 1e-6)), as in PyTorch.
 double clip_factor(double norm, double max_norm);
 

@@ -96,6 +96,13 @@ void ModelInspector::assign(Parameter& parameter, const Tensor& values, Stream& 
   });
 }
 
+const std::vector<double>& ModelInspector::gradient_norms() const {
+  if (!gradient_norms_)
+    fail(Code::invalid_state,
+         "no step has computed gradient norms; set gradient_norms in the step's options");
+  return *gradient_norms_;
+}
+
 void ModelInspector::check_replicas(Stream& stream) {
   CollectiveCall(*parts_.gangs, "check_replicas").check([&] {
     parts_.check_materialized("check_replicas");

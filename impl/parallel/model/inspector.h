@@ -35,6 +35,10 @@ class ModelInspector {
   void assign(Parameter& parameter, const Tensor& values, Stream& stream);
   // MISMATCH, on all ranks: the values of replicas differ. Collective.
   void check_replicas(Stream& stream);
+  // The norms of the gradients of the last step that computed them, in the order of parameters();
+  // INVALID_STATE: there is none.
+  const std::vector<double>& gradient_norms() const;
+  void keep_gradient_norms(std::vector<double> norms) { gradient_norms_ = std::move(norms); }
   MemoryUse memory() const;
   // Counts the bytes of an optimizer in MemoryUse::optimizer and MemoryUse::host for as long as the result
   // lives.
@@ -49,6 +53,7 @@ class ModelInspector {
   ModelParts& parts_;
   ModelRunner& runner_;
   std::vector<std::weak_ptr<const OptimizerBytes>> optimizers_;
+  std::optional<std::vector<double>> gradient_norms_;
 };
 
 }  // namespace gangway

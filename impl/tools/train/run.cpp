@@ -10,6 +10,7 @@
 #include "tools/train/build.h"
 #include "tools/train/data.h"
 #include "tools/train/log_lines.h"
+#include "tools/train/norms.h"
 #include "tools/train/progress.h"
 #include "tools/train/sample.h"
 #include "tools/train/step_text.h"
@@ -34,6 +35,7 @@ class Run {
  private:
   bool restore();  // false: the run is new
   gw_step_result step();
+  bool is_due(const char* key) const;
   bool finish_step(const gw_step_result& result);
   void log(const gw_step_result& result);
   bool evaluate();  // false: a rank has asked to stop
@@ -55,6 +57,7 @@ class Run {
   ModelHandle model_;
   OptimizerHandle optimizer_;
   MetricsHandle metrics_;
+  Norms norms_;
   Data data_;
   Progress progress_;
   int64_t rows_ = 0;  // of metrics that were shown
@@ -108,6 +111,7 @@ Run::Run(const Settings& s)
       model_(make_model(s, gangs_.get(), decoder_)),
       optimizer_(make_optimizer(s, model_.get())),
       metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))),
+      norms_(s, gangs_.get(), model_.get()),
       data_(s, gangs_.get(), decoder_.vocab),
       progress_(s.integer("train.steps")) {
   if (!restore() && has_values(s))
@@ -140,6 +144,7 @@ bool Run::restore() {
   options.partial = s_.flag("checkpoint.strict") ? 0 : 1;
   int64_t step = -1, tokens = 0;
   check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
+  norms_.restore(step);
   if (step < 0) return false;
   step_ = saved_ = step;
   tokens_ = tokens;
@@ -162,15 +167,27 @@ bool Run::restore() {
   return true;
 }
 
+// Whether the next step is one of those that come `key` steps apart.
+bool Run::is_due(const char* key) const {
+  const int64_t every = s_.integer(key);
+  return every > 0 && (step_ + 1) % every == 0;
+}
+
 gw_step_result Run::step() {
   const gw_data_batch& batch = data_.next();
   auto options = fresh(gw_step_options_init);
   options.microbatches = data_.microbatches();
   options.max_grad_norm = s_.number("optimizer.max_grad_norm");
   options.stop = stop_.wanted() ? 1 : 0;
+  options.replay = is_due("train.replay_every") ? 1 : 0;
+  options.gradient_norms = norms_.is_due(step_ + 1) ? 1 : 0;
   auto result = fresh(gw_step_result_init);
   check(gw_train_step(model_.get(), optimizer_.get(), batch.batch, &options, nullptr, &result));
+  if (is_due("train.check_replicas_every")) check(gw_module_check_replicas(model_.get(), nullptr));
   ++step_;
+  if (const std::string why = norms_.write(step_, result.loss); !why.empty())
+    std::fprintf(stderr, "the norms of step %lld are lost, training goes on: %s\n",
+                 static_cast<long long>(step_), why.c_str());
   tokens_ += result.tokens;
   data_seconds_ = batch.data_seconds;
   return result;
@@ -260,9 +277,9 @@ void Run::save(bool last) {
 // continued.
 bool Run::finish_step(const gw_step_result& result) {
   const int64_t every = s_.integer("evaluate.every");
-  const bool is_due =
+  const bool evaluates =
       every > 0 && data_.has_validation() && (step_ % every == 0 || step_ == s_.integer("train.steps"));
-  if (is_due && (result.stop != 0 || !evaluate())) {
+  if (evaluates && (result.stop != 0 || !evaluate())) {
     unlogged_ = result;
     return false;
   }

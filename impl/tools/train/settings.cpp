@@ -52,6 +52,11 @@ constexpr Key kKeys[] = {
     {"train.recompute", Kind::choice, "none", "none|selective|full",
      "activations that backward computes again"},
     {"train.activation_offload", Kind::flag, "false", "", "activations wait in host memory"},
+    {"train.replay_every", Kind::integer, "0", "0..",
+     "steps between two that are computed twice, to find a processor or memory that computes wrongly; 0: "
+     "never"},
+    {"train.check_replicas_every", Kind::integer, "0", "0..",
+     "steps between two comparisons of the ranks that hold the same parameters; 0: never"},
     {"train.max_hours", Kind::number, "inf", "(0, inf]", "save and leave with 75 after this time"},
 
     {"optimizer.name", Kind::text, "adamw", "", "the kind; its other options are keys of this section, too"},
@@ -77,6 +82,8 @@ constexpr Key kKeys[] = {
     {"metrics.every", Kind::integer, "1", "1..2147483647", "steps between two lines"},
     {"metrics.peak_tflops", Kind::number, "0", "[0, inf)",
      "of one rank, for MFU; 0: measured by a short product"},
+    {"metrics.norms_every", Kind::integer, "0", "0..",
+     "steps between two lines of norms.jsonl, the gradient norm of each parameter, for gw-compare; 0: never"},
 
     {"sample.prompt", Kind::text, "", "", "text that a byte-level model continues when the run ends"},
     {"sample.tokens", Kind::integer, "240", "1..1000000", "length of the continuation"},

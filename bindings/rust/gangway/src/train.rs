@@ -22,6 +22,11 @@ options! {
         /// This rank asks all ranks to stop after this step, for instance since it got a signal. The step
         /// runs as usual, and [`StepResult::stop`] is true on every rank.
         stop: bool,
+        /// Loss and gradients are computed twice; other bits are a `Mismatch` on every rank, with rank and
+        /// parameter. It finds a processor or memory that computes wrongly.
+        replay: bool,
+        /// The step computes the norm of each parameter's gradient, for [`Module::gradient_norms`].
+        gradient_norms: bool,
     }
 }
 
@@ -168,6 +173,19 @@ impl Module {
                 sys::gw_train_step(self.raw(), optimizer.raw(), batch, &options, stream, raw)
             })
         })
+    }
+
+    /// The norms of the gradients of the last step with [`StepOptions::gradient_norms`]: over all ranks,
+    /// unscaled and before clipping, in the order of the parameters; NaN without a gradient.
+    ///
+    /// # Errors
+    /// `InvalidState`: no step has computed them.
+    pub fn gradient_norms(&self) -> Result<Vec<f64>> {
+        let mut count = 0;
+        check(unsafe { sys::gw_module_gradient_norms(self.raw(), std::ptr::null_mut(), 0, &mut count) })?;
+        let mut norms = vec![0.0; count];
+        check(unsafe { sys::gw_module_gradient_norms(self.raw(), norms.as_mut_ptr(), count, &mut count) })?;
+        Ok(norms)
     }
 
     /// Collective. The loss of a batch; saves and changes nothing.

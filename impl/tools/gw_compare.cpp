@@ -1,0 +1,150 @@
+// gw-compare reads the gradient norms that two runs of gw-train recorded (metrics.norms_every), and names the
+// first step and the first parameter in which they differ.
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace {
+
+using namespace gangway;
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr int kEqual = 0, kDiffer = 1, kTrouble = 2;  // exit statuses, as those of diff(1)
+
+// What a run recorded of one step. Parameters are in the order of the model.
+struct Step {
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> norms;
+};
+using Steps = std::map<int64_t, Step>;
+
+double number_of(const Json& value) {
+  return value.is_string() ? std::strtod(value.get<std::string>().c_str(), nullptr) : value.get<double>();
+}
+
+void read_file(const fs::path& path, Steps& steps) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(Code::io, path.string(), " cannot be read");
+  int64_t number = 0;
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    ++number;
+    try {
+      const Json read = Json::parse(line);
+      Step& step = steps[read.at("step").get<int64_t>()];
+      step.loss = number_of(read.at("loss"));
+      for (const auto& [name, norm] : read.at("norms").items())
+        step.norms.emplace_back(name, number_of(norm));
+    } catch (const Json::exception& error) {
+      fail(Code::corrupt, path.string(), ": line ", number, " is no line of norms: ", error.what());
+    }
+  }
+}
+
+// Reads the file of each stage of the pipeline.
+Steps read_run(const std::string& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("norms", 0) == 0 && entry.path().extension() == ".jsonl") files.push_back(entry.path());
+  }
+  if (error) fail(Code::io, folder, ": ", error.message());
+  if (files.empty())
+    fail(Code::not_found, folder, " has no norms.jsonl; gw-train writes it with metrics.norms_every = 1");
+  std::sort(files.begin(), files.end());  // norms.jsonl is that of stage 0; stages above 9 come out of order
+  Steps steps;
+  for (const fs::path& file : files) read_file(file, steps);
+  return steps;
+}
+
+// The distance of two numbers relative to the larger one; equal numbers, also two NaNs, have none.
+double distance(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  const double most = std::max(std::fabs(a), std::fabs(b));
+  return std::isfinite(a) && std::isfinite(b) ? std::fabs(a - b) / most : HUGE_VAL;
+}
+
+struct Difference {
+  std::string name;
+  double a, b, relative;
+};
+
+// Returns the parameters whose norms are further apart than `tolerance`, in the order of the model.
+std::vector<Difference> differences(const Step& a, const Step& b, double tolerance) {
+  const std::map<std::string, double> other(b.norms.begin(), b.norms.end());
+  std::vector<Difference> found;
+  for (const auto& [name, norm] : a.norms) {
+    const auto at = other.find(name);
+    const double theirs = at == other.end() ? std::nan("") : at->second;
+    const double relative = at == other.end() ? HUGE_VAL : distance(norm, theirs);
+    if (relative > tolerance) found.push_back({name, norm, theirs, relative});
+  }
+  return found;
+}
+
+void print(const char* label, const Difference& d) {
+  std::printf("  %-7s %s: %.9g and %.9g (%.1e apart)\n", label, d.name.c_str(), d.a, d.b, d.relative);
+}
+
+int compare(const std::string& first, const std::string& second, double tolerance) {
+  const Steps a = read_run(first), b = read_run(second);
+  int64_t compared = 0;
+  for (const auto& [number, step] : a) {
+    const auto at = b.find(number);
+    if (at == b.end()) continue;
+    ++compared;
+    const std::vector<Difference> found = differences(step, at->second, tolerance);
+    const double loss = distance(step.loss, at->second.loss);
+    if (found.empty() && loss <= tolerance && step.norms.size() == at->second.norms.size()) continue;
+    std::printf("step %lld is the first that differs by more than %g: loss %.9g and %.9g\n",
+                static_cast<long long>(number), tolerance, step.loss, at->second.loss);
+    if (step.norms.size() != at->second.norms.size())
+      std::printf("  the runs have %zu and %zu parameters\n", step.norms.size(), at->second.norms.size());
+    if (found.empty()) return kDiffer;
+    std::printf("  %zu of %zu gradient norms differ\n", found.size(), step.norms.size());
+    print("first", found.front());
+    print("largest", *std::max_element(found.begin(), found.end(),
+                                       [](const auto& x, const auto& y) { return x.relative < y.relative; }));
+    return kDiffer;
+  }
+  if (compared == 0) fail(Code::not_found, first, " and ", second, " have no step in common");
+  std::printf("%lld steps are equal within %g\n", static_cast<long long>(compared), tolerance);
+  return kEqual;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Names the first step and parameter in which the gradient norms of two runs of gw-train differ.\n"
+      "Exit status: 0 equal, 1 different, 2 trouble.");
+  app.set_version_flag("--version", "gw-compare " GANGWAY_VERSION);
+  std::string a, b;
+  double tolerance = 1e-6;
+  app.add_option("a", a, "the folder of a run, with norms.jsonl (metrics.norms_every)")->required();
+  app.add_option("b", b, "another")->required();
+  app.add_option("--tolerance", tolerance, "relative distance that counts as equal; 0: bits")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  try {
+    app.parse(argc, argv);
+    return compare(a, b, tolerance);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kTrouble;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gw-compare: %s\n", error.what());
+    return kTrouble;
+  }
+}

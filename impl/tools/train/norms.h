@@ -1,0 +1,36 @@
+// norms.jsonl in the run's folder: a line for each chosen step, with its loss and the gradient norm of each
+// parameter. gw-compare reads it.
+//
+// Thread rule: one thread; the functions of the library that it calls are local.
+#pragma once
+
+#include <gangway/gangway.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/train/settings.h"
+
+namespace gangway::train {
+
+class Norms {
+ public:
+  // `model` must outlive it. Over pp each stage has a file of its own, which its first rank writes: norms.jsonl, norms-stage1.jsonl, ...
+  Norms(const Settings& s, gw_gangs* gangs, gw_module* model);
+
+  // Whether the settings choose this step, whose options then ask for the norms.
+  bool is_due(int64_t step) const { return every_ > 0 && step % every_ == 0; }
+  // Appends the line of a step that is due. IO problems are returned as a text; training goes on.
+  std::string write(int64_t step, double loss);
+  // Cuts the lines of steps above `step`, which will come again.
+  void restore(int64_t step);
+
+ private:
+  const int64_t every_;
+  gw_module* const model_;
+  std::string path_;  // empty: another rank writes
+  std::vector<std::string> names_;
+};
+
+}  // namespace gangway::train
