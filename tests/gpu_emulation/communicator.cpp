@@ -48,7 +48,20 @@ bool Member::all_joined() const {
 
 void Member::abort() {
   aborted_ = true;
+  leave();
+}
+void Member::stop_link(bool told) {
+  told_ = told;
+  stopped_ = true;
+}
+void Member::leave() {
+  segment_->seat(rank_).left = true;
   segment_->changed();
+}
+bool Member::all_left() const {
+  for (int r = 0; r < segment_->size(); ++r)
+    if (!segment_->seat(r).left) return false;
+  return true;
 }
 void Member::fault(const std::string& words) {
   keep_fault(device_, {cudaErrorLaunchFailure, "NCCL: " + words});
@@ -67,7 +80,7 @@ bool Member::wait(Happened&& happened) {
 }
 
 void Member::run(uint64_t launch, const std::vector<Call>& pairs, const std::vector<Meeting>& meetings) {
-  if (!wait([&] { return next_launch_ == launch; })) return;
+  if (!wait([&] { return next_launch_ == launch && !stopped_; })) return;
   exchange(pairs);
   for (const Meeting& meeting : meetings) meet(meeting);
   next_launch_ = launch + 1;

@@ -50,6 +50,11 @@ class Member {
   bool broken() const;                       // by the fault of any rank
   bool aborted() const { return aborted_; }  // by this rank
   void abort();                              // ends this rank's waits; its peers do not notice
+  // From now on no launch of this rank ends until it aborts, as behind a broken link. told(): NCCL knows.
+  void stop_link(bool told);
+  bool told() const { return told_; }
+  void leave();           // by ncclCommFinalize or ncclCommDestroy
+  bool all_left() const;  // every rank has left
 
   // Runs one launch, on a thread of its stream: first all sends and receives at the same time, then each
   // collective.
@@ -73,7 +78,7 @@ class Member {
 
   const std::shared_ptr<Segment> segment_;
   const int rank_, device_;
-  std::atomic<bool> aborted_{false};
+  std::atomic<bool> aborted_{false}, stopped_{false}, told_{false};
   std::atomic<uint64_t> next_launch_{0};
 };
 

@@ -61,6 +61,17 @@ TEST_F(CudaModule, TheLegacyStreamIsTheDevicesOwnWhicheverIsCurrent) {
   EXPECT_GE(waits, 2u) << "synchronize, and the end of the stream";
 }
 
+TEST_F(CudaModule, TheStreamOfEachThreadIsRefused) {
+  const auto device = make_device("cuda");
+  for (const Error& error : {test::error_of([&] { device->wrap_stream(cudaStreamPerThread); }),
+                             test::error_of([&] { device->order(cudaStreamPerThread); })}) {
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_NE(error.message().find("stream is cudaStreamPerThread, which is another stream in each thread"),
+              std::string::npos)
+        << error.message();
+  }
+}
+
 TEST_F(CudaModule, WhatIsMissingIsNamedWithItsNumbers) {
   const auto expect = [](const std::string& name, Code code, const std::string& words) {
     const Error error = refusal(name);

@@ -2,10 +2,18 @@
 // stream reaches it, and blocks the stream until all ranks have joined. What NCCL leaves undefined is a fault
 // here: ranks that call different collectives, plain memory of the host, and two devices that launch their
 // communicators in different orders (NCCL may hang then).
+//
+// Where NCCL waits, this waits, too, and gives up with a fault that says for what: an abort waits for all
+// kernels of its device, also for those of communicators that are not aborted with it; a communicator that is
+// destroyed without ncclCommFinalize waits for its peers on this host.
 #include <nccl.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +28,7 @@ using namespace gpu_emulation;
 
 struct ncclComm {
   std::shared_ptr<Member> member;
+  bool finalized = false;    // used by the calling thread only
   uint64_t launches = 0;     // used by the calling thread only
   uint64_t collectives = 0;  // guarded by Living::mutex
 };
@@ -49,6 +58,24 @@ std::vector<Launches> count_collective(ncclComm& comm) {
   return others;
 }
 
+// How many launches of each device have not ended.
+std::array<std::atomic<int>, kMostDevices>& launches_in_flight() {
+  static auto* const counts = new std::array<std::atomic<int>, kMostDevices>{};
+  return *counts;
+}
+
+// Waits for what NCCL waits for. A wait that does not end becomes a fault of the device, with the words.
+template <typename Happened>
+void wait_or_fault(int device, const char* words, Happened&& happened) {
+  constexpr std::chrono::seconds kPatience{20};
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!happened()) {
+    if (std::chrono::steady_clock::now() > until)
+      return keep_fault(device, {cudaErrorLaunchFailure, std::string("NCCL: ") + words});
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void remove(ncclComm_t comm) {
   {
     const std::lock_guard lock(living_comms().mutex);
@@ -64,6 +91,20 @@ struct Pending {
 };
 thread_local int depth = 0;
 thread_local std::vector<Pending> pending;
+thread_local std::vector<ncclComm_t> pending_aborts;
+
+// Aborts these communicators together: all kernels of theirs see it before anything is waited for.
+void abort_all(const std::vector<ncclComm_t>& comms) {
+  for (const ncclComm_t comm : comms) comm->member->abort();
+  for (const ncclComm_t comm : comms) {
+    const int device = comm->member->device();
+    wait_or_fault(device,
+                  "an abort waits for a kernel of another communicator, which waits for a peer; abort them "
+                  "in one group",
+                  [&] { return launches_in_flight()[static_cast<size_t>(device)] == 0; });
+    remove(comm);
+  }
+}
 
 // Logs one launch. If the modelled mode leaves out the data of a call, sets its count to 0. The ranks still
 // wait for each other.
@@ -105,8 +146,12 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
     for (Meeting& meeting : meetings) launched.push_back(&meeting.call);
     const uint64_t launch = comm->launches++;
     log_launch(*comm, launch, stream, launched);
+    // Counts the launch as long as its task exists: a task does not run on a device that has a fault.
+    std::atomic<int>& count = launches_in_flight()[static_cast<size_t>(comm->member->device())];
+    ++count;
+    const std::shared_ptr<void> in_flight(nullptr, [&count](void*) { --count; });
     const cudaError_t error =
-        enqueue(stream, [member = comm->member, launch, pairs = std::move(pairs),
+        enqueue(stream, [in_flight, member = comm->member, launch, pairs = std::move(pairs),
                          meetings = std::move(meetings)](Runner&) { member->run(launch, pairs, meetings); });
     if (error != cudaSuccess) return ncclUnhandledCudaError;
   }
@@ -163,21 +208,39 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
-  *result = comm->member->broken()                            ? ncclRemoteError
+  *result = comm->member->told()                              ? ncclSystemError
+            : comm->member->broken()                          ? ncclRemoteError
             : !comm->member->all_joined()                     ? ncclInProgress
+            : comm->finalized && !comm->member->all_left()    ? ncclInProgress
             : fault_of(comm->member->device()) != cudaSuccess ? ncclUnhandledCudaError
                                                               : ncclSuccess;
   return ncclSuccess;
 }
+// Never blocks. ncclCommGetAsyncError reports when all ranks have called it.
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  comm->finalized = true;
+  comm->member->leave();
+  return ncclInProgress;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (!comm->finalized) {
+    comm->member->leave();
+    wait_or_fault(comm->member->device(),
+                  "a communicator that was not finalized waits in ncclCommDestroy for its peers",
+                  [&] { return comm->member->all_left(); });
+  }
   remove(comm);
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  comm->member->abort();
-  remove(comm);
+  if (depth > 0)
+    pending_aborts.push_back(comm);
+  else
+    abort_all({comm});
   return ncclSuccess;
 }
+
+void gpu_emulation_stop_link(ncclComm_t comm, int told) { comm->member->stop_link(told != 0); }
 
 ncclResult_t ncclGroupStart() {
   ++depth;
@@ -185,7 +248,9 @@ ncclResult_t ncclGroupStart() {
 }
 ncclResult_t ncclGroupEnd() {
   if (depth == 0) return ncclInvalidUsage;
-  return --depth > 0 ? ncclSuccess : launch_all(std::exchange(pending, {}));
+  if (--depth > 0) return ncclSuccess;
+  abort_all(std::exchange(pending_aborts, {}));
+  return launch_all(std::exchange(pending, {}));
 }
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,

@@ -38,6 +38,7 @@ struct Notice {
 struct Seat {
   std::atomic<int> device;             // the number + 1; 0: not joined
   std::atomic<uint64_t> staged, read;  // chunks that were put into the slot; read from all slots
+  std::atomic<bool> left;              // the rank has finalized, destroyed or aborted its communicator
   Notice notice;                       // describes the last staged chunk
 };
 

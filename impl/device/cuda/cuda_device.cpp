@@ -66,6 +66,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
                                         true);
   }
   Stream& wrap_stream(void* native) override {
+    refuse_per_thread(native);
     if (native == nullptr || native == stream_.handle()) return stream_;
     const std::lock_guard lock(mutex_);
     std::unique_ptr<CudaStream>& stream = wrapped_[native];
@@ -74,6 +75,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     return *stream;
   }
   void order(void* native) override {
+    refuse_per_thread(native);
     const CudaEvent point(index_, watches_);
     const OnDevice on(index_);
     streams_.order(native == nullptr ? stream_.handle() : static_cast<cudaStream_t>(native), point.event());
@@ -103,6 +105,14 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   }
   void submit() override { streams_.submit(); }
   StreamList& streams() { return streams_; }
+
+  // This handle stands for another stream in each thread, while work is ordered by streams.
+  static void refuse_per_thread(void* native) {
+    if (native == cudaStreamPerThread)
+      fail(Code::invalid_argument,
+           "stream is cudaStreamPerThread, which is another stream in each thread; pass one that "
+           "cudaStreamCreate made");
+  }
 
   // If memory runs out, starts the queued operations of all streams and tries again, because these operations
   // may hold the last references to memory.

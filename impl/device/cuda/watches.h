@@ -19,7 +19,8 @@ class Watch {
   virtual ~Watch() = default;
   // Returns the loss because of which the device may wait forever, if there is one. It is called repeatedly.
   virtual std::optional<Error> lost() = 0;
-  // Aborts the work that waits forever.
+  // Aborts the work that waits forever. It does not wait for the device, where work of another Watch may still
+  // wait forever.
   virtual void give_up(const Error& error) noexcept = 0;
 };
 

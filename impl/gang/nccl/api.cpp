@@ -6,7 +6,7 @@ namespace gangway::nccl {
 namespace {
 
 constexpr char kFile[] = "libnccl.so.2";
-constexpr int kOldest = 21900;
+constexpr int kOldest = 22200;  // communicators can be aborted in a group
 
 template <typename Function>
 void find(void* library, const char* name, Function& to) {
@@ -32,6 +32,7 @@ Api load() {
   find(library, "ncclGetUniqueId", api.get_unique_id);
   find(library, "ncclCommInitRankConfig", api.init_rank);
   find(library, "ncclCommGetAsyncError", api.get_async_error);
+  find(library, "ncclCommFinalize", api.finalize);
   find(library, "ncclCommDestroy", api.destroy);
   find(library, "ncclCommAbort", api.abort);
   find(library, "ncclGroupStart", api.group_start);

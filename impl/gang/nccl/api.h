@@ -15,6 +15,7 @@ struct Api {
   decltype(&ncclGetUniqueId) get_unique_id;
   decltype(&ncclCommInitRankConfig) init_rank;
   decltype(&ncclCommGetAsyncError) get_async_error;
+  decltype(&ncclCommFinalize) finalize;
   decltype(&ncclCommDestroy) destroy;
   decltype(&ncclCommAbort) abort;
   decltype(&ncclGroupStart) group_start;
@@ -28,7 +29,7 @@ struct Api {
   decltype(&ncclRecv) recv;
 };
 
-// Loads libnccl.so.2 once. Throws NOT_SUPPORTED if it is not found or is older than 2.19.
+// Loads libnccl.so.2 once. Throws NOT_SUPPORTED if it is not found or is older than 2.22.
 const Api& api();
 
 // Throws GANG with NCCL's message if the call failed. A call that is still in progress has not failed.

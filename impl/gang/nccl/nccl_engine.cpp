@@ -8,6 +8,7 @@
 
 #include "base/interrupt.h"
 #include "device/cuda/cuda_device.h"
+#include "gang/nccl/aborts.h"
 #include "gang/nccl/event_work.h"
 #include "gang/nccl/one_rank_engine.h"
 #include "gang/nccl/records.h"
@@ -34,6 +35,7 @@ struct Lane {
   ncclComm_t comm = nullptr;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Event> ready;
+  std::chrono::steady_clock::time_point launched = {};  // the last launch
 };
 
 class NcclEngine final : public Engine, private cuda::Watch {
@@ -48,16 +50,16 @@ class NcclEngine final : public Engine, private cuda::Watch {
     cuda::watches(owner_->device()).add(*this);
   }
 
-  // Waits a while for collectives in flight, and then aborts them, so that lost peers cannot block this
-  // rank's end.
+  // Waits a while for collectives in flight and for the peers to come here, too. Then it aborts, so that lost
+  // peers cannot block this rank's end.
   ~NcclEngine() override {
     cuda::watches(owner_->device()).remove(*this);
     const cuda::OnDevice on(owner_->device().index(), std::nothrow);
     const auto given_up = std::chrono::steady_clock::now() + kPatience;
     while (!idle() && std::chrono::steady_clock::now() < given_up) std::this_thread::sleep_for(kNap);
-    const bool orderly = idle() && !failure_->get();
-    for (Lane& lane : lanes_)
-      if (lane.comm != nullptr) orderly ? api().destroy(lane.comm) : api().abort(lane.comm);
+    if (idle() && !failure_->get()) try_to_finalize(given_up);
+    abort_soon(take_comms());
+    if (failure_->get()) wait_for_aborts();
   }
 
   const char* name() const override { return "nccl"; }
@@ -97,9 +99,9 @@ class NcclEngine final : public Engine, private cuda::Watch {
       auto ready = owner_->device().make_event();
       const std::lock_guard lock(mutex_);
       failure_->throw_if();  // abort() does not know this communicator yet
-      lane_of(channel) = {comm, std::move(stream), std::move(ready)};
+      lane_of(channel) = {comm, std::move(stream), std::move(ready), {}};
     } catch (...) {
-      if (comm != nullptr) api().abort(comm);
+      if (comm != nullptr) abort_soon({comm});
       throw;
     }
   }
@@ -126,6 +128,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     }
     check(api().group_end(), "ncclGroupEnd");
     settle(lane.comm, "a launch", [] {});  // no interrupts: their hook must not run under the mutex
+    lane.launched = std::chrono::steady_clock::now();
     for (const Sums::One& sum : sums->all) add_(sum.dtype, sum.from->data(), sum.to, sum.count, *lane.stream);
     auto work = std::make_shared<EventWork>(owner_->device(), failure_, sums);
     work->record(*lane.stream);
@@ -138,14 +141,23 @@ class NcclEngine final : public Engine, private cuda::Watch {
 
   void abort(const Error& error) noexcept override {
     failure_->keep(error);
-    const std::lock_guard lock(mutex_);
-    for (Lane& lane : lanes_)
-      if (lane.comm != nullptr) api().abort(std::exchange(lane.comm, nullptr));
+    abort_soon(take_comms());
   }
   std::optional<Error> error() const override { return failure_->get(); }
-  void shutdown(Deadline) override {
+  // All ranks are in this call, so that they finalize together: NCCL destroys a communicator that was not
+  // finalized together with the peers of its host, who would wait for each other when they end at different
+  // times.
+  void shutdown(Deadline deadline) override {
     for (const Lane& lane : lanes_)
       if (lane.stream) lane.stream->synchronize();
+    const cuda::OnDevice on(owner_->device().index());
+    for (Lane& lane : lanes_) {
+      if (lane.comm == nullptr) continue;
+      check(api().finalize(lane.comm), "ncclCommFinalize");
+      settle(lane.comm, "its end", deadline, poll_interrupt);
+      const std::lock_guard lock(mutex_);
+      if (lane.comm != nullptr) check(api().destroy(std::exchange(lane.comm, nullptr)), "ncclCommDestroy");
+    }
   }
   std::shared_ptr<Engine> shrink(std::vector<int>&) override {
     fail(Code::internal, "engine \"nccl\" shrinks with its control engine alone");
@@ -164,12 +176,62 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return std::make_shared<NcclEngine>(owner_, std::move(control), options_, add_);
   }
 
-  // For cuda::Watch: a kernel waits forever for a lost peer, and the host waits for the kernel.
-  std::optional<Error> lost() override { return failure_->get() ? std::nullopt : control_->error(); }
+  // For cuda::Watch: a kernel waits forever for a lost peer, and the host waits for the kernel. A kernel can also
+  // be stuck while all peers live, as when a link fails: NCCL tells that by the communicator's error, or by
+  // nothing but time.
+  std::optional<Error> lost() override {
+    if (failure_->get()) return std::nullopt;
+    if (auto first = control_->error()) return first;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return std::nullopt;  // a thread is launching, and has a deadline of its own
+    const auto now = std::chrono::steady_clock::now();
+    if (now - looked_ < kLook) return stuck_;
+    looked_ = now;
+    for (const Lane& lane : lanes_)
+      if (!stuck_ && lane.comm != nullptr) stuck_ = error_of(lane, now);
+    return stuck_;
+  }
   void give_up(const Error& error) noexcept override { abort(error); }
+
+  std::optional<Error> error_of(const Lane& lane, std::chrono::steady_clock::time_point now) const {
+    if (cudaStreamQuery(cuda::native(*lane.stream)) != cudaErrorNotReady) return std::nullopt;
+    ncclResult_t state = ncclSuccess;
+    if (api().get_async_error(lane.comm, &state) != ncclSuccess) state = ncclInternalError;
+    if (state != ncclSuccess && state != ncclInProgress)
+      return Error(Code::gang, text(options_.label, ": NCCL: ", api().get_error_string(state), " (rank ",
+                                    rank(), " of ", size(), ")"));
+    if (now - lane.launched < std::chrono::milliseconds(options_.timeout_ms)) return std::nullopt;
+    return Error(Code::timeout,
+                 text(options_.label, ": a collective of NCCL did not end within ", options_.timeout_ms,
+                      " ms on rank ", rank(), " of ", size(), ", and no rank is lost"));
+  }
+
+  // Takes the communicators out of the lanes, so that nothing uses them any more.
+  std::vector<ncclComm_t> take_comms() noexcept {
+    std::vector<ncclComm_t> comms;
+    const std::lock_guard lock(mutex_);
+    for (Lane& lane : lanes_)
+      if (lane.comm != nullptr) comms.push_back(std::exchange(lane.comm, nullptr));
+    return comms;
+  }
+
+  // Finalizes and destroys the communicators, if all peers do so before the time; the others stay.
+  void try_to_finalize(std::chrono::steady_clock::time_point until) noexcept {
+    for (Lane& lane : lanes_)
+      if (lane.comm != nullptr && api().finalize(lane.comm) > ncclInProgress) return;
+    for (Lane& lane : lanes_) {
+      if (lane.comm == nullptr) continue;
+      ncclResult_t state = ncclInProgress;
+      while (api().get_async_error(lane.comm, &state) == ncclSuccess && state == ncclInProgress &&
+             std::chrono::steady_clock::now() < until && !control_->error())
+        std::this_thread::sleep_for(kNap);
+      if (state == ncclSuccess) api().destroy(std::exchange(lane.comm, nullptr));
+    }
+  }
 
   static constexpr std::chrono::seconds kPatience{5};
   static constexpr std::chrono::microseconds kNap{50};
+  static constexpr std::chrono::milliseconds kLook{5};  // between two looks at the lanes
 
   Lane& lane_of(Channel channel) { return lanes_[static_cast<size_t>(channel)]; }
   const Lane& lane_of(Channel channel) const { return lanes_[static_cast<size_t>(channel)]; }
@@ -197,15 +259,18 @@ class NcclEngine final : public Engine, private cuda::Watch {
   // call in errors.
   template <typename Each>
   void settle(ncclComm_t comm, const char* what, Each each) {
-    const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
+    settle(comm, what, Deadline::after_ms(options_.timeout_ms), each);
+  }
+  template <typename Each>
+  void settle(ncclComm_t comm, const char* what, Deadline deadline, Each each) {
     for (ncclResult_t state = ncclInProgress;;) {
       check(api().get_async_error(comm, &state), "ncclCommGetAsyncError");
       if (state != ncclInProgress) return check(state, what);
       if (const auto first = error()) throw *first;
       if (const auto first = control_->error()) throw *first;
       if (deadline.passed())
-        fail(Code::timeout, options_.label, ": NCCL did not finish ", what, " of ", size(), " ranks within ",
-             options_.timeout_ms, " ms");
+        fail(Code::timeout, options_.label, ": NCCL did not finish ", what, " of ", size(),
+             " ranks before its deadline (timeout_ms ", options_.timeout_ms, ")");
       each();
       std::this_thread::sleep_for(kNap);
     }
@@ -248,6 +313,8 @@ class NcclEngine final : public Engine, private cuda::Watch {
   std::atomic<uint64_t> calls_ = 0, bytes_ = 0;
   mutable std::mutex mutex_;
   std::array<Lane, kChannels> lanes_;
+  std::chrono::steady_clock::time_point looked_ = {};
+  std::optional<Error> stuck_;  // what the last look at the lanes found
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace gangway::nccl {
 
 // Makes the engines of ranks on CUDA devices (DataEngines of gang/registry.h). Throws NOT_SUPPORTED if there
-// are several ranks and NCCL is missing or older than 2.19.
+// are several ranks and NCCL is missing or older than 2.22.
 std::vector<std::shared_ptr<Engine>> make_data_engines(const std::vector<std::shared_ptr<Rank>>& ranks,
                                                        std::span<const std::shared_ptr<Engine>> control,
                                                        const EngineOptions& options, Add add);

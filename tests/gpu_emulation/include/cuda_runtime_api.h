@@ -55,6 +55,7 @@ enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 #define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
+#define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
 constexpr unsigned int cudaStreamNonBlocking = 1;
 constexpr unsigned int cudaEventDisableTiming = 2;
 constexpr unsigned int cudaHostAllocPortable = 1;

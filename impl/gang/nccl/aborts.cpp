@@ -1,0 +1,67 @@
+#include "gang/nccl/aborts.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <iterator>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "gang/nccl/api.h"
+
+namespace gangway::nccl {
+namespace {
+
+// What the threads share. It is never destroyed, because a thread that waits for a device may outlive main().
+struct Aborts {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<ncclComm_t> collected;
+  int running = 0;  // threads
+};
+Aborts& aborts() {
+  static auto* const all = new Aborts;
+  return *all;
+}
+
+void abort_group(const std::vector<ncclComm_t>& comms) {
+  if (comms.empty()) return;
+  api().group_start();
+  for (const ncclComm_t comm : comms) api().abort(comm);
+  api().group_end();
+}
+
+// Communicators that come while a thread waits for the device are aborted by threads of their own: the first
+// one may be waiting for their kernels.
+void run() {
+  constexpr std::chrono::milliseconds kCollect{5};
+  std::this_thread::sleep_for(kCollect);
+  std::unique_lock lock(aborts().mutex);
+  const std::vector<ncclComm_t> comms = std::exchange(aborts().collected, {});
+  lock.unlock();
+  abort_group(comms);
+  lock.lock();
+  --aborts().running;
+  aborts().changed.notify_all();
+}
+
+}  // namespace
+
+void abort_soon(std::vector<ncclComm_t> comms) noexcept {
+  if (comms.empty()) return;
+  const std::lock_guard lock(aborts().mutex);
+  try {
+    aborts().collected.insert(aborts().collected.end(), comms.begin(), comms.end());
+    std::thread(run).detach();
+    ++aborts().running;  // the thread takes the mutex before it ends
+  } catch (...) {  // no memory or no thread: the communicators stay as they are, and nothing waits for them
+  }
+}
+
+void wait_for_aborts() noexcept {
+  constexpr std::chrono::seconds kPatience{5};
+  std::unique_lock lock(aborts().mutex);
+  aborts().changed.wait_for(lock, kPatience, [] { return aborts().running == 0; });
+}
+
+}  // namespace gangway::nccl

@@ -1,0 +1,123 @@
+// How communicators of NCCL end: aborts of several gangs, links that fail while all ranks live, and ranks that
+// release their gangs at different times. The emulated NCCL waits where NCCL does, and says so by a fault.
+#include <dlfcn.h>
+
+#include <chrono>
+#include <thread>
+
+#include "gpu_emulation/emulator.h"
+#include "gpu_emulation/ranks.h"
+
+#include <nccl.h>
+
+namespace gangway::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point then) {
+  return std::chrono::duration<double>(Clock::now() - then).count();
+}
+
+// A number on the device, and its all_reduce.
+struct Number {
+  explicit Number(Gang& gang)
+      : gang(gang), tensor(Tensor::allocate(gang.device().allocator(), DType::f32, {1})) {}
+  WorkPtr all_reduce() {
+    Collective c;
+    c.op = CollectiveOp::all_reduce;
+    c.reduce = Reduce::sum;
+    c.in = c.out = tensor.raw();
+    c.count = 1;
+    return gang.run(Channel::user, c, &gang.device().stream());
+  }
+  void wait() { all_reduce()->wait(Deadline::after_ms(60'000)); }
+
+  Gang& gang;
+  Tensor tensor;
+};
+
+// Rank 0 waits in both gangs for rank 1, which dies. Aborted one after the other, the first abort would wait for
+// the kernel of the second gang.
+TEST(NcclEnds, TheKernelsOfTwoGangsEndWhenTheirPeerDies) {
+  Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = cuda_root(r, 2, store), second = root->duplicate("second");
+    Number a(*root), b(*second);
+    a.wait();
+    b.wait();
+    report.stage = 1;
+    if (r == 1)
+      for (;;) pause();
+    until_failure(report, [&] {
+      a.all_reduce()->order(root->device().stream());
+      b.all_reduce()->order(root->device().stream());
+      root->device().stream().synchronize();
+    });
+    EXPECT_EQ(gpu_emulation::report(), "");
+  });
+  ranks.wait_for_stage(0, 1);
+  ranks.wait_for_stage(1, 1);
+  ranks.kill(1, SIGKILL);
+  ASSERT_TRUE(ranks.ended_well(0)) << ranks.report(0).text;
+  EXPECT_EQ(ranks.report(0).code, static_cast<int64_t>(Code::peer_lost)) << ranks.report(0).text;
+}
+
+// All ranks live, but the kernel of one never ends. NCCL may know it, or not.
+TEST(NcclEnds, ABrokenLinkEndsTheWaitBySomeErrorWithinTheDeadline) {
+  for (const bool told : {true, false}) {
+    Processes ranks(2, [told](int r, const std::shared_ptr<Store>& store, Report& report) {
+      setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+      GangOptions options = thread_rank_options();
+      options.device = text("cuda:", r);
+      options.rank = r;
+      options.size = 2;
+      options.store = store;
+      options.timeout_ms = 3000;
+      const GangPtr root = Gang::create(options);
+      Number number(*root);
+      number.wait();
+      if (r == 0) {
+        const auto stop = reinterpret_cast<decltype(&gpu_emulation_stop_link)>(
+            dlsym(dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD), "gpu_emulation_stop_link"));
+        stop(static_cast<ncclComm_t>(root->engine().native_handle()), told ? 1 : 0);
+      }
+      const Clock::time_point start = Clock::now();
+      until_failure(report, [&] {
+        number.all_reduce()->order(root->device().stream());
+        root->device().stream().synchronize();
+      });
+      report.values[0] = static_cast<int64_t>(1000 * seconds_since(start));
+    });
+    for (const int r : {0, 1}) {
+      ASSERT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+      EXPECT_LT(ranks.report(r).values[0], 30'000);
+    }
+    const Report& report = ranks.report(0);
+    EXPECT_EQ(report.code, static_cast<int64_t>(told ? Code::gang : Code::timeout)) << report.text;
+    EXPECT_NE(std::strstr(report.text, told ? "NCCL: unhandled system error" : "did not end within 3000 ms"),
+              nullptr)
+        << report.text;
+  }
+}
+
+// Nothing waits for a peer that releases its gang later, with a shutdown or without one.
+TEST(NcclEnds, RanksReleaseTheirGangsAtDifferentTimes) {
+  for (const bool shutdown : {true, false}) {
+    Processes ranks(2, [shutdown](int r, const std::shared_ptr<Store>& store, Report& report) {
+      Clock::time_point start;
+      {
+        const GangPtr root = cuda_root(r, 2, store);
+        Number(*root).wait();
+        if (shutdown) root->shutdown(60'000);
+        if (r == 1) std::this_thread::sleep_for(std::chrono::seconds(shutdown ? 3 : 7));
+        start = Clock::now();
+      }
+      report.values[0] = static_cast<int64_t>(1000 * seconds_since(start));
+      EXPECT_EQ(gpu_emulation::report(), "");
+    });
+    ranks.expect_all_well();
+    for (const int r : {0, 1}) EXPECT_LT(ranks.report(r).values[0], shutdown ? 2000 : 9000) << "rank " << r;
+  }
+}
+
+}  // namespace
+}  // namespace gangway::test
