@@ -28,7 +28,7 @@ mkdir -p "$build"
 [ -x "$toolkit/bin/pip" ] || python3 -m venv "$toolkit" || exit 1
 "$toolkit/bin/pip" install -q --disable-pip-version-check nvidia-cuda-nvcc==13.0.* nvidia-cuda-runtime==13.0.* \
   nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cublas==13.0.* nvidia-cuda-nvrtc==13.0.* \
-  nvidia-cudnn-cu13==9.19.* nvidia-cudnn-frontend==1.32.* || exit 1
+  nvidia-cudnn-cu13==9.19.* nvidia-cudnn-frontend==1.32.* nvidia-nccl-cu13==2.28.* || exit 1
 site=$(echo "$toolkit"/lib/python3*/site-packages)
 root=$site/nvidia/cu13
 for library in cublas cublasLt cudart; do ln -sf "lib$library.so.13" "$root/lib/lib$library.so"; done # what a linker looks for
@@ -36,9 +36,9 @@ for library in cublas cublasLt cudart; do ln -sf "lib$library.so.13" "$root/lib/
 started=$SECONDS
 check "compiled by $("$root/bin/nvcc" --version | grep -o 'release [0-9.]*')" bash -c '
   cmake -S "$0" -B "$1" -G Ninja -DGANGWAY_TESTS=ON -DGANGWAY_CUDA=ON -DGANGWAY_CUDNN=ON -DGANGWAY_WERROR=ON -DCUDAToolkit_ROOT="$2" \
-    -DGANGWAY_CUDA_ARCHITECTURES="$3" -DGANGWAY_CUDNN_INCLUDE="$4" -DGANGWAY_CUDNN_FRONTEND_INCLUDE="$5" &&
+    -DGANGWAY_CUDA_ARCHITECTURES="$3" -DGANGWAY_CUDNN_INCLUDE="$4" -DGANGWAY_CUDNN_FRONTEND_INCLUDE="$5" -DGANGWAY_NCCL_INCLUDE="$6" &&
     ninja -C "$1" gangway gangway_cuda gw-info cudnn_plans_test cudnn_calls_test && cat "$1"/impl/cuda/*.o.txt >"$1/nvcc.txt" && ! grep -i "warning" "$1/nvcc.txt"' \
-  "$top" "$build" "$root" "${CUDA_ARCHITECTURES:-90a}" "$site/nvidia/cudnn/include" "$site/include"
+  "$top" "$build" "$root" "${CUDA_ARCHITECTURES:-90a}" "$site/nvidia/cudnn/include" "$site/include" "$site/nvidia/nccl/include"
 [ $failed -eq 0 ] || { echo "$passed passed, $failed failed, 0 skipped"; exit 1; }
 echo "compiled in $((SECONDS - started)) s"
 check "no undefined symbol" bash -c '! ldd -r "$1/capi/libgangway_cuda.so" | grep -E "undefined symbol|not found"' - "$build"
