@@ -97,7 +97,7 @@ gw_status gw_module_gradient_norms(const gw_module* model, double out_norms[], s
   return guarded([&] {
     if (out_count != nullptr) *out_count = 0;
     const std::vector<double>& norms = required(model, "model").ready().inspect().gradient_norms();
-    *out(out_count, "out_count") = norms.size();
+    out(out_count, "out_count") = norms.size();
     if (capacity == 0) return;
     required(out_norms, "out_norms");
     if (capacity < norms.size())

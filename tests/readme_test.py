@@ -37,7 +37,7 @@ SHORTER = {
                              "--evaluate.every 2 --evaluate.batches 1 --sample.tokens 8",
 }
 
-INSTALL = 'apt-get() { env DEBIAN_FRONTEND=noninteractive command apt-get -y -qq "$@" >/dev/null; }; apt-get update\n'
+INSTALL = 'apt-get() { DEBIAN_FRONTEND=noninteractive command apt-get -y -qq "$@" >/dev/null; }; apt-get update\n'
 SETUP = {
     "README.md": INSTALL + "apt-get install doxygen\n"
                  "for i in $(seq 1 400); do printf 'Sentence %d says that %d is seven times %d.\\n\\n' $i $((7 * i)) $i; done >my.txt\n"

@@ -55,7 +55,7 @@ std::string number(double value) {
 }  // namespace
 
 Norms::Norms(const Settings& s, gw_gangs* gangs, gw_module* model)
-    : every_(s.integer("metrics.norms_every")) {
+    : every_(s.integer("metrics.norms_every")), model_(model) {
   if (every_ == 0) return;
   path_ = path_on(s, gangs);
   names_ = names_of(model);
