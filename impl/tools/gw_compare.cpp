@@ -6,11 +6,11 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -19,7 +19,6 @@ namespace {
 
 using namespace gangway;
 using Json = nlohmann::ordered_json;
-namespace fs = std::filesystem;
 
 constexpr int kEqual = 0, kDiffer = 1, kTrouble = 2;  // exit statuses, as those of diff(1)
 
@@ -34,38 +33,25 @@ double number_of(const Json& value) {
   return value.is_string() ? std::strtod(value.get<std::string>().c_str(), nullptr) : value.get<double>();
 }
 
-void read_file(const fs::path& path, Steps& steps) {
+Steps read_run(const std::string& folder) {
+  const std::string path = folder + "/norms.jsonl";
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Code::io, path.string(), " cannot be read");
+  if (!in)
+    fail(Code::not_found, folder, " has no norms.jsonl; gw-train writes it with metrics.norms_every = 1");
+  Steps steps;
   int64_t number = 0;
   for (std::string line; std::getline(in, line) && !in.eof();) {
     ++number;
     try {
       const Json read = Json::parse(line);
-      Step& step = steps[read.at("step").get<int64_t>()];
-      step.loss = number_of(read.at("loss"));
+      Step step{number_of(read.at("loss")), {}};
       for (const auto& [name, norm] : read.at("norms").items())
         step.norms.emplace_back(name, number_of(norm));
+      steps[read.at("step").get<int64_t>()] = std::move(step);
     } catch (const Json::exception& error) {
-      fail(Code::corrupt, path.string(), ": line ", number, " is no line of norms: ", error.what());
+      fail(Code::corrupt, path, ": line ", number, " is no line of norms: ", error.what());
     }
   }
-}
-
-// Reads the file of each stage of the pipeline.
-Steps read_run(const std::string& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind("norms", 0) == 0 && entry.path().extension() == ".jsonl") files.push_back(entry.path());
-  }
-  if (error) fail(Code::io, folder, ": ", error.message());
-  if (files.empty())
-    fail(Code::not_found, folder, " has no norms.jsonl; gw-train writes it with metrics.norms_every = 1");
-  std::sort(files.begin(), files.end());  // norms.jsonl is that of stage 0; stages above 9 come out of order
-  Steps steps;
-  for (const fs::path& file : files) read_file(file, steps);
   return steps;
 }
 

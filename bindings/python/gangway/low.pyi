@@ -572,6 +572,8 @@ class gw_step_options:
     norm_type: float
     scale: float
     stop: int
+    replay: int
+    gradient_norms: int
     reserved: int
 
 class gw_step_result:

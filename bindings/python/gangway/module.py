@@ -218,7 +218,7 @@ class Module:
 
     def gradient_norms(self) -> dict[str, float]:
         """The norms of the gradients of the last train_step(gradient_norms=True), by parameter: over all ranks, unscaled and before
-        clipping; NaN without a gradient. Over pp: of this rank's stage."""
+        clipping; NaN for a frozen one."""
         count = c.gw_module_gradient_norms(self._h, None, 0)
         room = bytearray(8 * count)
         c.gw_module_gradient_norms(self._h, room, count)

@@ -418,6 +418,8 @@ typedef struct gw_api {
   void (*plan_options_init)(gw_plan_options *options, size_t size);
   gw_status (*plan_memory)(const gw_plan_options *options, gw_memory_use *memory, int32_t *out_rank);
   gw_status (*movement_duplicate)(const gw_movement *movement, gw_movement **out_movement);
+  gw_status (*module_gradient_norms)(const gw_module *model, double out_norms[], size_t capacity, size_t
+      *out_count);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

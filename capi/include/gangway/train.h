@@ -103,8 +103,7 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
 /* Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks, unscaled
- * and before clipping, in the order of gw_module_parameter (over pp the parameters of this rank's stage), NaN
- * for a parameter without a gradient. *out_count is the number of parameters; with less capacity nothing is
+ * and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen. *out_count is the number of parameters; with less capacity nothing is
  * written, and a null array with capacity 0 asks for the number. INVALID_STATE: no step has computed them. */
 GW_API gw_status gw_module_gradient_norms(const gw_module *model, double out_norms[], size_t capacity,
                                           size_t *out_count);

@@ -41,8 +41,8 @@ class GradientNorm {
 double gradient_norm(const FsdpState& state, Ops& ops, double p, Stream& stream);
 
 // Returns the 2-norm of each parameter's gradient over all ranks, before clipping; NaN for a parameter without
-// a gradient. `parameters` are those of this rank's stage. All reductions must have ended. Collective over the
-// ranks of the stage.
+// a gradient. `parameters` are those of the whole model, also where a pipeline has others on this rank. All
+// reductions must have ended. Collective.
 std::vector<double> gradient_norms(const FsdpState& state, const std::vector<NamedParameter>& parameters,
                                    Ops& ops, Stream& stream);
 

@@ -17,18 +17,6 @@
 namespace gangway::train {
 namespace {
 
-// Returns "" on ranks other than the first one of a stage.
-std::string path_on(const Settings& s, gw_gangs* gangs) {
-  int32_t coordinate = 0, size = 1;
-  for (const char* axis : {"dp_replicate", "dp_shard", "cp", "tp"}) {
-    check(gw_gangs_coordinate(gangs, axis, &coordinate, &size));
-    if (coordinate != 0) return {};
-  }
-  check(gw_gangs_coordinate(gangs, "pp", &coordinate, &size));
-  const std::string stage = coordinate == 0 ? "" : "-stage" + std::to_string(coordinate);
-  return s.text("checkpoint.folder") + "/norms" + stage + ".jsonl";
-}
-
 std::vector<std::string> names_of(gw_module* model) {
   size_t count = 0;
   check(gw_module_parameter_count(model, &count));
@@ -54,10 +42,10 @@ std::string number(double value) {
 
 }  // namespace
 
-Norms::Norms(const Settings& s, gw_gangs* gangs, gw_module* model)
+Norms::Norms(const Settings& s, gw_gang* root, gw_module* model)
     : every_(s.integer("metrics.norms_every")), model_(model) {
-  if (every_ == 0) return;
-  path_ = path_on(s, gangs);
+  if (every_ == 0 || gw_gang_rank(root) != 0) return;
+  path_ = s.text("checkpoint.folder") + "/norms.jsonl";
   names_ = names_of(model);
 }
 

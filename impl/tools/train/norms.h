@@ -16,8 +16,8 @@ namespace gangway::train {
 
 class Norms {
  public:
-  // `model` must outlive it. Over pp each stage has a file of its own, which its first rank writes: norms.jsonl, norms-stage1.jsonl, ...
-  Norms(const Settings& s, gw_gangs* gangs, gw_module* model);
+  // `model` must outlive it. Rank 0 writes.
+  Norms(const Settings& s, gw_gang* root, gw_module* model);
 
   // Whether the settings choose this step, whose options then ask for the norms.
   bool is_due(int64_t step) const { return every_ > 0 && step % every_ == 0; }

@@ -111,7 +111,7 @@ Run::Run(const Settings& s)
       model_(make_model(s, gangs_.get(), decoder_)),
       optimizer_(make_optimizer(s, model_.get())),
       metrics_(make_metrics(s, model_.get(), s.text("checkpoint.folder"))),
-      norms_(s, gangs_.get(), model_.get()),
+      norms_(s, root_.get(), model_.get()),
       data_(s, gangs_.get(), decoder_.vocab),
       progress_(s.integer("train.steps")) {
   if (!restore() && has_values(s))

@@ -1893,6 +1893,17 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks, unscaled"]
+    #[doc = " and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen. *out_count is the number of parameters; with less capacity nothing is"]
+    #[doc = " written, and a null array with capacity 0 asks for the number. INVALID_STATE: no step has computed them."]
+    module_gradient_norms: pub fn gw_module_gradient_norms(
+        model: *const gw_module,
+        out_norms: *mut f64,
+        capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
     #[doc = " Collective. Computes the loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a"]
     #[doc = " rank's batch, options or result, and what gw_module_forward would refuse of any microbatch. MISMATCH:"]
     #[doc = " different options."]

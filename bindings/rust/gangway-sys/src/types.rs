@@ -8059,13 +8059,20 @@ pub struct gw_step_options {
     #[doc = " 1: this rank asks all ranks to stop after this step, for instance since it got a signal. The step runs as"]
     #[doc = " usual, and gw_step_result.stop is 1 on every rank. Default 0."]
     pub stop: i32,
+    #[doc = " 1: gw_train_step computes loss and gradients twice and compares their bits on each rank. Other bits are a"]
+    #[doc = " MISMATCH on every rank, with rank and parameter; nothing has changed then. It finds a processor or memory"]
+    #[doc = " that computes wrongly, for the price of a second forward and backward. Default 0."]
+    pub replay: i32,
+    #[doc = " 1: the call computes the norm of each parameter's gradient, which gw_module_gradient_norms gives"]
+    #[doc = " afterwards. Default 0."]
+    pub gradient_norms: i32,
     pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_step_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_step_options>(),
-        56usize,
+        64usize,
         concat!("Size of: ", stringify!(gw_step_options))
     );
     assert_eq!(
@@ -8169,6 +8176,30 @@ fn bindgen_test_layout_gw_step_options() {
         );
     }
     test_field_stop();
+    fn test_field_replay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).replay) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(replay))
+        );
+    }
+    test_field_replay();
+    fn test_field_gradient_norms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gradient_norms) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(gradient_norms))
+        );
+    }
+    test_field_gradient_norms();
     fn test_field_reserved() {
         assert_eq!(
             unsafe {
@@ -8176,7 +8207,7 @@ fn bindgen_test_layout_gw_step_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
-            52usize,
+            60usize,
             concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(reserved))
         );
     }
@@ -12414,10 +12445,18 @@ pub struct gw_api {
     pub movement_duplicate: ::std::option::Option<
         unsafe extern "C" fn(movement: *const gw_movement, out_movement: *mut *mut gw_movement) -> gw_status,
     >,
+    pub module_gradient_norms: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *const gw_module,
+            out_norms: *mut f64,
+            capacity: usize,
+            out_count: *mut usize,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2560usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2568usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -16271,4 +16310,16 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_movement_duplicate();
+    fn test_field_module_gradient_norms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).module_gradient_norms) as usize - ptr as usize
+            },
+            2560usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_gradient_norms))
+        );
+    }
+    test_field_module_gradient_norms();
 }
