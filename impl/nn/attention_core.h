@@ -18,6 +18,9 @@ struct AttentionCoreOptions {
   int64_t heads = 1, kv_heads = 1;  // of the whole layer, not of this rank's part
   double scale = 1;
   bool causal = true;
+  int64_t window = 0;  // query i sees key j if i - j < window; 0: none
+  double cap = 0;      // scores become cap tanh(score / cap); 0: they do not
+  bool sinks = false;  // one learned score per query head, a parameter "sinks" [heads]
 };
 
 class AttentionCore : public Module {

@@ -42,8 +42,12 @@ struct AttentionOptions {
   int64_t head_dim = 0;  // 0: dim / heads
   bool qkv_bias = false, out_bias = false;
   bool causal = true;
-  bool qk_norm = false;  // RMSNorm over each head of q and k, before the rotary angles
-  double eps = 1e-5;     // of norms
+  bool qk_norm = false;    // RMSNorm over each head of q and k, before the rotary angles
+  double eps = 1e-5;       // of norms
+  double score_scale = 0;  // 0: 1 / sqrt(head_dim)
+  double score_cap = 0;    // scores become cap tanh(score / cap); 0: they do not
+  int64_t window = 0;      // query i sees key j if i - j < window; 0: none
+  bool sinks = false;      // one learned score per query head
   RopeOptions rope;
   double deviation = 0.02;
 };
@@ -79,9 +83,6 @@ struct DecoderOptions : BlockOptions {
   int64_t vocab = 256;
   int64_t layers = 4;
   int64_t max_positions = 2048;
-  // The number of tokens that a token attends to, itself included, in those layers that have a window; 0: no
-  // layer has one. Sequences that are longer are refused where they are used.
-  int64_t window = 0;
   bool tied = false;  // lm_head and embed_tokens share one weight
 };
 

@@ -29,6 +29,8 @@
 
 namespace gangway {
 
+class Documents;
+
 // The arguments of a forward or backward besides its tensors.
 struct Context {
   Ops& ops;
@@ -49,6 +51,9 @@ struct Context {
   void* caller = nullptr;             // opaque: capi sets it, and it reaches the phases of custom modules
   Tracer* tracer = nullptr;           // records the spans of modules; null: none
   ArrivingInput* arriving = nullptr;  // an input that is still arriving; null: all inputs are complete
+  // The documents and positions of this microbatch's rows (nn/documents.h). Null: each row is one document,
+  // with positions 0, 1, 2, ...
+  const Documents* documents = nullptr;
 };
 
 using Values = std::vector<Tensor>;

@@ -63,6 +63,24 @@ class OpsWithoutOptimizers : public Ops {
   void name(const Args&, Stream&) override { fail(Code::internal, #name " is not part of these tests"); }
   GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
+  void row_dot(const RowDotArgs&, Stream&) override {
+    fail(Code::internal, "row_dot is not part of these tests");
+  }
+  void layernorm(const LayerNormArgs&, Stream&) override {
+    fail(Code::internal, "layernorm is not part of these tests");
+  }
+  void layernorm_backward(const LayerNormBackwardArgs&, Stream&) override {
+    fail(Code::internal, "layernorm_backward is not part of these tests");
+  }
+  void activation(const ActivationArgs&, Stream&) override {
+    fail(Code::internal, "activation is not part of these tests");
+  }
+  void activation_backward(const ActivationBackwardArgs&, Stream&) override {
+    fail(Code::internal, "activation_backward is not part of these tests");
+  }
+  void dropout(const DropoutArgs&, Stream&) override {
+    fail(Code::internal, "dropout is not part of these tests");
+  }
 };
 
 class PlainOps final : public OpsWithoutOptimizers {
