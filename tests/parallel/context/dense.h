@@ -115,8 +115,7 @@ struct CoreRig {
 };
 
 inline std::shared_ptr<ContextAttention> core_of(const Problem& p, Gang& gang, ContextMethod method) {
-  return make_context_attention(method, p.options(), gang.shared_from_this(),
-                                std::make_shared<LocalPositions>(gang.rank(), gang.size()));
+  return make_context_attention(method, p.options(), gang.shared_from_this());
 }
 
 // Runs forward and backward of one rank's part of a problem. Returns out, dq, dk and dv.
