@@ -63,9 +63,11 @@ struct Requirement {
 
 // A parameter that files of the family name in another way than the modules. Each name may have one `*`,
 // which stands for the number of a layer: "model.layers.*.mlp.up_proj.weight",
-// "transformer.h.*.mlp.c_fc.weight".
+// "transformer.h.*.mlp.c_fc.weight". Parameters with one name in the files are fused there: their rows (dim 0)
+// lie in one tensor, one parameter after the other in the order of the table.
 struct RenamedParameter {
   const char *ours, *theirs;
+  bool transposed = false;  // the files store the matrix, fused or not, as [in, out]
 };
 
 // How the family's config.json states the window that tokens attend to. A file without sliding_window has the
@@ -91,6 +93,10 @@ struct Family {
   WindowKeys window = WindowKeys::none;
   std::vector<Requirement> requirements;
   std::vector<RenamedParameter> renamed;  // parameters that are not here have the same name in files
+  // What names in files begin with, but not in files of a model without a head, as "transformer.".
+  const char* base_prefix = "";
+  // Tensors in files, by patterns of names in files, that follow from the options. They are not read.
+  std::vector<const char*> derived;
   // The tensor parallel plan as text (parallel/plan.h). {between} stands for the layout of values between
   // layers, {logits} for that of the logits. Rows of style sequence_parallel are used only with sequence
   // parallelism.
@@ -119,6 +125,9 @@ bool is_harmless(const Family& family, const std::string& key);
 
 // Returns the name that files of the family have for a parameter.
 std::string name_in_files(const Family& family, const std::string& parameter);
+// Returns the row of the table that renames a parameter; null: it has its own name. Rows come in the order of
+// their table, so that their addresses say which of two comes first.
+const RenamedParameter* renaming_of(const Family& family, const std::string& parameter);
 
 // Every member of DecoderOptions that is a number or a flag, with its name. Those of `rope` are not included.
 struct NamedOption {
