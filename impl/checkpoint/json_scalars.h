@@ -1,4 +1,4 @@
-// Reads the scalars of an untrusted JSON object, two levels deep, as config.json and an index of weights need
+// Reads the scalars of an untrusted JSON object, three levels deep, as config.json and an index of weights need
 // them. It builds no document: it takes no memory besides the result, and none for deeper levels.
 //
 // Thread rule: pure functions.
@@ -26,8 +26,8 @@ struct JsonValue {
   std::string display() const;  // the value in short, for an error message
 };
 
-// Values by key and, on the second level, subkey. {"a": 1, "b": {"c": 2}} has the entries ("a", ""),
-// ("b", "") of kind object, and ("b", "c"). A list has an entry of kind list; its elements have none of their
+// Values by key and, on the deeper levels, subkey. {"a": 1, "b": {"c": 2, "d": {"e": 3}}} has the entries ("a",
+// ""), ("b", "") of kind object, ("b", "c"), ("b", "d") of kind object, and ("b", "d.e"). A list has an entry of kind list; its elements have none of their
 // own.
 using JsonScalars = std::map<std::pair<std::string, std::string>, JsonValue>;
 
