@@ -173,20 +173,15 @@ class Attention final : public Module {
   static Shape rows(const Shape& x) { return {x[0], x[1], x[2] * x[3]}; }
   static Tensor flat(const Tensor& x) { return x.reshape(rows(x.shape())); }
 
-  AttentionCore::Positions positions(Context& ctx, int64_t tokens) {
-    auto* core = dynamic_cast<AttentionCore*>(&unwrapped(child(kCore)));
-    return core == nullptr ? AttentionCore::Positions{tokens, {}} : core->positions(ctx, tokens);
-  }
-
   void rotate(Context& ctx, const Tensor& x, bool inverse) {
-    const AttentionCore::Positions positions = this->positions(ctx, x.dim(1));
+    const Positions positions = positions_of(ctx, x.dim(1));
     const RopeTable::Pair table = table_->get(ctx, x.dtype(), positions.count);
     const Tensor x_T = flat(x).flatten2();
     ctx.ops.rope({.x = x_T,
                   .y = x_T,
                   .cos = table.cos,
                   .sin = table.sin,
-                  .positions = positions.rows,
+                  .positions = positions.rows ? positions.rows.reshape({positions.rows.count()}) : Tensor(),
                   .heads = x.dim(2),
                   .sequence = x.dim(1),
                   .inverse = inverse},

@@ -124,11 +124,9 @@ ModulePtr make_decoder(const DecoderOptions& options);
 const DecoderOptions* decoder_options(const Module& module);
 // Returns the window of a layer, by its number in the whole model; 0: it has none.
 int64_t window_of_layer(const DecoderOptions& options, int64_t layer);
-// Refuses sequences of `tokens` tokens. INVALID_ARGUMENT: they are longer than max_positions. NOT_SUPPORTED:
-// they are longer than the window. The text begins with `what`, as "Decoder".
+// INVALID_ARGUMENT: sequences of `tokens` tokens are longer than max_positions. The text begins with `what`, as
+// "Decoder".
 void check_sequence_length(const DecoderOptions& options, int64_t tokens, const char* what);
-// Returns the number of tokens of the longest sequence that the decoder takes.
-int64_t longest_sequence(const DecoderOptions& options);
 
 // --- custom modules: the caller supplies the computation ---------------------------------------------------
 

@@ -54,10 +54,10 @@ typedef struct gw_decoder_options {
   int64_t head_dim;      /* Default 0: dim / heads. */
   int64_t ffn;           /* Default 0: 8/3 dim up to a multiple of 32. intermediate_size. */
   int64_t max_positions; /* Default 2048. */
-  int64_t window;        /* Default 0: none. sliding_window: token i sees token j if 0 <= i - j < window. */
+  int64_t window;        /* Default 0: none. sliding_window: a token sees this many, itself included. */
   /* Which layers have the window: layer i does if letter i of this text, which repeats, is w, and does not if
-   * it is f (full attention): "wwwwwf". Default "": all, and so is null. A text that the library wrote here lives as long as
-   * the library. */
+   * it is f (full attention): "wwwwwf". Default "": all, and so is null. A text that the library wrote here
+   * lives as long as the library. */
   const char *window_layers;
   double eps;            /* Default 1e-5. */
   double rope_theta;     /* Default 10000. */
