@@ -62,12 +62,7 @@ class Attention final : public Module {
   void add_options(CallSignature& signature) const override {
     signature.add("head_dim", head_dim_);
     signature.add("qk_norm", qk_norm_);
-    const RopeOptions& rope = table_->options();
-    signature.add("rope_theta", rope.theta);
-    signature.add("rope_factor", rope.factor);
-    signature.add("rope_low_frequency_factor", rope.low_frequency_factor);
-    signature.add("rope_high_frequency_factor", rope.high_frequency_factor);
-    signature.add("rope_original_positions", rope.original_positions);
+    gangway::add_options(table_->options(), signature);
   }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
@@ -174,6 +169,7 @@ class Attention final : public Module {
   static Tensor flat(const Tensor& x) { return x.reshape(rows(x.shape())); }
 
   void rotate(Context& ctx, const Tensor& x, bool inverse) {
+    if (!table_->turns()) return;
     const Positions positions = positions_of(ctx, x.dim(1));
     const RopeTable::Pair table = table_->get(ctx, x.dtype(), positions.count);
     const Tensor x_T = flat(x).flatten2();

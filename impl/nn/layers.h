@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "nn/module.h"
 
@@ -29,14 +30,43 @@ ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation = 0.02, dou
 // over the memory of that gradient. With an offset of 1 the weights count from 1: y = normed x (1 + weight),
 // and they start at 0.
 ModulePtr make_rmsnorm(int64_t dim, double eps, bool owns_gradient = false, double offset = 0);
+// Layer normalization with weight and bias, with the same inputs and outputs as an RMSNorm.
+ModulePtr make_layernorm(int64_t dim, double eps, bool owns_gradient = false);
 
-// Rotary frequencies. They are scaled as in Llama 3 if factor is above 1; one below 1 is refused.
+// x [B, S, dim] -> x + the rows of weight [positions, dim] for the tokens' positions (nn/documents.h).
+// INVALID_ARGUMENT from a forward: a token has a position of `positions` or more.
+ModulePtr make_learned_positions(int64_t positions, int64_t dim, double deviation = 0.02);
+
+// x [.., D] -> activation(x).
+ModulePtr make_activation(Activation activation);
+
+// x [.., D] -> x, of which each element is zero with the probability, and else divided by 1 - probability. It
+// acts on forwards that a backward follows. The bits depend on the seed, the module's name, step, microbatch,
+// data coordinate and the element's place in the input: a recomputation and all ranks of tp have the same.
+ModulePtr make_dropout(double probability);
+
+// How rotary frequencies are scaled. llama3, linear and yarn do nothing at factor 1.
+enum class RopeScaling : uint8_t { llama3, linear, yarn, longrope };
+
+// Rotary angles: entry i of the first int(head_dim * partial) elements of a head turns by position *
+// theta^(-2 i / that number), scaled. INVALID_ARGUMENT from what is made with them: a factor below 1, or
+// values with which a scaling cannot work.
 struct RopeOptions {
   double theta = 10000;
   // In config.json: factor, low_freq_factor, high_freq_factor, original_max_position_embeddings.
   double factor = 1;
-  double low_frequency_factor = 1, high_frequency_factor = 4;
-  int64_t original_positions = 8192;
+  double low_frequency_factor = 1, high_frequency_factor = 4;  // of llama3
+  int64_t original_positions = 8192;                           // of llama3, yarn and longrope
+  RopeScaling scaling = RopeScaling::llama3;
+  double partial = 1;  // partial_rotary_factor; 0: nothing turns
+  // Cosines and sines are multiplied by it; 0: by what the scaling says.
+  double attention_factor = 0;
+  double beta_fast = 32, beta_slow = 1, mscale = 0, mscale_all_dim = 0;  // of yarn
+  bool truncate = true;                                                  // of yarn
+  // Of longrope: frequencies are divided by them, in sequences of up to original_positions tokens by the
+  // short ones, in longer ones by the long ones.
+  std::vector<double> short_factors = {}, long_factors = {};
+  bool operator==(const RopeOptions&) const = default;
 };
 
 // RMSNorm on q and k, before the rotary angles: over each head, with a weight [head_dim], or over all heads
@@ -66,6 +96,9 @@ ModulePtr make_attention(const AttentionOptions& options);
 // down_proj.
 ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation = 0.02,
                    Activation activation = Activation::silu);
+// Feed-forward without a gate: down(activation(up(x))). Children up_proj, down_proj.
+ModulePtr make_plain_mlp(int64_t dim, int64_t ffn, bool bias, Activation activation,
+                         double deviation = 0.02);
 
 // Where a block has its norms, for each of its halves f, attention and the mlp:
 //   before  x + f(norm(x))             as in Llama
