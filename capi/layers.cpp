@@ -1,6 +1,9 @@
 // Built-in layers, and the decoders made of them.
 #include <gangway/layers.h>
 
+#include <mutex>
+#include <set>
+
 #include "checkpoint/config_json.h"
 #include "decoder_options.h"
 #include "families/family.h"
@@ -23,6 +26,26 @@ RopeOptions rope_of(double theta) {
   return r;
 }
 
+static_assert(static_cast<int>(Activation::tanh) == GW_ACTIVATION_TANH);
+static_assert(static_cast<int>(QkNorm::width) == GW_QK_NORM_WIDTH);
+static_assert(static_cast<int>(BlockNorms::both) == GW_BLOCK_NORMS_BOTH);
+
+// Returns the enum of `value`. INVALID_ARGUMENT: it is not 0 to `last`; `field` names it in the message.
+template <typename Enum>
+Enum enum_of(int32_t value, int32_t last, const char* field) {
+  if (value < 0 || value > last) fail(Code::invalid_argument, field, " is ", value, ", not 0 to ", last);
+  return static_cast<Enum>(value);
+}
+
+// Returns the text in memory that is never freed, so that an options struct can point at it. Equal texts are
+// kept once.
+const char* kept_text(const std::string& text) {
+  static std::mutex mutex;
+  static auto& kept = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return kept.insert(text).first->c_str();
+}
+
 gw_decoder_options raw_options_of(const DecoderOptions& c) {
   gw_decoder_options o{};
   o.family = family_named(c.family).name.c_str();
@@ -35,6 +58,7 @@ gw_decoder_options raw_options_of(const DecoderOptions& c) {
   o.ffn = c.ffn;
   o.max_positions = c.max_positions;
   o.window = c.window;
+  o.window_layers = kept_text(c.window_layers);
   o.eps = c.eps;
   o.rope_theta = c.rope.theta;
   o.rope_factor = c.rope.factor;
@@ -46,7 +70,16 @@ gw_decoder_options raw_options_of(const DecoderOptions& c) {
   o.out_bias = c.out_bias;
   o.mlp_bias = c.mlp_bias;
   o.tied = c.tied;
-  o.qk_norm = c.qk_norm;
+  o.qk_norm = static_cast<gw_qk_norm>(c.qk_norm);
+  o.norms = static_cast<gw_block_norms>(c.norms);
+  o.activation = static_cast<gw_activation>(c.activation);
+  o.sinks = c.sinks;
+  o.norm_offset = c.norm_offset;
+  o.embedding_scale = c.embedding_scale;
+  o.score_scale = c.score_scale;
+  o.score_cap = c.score_cap;
+  o.logit_cap = c.logit_cap;
+  o.window_rope_theta = c.window_rope_theta;
   return o;
 }
 
@@ -64,6 +97,7 @@ DecoderOptions capi::decoder_options_of(const gw_decoder_options& o) {
   c.ffn = o.ffn;
   c.max_positions = o.max_positions;
   c.window = o.window;
+  if (o.window_layers != nullptr) c.window_layers = o.window_layers;
   c.eps = finite(o.eps, "options.eps");
   c.rope = {finite(o.rope_theta, "options.rope_theta"), finite(o.rope_factor, "options.rope_factor"),
             finite(o.rope_low_frequency_factor, "options.rope_low_frequency_factor"),
@@ -74,7 +108,16 @@ DecoderOptions capi::decoder_options_of(const gw_decoder_options& o) {
   c.out_bias = o.out_bias != 0;
   c.mlp_bias = o.mlp_bias != 0;
   c.tied = o.tied != 0;
-  c.qk_norm = o.qk_norm != 0;
+  c.qk_norm = enum_of<QkNorm>(o.qk_norm, GW_QK_NORM_WIDTH, "options.qk_norm");
+  c.norms = enum_of<BlockNorms>(o.norms, GW_BLOCK_NORMS_BOTH, "options.norms");
+  c.activation = enum_of<Activation>(o.activation, GW_ACTIVATION_TANH, "options.activation");
+  c.sinks = o.sinks != 0;
+  c.norm_offset = finite(o.norm_offset, "options.norm_offset");
+  c.embedding_scale = finite(o.embedding_scale, "options.embedding_scale");
+  c.score_scale = finite(o.score_scale, "options.score_scale");
+  c.score_cap = finite(o.score_cap, "options.score_cap");
+  c.logit_cap = finite(o.logit_cap, "options.logit_cap");
+  c.window_rope_theta = finite(o.window_rope_theta, "options.window_rope_theta");
   return c;
 }
 
@@ -90,7 +133,12 @@ AttentionOptions attention_of(const gw_attention_options* options, const char* n
   a.qkv_bias = o.qkv_bias != 0;
   a.out_bias = o.out_bias != 0;
   a.causal = o.causal != 0;
-  a.qk_norm = o.qk_norm != 0;
+  a.qk_norm = enum_of<QkNorm>(o.qk_norm, GW_QK_NORM_WIDTH, "options.qk_norm");
+  a.window = o.window;
+  a.norm_offset = finite(o.norm_offset, "options.norm_offset");
+  a.score_scale = finite(o.score_scale, "options.score_scale");
+  a.score_cap = finite(o.score_cap, "options.score_cap");
+  a.sinks = o.sinks != 0;
   a.eps = finite(o.eps, "options.eps");
   a.rope = rope_of(o.rope_theta);
   a.deviation = deviation_of(o.initializer_range);

@@ -9,6 +9,10 @@ Family llama_family();
 Family qwen2_family();
 Family mistral_family();
 Family qwen3_family();
+Family gemma_family();
+Family gemma2_family();
+Family gemma3_family();
+Family olmo2_family();
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
@@ -16,6 +20,10 @@ const std::vector<Family>& families() {
       qwen2_family(),
       mistral_family(),
       qwen3_family(),
+      gemma_family(),
+      gemma2_family(),
+      gemma3_family(),
+      olmo2_family(),
   };
   return all;
 }

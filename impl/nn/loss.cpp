@@ -37,9 +37,9 @@ void HeadLoss::run(Context& ctx, const HeadLossArgs& args) {
   ctx.ops.head_loss(flat, ctx.temporaries, ctx.stream);
 }
 
-LmHead::LmHead(int64_t dim, int64_t vocab, double eps, double deviation)
+LmHead::LmHead(int64_t dim, int64_t vocab, double eps, double deviation, double norm_offset)
     : loss_(std::make_shared<HeadLoss>()) {
-  add_child("model.norm", make_rmsnorm(dim, eps));
+  add_child("model.norm", make_rmsnorm(dim, eps, false, norm_offset));
   add_child("lm_head", make_linear(dim, vocab, false, deviation));
   output_weight().rows_are_ids = true;
 }
@@ -130,8 +130,8 @@ HeadLossArgs LmHead::loss_of(Context& ctx, const Tensor& y, const Tensor& labels
           .ignore = kIgnoredLabel};
 }
 
-ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation) {
-  return std::make_shared<LmHead>(dim, vocab, eps, deviation);
+ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation, double norm_offset) {
+  return std::make_shared<LmHead>(dim, vocab, eps, deviation, norm_offset);
 }
 
 }  // namespace gangway

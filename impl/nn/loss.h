@@ -29,7 +29,7 @@ class HeadLoss {
 // frame; forward({x, labels}) returns {loss, weight}.
 class LmHead final : public Module {
  public:
-  LmHead(int64_t dim, int64_t vocab, double eps, double deviation);
+  LmHead(int64_t dim, int64_t vocab, double eps, double deviation, double norm_offset);
 
   enum Part : size_t { kNorm, kOutput };  // indices of the children
 
@@ -60,6 +60,6 @@ class LmHead final : public Module {
   std::shared_ptr<HeadLoss> loss_;
 };
 
-ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation);
+ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation, double norm_offset = 0);
 
 }  // namespace gangway

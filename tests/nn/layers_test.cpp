@@ -255,7 +255,7 @@ TEST(Attention, WithNormsOfQAndKGradientsAgreeWithDifferences) {
   Rig rig;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     AttentionOptions options = attention_options(4, 2, false);
-    options.qk_norm = true;
+    options.qk_norm = QkNorm::head;
     options.eps = 1e-2;
     const ModulePtr attention = make_attention(options);
     rig.materialize(*attention, DType::f64);

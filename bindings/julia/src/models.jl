@@ -5,8 +5,9 @@
 
 A decoder of a model family, which is the model_type of a Hugging Face config.json; the keywords are its fields, and the
 family's own where they are left out. It describes; `parallelize!` gives it memory. Inputs: tokens (`Int64`, size
-`(sequence, rows)`), and labels likewise. `Llama(; ...)`, `Mistral(; ...)`, `Qwen2(; ...)` and `Qwen3(; ...)` are decoders of
-those families. A trained one comes from a folder by [`from_pretrained`](@ref).
+`(sequence, rows)`), and labels likewise. `Llama(; ...)`, `Mistral(; ...)`, `Qwen2(; ...)`, `Qwen3(; ...)`, `Gemma(; ...)`,
+`Gemma2(; ...)`, `Gemma3(; ...)` and `Olmo2(; ...)` are decoders of those families. `activation`, `qk_norm` and `norms` are names:
+`:gelu_tanh`, `:head`, `:both`. A trained one comes from a folder by [`from_pretrained`](@ref).
 """
 function Decoder(; family = "llama", call = "Decoder", keywords...)
     made = options(LibGangway.gw_decoder_options, call, (;))
@@ -23,6 +24,14 @@ Mistral(; keywords...) = Decoder(; family = "mistral", call = "Mistral", keyword
 Qwen2(; keywords...) = Decoder(; family = "qwen2", call = "Qwen2", keywords...)
 "A [`Decoder`](@ref) of the family qwen3; keywords as there."
 Qwen3(; keywords...) = Decoder(; family = "qwen3", call = "Qwen3", keywords...)
+"A [`Decoder`](@ref) of the family gemma; keywords as there."
+Gemma(; keywords...) = Decoder(; family = "gemma", call = "Gemma", keywords...)
+"A [`Decoder`](@ref) of the family gemma2; keywords as there."
+Gemma2(; keywords...) = Decoder(; family = "gemma2", call = "Gemma2", keywords...)
+"A [`Decoder`](@ref) of the family gemma3_text; keywords as there."
+Gemma3(; keywords...) = Decoder(; family = "gemma3_text", call = "Gemma3", keywords...)
+"A [`Decoder`](@ref) of the family olmo2; keywords as there."
+Olmo2(; keywords...) = Decoder(; family = "olmo2", call = "Olmo2", keywords...)
 
 """
     decoder_options(folder)

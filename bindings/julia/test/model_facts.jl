@@ -116,7 +116,8 @@ fact("a saved model is loaded") do
 end
 
 fact("a preset is saved in the keys of its family") do
-    for (preset, family) in ((Llama, "llama"), (Mistral, "mistral"), (Qwen2, "qwen2"), (Qwen3, "qwen3"))
+    for (preset, family) in ((Llama, "llama"), (Mistral, "mistral"), (Qwen2, "qwen2"), (Qwen3, "qwen3"),
+                             (Gemma, "gemma"), (Gemma2, "gemma2"), (Gemma3, "gemma3_text"), (Olmo2, "olmo2"))
         mktempdir() do folder
             Gangway.save(parallelize!(preset(vocab = 16, dim = 16, layers = 1, heads = 2)), folder)
             @test decoder_options(folder).family == family

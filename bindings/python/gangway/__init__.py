@@ -17,8 +17,8 @@ from .custom import Behaviour, Call, Custom
 from .custom_optimizer import CustomOptimizer, OptimizerCall
 from .dataset import DataBatch, Dataset
 from .enums import (
-    ActionKind, ContextMethod, DType, Init, Op, Packing, Part, Phase, Recompute, Reduce, SkipReason, StageSplit, Status,
-    Strategy, Style,
+    ActionKind, Activation, BlockNorms, ContextMethod, DType, Init, Op, Packing, Part, Phase, QkNorm, Recompute, Reduce,
+    SkipReason, StageSplit, Status, Strategy, Style,
 )
 from .errors import (
     Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
@@ -27,7 +27,8 @@ from .errors import (
 from .gang import Gang, new_id
 from .groups import ShardGroup
 from .layers import (
-    Attention, Block, Decoder, Embedding, Linear, Llama, Mistral, Mlp, Qwen2, Qwen3, RMSNorm, Sequential, from_pretrained)
+    Attention, Block, Decoder, Embedding, Gemma, Gemma2, Gemma3, Linear, Llama, Mistral, Mlp, Olmo2, Qwen2, Qwen3, RMSNorm,
+    Sequential, from_pretrained)
 from .level import RELEASE as _RELEASE
 from .library import abi_version, version
 from .library import check as _check_library
@@ -81,14 +82,14 @@ def log(first: int = 0) -> tuple[str, int]:
 watch_signals()
 
 __all__ = [
-    "Aborted", "Action", "ActionKind", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
-    "Block", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom",
+    "Aborted", "Action", "ActionKind", "Activation", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
+    "Block", "BlockNorms", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom",
     "CustomOptimizer", "DType", "DataBatch", "Dataset", "Decoder", "Embedding", "FileFailed", "FileMissing",
-    "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError", "Init", "Internal",
+    "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError", "Gemma", "Gemma2", "Gemma3", "Init", "Internal",
     "InvalidArgument", "InvalidState", "Linear", "Llama", "Metrics", "MetricsRow", "Mismatch", "Mistral",
-    "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OptimizerCall",
+    "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Olmo2", "Op", "Optimizer", "OptimizerCall",
     "OutOfMemory", "Packing", "Parameter", "Part", "Partial", "Partition", "PeerLost", "Phase", "Pipeline",
-    "Placement", "PlanRow", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce", "ReduceScatter",
+    "Placement", "PlanRow", "QkNorm", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce", "ReduceScatter",
     "Repartition", "Replicate", "Restored", "Rule", "Sequential", "Shard", "ShardGroup", "SkipReason", "Spec",
     "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor", "TensorBoard",
     "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config",

@@ -9,6 +9,35 @@
 extern "C" {
 #endif
 
+/* A function of each number, as the activation of a feed-forward layer. */
+typedef int32_t gw_activation;
+enum gw_activation_value {
+  GW_ACTIVATION_INVALID = -1,
+  GW_ACTIVATION_SILU = 0,
+  GW_ACTIVATION_GELU_TANH = 1, /* gelu_new, gelu_pytorch_tanh: GELU by way of tanh. */
+  GW_ACTIVATION_GELU = 2,      /* GELU by way of erf. */
+  GW_ACTIVATION_RELU = 3,
+  GW_ACTIVATION_TANH = 4
+};
+
+/* RMS norms of q and k, before the rotation. */
+typedef int32_t gw_qk_norm;
+enum gw_qk_norm_value {
+  GW_QK_NORM_INVALID = -1,
+  GW_QK_NORM_NONE = 0,
+  GW_QK_NORM_HEAD = 1, /* Over each head, with weights [head_dim]. */
+  GW_QK_NORM_WIDTH = 2 /* Over all heads together, with weights of the whole width. */
+};
+
+/* Where a block has its norms, for each of its halves f, attention and feed-forward. */
+typedef int32_t gw_block_norms;
+enum gw_block_norms_value {
+  GW_BLOCK_NORMS_INVALID = -1,
+  GW_BLOCK_NORMS_BEFORE = 0, /* x + f(norm(x)) */
+  GW_BLOCK_NORMS_AFTER = 1,  /* x + norm(f(x)) */
+  GW_BLOCK_NORMS_BOTH = 2    /* x + norm(f(norm(x))) */
+};
+
 /* Every fact that a decoder is built from. The defaults are those of the family llama. */
 typedef struct gw_decoder_options {
   size_t struct_size;
@@ -26,6 +55,10 @@ typedef struct gw_decoder_options {
   int64_t ffn;           /* Default 0: 8/3 dim up to a multiple of 32. intermediate_size. */
   int64_t max_positions; /* Default 2048. */
   int64_t window;        /* Default 0: none. sliding_window: a token sees this many, itself included. */
+  /* Which layers have the window: layer i does if letter i of this text, which repeats, is w, and does not if
+   * it is f (full attention): "wwwwwf". Default "": all, and so is null. A text that the library wrote here
+   * lives as long as the library. */
+  const char *window_layers;
   double eps;            /* Default 1e-5. */
   double rope_theta;     /* Default 10000. */
   double rope_factor;    /* Default 1: none; above 1: Llama-3 scaling with the next three. */
@@ -37,8 +70,16 @@ typedef struct gw_decoder_options {
   int32_t out_bias;         /* Default 0. o_proj.bias. */
   int32_t mlp_bias;         /* Default 0. */
   int32_t tied;             /* Default 0. 1: lm_head.weight is model.embed_tokens.weight. */
-  int32_t qk_norm;          /* Default 0. 1: RMS norms over each head of q and k, before the rotation. */
-  int32_t reserved;
+  gw_qk_norm qk_norm;       /* Default GW_QK_NORM_NONE. */
+  gw_block_norms norms;     /* Default GW_BLOCK_NORMS_BEFORE. */
+  gw_activation activation; /* Default GW_ACTIVATION_SILU. */
+  int32_t sinks;            /* Default 0. 1: a learned score for each query head (gpt_oss). */
+  double norm_offset;       /* Default 0. 1: the weights of norms count from 1. */
+  double embedding_scale;   /* Default 1. Of the embedding's output; 0: the square root of dim. */
+  double score_scale;       /* Default 0: 1 / sqrt(head_dim). */
+  double score_cap;         /* Default 0: none. Scores of attention become cap tanh(score / cap). */
+  double logit_cap;         /* Default 0: none. Logits become cap tanh(logit / cap). */
+  double window_rope_theta; /* Default 0: rope_theta. Of layers with the window, which then have no scaling. */
 } gw_decoder_options;
 
 typedef struct gw_attention_options {
@@ -54,7 +95,13 @@ typedef struct gw_attention_options {
   int32_t qkv_bias;         /* Default 0. */
   int32_t out_bias;         /* Default 0. */
   int32_t causal;           /* Default 1. */
-  int32_t qk_norm;          /* Default 0. 1: RMS norms over each head of q and k, before the rotation. */
+  gw_qk_norm qk_norm;       /* Default GW_QK_NORM_NONE. */
+  int64_t window;           /* Default 0: none. Token i sees token j if i - j < window. */
+  double norm_offset;       /* Default 0. 1: the weights of norms count from 1. */
+  double score_scale;       /* Default 0: 1 / sqrt(head_dim). */
+  double score_cap;         /* Default 0: none. Scores become cap tanh(score / cap). */
+  int32_t sinks;            /* Default 0. 1: a learned score for each query head. */
+  int32_t reserved;
 } gw_attention_options;
 
 GW_API void gw_decoder_options_init(gw_decoder_options *options, size_t size);
@@ -90,14 +137,21 @@ GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module 
  *     original_max_position_embeddings          rope_original_positions
  *   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5
  *   sliding_window                              window                4096                    0
+ *   layer_types, or max_window_layers (28) of a qwen2 or qwen3, or sliding_window_pattern (6) of a gemma3_text
+ *                                               window_layers
+ *   rope_local_base_freq of a gemma3_text       window_rope_theta     10000                   CORRUPT
+ *   query_pre_attn_scalar of a gemma2 or gemma3_text
+ *                                               score_scale           256                     CORRUPT
+ *   attn_logit_softcapping of a gemma2          score_cap             50                      0
+ *   final_logit_softcapping of a gemma2 or gemma3_text
+ *                                               logit_cap             that of the class       0
  *   initializer_range                           initializer_range     0.02                    0.02
  *   attention_bias                              qkv_bias, out_bias    0, or what the class always has
  *   attention_out_bias (of this library)        out_bias              attention_bias          attention_bias
  *   mlp_bias                                    mlp_bias              0                       0
  *   tie_word_embeddings                         tied                  0                       0
  *
- * window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where layer_types or
- * max_window_layers (28 if it is missing) give the window to no layer.
+ * window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where no layer has it.
  *
  * NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),
  * attention_dropout not 0, partial_rotary_factor not 1, a quantization_config, and a key that the library

@@ -2,10 +2,46 @@
 use crate::error::{check, Result};
 use crate::mesh::Gangs;
 use crate::module::{raw_gangs, Module};
-use crate::options::{c_text, options, path_text};
+use crate::options::{c_text, open_enum, options, path_text};
 use crate::parallel::ParallelOptions;
 use gangway_sys as sys;
 use std::path::Path;
+
+open_enum! {
+    /// A function of each number, as the activation of a feed-forward layer.
+    Activation {
+        Silu = GW_ACTIVATION_SILU,
+        /// GELU by way of tanh.
+        GeluTanh = GW_ACTIVATION_GELU_TANH,
+        /// GELU by way of erf.
+        Gelu = GW_ACTIVATION_GELU,
+        Relu = GW_ACTIVATION_RELU,
+        Tanh = GW_ACTIVATION_TANH,
+    }
+}
+
+open_enum! {
+    /// RMS norms of q and k, before the rotation.
+    QkNorm {
+        None = GW_QK_NORM_NONE,
+        /// Over each head.
+        Head = GW_QK_NORM_HEAD,
+        /// Over all heads together.
+        Width = GW_QK_NORM_WIDTH,
+    }
+}
+
+open_enum! {
+    /// Where a block has its norms, for each of its halves f.
+    BlockNorms {
+        /// x + f(norm(x)).
+        Before = GW_BLOCK_NORMS_BEFORE,
+        /// x + norm(f(x)).
+        After = GW_BLOCK_NORMS_AFTER,
+        /// x + norm(f(norm(x))).
+        Both = GW_BLOCK_NORMS_BOTH,
+    }
+}
 
 options! {
     /// Every option that a decoder is built from; the defaults are those of the family llama.
@@ -22,7 +58,7 @@ options! {
         /// `intermediate_size`; 0: 8/3 dim up to a multiple of 32.
         ffn: i64,
         max_positions: i64,
-        /// 0: none. One below `max_positions` is not supported.
+        /// 0: none.
         window: i64,
         eps: f64,
         rope_theta: f64,
@@ -38,9 +74,26 @@ options! {
         mlp_bias: bool,
         /// `lm_head.weight` is `model.embed_tokens.weight`.
         tied: bool,
-        /// RMS norms over each head of q and k, before the rotation.
-        qk_norm: bool,
+        qk_norm: QkNorm,
+        norms: BlockNorms,
+        activation: Activation,
+        /// A learned score for each query head.
+        sinks: bool,
+        /// 1: the weights of norms count from 1.
+        norm_offset: f64,
+        /// Of the embedding's output; 0: the square root of `dim`.
+        embedding_scale: f64,
+        /// 0: 1 / sqrt(head_dim).
+        score_scale: f64,
+        /// 0: none. Scores become cap tanh(score / cap).
+        score_cap: f64,
+        /// 0: none. Logits become cap tanh(logit / cap).
+        logit_cap: f64,
+        /// Of layers with the window; 0: `rope_theta`.
+        window_rope_theta: f64,
     } with {
+        /// The layers with the window: a letter for each, repeated: `"wwf"` (w: window, f: full attention). Empty: all.
+        window_layers: String = String::new(),
         /// The `model_type` of a Hugging Face `config.json`, in whose keys the model is saved.
         family: String = String::from("llama"),
     }
@@ -64,8 +117,17 @@ options! {
         qkv_bias: bool,
         out_bias: bool,
         causal: bool,
-        /// RMS norms over each head of q and k, before the rotation.
-        qk_norm: bool,
+        qk_norm: QkNorm,
+        /// 0: none.
+        window: i64,
+        /// 1: the weights of norms count from 1.
+        norm_offset: f64,
+        /// 0: 1 / sqrt(head_dim).
+        score_scale: f64,
+        /// 0: none. Scores become cap tanh(score / cap).
+        score_cap: f64,
+        /// A learned score for each query head.
+        sinks: bool,
     }
 }
 
@@ -94,16 +156,19 @@ impl DecoderOptions {
     /// Calls with the C struct; its text lives as long as the call.
     pub(crate) fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_decoder_options) -> R) -> Result<R> {
         let family = c_text(&self.family, "family")?;
+        let window_layers = c_text(&self.window_layers, "window_layers")?;
         let mut raw = self.raw();
         raw.family = family.as_ptr();
+        raw.window_layers = window_layers.as_ptr();
         Ok(call(&raw))
     }
 
     fn filled(call: impl FnOnce(*mut sys::gw_decoder_options) -> sys::gw_status) -> Result<DecoderOptions> {
         let mut raw = DecoderOptions::default().raw();
         check(call(&mut raw))?;
-        let family = unsafe { std::ffi::CStr::from_ptr(raw.family) }.to_string_lossy().into_owned();
-        Ok(DecoderOptions { family, ..DecoderOptions::from_raw(raw) })
+        let text = |at| unsafe { std::ffi::CStr::from_ptr(at) }.to_string_lossy().into_owned();
+        let (family, window_layers) = (text(raw.family), text(raw.window_layers));
+        Ok(DecoderOptions { family, window_layers, ..DecoderOptions::from_raw(raw) })
     }
 }
 

@@ -91,8 +91,8 @@ pub use frame::{Frame, FrameOptions};
 pub use gang::{Gang, GangOptions, Trace, Traffic};
 pub use group::{Group, ShardGroup, Unsharded, Update};
 pub use layers::{
-    from_pretrained, Attention, AttentionOptions, Block, Decoder, DecoderOptions, Embedding, Linear, LinearSkipBiasAdd, Mlp,
-    RmsNorm, Sequential,
+    from_pretrained, Activation, Attention, AttentionOptions, Block, BlockNorms, Decoder, DecoderOptions, Embedding, Linear,
+    LinearSkipBiasAdd, Mlp, QkNorm, RmsNorm, Sequential,
 };
 pub use memory::{GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};

@@ -417,9 +417,9 @@ fn calls_out_of_order_name_the_call_that_comes_first() {
 #[test]
 fn a_family_has_its_own_defaults() {
     let qwen3 = DecoderOptions::of_family("qwen3").unwrap();
-    assert_eq!((qwen3.family.as_str(), qwen3.qk_norm), ("qwen3", true));
+    assert_eq!((qwen3.family.as_str(), qwen3.qk_norm), ("qwen3", QkNorm::Head));
     assert!(Decoder::new(&DecoderOptions { dim: 16, layers: 1, heads: 2, ..qwen3.clone() }).is_ok());
-    let error = Decoder::new(&DecoderOptions { qk_norm: false, ..qwen3 }).unwrap_err();
+    let error = Decoder::new(&DecoderOptions { qk_norm: QkNorm::None, ..qwen3 }).unwrap_err();
     assert!(error.to_string().contains("in the family qwen3 it is always 1"), "{error}");
     assert!(DecoderOptions::of_family("gpt5").unwrap_err().to_string().contains("\"gpt5\" is unknown"));
 }
