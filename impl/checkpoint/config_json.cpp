@@ -65,8 +65,10 @@ void add_rope(JsonObject& json, const RopeOptions& options) {
   json.add("rope_theta", json_scalar(options.theta));
   if (options.factor <= 1) return;
   JsonObject rope(4);
-  rope.add("rope_type", json_scalar("llama3"));
+  const bool llama3 = options.scaling == RopeScaling::llama3;
+  rope.add("rope_type", json_scalar(llama3 ? "llama3" : "linear"));
   rope.add("factor", json_scalar(options.factor));
+  if (!llama3) return json.add("rope_scaling", std::move(rope).close());
   rope.add("low_freq_factor", json_scalar(options.low_frequency_factor));
   rope.add("high_freq_factor", json_scalar(options.high_frequency_factor));
   rope.add("original_max_position_embeddings", json_scalar(options.original_positions));

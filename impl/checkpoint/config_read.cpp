@@ -79,7 +79,9 @@ void refuse_unknown(const JsonScalars& all, const Fields& fields, const Family& 
                          "this library does not know the key, which may change what the model computes");
 }
 
-void refuse_unknown_rope(const JsonScalars& all, const Fields& scaling, const char* object) {
+// `inside`: the object in it that `scaling` reads, or empty.
+void refuse_unknown_rope(const JsonScalars& all, const Fields& scaling, const std::string& object,
+                         const std::string& inside) {
   static const std::set<std::string> known = {"rope_type",
                                               "type",
                                               "rope_theta",
@@ -88,16 +90,42 @@ void refuse_unknown_rope(const JsonScalars& all, const Fields& scaling, const ch
                                               "high_freq_factor",
                                               "original_max_position_embeddings",
                                               "partial_rotary_factor"};
-  for (const auto& [name, value] : all)
-    if (name.first == object && !name.second.empty() && value.kind != Kind::null &&
-        !known.contains(name.second))
-      scaling.unsupported(printable(name.second).c_str(), value,
-                          "this library does not know the key, which may change what the model computes");
+  const std::string prefix = inside.empty() ? "" : inside + ".";
+  for (const auto& [name, value] : all) {
+    if (name.first != object || name.second.empty() || value.kind == Kind::null) continue;
+    const bool other = !name.second.starts_with(prefix);
+    const std::string key = other ? name.second : name.second.substr(prefix.size());
+    if (other ? is_layer_type(name.second.substr(0, name.second.find('.'))) : known.contains(key)) continue;
+    scaling.unsupported(printable(key).c_str(), value,
+                        "this library does not know the key, which may change what the model computes");
+  }
+}
+
+// Since transformers 5, rope_parameters has an object for each type of layer in some families.
+bool has_rope_of_types(const JsonScalars& all, const Family& family) {
+  const auto found = all.find({"rope_parameters", kFullAttention});
+  return family.rope_by_layer_type && found != all.end() && found->second.kind == Kind::object;
+}
+
+// Sets the rotary theta of layers with a window. What the key of transformers 4 says is set already.
+void read_window_rope(const JsonScalars& all, const std::string& file, const Family& family,
+                      DecoderOptions& options) {
+  if (!family.rope_by_layer_type) return;
+  double& theta = options.window_rope_theta;
+  if (has_rope_of_types(all, family)) {
+    const Fields sliding(all, file, "rope_parameters", kSlidingAttention);
+    refuse_unknown_rope(all, sliding, "rope_parameters", kSlidingAttention);
+    check_fixed(sliding, {"rope_type", {"default"}, "this library scales full_attention alone"});
+    theta = sliding.number_or("rope_theta", family.options.window_rope_theta);
+  }
+  if (theta <= 0)
+    fail(Code::corrupt, file, ": the rotary theta of layers with a window is ", theta, ", not above 0");
 }
 
 // Reads rope_theta and rope_scaling, or rope_parameters, which since transformers 5 holds both.
-RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const std::string& file) {
-  RopeOptions rope;
+RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const Family& family,
+                    const std::string& file) {
+  RopeOptions rope = family.options.rope;
   const char* object = nullptr;
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     const JsonValue* value = fields.find(name);
@@ -107,13 +135,15 @@ RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const std::str
     object = name;
   }
   rope.theta = fields.number_or("rope_theta", rope.theta);
-  const bool theta_inside = object != nullptr && Fields(all, file, object).find("rope_theta") != nullptr;
+  const char* const inside = has_rope_of_types(all, family) ? kFullAttention : "";
+  const bool theta_inside =
+      object != nullptr && Fields(all, file, object, inside).find("rope_theta") != nullptr;
   if (!theta_inside) fields.refuse_null("rope_theta");
   if (object != nullptr) {
-    const Fields scaling(all, file, object);
+    const Fields scaling(all, file, object, inside);
     scaling.refuse_null("rope_theta");
     check_fixed(scaling, {"partial_rotary_factor", {1.0}, "this library rotates whole heads"});
-    refuse_unknown_rope(all, scaling, object);
+    refuse_unknown_rope(all, scaling, object, inside);
     if (const JsonValue* theta = scaling.find("rope_theta")) {
       rope.theta = scaling.number("rope_theta");
       if (fields.find("rope_theta") != nullptr && fields.number("rope_theta") != rope.theta)
@@ -126,10 +156,13 @@ RopeOptions rope_of(const JsonScalars& all, const Fields& fields, const std::str
       rope.low_frequency_factor = scaling.number("low_freq_factor");
       rope.high_frequency_factor = scaling.number("high_freq_factor");
       rope.original_positions = scaling.size("original_max_position_embeddings", 1);
-      if (rope.factor < 1) scaling.corrupt("factor", *scaling.find("factor"), "below 1");
+    } else if (type == "linear") {
+      rope.scaling = RopeScaling::linear;
+      rope.factor = scaling.number("factor");
     } else if (type != "default") {
-      scaling.unsupported(key, *scaling.find(key), "this library has default and llama3");
+      scaling.unsupported(key, *scaling.find(key), "this library has default, linear and llama3");
     }
+    if (rope.factor < 1) scaling.corrupt("factor", *scaling.find("factor"), "below 1");
   }
   if (rope.theta <= 0) fail(Code::corrupt, file, ": rope_theta is ", rope.theta, ", not above 0");
   return rope;
@@ -162,7 +195,8 @@ DecoderOptions parse_config_json(std::string_view json, const std::string& file)
   if (options.head_dim == 0)
     fail(Code::corrupt, file, ": hidden_size is ", options.dim, ", below num_attention_heads ",
          options.heads);
-  options.rope = rope_of(all, fields, file);
+  options.rope = rope_of(all, fields, family, file);
+  read_window_rope(all, file, family, options);
   for (const FixedKey& key : family.fixed) check_fixed(fields, key);
   read_window(fields, family, options);
   refuse_unknown(all, fields, family);
@@ -189,7 +223,8 @@ void check_same_function(const DecoderOptions& stated, const DecoderOptions& opt
     compare(file, "the layers with a window", layers_with_window(stated), layers_with_window(options));
   compare(file, "rope_theta", stated.rope.theta, options.rope.theta);
   compare(file, "the factor of rope_scaling", stated.rope.factor, options.rope.factor);
-  if (stated.rope.factor == 1) return;
+  compare(file, "the type of rope_scaling", stated.rope.scaling, options.rope.scaling);
+  if (stated.rope.factor == 1 || stated.rope.scaling != RopeScaling::llama3) return;
   compare(file, "low_freq_factor", stated.rope.low_frequency_factor, options.rope.low_frequency_factor);
   compare(file, "high_freq_factor", stated.rope.high_frequency_factor, options.rope.high_frequency_factor);
   compare(file, "original_max_position_embeddings", stated.rope.original_positions,
