@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/config_json.h"
+#include "checkpoint/config_window.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/json_scalars.h"
 #include "nn/rope_table.h"
@@ -15,8 +16,6 @@ namespace {
 using Kind = JsonValue::Kind;
 
 constexpr char kOriginal[] = "original_max_position_embeddings", kPartial[] = "partial_rotary_factor";
-constexpr char kLocalTheta[] = "rope_local_base_freq";
-constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
 constexpr int64_t kOriginalOfPhi3 = 4096;
 
 bool has_rotary(const Family& family) { return family.options.rope.partial != 0; }
@@ -44,8 +43,8 @@ class RopeReader {
   void read() {
     find_object();
     RopeOptions& rope = options_.rope = family_.options.rope;
-    const bool by_type = object_ != nullptr && family_.rope_by_layer_type && inner(kFull).find("rope_type") != nullptr;
-    const Fields scaling = by_type ? inner(kFull) : Fields(all_, file_, object_ == nullptr ? "" : object_);
+    const bool by_type = family_.rope_by_layer_type && has_types();
+    const Fields scaling = by_type ? inner(kFullAttention) : Fields(all_, file_, object_ == nullptr ? "" : object_);
     rope.theta = outer_.number_or("rope_theta", rope.theta);
     if (object_ == nullptr || scaling.find("rope_theta") == nullptr) outer_.refuse_null("rope_theta");
     if (family_.partial_rotary) rope.partial = outer_.number_or(kPartial, rope.partial);
@@ -53,13 +52,18 @@ class RopeReader {
       read_theta(scaling);
       read_partial(scaling);
       read_scaling(scaling);
-      refuse_unknown(by_type ? std::string(kFull) + "." : "");
+      refuse_unknown(by_type ? std::string(kFullAttention) + "." : "");
     }
     if (rope.theta <= 0) fail(Code::corrupt, file_, ": rope_theta is ", rope.theta, ", not above 0");
     if (family_.rope_by_layer_type) read_theta_of_windows(by_type);
   }
 
  private:
+  // Since transformers 5, rope_parameters has an object for each type of layer in some families.
+  bool has_types() const {
+    const auto found = all_.find({"rope_parameters", kFullAttention});
+    return found != all_.end() && found->second.kind == Kind::object;
+  }
   Fields inner(const char* type) const { return Fields(all_, file_, object_, type); }
 
   void find_object() {
@@ -162,14 +166,18 @@ class RopeReader {
     return list->numbers;
   }
 
+  // What rope_local_base_freq says, the key of transformers 4, is set already.
   void read_theta_of_windows(bool by_type) {
-    options_.window_rope_theta = outer_.number_or(kLocalTheta, family_.options.window_rope_theta);
-    if (!by_type) return;
-    const Fields sliding = inner(kSliding);
-    options_.window_rope_theta = sliding.number_or("rope_theta", options_.window_rope_theta);
-    if (const std::string type = sliding.text_or("rope_type", "default"); type != "default")
-      sliding.unsupported("rope_type", *sliding.find("rope_type"),
-                          "this library has default in layers with a window");
+    double& theta = options_.window_rope_theta;
+    if (by_type) {
+      const Fields sliding = inner(kSlidingAttention);
+      theta = sliding.number_or("rope_theta", family_.options.window_rope_theta);
+      if (sliding.text_or("rope_type", "default") != "default")
+        sliding.unsupported("rope_type", *sliding.find("rope_type"),
+                            "this library scales full_attention alone");
+    }
+    if (theta <= 0)
+      fail(Code::corrupt, file_, ": the rotary theta of layers with a window is ", theta, ", not above 0");
   }
 
   // An unknown key may change what the model computes, so it is refused.
@@ -183,7 +191,7 @@ class RopeReader {
     std::set<std::string> all;
     for (const std::string& key : known) all.insert(prefix + key);
     if (!prefix.empty())
-      all.insert({kFull, kSliding, text(kSliding, ".rope_theta"), text(kSliding, ".rope_type")});
+      all.insert({kFullAttention, kSlidingAttention, text(kSlidingAttention, ".rope_theta"), text(kSlidingAttention, ".rope_type")});
     const Fields object(all_, file_, object_);
     for (const auto& [name, value] : all_)
       if (name.first == object_ && !name.second.empty() && value.kind != Kind::null &&
@@ -268,8 +276,7 @@ bool says_the_same(const std::string& origin, const Family& family, const Decode
     if (all.contains({"rope_parameters", ""})) return false;
     DecoderOptions stated = options;
     read_rope(all, kConfigName, family, stated);
-    return facts(stated.rope) == facts(options.rope) &&
-           stated.window_rope_theta == options.window_rope_theta;
+    return facts(stated.rope) == facts(options.rope);
   } catch (const Error&) {
     return false;
   }
@@ -281,7 +288,6 @@ std::set<std::string> rope_keys(const Family& family) {
   if (!has_rotary(family)) return {};
   std::set<std::string> keys = {"rope_theta", "rope_scaling", "rope_parameters"};
   if (family.partial_rotary) keys.insert({kPartial, kOriginal});
-  if (family.rope_by_layer_type) keys.insert(kLocalTheta);
   return keys;
 }
 
@@ -305,7 +311,6 @@ void write_rope(JsonObject& json, const Family& family, const DecoderOptions& op
     return;
   }
   json.add("rope_theta", json_scalar(rope.theta));
-  if (family.rope_by_layer_type) json.add(kLocalTheta, json_scalar(options.window_rope_theta));
   if (family.partial_rotary) json.add(kPartial, json_scalar(rope.partial));
   if (is_scaled(rope)) json.add("rope_scaling", scaling_text(rope, family));
   if (is_scaled(rope) && family.partial_rotary) json.add(kOriginal, json_scalar(rope.original_positions));

@@ -8,8 +8,6 @@
 namespace gangway {
 namespace {
 
-constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
-
 // Returns the letters of a period of n layers, of which the last has no window.
 std::string letters_of_period(int64_t n) { return std::string(static_cast<size_t>(n - 1), 'w') + "f"; }
 
@@ -41,11 +39,11 @@ std::string letters_of_types(const Fields& fields, const JsonValue& types, int64
     fields.corrupt("layer_types", types, text("not a text for each of ", layers, " layers"));
   std::string letters;
   for (const std::string& type : types.texts) {
-    if (type != kFull && type != kSliding)
+    if (!is_layer_type(type))
       fields.unsupported(
           "layer_types", types,
           "one is " + printable(type) + ", but this library has full_attention and sliding_attention");
-    letters += type == kSliding ? 'w' : 'f';
+    letters += type == kSlidingAttention ? 'w' : 'f';
   }
   return letters;
 }
@@ -60,7 +58,7 @@ int64_t size_of(const Fields& fields, const Family& family) {
 std::string types_text(const std::string& letters) {
   std::string list;
   for (const char letter : letters)
-    list += (list.empty() ? "" : ", ") + json_scalar(letter == 'w' ? kSliding : kFull);
+    list += (list.empty() ? "" : ", ") + json_scalar(letter == 'w' ? kSlidingAttention : kFullAttention);
   return "[" + list + "]";
 }
 

@@ -14,6 +14,12 @@
 
 namespace gangway {
 
+// The types of layers in layer_types and in rope_parameters.
+inline constexpr char kFullAttention[] = "full_attention", kSlidingAttention[] = "sliding_attention";
+inline bool is_layer_type(std::string_view text) {
+  return text == kFullAttention || text == kSlidingAttention;
+}
+
 // The keys that files of the family may have.
 std::set<std::string> window_keys(const Family& family);
 

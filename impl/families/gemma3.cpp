@@ -23,6 +23,7 @@ Family gemma3_family() {
                     .missing = 0.0,
                     .null = ConfigKey::Null::zero,
                     .zero_is_null = true});
+  f.keys.push_back({.name = "rope_local_base_freq", .member = &O::window_rope_theta, .missing = 10000.0});
   f.options.window_layers = "wwwwwf";
   f.period = {6, "sliding_window_pattern"};
   f.options.rope.theta = 1e6;
