@@ -116,6 +116,7 @@ const std::vector<NamedOption>& named_options() {
       {"tied", &O::tied},
       {"causal", &O::causal},
       {"qk_norm", &O::qk_norm},
+      {"logit_cap", &O::logit_cap},
   };
   return all;
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nn/attention_core.h"
+#include "nn/documents.h"
 #include "nn/gradient.h"
 
 namespace gangway {
@@ -151,6 +152,10 @@ class Attention final : public Module {
   static Tensor flat(const Tensor& x) { return x.reshape(rows(x.shape())); }
 
   AttentionCore::Positions positions(Context& ctx, int64_t tokens) {
+    if (ctx.cache != nullptr) {
+      const gangway::Positions read = positions_of(ctx, tokens);
+      return {read.count, read.rows.reshape(Shape{read.rows.count()})};
+    }
     auto* core = dynamic_cast<AttentionCore*>(&unwrapped(child(kCore)));
     return core == nullptr ? AttentionCore::Positions{tokens, {}} : core->positions(ctx, tokens);
   }

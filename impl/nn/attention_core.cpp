@@ -1,6 +1,7 @@
 #include "nn/attention_core.h"
 
 #include "nn/gradient.h"
+#include "nn/kv_cache.h"
 
 namespace gangway {
 namespace {
@@ -22,9 +23,10 @@ Values AttentionCore::forward(Context& ctx, std::span<const Tensor> inputs, Fram
   const Tensor out = make_output(ctx, frame, q.dtype(), q.shape());
   const Tensor lse =
       make_output(ctx, frame, statistics_dtype(q.dtype()), Shape{q.dim(0), q.dim(2), q.dim(1)});
-  attend(
-      ctx,
-      {.q = q, .k = k, .v = v, .out = out, .lse = lse, .scale = options_.scale, .causal = options_.causal});
+  AttentionArgs args{
+      .q = q, .k = k, .v = v, .out = out, .lse = lse, .scale = options_.scale, .causal = options_.causal};
+  if (ctx.cache != nullptr) ctx.cache->extend(ctx, this, options_.window, args);
+  attend(ctx, args);
   if (frame != nullptr) {
     frame->slots().save(*this, kSavedQ, q);
     frame->slots().save(*this, kSavedK, k);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "nn/attention.h"
 #include "nn/chain.h"
@@ -20,6 +21,8 @@ DecoderOptions completed(DecoderOptions o) {
   check_range("ffn", o.ffn, 0);
   check_range("max_positions", o.max_positions, 1);
   check_range("window", o.window, 0);
+  if (!(std::isfinite(o.logit_cap) && o.logit_cap >= 0))
+    fail(Code::invalid_argument, "Decoder: logit_cap is ", o.logit_cap, ", not a finite number >= 0");
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   if (o.ffn == 0) o.ffn = (o.dim * 8 / 3 + 31) / 32 * 32;
   o.head_dim = checked_head_dim(o);
@@ -33,7 +36,8 @@ class Decoder final : public Chain {
     add_child("model.embed_tokens", make_embedding(options_.vocab, options_.dim, options_.deviation));
     for (int64_t i = 0; i < options_.layers; ++i)
       add_child("model.layers." + std::to_string(i), make_block(options_, table));
-    const ModulePtr head = make_head(options_.dim, options_.vocab, options_.eps, options_.deviation);
+    const ModulePtr head = make_head(options_.dim, options_.vocab, options_.eps, options_.deviation,
+                                     options_.logit_cap);
     if (options_.tied) head->child(1).set_parameter(0, child(0).parameters()[0]);
     add_child("", head);
   }
@@ -52,9 +56,9 @@ class Decoder final : public Chain {
   }
 
   void check_inputs(std::span<const Spec> inputs) const override {
-    if (inputs.empty() || inputs.size() > 2)
-      fail(Code::invalid_argument, "Decoder: takes tokens, or tokens and labels, got ", inputs.size(),
-           " inputs");
+    if (inputs.empty() || inputs.size() > 3)
+      fail(Code::invalid_argument, "Decoder: takes tokens, labels or none, and weights of tokens or none; got ",
+           inputs.size(), " inputs");
     const Spec& tokens = inputs[0];
     if (tokens.shape.rank() != 2 || tokens.dtype != DType::i64 || tokens.shape[1] == 0)
       fail(Code::invalid_argument, "Decoder: tokens are ", tokens.text(), ", wanted i64 [batch, sequence]");
@@ -62,6 +66,9 @@ class Decoder final : public Chain {
     if (inputs.size() > 1 && !(inputs[1].shape == tokens.shape))
       fail(Code::invalid_argument, "Decoder: labels are ", inputs[1].text(), " and tokens ", tokens.text(),
            "; they must have one shape");
+    if (inputs.size() > 2 && !(inputs[2].shape == tokens.shape))
+      fail(Code::invalid_argument, "Decoder: the weights of tokens are ", inputs[2].text(), " and tokens ",
+           tokens.text(), "; they must have one shape");
   }
 
  private:

@@ -79,7 +79,8 @@ void ContextAttention::order(Context& ctx, const WorkPtr& work, Frame& frame) co
 }
 
 void ContextAttention::attend(Context& ctx, const AttentionArgs& args) {
-  if (ranks() == 1 || args.q.count() == 0) return AttentionCore::attend(ctx, args);
+  // With a cache every rank reads all tokens.
+  if (ranks() == 1 || args.q.count() == 0 || ctx.cache != nullptr) return AttentionCore::attend(ctx, args);
   StackScope scope(ctx.temporaries);
   attend_across(ctx, args);
 }
