@@ -8,6 +8,13 @@ using namespace gangway::capi;
 
 namespace {
 
+// A view of host memory. The library reads it before the call returns.
+Tensor host_rows_of(const gw_view* view, const char* name) {
+  if (view == nullptr) return {};
+  const Tensor rows = tensor_of(*view, *host_device(), name);
+  return rows.contiguous() ? rows : dense_copy(rows, host_device()->allocator());
+}
+
 Batch batch_of(const gw_batch* batch, Stream& stream) {
   const gw_batch b = read_struct(&required(batch, "batch"), gw_batch_init, "batch");
   Batch r;
@@ -15,6 +22,8 @@ Batch batch_of(const gw_batch* batch, Stream& stream) {
   r.targets = tensors_of(b.targets, b.target_count, stream, "batch.targets");
   r.weight = b.weight;
   r.shift_labels = b.shift_labels != 0;
+  r.documents = host_rows_of(b.documents, "batch.documents");
+  r.positions = host_rows_of(b.positions, "batch.positions");
   return r;
 }
 

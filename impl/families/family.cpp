@@ -157,6 +157,7 @@ void check_saves(const DecoderOptions& options) {
 
 std::string family_plan(const DecoderOptions& decoder, const FamilyPlanOptions& options) {
   std::string all = family_named(decoder.family).plan, kept;
+  if (decoder.sinks) all += "model.layers.*.self_attn.core_attention -> headwise\n";
   replace_all(all, "{between}", options.sequence_parallel ? "Shard(1)" : "Replicate");
   replace_all(all, "{logits}", options.loss_parallel ? "Shard(-1)" : "Replicate");
   for (size_t at = 0; at < all.size();) {

@@ -18,8 +18,11 @@ enum Part : size_t { kQ, kK, kV, kO, kCore, kQNorm, kKNorm };
 AttentionCoreOptions core_options(const AttentionOptions& o, int64_t head_dim) {
   return {.heads = o.heads,
           .kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads,
-          .scale = 1 / std::sqrt(static_cast<double>(head_dim)),
-          .causal = o.causal};
+          .scale = o.score_scale != 0 ? o.score_scale : 1 / std::sqrt(static_cast<double>(head_dim)),
+          .causal = o.causal,
+          .window = o.window,
+          .cap = o.score_cap,
+          .sinks = o.sinks};
 }
 
 class Attention final : public Module {
@@ -151,24 +154,15 @@ class Attention final : public Module {
   static Shape rows(const Shape& x) { return {x[0], x[1], x[2] * x[3]}; }
   static Tensor flat(const Tensor& x) { return x.reshape(rows(x.shape())); }
 
-  AttentionCore::Positions positions(Context& ctx, int64_t tokens) {
-    if (ctx.cache != nullptr) {
-      const gangway::Positions read = positions_of(ctx, tokens);
-      return {read.count, read.rows.reshape(Shape{read.rows.count()})};
-    }
-    auto* core = dynamic_cast<AttentionCore*>(&unwrapped(child(kCore)));
-    return core == nullptr ? AttentionCore::Positions{tokens, {}} : core->positions(ctx, tokens);
-  }
-
   void rotate(Context& ctx, const Tensor& x, bool inverse) {
-    const AttentionCore::Positions positions = this->positions(ctx, x.dim(1));
+    const Positions positions = positions_of(ctx, x.dim(1));
     const RopeTable::Pair table = table_->get(ctx, x.dtype(), positions.count);
     const Tensor x_T = flat(x).flatten2();
     ctx.ops.rope({.x = x_T,
                   .y = x_T,
                   .cos = table.cos,
                   .sin = table.sin,
-                  .positions = positions.rows,
+                  .positions = positions.rows ? positions.rows.reshape({positions.rows.count()}) : Tensor(),
                   .heads = x.dim(2),
                   .sequence = x.dim(1),
                   .inverse = inverse},

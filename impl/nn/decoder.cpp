@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include "nn/attention.h"
@@ -88,15 +87,6 @@ void check_sequence_length(const DecoderOptions& options, int64_t tokens, const 
   if (tokens > options.max_positions)
     fail(Code::invalid_argument, what, ": sequences of ", tokens,
          " tokens are longer than max_position_embeddings ", options.max_positions);
-  if (options.window != 0 && tokens > options.window)
-    fail(Code::not_supported, what, ": sequences of ", tokens,
-         " tokens are longer than the model's window of ", options.window,
-         " (sliding_window), and this library attends to all earlier tokens; use sequences of up to ",
-         options.window, " tokens");
-}
-
-int64_t longest_sequence(const DecoderOptions& options) {
-  return options.window == 0 ? options.max_positions : std::min(options.window, options.max_positions);
 }
 
 }  // namespace gangway

@@ -51,8 +51,8 @@ void KvCache::extend(Context& ctx, const void* layer, int64_t window, AttentionA
   args.q_offset = used_;
   if (!pads_ && window == 0) return;
   const KeyRanges& seen = ranges(ctx, tokens, window);
-  args.first_key = seen.first;
-  args.end_key = seen.end;
+  args.first_key = seen.first_key;
+  args.end_key = seen.end_key;
 }
 
 // Drops the tensors of an earlier forward.
@@ -63,17 +63,17 @@ void KvCache::begin(int64_t tokens) {
   made_for_ = tokens;
 }
 
-const KvCache::KeyRanges& KvCache::ranges(Context& ctx, int64_t tokens, int64_t window) {
+const KeyRanges& KvCache::ranges(Context& ctx, int64_t tokens, int64_t window) {
   begin(tokens);
   KeyRanges& seen = ranges_[window];
-  if (seen.first) return seen;
+  if (seen.first_key) return seen;
   const int64_t count = pads_ ? rows() : 1;
   // A query in the padding sees nothing: its range is empty.
-  seen.first = made(ctx, count, tokens, [&](int64_t row, int64_t i) {
+  seen.first_key = made(ctx, count, tokens, [&](int64_t row, int64_t i) {
     const int64_t column = used_ + i, first = std::min(padding_[static_cast<size_t>(row)], column + 1);
     return window == 0 ? first : std::max(first, column - window + 1);
   });
-  seen.end = made(ctx, count, tokens, [&](int64_t, int64_t i) { return used_ + i + 1; });
+  seen.end_key = made(ctx, count, tokens, [&](int64_t, int64_t i) { return used_ + i + 1; });
   return seen;
 }
 

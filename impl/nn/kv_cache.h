@@ -44,9 +44,6 @@ class KvCache {
   struct Layer {
     Tensor k, v;  // [rows, columns, heads, width]
   };
-  struct KeyRanges {
-    Tensor first, end;  // i32 [rows or 1, tokens]
-  };
   void begin(int64_t tokens);
   const KeyRanges& ranges(Context& ctx, int64_t tokens, int64_t window);
   int64_t rows() const { return static_cast<int64_t>(padding_.size()); }

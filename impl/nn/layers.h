@@ -97,11 +97,9 @@ ModulePtr make_decoder(const DecoderOptions& options);
 // Returns the options that a decoder was built from, with values in place of every 0 that means "derived".
 // Also finds a decoder inside wrappers. Null: the module is no decoder.
 const DecoderOptions* decoder_options(const Module& module);
-// Refuses sequences of `tokens` tokens. INVALID_ARGUMENT: they are longer than max_positions. NOT_SUPPORTED:
-// they are longer than the window. The text begins with `what`, as "Decoder".
+// INVALID_ARGUMENT: sequences of `tokens` tokens are longer than max_positions. The text begins with `what`, as
+// "Decoder".
 void check_sequence_length(const DecoderOptions& options, int64_t tokens, const char* what);
-// Returns the number of tokens of the longest sequence that the decoder takes.
-int64_t longest_sequence(const DecoderOptions& options);
 
 // --- custom modules: the caller supplies the computation ---------------------------------------------------
 

@@ -1,6 +1,8 @@
 #include "train/batch.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/philox.h"
 #include "nn/gradient.h"
@@ -31,11 +33,12 @@ PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches)
   if (batch.weight < -1) fail(Code::invalid_argument, "batch.weight = ", batch.weight, " is below -1");
   check_tensors(model, batch);
   find_labels(batch, decoder_options(model.root()) != nullptr);
-  compute_checksum(model.gangs());
+  compute_checksum(model.gangs(), batch);
+  bounds_ = balanced_bounds(values_[0].dim(0), microbatches);
+  find_documents(model, batch);
   if (model.gangs().mesh().degree(Axis::cp) > 1) make_parts(model);
 
   const int64_t rows = values_[0].dim(0);
-  bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
 }
 
@@ -122,10 +125,31 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
 }
 
 // The checksum is needed only if several ranks take the same batch.
-void PreparedBatch::compute_checksum(const Gangs& gangs) {
+void PreparedBatch::compute_checksum(const Gangs& gangs, const Batch& batch) {
   const Mesh& mesh = gangs.mesh();
+  Values given = values_;
+  for (const Tensor& rows : {batch.documents, batch.positions})
+    if (rows) given.push_back(rows);
   if (mesh.degree(Axis::tp) * mesh.degree(Axis::cp) * mesh.degree(Axis::pp) > 1)
-    checksum_ = checksum_of(values_);
+    checksum_ = checksum_of(given);
+}
+
+void PreparedBatch::find_documents(Model& model, const Batch& batch) {
+  if (!batch.documents && !batch.positions) return;
+  const Shape& inputs = values_[0].shape();
+  for (const auto& [what, given] : {std::pair("documents", batch.documents), std::pair("positions", batch.positions)})
+    if (given && (inputs.rank() < 2 || !(given.shape() == Shape{inputs[0], inputs[1]})))
+      fail(Code::invalid_argument, "batch.", what, " is ", given.text(), ", but batch.inputs[0] is ",
+           values_[0].text(), "; it has a number for each token, [rows, sequence]");
+  if (batch.documents && shifts_ && !(labels_.shape() == batch.documents.shape()))
+    fail(Code::invalid_argument, "batch.documents is ", batch.documents.text(), ", but the labels are ",
+         labels_.text(), "; only labels of one shape with them are shifted");
+  DocumentRows rows{batch.documents, batch.positions};
+  if (const DecoderOptions* decoder = decoder_options(model.root()))
+    rows.most_positions = std::min(rows.most_positions, decoder->max_positions);
+  const Gangs& gangs = model.gangs();
+  const Documents all(rows, {gangs.coordinate(Axis::cp), gangs.mesh().degree(Axis::cp)});
+  for (size_t i = 0; i + 1 < bounds_.size(); ++i) documents_.push_back(all.rows(bounds_[i], bounds_[i + 1]));
 }
 
 // The label of position s is the token at s + 1; the last position has none and is ignored.
@@ -138,6 +162,18 @@ void PreparedBatch::shift_labels(Context& ctx) {
   const int last_dim = given.rank() - 1;
   const int64_t length = given.dim(-1);
   ctx.ops.cast(given.slice(last_dim, 1, length), labels_.slice(last_dim, 0, length - 1), ctx.stream);
+  ignore_labels_at_bounds(ctx);
+}
+
+void PreparedBatch::ignore_labels_at_bounds(Context& ctx) {
+  if (documents_.empty()) return;
+  const int64_t length = labels_.dim(1);
+  for (const Document& document : documents_[0].all()) {
+    const int64_t first = document.is_padding ? document.first : document.end - 1;
+    if (first == length - 1) continue;  // the last position of a row is ignored in any case
+    const Tensor row = labels_.slice(0, document.row, document.row + 1);
+    ctx.ops.fill(row.slice(1, first, document.end), kIgnoredLabel, ctx.stream);
+  }
 }
 
 void PreparedBatch::make_parts(Model& model) {

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "nn/documents.h"
 #include "nn/ids.h"
 #include "parallel/model/model.h"
 #include "train/types.h"
@@ -47,11 +49,15 @@ class PreparedBatch {
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
   // Returns the arguments of forward: the inputs, then the targets.
   Values microbatch(int index) const;
+  // Returns the documents of each microbatch's rows; empty if the batch gives neither documents nor positions.
+  const std::vector<Documents>& documents() const { return documents_; }
 
  private:
   void check_tensors(Model& model, const Batch& batch);
   void find_labels(const Batch& batch, bool decoder);
-  void compute_checksum(const Gangs& gangs);
+  void compute_checksum(const Gangs& gangs, const Batch& batch);
+  void find_documents(Model& model, const Batch& batch);
+  void ignore_labels_at_bounds(Context& ctx);
   void shift_labels(Context& ctx);
   // With context parallelism, each tensor that has a sequence (dim 1) is replaced by this rank's part of it:
   // make_parts allocates the parts, split_sequences writes their values.
@@ -63,6 +69,7 @@ class PreparedBatch {
   Tensor labels_;  // one of values_, or a decoder's tokens; absent if the first target is not i64
   size_t labels_at_ = 0;
   bool shifts_ = false, counts_ = false, checks_places_ = false, shares_weight_ = false;
+  std::vector<Documents> documents_;
   std::vector<int64_t> bounds_;  // microbatch i has rows [bounds_[i], bounds_[i + 1])
   int64_t weight_ = -1;          // before finish_check(): the caller's, or -1
   int64_t tokens_ = 0;

@@ -17,14 +17,10 @@ namespace {
 // The last token that is made is not run again. Ranks of tp split a sequence evenly, so that they use only a
 // multiple of tp positions.
 void check_positions(const DecoderOptions& decoder, int tp, size_t prompt, int64_t new_tokens) {
-  const int64_t given = static_cast<int64_t>(prompt), longest = longest_sequence(decoder);
+  const int64_t given = static_cast<int64_t>(prompt), longest = decoder.max_positions;
   const int64_t most = longest / tp * tp;
   if (new_tokens == 0 || new_tokens - 1 <= most - given) return;
   const std::string used = most == longest ? "" : text(", of which tp ", tp, " uses ", most);
-  if (longest < decoder.max_positions && new_tokens - 1 <= decoder.max_positions - given)
-    fail(Code::not_supported, "generate: a prompt of ", given, " tokens and ", new_tokens,
-         " new ones are longer than the model's window of ", longest, " (sliding_window)", used,
-         ", and this library attends to all earlier tokens");
   fail(Code::invalid_argument, "generate: a prompt of ", given, " tokens and token_count = ", new_tokens,
        " need ", given, " + ", new_tokens - 1, " positions, but max_position_embeddings is ",
        decoder.max_positions, used, "; ask for fewer tokens or give the last ones of the prompt");

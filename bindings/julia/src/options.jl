@@ -133,6 +133,14 @@ function field_value(made, call, name, ::Type{Ptr{LibGangway.gw_pipeline_options
     return pointer_to(nested)
 end
 
+# An array, or none.
+function field_value(made, call, name, ::Type{Ptr{LibGangway.gw_view}}, array)
+    list = views(call, string(name), arrays_of(array))
+    length(list) <= 1 || refuse(call, ": ", name, " is ", length(list), " arrays, not one")
+    push!(made.roots, list)
+    return length(list) == 0 ? Ptr{LibGangway.gw_view}(C_NULL) : pointer(list.list)
+end
+
 # The blob of another rank.
 function field_value(made, call, name, ::Type{Ptr{Cvoid}}, value)
     value isa Vector{UInt8} || refuse(call, ": ", name, " is a ", typeof(value), ", not a Vector{UInt8}")

@@ -77,14 +77,17 @@ function run_batch_step(step, call, inputs, targets, keywords)
 end
 
 """
-    train_step!(model, optimizer, inputs, targets = nothing; weight = -1, shift_labels = false, microbatches = 1,
-                max_grad_norm = 0, stop = false, ...)
+    train_step!(model, optimizer, inputs, targets = nothing; weight = -1, shift_labels = false, documents = nothing,
+                positions = nothing, microbatches = 1, max_grad_norm = 0, stop = false, ...)
 
 One step: forward and backward of each microbatch, gradients summed over all ranks, clip, optimizer. `inputs` and `targets`
 are one array or a tuple of them, whose last dim is the rows of this rank's data coordinate. Without targets, a language model's
 labels are its next tokens. Labels that are given are used as they are: `labels[i]` is what `tokens[i]` must predict, -100 does
 not count. With `shift_labels` they lie over their own tokens, as Hugging Face's collators make them, and the library shifts
-them. The result has `loss` (the global mean), `grad_norm`,
+them. `documents` is for rows that hold several: a number for each token (`Int32` or `Int64`, on the host, of the size of the
+tokens). Consecutive tokens with one number are a document, which attention does not leave; a negative number is padding. Labels
+that the library makes or shifts do not count at the last token of a document. `positions`, likewise, are those of the tokens;
+without them they count from 0 in each document. The result has `loss` (the global mean), `grad_norm`,
 `tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`, `loss_scale`, `tokens` (of
 the batches of all data ranks, padding included), `stop`. With `stop` this rank asks all ranks to stop after this step, which runs as
 usual; the result's `stop` is then true on every rank. Collective.

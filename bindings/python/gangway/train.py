@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 from . import _low as c
 from . import low
-from .arrays import ANY, Array, Place, dtype_of
+from .arrays import ANY, HOST, Array, Place, dtype_of
 from .dataset import DataBatch
 from .enums import Open, SkipReason
 from .groups import ShardGroup
@@ -179,24 +179,27 @@ def _written(name: str, value: Any) -> str:
     return value.name.lower() if isinstance(value, Open) else str(value)
 
 
-def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shift_labels: bool) -> Any:
+def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shift_labels: bool, documents: Any, positions: Any) -> Any:
     if isinstance(inputs, DataBatch):
-        if targets is not None or weight is not None or shift_labels:
-            raise TypeError("a batch of a Dataset has its own targets and weight, and nothing is to be shifted")
+        if targets is not None or weight is not None or shift_labels or documents is not None or positions is not None:
+            raise TypeError("a batch of a Dataset has its own targets, weight and documents, and nothing is to be shifted")
         return inputs.raw_batch()
     sides: dict[str, Any] = {}
     for name, given in (("input", inputs), ("target", targets)):
         arrays = given if isinstance(given, (tuple, list)) else () if given is None else (given,)
         views = [place.borrow(a, f"{name}s[{i}]" if len(arrays) > 1 else f"{name}s", ANY) for i, a in enumerate(arrays)]
         sides[f"{name}s"], sides[f"{name}_count"] = block("v", views), len(views)
+    for name, given in (("documents", documents), ("positions", positions)):
+        if given is not None:
+            sides[name] = block("v", [HOST.borrow(given, name, ANY)])
     return struct("gw_batch", weight=-1 if weight is None else weight, shift_labels=shift_labels, **sides)
 
 
 def train_step(
     model: Module, optimizer: Optimizer, inputs: Array | Sequence[Array] | DataBatch,
     targets: Array | Sequence[Array] | None = None, *, weight: int | None = None, shift_labels: bool = False,
-    microbatches: int = 1, max_grad_norm: float = 0.0, norm_type: float = 2.0, allow_non_finite: bool = False,
-    stop: bool = False,
+    documents: Array | None = None, positions: Array | None = None, microbatches: int = 1, max_grad_norm: float = 0.0, norm_type: float = 2.0,
+    allow_non_finite: bool = False, stop: bool = False,
 ) -> StepResult:
     """Collective. One step over the rows of this rank's data coordinate; dim 0 of every array is the batch. A batch of a
     Dataset comes by itself.
@@ -205,6 +208,10 @@ def train_step(
     targets: of a language model, labels (int64). None: the library makes them of the tokens, each of which predicts the next.
     Labels are used as they are: labels[i] is what tokens[i] must predict, -100 does not count.
     shift_labels: labels[i] belongs to tokens[i] itself, as Hugging Face's collators make labels; the library shifts them.
+    documents: for rows that hold several: a number for each token, int32 or int64 [rows, sequence], on the host. Consecutive
+    tokens with one number are a document, which attention does not leave; a negative number is padding. Labels that the library
+    makes or shifts do not count at the last token of a document and in padding.
+    positions: of the tokens, likewise; None: they count from 0 in each document.
     max_grad_norm, norm_type: clips the norm of the gradients; 0: no clipping. norm_type: over 0 and at most 64 (32
     beside a loss scale), or math.inf.
     allow_non_finite: else a loss or gradient that is not finite skips the step on every rank; not beside a dynamic loss scale.
@@ -214,16 +221,18 @@ def train_step(
     options = struct("gw_step_options", microbatches=microbatches, max_grad_norm=max_grad_norm, norm_type=norm_type,
                      allow_non_finite=allow_non_finite, stop=stop)
     c.gw_train_step(handle_of(model, Module, "model"), handle_of(optimizer, Optimizer, "optimizer"),
-                    _batch(model._place, inputs, targets, weight, shift_labels), options, model._place.stream, made)
+                    _batch(model._place, inputs, targets, weight, shift_labels, documents, positions), options, model._place.stream, made)
     return _result(made)
 
 
 def eval_step(
     model: Module, inputs: Array | Sequence[Array] | DataBatch, targets: Array | Sequence[Array] | None = None, *,
-    weight: int | None = None, shift_labels: bool = False, microbatches: int = 1,
+    weight: int | None = None, shift_labels: bool = False, documents: Array | None = None, positions: Array | None = None,
+    microbatches: int = 1,
 ) -> StepResult:
     """Collective. The loss of a batch; changes nothing. Arguments as in train_step()."""
     made = struct("gw_step_result")
-    c.gw_eval_step(handle_of(model, Module, "model"), _batch(model._place, inputs, targets, weight, shift_labels),
+    c.gw_eval_step(handle_of(model, Module, "model"),
+                   _batch(model._place, inputs, targets, weight, shift_labels, documents, positions),
                    struct("gw_step_options", microbatches=microbatches), model._place.stream, made)
     return _result(made)

@@ -25,7 +25,7 @@ typedef struct gw_decoder_options {
   int64_t head_dim;      /* Default 0: dim / heads. */
   int64_t ffn;           /* Default 0: 8/3 dim up to a multiple of 32. intermediate_size. */
   int64_t max_positions; /* Default 2048. */
-  int64_t window;        /* Default 0: none. sliding_window; longer sequences are NOT_SUPPORTED. */
+  int64_t window;        /* Default 0: none. sliding_window: a token sees this many, itself included. */
   double eps;            /* Default 1e-5. */
   double rope_theta;     /* Default 10000. */
   double rope_factor;    /* Default 1: none; above 1: Llama-3 scaling with the next three. */

@@ -29,6 +29,16 @@ typedef struct gw_batch {
   int64_t weight;
   int32_t shift_labels; /* 1: label[i] belongs to token[i] itself. Default 0: it is the next token. */
   int32_t reserved;
+  /* Rows that hold several documents: a number for each token, i32 or i64 [rows, sequence], in memory of the
+   * host. Consecutive tokens with one number are a document, and attention does not leave it; a number that
+   * comes again in its row after another one is INVALID_ARGUMENT. A negative number is padding. Labels that
+   * the library makes or shifts do not count at the last token of a document and in padding; labels that are
+   * given are used as they are. Default null: each row is one document. */
+  const gw_view *documents;
+  /* The position of each token, likewise i32 or i64 [rows, sequence] in memory of the host, below
+   * max_positions. Which tokens a token sees follows from its place in the row, not from its position.
+   * Default null: positions count from 0 in each document. */
+  const gw_view *positions;
 } gw_batch;
 GW_API void gw_batch_init(gw_batch *batch, size_t size);
 

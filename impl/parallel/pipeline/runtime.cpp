@@ -69,9 +69,10 @@ std::vector<int> pipeline_stages(const PipelineOptions& options, int ranks) {
 class Pipeline::Pass final : public KnownSpecs {
  public:
   Pass(Pipeline& pipeline, const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
-       LossSink& loss)
+       LossSink& loss, std::span<const Documents> documents)
       : ctx(ctx),
         inputs(inputs),
+        documents(documents),
         recompute(recompute),
         loss(loss),
         microbatches_(static_cast<int>(inputs.size())) {
@@ -111,6 +112,7 @@ class Pipeline::Pass final : public KnownSpecs {
 
   Context ctx;
   const std::vector<Values>& inputs;
+  const std::span<const Documents> documents;
   const Recompute recompute;
   LossSink& loss;
   // By microbatch, for those whose backward has not run yet.
@@ -281,10 +283,12 @@ std::vector<Pipeline::Group*> Pipeline::groups_of(int stage) {
   return out;
 }
 
-void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
-                   LossSink& loss) {
+void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss,
+                   std::span<const Documents> documents) {
   try {
-    run_pass(ctx, inputs, recompute, loss);
+    Pass own(*this, ctx, inputs, recompute, loss, documents);
+    own.losses.resize(inputs.size());
+    run_pass(own);
   } catch (const Error& error) {
     // Only this pipeline has the gangs of the pairs, so nobody else breaks them.
     messages_->abort(error);
@@ -295,16 +299,14 @@ void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recomp
   }
 }
 
-void Pipeline::run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
-                        LossSink& loss) {
+void Pipeline::run_pass(Pass& own) {
+  const Context& ctx = own.ctx;
   for (Group& group : groups_) {
     group.unsharded = 0;
     group.to_reduce = static_cast<int>(group.stages.size());
   }
   if (tied_ != nullptr && ctx.training) tied_->begin();
-  Pass own(*this, ctx, inputs, recompute, loss);
-  own.losses.resize(inputs.size());
-  SchedulePass pass(*messages_, schedule(static_cast<int>(inputs.size())), cut_->rank(), !ctx.training, &own);
+  SchedulePass pass(*messages_, schedule(static_cast<int>(own.inputs.size())), cut_->rank(), !ctx.training, &own);
   for (PassAction action; pass.next(action, ctx.stream);) {
     poll_interrupt_throttled();
     const StackScope scope(ctx.temporaries);  // holds the outputs of a forward without a frame
@@ -320,6 +322,8 @@ Values Pipeline::compute(Pass& pass, const PassAction& action) {
   const bool last = action.stage == cut_->last_stage();
   Context ctx = pass.ctx;
   ctx.microbatch = action.microbatch;
+  if (!pass.documents.empty() && action.microbatch >= 0)
+    ctx.documents = &pass.documents[static_cast<size_t>(action.microbatch)];
   switch (action.kind) {
     case ActionKind::forward: {
       const Values& given = pass.inputs[static_cast<size_t>(action.microbatch)];

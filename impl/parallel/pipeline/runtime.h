@@ -13,9 +13,11 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "nn/documents.h"
 #include "parallel/fsdp/fsdp_state.h"
 #include "parallel/pipeline/pass.h"
 #include "parallel/pipeline/stage.h"
@@ -68,8 +70,9 @@ class Pipeline {
   void exchange_specs(Context ctx, const std::vector<Specs>& microbatches,
                       void (*check_outputs)(const Specs&));
   // Runs one pass: all forwards, and with ctx.training all backwards. Each entry of `inputs` has the inputs
-  // of a microbatch, then its targets.
-  void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
+  // of a microbatch, then its targets. `documents`: those of each microbatch; empty: the context's.
+  void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss,
+           std::span<const Documents> documents = {});
 
  private:
   struct Group {
@@ -84,7 +87,7 @@ class Pipeline {
   const Schedule& schedule(int microbatches);
   Specs outputs_of(Context& ctx, int stage, Specs x, const Specs& inputs,
                    void (*check_outputs)(const Specs&));
-  void run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
+  void run_pass(Pass& own);
   Values compute(Pass& pass, const PassAction& action);
   std::vector<Group*> groups_of(int stage);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nn/attention_core.h"
 #include "parallel/tensor/boundaries.h"
 #include "parallel/tensor/loss.h"
 
@@ -20,6 +21,12 @@ template <typename... Parts>
 }
 
 bool is_embedding(const Module& module) { return dynamic_cast<const Embedding*>(&module) != nullptr; }
+
+// The sinks of an attention core, one for each head, are split as the heads are.
+bool splits_sinks(const StyledModule& styled) {
+  return styled.row.style == TensorStyle::headwise &&
+         dynamic_cast<const AttentionCore*>(&inner_of(styled)) != nullptr;
+}
 
 bool splits(TensorStyle style) { return style == TensorStyle::colwise || style == TensorStyle::rowwise; }
 
@@ -208,6 +215,10 @@ void check_style(const StyledModule& styled, const Gang& gang) {
              " does not divide");
   }
   if (styled.row.style == TensorStyle::headwise) check_headwise(styled);
+  if (splits_sinks(styled) && !module.parameters().empty() &&
+      module.parameters()[0]->shape[0] % gang.size() != 0)
+    refuse(styled, styled.place.path, " has ", module.parameters()[0]->shape[0], " heads, which tp ",
+           gang.size(), " does not divide");
   if (head_around(styled) != nullptr) check_head(styled);
   if (styled.row.style != TensorStyle::prepare_output)
     check_moves(styled, layouts.input, layouts.takes, gang);
@@ -217,6 +228,8 @@ void check_style(const StyledModule& styled, const Gang& gang) {
 
 ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks) {
   const Parameter& p = *inner_of(styled).parameters()[i];
+  if (splits_sinks(styled))
+    return {Placement::shard(kTensorAxis, 0, balanced_bounds(p.shape[0], ranks)), false, label(styled)};
   const bool weight = i == 0;
   const bool whole = !splits(styled.row.style) || (!weight && styled.row.style == TensorStyle::rowwise);
   const bool of_parts =

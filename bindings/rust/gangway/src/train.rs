@@ -1,4 +1,4 @@
-use crate::array::Views;
+use crate::array::{AsView, Views};
 use crate::error::{check, Error, Result};
 use crate::module::Module;
 use crate::optim::Optimizer;
@@ -95,15 +95,36 @@ pub struct Batch<'a> {
     targets: Vec<View<'a>>,
     weight: Option<i64>,
     shift_labels: Option<bool>,
+    documents: Option<View<'a>>,
+    positions: Option<View<'a>>,
 }
 
 impl<'a> Batch<'a> {
     pub fn new(inputs: impl Views<'a>, targets: impl Views<'a>) -> Batch<'a> {
-        Batch { inputs: inputs.views(), targets: targets.views(), weight: None, shift_labels: None }
+        Batch::from_views(inputs.views(), targets.views())
     }
 
     pub(crate) fn from_views(inputs: Vec<View<'a>>, targets: Vec<View<'a>>) -> Batch<'a> {
-        Batch { inputs, targets, weight: None, shift_labels: None }
+        Batch { inputs, targets, weight: None, shift_labels: None, documents: None, positions: None }
+    }
+
+    /// For rows that hold several documents: a number for each token, i32 or i64 `[rows, sequence]`, in memory
+    /// of the host. Consecutive tokens with one number are a document, which attention does not leave; a
+    /// negative number is padding. Labels that the library makes or shifts do not count at the last token of a
+    /// document and in padding.
+    pub fn documents<V: AsView + ?Sized>(self, documents: &'a V) -> Batch<'a> {
+        self.documents_from(Some(documents.as_view()))
+    }
+
+    pub(crate) fn documents_from(mut self, documents: Option<View<'a>>) -> Batch<'a> {
+        self.documents = documents;
+        self
+    }
+
+    /// The position of each token, likewise; without it positions count from 0 in each document.
+    pub fn positions<V: AsView + ?Sized>(mut self, positions: &'a V) -> Batch<'a> {
+        self.positions = Some(positions.as_view());
+        self
     }
 
     /// Items that count; without it: labels that are not -100.
@@ -128,6 +149,10 @@ impl<'a> Batch<'a> {
         raw.target_count = targets.len();
         raw.weight = self.weight.unwrap_or(raw.weight);
         raw.shift_labels = self.shift_labels.map_or(raw.shift_labels, i32::from);
+        let rows = [self.documents, self.positions].map(|rows| raw_views(rows.as_slice()));
+        let place = |list: &[sys::gw_view]| list.first().map_or(std::ptr::null(), |view| view as *const _);
+        raw.documents = place(&rows[0]);
+        raw.positions = place(&rows[1]);
         call(&raw)
     }
 }
