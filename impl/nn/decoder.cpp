@@ -31,7 +31,6 @@ DecoderOptions completed(DecoderOptions o) {
   if (o.ffn == 0) o.ffn = (o.dim * 8 / 3 + 31) / 32 * 32;
   o.head_dim = checked_head_dim(o);
   check_factor("embedding_scale", o.embedding_scale);
-  check_factor("logit_cap", o.logit_cap);
   check_factor("window_rope_theta", o.window_rope_theta);
   const size_t letter = o.window_layers.find_first_not_of("wf");
   if (letter != std::string::npos)
