@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nn/attention_core.h"
+#include "nn/documents.h"
 #include "nn/gradient.h"
 
 namespace gangway {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/gradient.h"
+#include "nn/kv_cache.h"
 
 namespace gangway {
 namespace {
@@ -45,18 +46,20 @@ Values AttentionCore::forward(Context& ctx, std::span<const Tensor> inputs, Fram
       make_output(ctx, frame, statistics_dtype(q.dtype()), Shape{q.dim(0), q.dim(2), q.dim(1)});
   {
     const StackScope scope(ctx.temporaries);
-    const KeyRanges seen = key_ranges(ctx, q.dim(1));
-    attend(ctx, {.q = q,
-                 .k = k,
-                 .v = v,
-                 .out = out,
-                 .lse = lse,
-                 .scale = options_.scale,
-                 .causal = options_.causal,
-                 .first_key = seen.first_key,
-                 .end_key = seen.end_key,
-                 .cap = options_.cap,
-                 .sinks = sinks_as(ctx, q.dtype())});
+    const KeyRanges seen = ctx.cache == nullptr ? key_ranges(ctx, q.dim(1)) : KeyRanges();
+    AttentionArgs args{.q = q,
+                       .k = k,
+                       .v = v,
+                       .out = out,
+                       .lse = lse,
+                       .scale = options_.scale,
+                       .causal = options_.causal,
+                       .first_key = seen.first_key,
+                       .end_key = seen.end_key,
+                       .cap = options_.cap,
+                       .sinks = sinks_as(ctx, q.dtype())};
+    if (ctx.cache != nullptr) ctx.cache->extend(ctx, this, options_.window, args);
+    attend(ctx, args);
   }
   if (frame != nullptr) {
     frame->slots().save(*this, kSavedQ, q);

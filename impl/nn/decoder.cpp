@@ -29,7 +29,7 @@ class Decoder final : public Chain {
                 make_learned_positions(options_.max_positions, options_.dim, options_.deviation));
     add_layers();
     const ModulePtr head = make_head(options_.dim, options_.vocab, options_.eps, options_.deviation,
-                                     options_.norm_offset);
+                                     options_.logit_cap, options_.norm_offset);
     if (options_.layer_norm) head->set_child(LmHead::kNorm, make_layernorm(options_.dim, options_.eps));
     if (options_.tied) head->child(1).set_parameter(0, child(0).parameters()[0]);
     add_child("", head);
@@ -49,9 +49,9 @@ class Decoder final : public Chain {
   }
 
   void check_inputs(std::span<const Spec> inputs) const override {
-    if (inputs.empty() || inputs.size() > 2)
-      fail(Code::invalid_argument, "Decoder: takes tokens, or tokens and labels, got ", inputs.size(),
-           " inputs");
+    if (inputs.empty() || inputs.size() > 3)
+      fail(Code::invalid_argument, "Decoder: takes tokens, labels or none, and weights of tokens or none; got ",
+           inputs.size(), " inputs");
     const Spec& tokens = inputs[0];
     if (tokens.shape.rank() != 2 || tokens.dtype != DType::i64 || tokens.shape[1] == 0)
       fail(Code::invalid_argument, "Decoder: tokens are ", tokens.text(), ", wanted i64 [batch, sequence]");
@@ -59,6 +59,9 @@ class Decoder final : public Chain {
     if (inputs.size() > 1 && !(inputs[1].shape == tokens.shape))
       fail(Code::invalid_argument, "Decoder: labels are ", inputs[1].text(), " and tokens ", tokens.text(),
            "; they must have one shape");
+    if (inputs.size() > 2 && !(inputs[2].shape == tokens.shape))
+      fail(Code::invalid_argument, "Decoder: the weights of tokens are ", inputs[2].text(), " and tokens ",
+           tokens.text(), "; they must have one shape");
   }
 
  private:
@@ -93,7 +96,8 @@ DecoderOptions completed(const DecoderOptions& options) {
   if (o.ffn == 0) o.ffn = o.gated_mlp ? (o.dim * 8 / 3 + 31) / 32 * 32 : 4 * o.dim;
   o.head_dim = checked_head_dim(o);
   check_factor("embedding_scale", o.embedding_scale);
-  check_factor("logit_cap", o.logit_cap);
+  if (!(std::isfinite(o.logit_cap) && o.logit_cap >= 0))
+    fail(Code::invalid_argument, "Decoder: logit_cap is ", o.logit_cap, ", not a finite number >= 0");
   check_factor("window_rope_theta", o.window_rope_theta);
   const size_t letter = o.window_layers.find_first_not_of("wf");
   if (letter != std::string::npos)

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "nn/gradient.h"
+#include "nn/kv_cache.h"
 #include "tensor/host_staging.h"
 
 namespace gangway {
@@ -283,6 +284,7 @@ std::vector<Tensor> Documents::made() const {
 }
 
 Positions positions_of(Context& ctx, int64_t tokens) {
+  if (ctx.cache != nullptr) return ctx.cache->positions(ctx, tokens);
   return ctx.documents == nullptr ? Positions{tokens, {}} : ctx.documents->positions(ctx, tokens);
 }
 

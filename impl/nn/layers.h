@@ -152,7 +152,8 @@ struct DecoderOptions : BlockOptions {
 // Children "model.embed_tokens", with learned positions "model.embed_positions", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}.
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
 // forward({tokens, labels [B, S]}) -> {loss, weight}: the sum of -log p over the labels that are not -100,
-// as f64 [1], and the number of such labels. label[i] is what token[i] must predict. backward({}) starts from
+// as f64 [1], and the number of such labels. label[i] is what token[i] must predict.
+// forward({tokens, labels, weights [B, S]}) weighs the tokens and gives the sum of weights. backward({}) starts from
 // ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the head's gradients.
 ModulePtr make_decoder(const DecoderOptions& options);
 // Returns options with values in place of every 0 that means "derived". INVALID_ARGUMENT: one is out of its

@@ -262,21 +262,32 @@ class PlainOps final : public OpsWithoutOptimizers {
 
   void head_loss(const HeadLossArgs& h, Stack&, Stream&) override {
     const Vector x = get(h.x), w = get(h.w), labels = get(h.labels);
+    const Vector weights = h.terms.weights ? get(h.terms.weights) : Vector(labels.size(), 1);
+    Vector log_probs(labels.size());
+    const double cap = h.terms.cap, smoothing = h.terms.label_smoothing, z = h.terms.z_loss;
     const size_t tokens = size(h.x, 0), d = size(h.x, 1), vocab = size(h.w, 0);
     Vector dx(x.size()), dw = h.dw && h.dw_accumulate ? get(h.dw) : Vector(w.size());
     double loss = 0, weight = 0;
     for (size_t t = 0; t < tokens; ++t) {
       if (labels[t] == static_cast<double>(h.ignore)) continue;
       Vector p(vocab);
-      double sum = 0;
+      double sum = 0, mean = 0;
       for (size_t v = 0; v < vocab; ++v) {
         for (size_t i = 0; i < d; ++i) p[v] += x[t * d + i] * w[v * d + i];
+        if (cap > 0) p[v] = cap * std::tanh(p[v] / cap);
         sum += std::exp(p[v]);
+        mean += p[v] / static_cast<double>(vocab);
       }
-      loss += std::log(sum) - p[static_cast<size_t>(labels[t])];
-      weight += 1;
+      const double lse = std::log(sum), at_label = p[static_cast<size_t>(labels[t])];
+      loss += weights[t] * (lse - (1 - smoothing) * at_label - smoothing * mean + z * lse * lse);
+      log_probs[t] = at_label - lse;
+      weight += weights[t];
       for (size_t v = 0; v < vocab; ++v) {
-        const double g = (std::exp(p[v]) / sum - (static_cast<double>(v) == labels[t] ? 1 : 0)) * h.scale;
+        const double target = (static_cast<double>(v) == labels[t] ? 1 - smoothing : 0) +
+                              smoothing / static_cast<double>(vocab);
+        const double slope = cap > 0 ? 1 - p[v] / cap * (p[v] / cap) : 1;
+        const double g =
+            (std::exp(p[v]) / sum * (1 + 2 * z * lse) - target) * slope * weights[t] * h.scale;
         for (size_t i = 0; i < d; ++i) {
           dx[t * d + i] += g * w[v * d + i];
           dw[v * d + i] += g * x[t * d + i];
@@ -287,6 +298,7 @@ class PlainOps final : public OpsWithoutOptimizers {
     if (h.weight) *h.weight.data<double>() += weight;
     if (h.dx) put(h.dx, dx);
     if (h.dw) put(h.dw, dw);
+    if (h.terms.log_probs) put(h.terms.log_probs, log_probs);
   }
 
   void adamw(const AdamWArgs& a, Stream&) override {

@@ -865,6 +865,8 @@ struct gw_batch
     weight::Int64
     shift_labels::Int32
     reserved::Int32
+    documents::Ptr{gw_view}
+    positions::Ptr{gw_view}
 end
 
 struct gw_step_options
@@ -1055,7 +1057,7 @@ const LAYOUT = (
     (gw_sgd_options, 128, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:ema_decay, 48), (:warmup_steps, 56), (:total_steps, 64), (:last_lr_ratio, 72), (:decay_steps, 80), (:rules, 88), (:rule_count, 96), (:loss_scale, 104), (:initial_loss_scale, 112), (:loss_scale_interval, 120),)),
     (gw_optimizer_call, 88, ((:struct_size, 0), (:next, 8), (:name, 16), (:value, 24), (:gradient, 32), (:states, 40), (:state_count, 48), (:reserved, 52), (:lr, 56), (:weight_decay, 64), (:step, 72), (:stream, 80),)),
     (gw_custom_optimizer_options, 168, ((:struct_size, 0), (:next, 8), (:name, 16), (:states, 24), (:state_count, 32), (:step, 40), (:user, 48), (:free_user, 56), (:lr, 64), (:weight_decay, 72), (:schedule, 80), (:reserved, 84), (:ema_decay, 88), (:warmup_steps, 96), (:total_steps, 104), (:last_lr_ratio, 112), (:decay_steps, 120), (:rules, 128), (:rule_count, 136), (:loss_scale, 144), (:initial_loss_scale, 152), (:loss_scale_interval, 160),)),
-    (gw_batch, 64, ((:struct_size, 0), (:next, 8), (:inputs, 16), (:input_count, 24), (:targets, 32), (:target_count, 40), (:weight, 48), (:shift_labels, 56), (:reserved, 60),)),
+    (gw_batch, 80, ((:struct_size, 0), (:next, 8), (:inputs, 16), (:input_count, 24), (:targets, 32), (:target_count, 40), (:weight, 48), (:shift_labels, 56), (:reserved, 60), (:documents, 64), (:positions, 72),)),
     (gw_step_options, 56, ((:struct_size, 0), (:next, 8), (:microbatches, 16), (:allow_non_finite, 20), (:max_grad_norm, 24), (:norm_type, 32), (:scale, 40), (:stop, 48), (:reserved, 52),)),
     (gw_step_result, 112, ((:struct_size, 0), (:next, 8), (:loss, 16), (:grad_norm, 24), (:tokens_per_second, 32), (:seconds, 40), (:wait_seconds, 48), (:lr, 56), (:weight, 64), (:step, 72), (:skipped, 80), (:skip_reason, 84), (:loss_scale, 88), (:tokens, 96), (:stop, 104), (:reserved, 108),)),
     (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),

@@ -563,6 +563,8 @@ class gw_batch:
     weight: int
     shift_labels: int
     reserved: int
+    documents: Any
+    positions: Any
 
 class gw_step_options:
     struct_size: int

@@ -62,7 +62,8 @@ void ContextAttention::order(Context& ctx, const WorkPtr& work, Frame& frame) co
 
 // Without tokens there is no mask, so that the ranges need not fit.
 void ContextAttention::attend(Context& ctx, const AttentionArgs& args) {
-  if (ranks() == 1) return AttentionCore::attend(ctx, args);
+  // With a cache every rank reads all tokens.
+  if (ranks() == 1 || ctx.cache != nullptr) return AttentionCore::attend(ctx, args);
   if (args.q.count() == 0) {
     AttentionArgs none = args;
     none.first_key = none.end_key = {};

@@ -7917,10 +7917,20 @@ pub struct gw_batch {
     #[doc = " 1: label[i] belongs to token[i] itself. Default 0: it is the next token."]
     pub shift_labels: i32,
     pub reserved: i32,
+    #[doc = " Rows that hold several documents: a number for each token, i32 or i64 [rows, sequence], in memory of the"]
+    #[doc = " host. Consecutive tokens with one number are a document, and attention does not leave it; a number that"]
+    #[doc = " comes again in its row after another one is INVALID_ARGUMENT. A negative number is padding. Labels that"]
+    #[doc = " the library makes or shifts do not count at the last token of a document and in padding; labels that are"]
+    #[doc = " given are used as they are. Default null: each row is one document."]
+    pub documents: *const gw_view,
+    #[doc = " The position of each token, likewise i32 or i64 [rows, sequence] in memory of the host, below"]
+    #[doc = " max_positions. Which tokens a token sees follows from its place in the row, not from its position."]
+    #[doc = " Default null: positions count from 0 in each document."]
+    pub positions: *const gw_view,
 }
 #[test]
 fn bindgen_test_layout_gw_batch() {
-    assert_eq!(::std::mem::size_of::<gw_batch>(), 64usize, concat!("Size of: ", stringify!(gw_batch)));
+    assert_eq!(::std::mem::size_of::<gw_batch>(), 80usize, concat!("Size of: ", stringify!(gw_batch)));
     assert_eq!(::std::mem::align_of::<gw_batch>(), 8usize, concat!("Alignment of ", stringify!(gw_batch)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8030,6 +8040,30 @@ fn bindgen_test_layout_gw_batch() {
         );
     }
     test_field_reserved();
+    fn test_field_documents() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).documents) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(documents))
+        );
+    }
+    test_field_documents();
+    fn test_field_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).positions) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(positions))
+        );
+    }
+    test_field_positions();
 }
 impl Default for gw_batch {
     fn default() -> Self {
@@ -8562,8 +8596,8 @@ pub const GW_PACKING_INVALID: gw_packing_value = -1;
 #[doc = " documents, and attention crosses their bounds."]
 pub const GW_PACKING_STREAM: gw_packing_value = 0;
 #[doc = " Each row has whole documents, with padding at its end. Only documents that are longer than a row are"]
-#[doc = " cut. Labels do not cross the bounds of documents. The batch says which document each token belongs to,"]
-#[doc = " but gw_train_step does not take that yet: its attention crosses the bounds."]
+#[doc = " cut. The batch says which document each token belongs to, so that neither labels nor attention cross the"]
+#[doc = " bounds of documents, and positions count from 0 in each."]
 pub const GW_PACKING_DOCUMENTS: gw_packing_value = 1;
 pub type gw_packing_value = ::std::os::raw::c_int;
 #[doc = " Files that are one source of rows."]
@@ -8862,7 +8896,7 @@ impl Default for gw_dataset_options {
 pub struct gw_data_batch {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " For gw_train_step and gw_eval_step: the tokens, and the labels."]
+    #[doc = " For gw_train_step and gw_eval_step: the tokens, the labels, the documents."]
     pub batch: *const gw_batch,
     #[doc = " i64 [rows, sequence]; 0 where there is padding."]
     pub tokens: *const gw_view,
@@ -9187,7 +9221,7 @@ pub struct gw_decoder_options {
     pub ffn: i64,
     #[doc = " Default 2048."]
     pub max_positions: i64,
-    #[doc = " Default 0: none. sliding_window; longer sequences are NOT_SUPPORTED."]
+    #[doc = " Default 0: none. sliding_window: a token sees this many, itself included."]
     pub window: i64,
     #[doc = " Default 1e-5."]
     pub eps: f64,

@@ -1,7 +1,6 @@
 // The backward recomputes the probabilities from the scores and lse. The scale is applied when q and the keys
 // for dQ are packed, so that neither dK nor dQ needs a factor.
 #include "ops/cpu/kernels/attention_block.h"
-#include "ops/cpu/kernels/tanh.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
@@ -17,6 +16,7 @@ struct BackwardTask {
   S *q_ID, *do_ID, *dq_ID;                       // the tile
   S *p_IJ, *ds_IJ;                               // the block
   S lse[kTileRows], delta[kTileRows];            // delta: sum over D of dout * out
+  int64_t packed = 0, written = 0;  // keys: those before `written` have no row left that sees them
 
   BackwardTask(const AttentionBackward& args, ScratchAllocator& allocator)
       : p(args), padded(round_up(args.shape.width, kPad)) {
@@ -28,22 +28,39 @@ struct BackwardTask {
 
   void run(int64_t b, int64_t g) {
     const AttentionShape& a = p.shape;
-    pack_keys_as_columns<T>(p.k, b, g, 0, a.sk, a.width, padded, k_DJ);
-    pack_keys_as_columns<T>(p.v, b, g, 0, a.sk, a.width, padded, v_DJ);
-    pack_keys<T>(p.k, b, g, 0, a.sk, a.width, padded, static_cast<S>(a.scale), scaled_k_JD);
-    for (int64_t i = 0; i < round_up(a.sk, kKeys) * padded; ++i) dk_JD[i] = dv_JD[i] = 0;
+    packed = written = 0;
     const int64_t rows = a.sq * (a.heads / a.groups);
     for (int64_t first = 0; first < rows; first += kTileRows) {
       const Tile tile(a, b, g, first);
+      write_keys(b, g, tile.first_block() / kKeys * kKeys);
+      pack_keys_until(b, g, tile.most_seen());
       load_tile(tile, b);
       for (int64_t j0 = tile.first_block(); j0 < tile.most_seen(); j0 += kKeys)
         block(tile, j0, least(kKeys, tile.most_seen() - j0));
       for (int64_t i = 0; i < tile.rows; ++i)
         put_row<T>(p.dq, b, tile.position[i], tile.head[i], dq_ID + i * padded, a.width, p.accumulate);
     }
-    for (int64_t j = 0; j < a.sk; ++j) {
-      put_row<T>(p.dk, b, j, g, dk_JD + j * padded, a.width, p.accumulate);
-      put_row<T>(p.dv, b, j, g, dv_JD + j * padded, a.width, p.accumulate);
+    write_keys(b, g, a.sk);
+  }
+
+  // Packs whole blocks of keys as the tiles reach them, so that they are still in the cache.
+  void pack_keys_until(int64_t b, int64_t g, int64_t end) {
+    const AttentionShape& a = p.shape;
+    for (; packed < end; packed += kKeys) {
+      const int64_t last = least(packed + kKeys, a.sk), at = packed * padded;
+      pack_keys_as_columns<T>(p.k, b, g, packed, last, a.width, padded, k_DJ + at);
+      pack_keys_as_columns<T>(p.v, b, g, packed, last, a.width, padded, v_DJ + at);
+      pack_keys<T>(p.k, b, g, packed, last, a.width, padded, static_cast<S>(a.scale), scaled_k_JD + at);
+      for (int64_t i = at; i < at + kKeys * padded; ++i) dk_JD[i] = dv_JD[i] = 0;
+    }
+  }
+
+  // Writes the gradients of the keys before `end`.
+  void write_keys(int64_t b, int64_t g, int64_t end) {
+    pack_keys_until(b, g, end);
+    for (; written < end; ++written) {
+      put_row<T>(p.dk, b, written, g, dk_JD + written * padded, p.shape.width, p.accumulate);
+      put_row<T>(p.dv, b, written, g, dv_JD + written * padded, p.shape.width, p.accumulate);
     }
   }
 

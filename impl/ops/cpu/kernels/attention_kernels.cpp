@@ -1,7 +1,6 @@
 // The softmax runs over the blocks of keys with a running maximum of the scores (Milakov and Gimelshein,
 // "Online normalizer calculation for softmax", 2018).
 #include "ops/cpu/kernels/attention_block.h"
-#include "ops/cpu/kernels/tanh.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
@@ -19,8 +18,9 @@ struct ForwardTask {
   int64_t packed = -1;  // without `resident`: the start of the block that is packed
   S *k_DJ, *v_JD;       // all keys, or one block
   S *q_ID, *out_ID, *s_IJ;
-  S top[kTileRows];         // the largest score
-  Vec<T> total[kTileRows];  // separate for each lane until the end
+  S top[kTileRows];               // the largest score
+  Vec<T> total[kTileRows];        // separate for each lane until the end
+  bool begun[kTileRows / kRows];  // out_ID has sums for this group of rows
 
   ForwardTask(const AttentionForward& args, ScratchAllocator& allocator)
       : p(args), padded(round_up(args.shape.width, kPad)) {
@@ -52,7 +52,8 @@ struct ForwardTask {
     }
   }
 
-  // Every row begins with its sink as the only score, whose value is zero, or with no score.
+  // Every row begins with its sink as the only score, whose value is zero, or with no score. The first product
+  // of a group of rows writes out_ID.
   void clear(const Tile& tile) {
     for (int64_t i = 0; i < kTileRows; ++i) {
       top[i] = -static_cast<S>(__builtin_inf());
@@ -64,7 +65,7 @@ struct ForwardTask {
         total[i][0] = 1;
       }
     }
-    for (int64_t i = 0; i < kTileRows * padded; ++i) out_ID[i] = 0;
+    for (bool& group : begun) group = false;
   }
 
   void pack(int64_t b, int64_t g, int64_t first, int64_t last) {
@@ -83,7 +84,8 @@ struct ForwardTask {
       for (int64_t r = i; r < least(i + kRows, tile.rows); ++r)
         softmax(r, scored, {tile.start[r] - j0, tile.limit[r] - j0});
       product<S>(padded / kLanes, seen.end - seen.first, s + seen.first, kKeys, 1, v + seen.first * padded,
-                 padded, out_ID + i * padded, padded, true);
+                 padded, out_ID + i * padded, padded, begun[i / kRows]);
+      begun[i / kRows] = true;
     }
   }
 
@@ -105,7 +107,8 @@ struct ForwardTask {
       const Vec<T> shrink = exp_flush(set(before) - origin);
       sums = sums * shrink;
       S* out_D = out_ID + i * padded;
-      for (int64_t d = 0; d < padded; d += kLanes) store(out_D + d, load(out_D + d) * shrink);
+      for (int64_t d = 0; d < (begun[i / kRows] ? padded : 0); d += kLanes)
+        store(out_D + d, load(out_D + d) * shrink);
       top[i] = now;
     }
     for (int64_t j = scored.first; j < scored.end; j += kLanes) {
@@ -127,7 +130,8 @@ struct ForwardTask {
       const S all = sum(total[i]);
       const Vec<T> inverse = set(all > 0 || all != all ? 1 / all : S(0));
       S* out_D = out_ID + i * padded;
-      for (int64_t d = 0; d < padded; d += kLanes) store(out_D + d, load(out_D + d) * inverse);
+      for (int64_t d = 0; d < padded; d += kLanes)
+        store(out_D + d, begun[i / kRows] ? load(out_D + d) * inverse : Vec<T>{});
       put_row<T>(p.out, b, tile.position[i], tile.head[i], out_D, p.shape.width, false);
       if (p.lse == nullptr) continue;
       const int64_t at = (b * p.shape.heads + tile.head[i]) * p.shape.sq + tile.position[i];
