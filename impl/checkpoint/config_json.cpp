@@ -28,8 +28,12 @@ bool is_missing_value(const ConfigKey& key, const DecoderOptions& options) {
   const double value = get(options, key.member);
   if (const auto* other = std::get_if<ConfigKey::SameAs>(&key.missing))
     return value == (options.*(*other) ? 1 : 0);
-  const bool derived = key.member == OptionMember(&DecoderOptions::head_dim) &&
-                       options.head_dim * options.heads == options.dim;
+  DecoderOptions without_ffn = options;
+  without_ffn.ffn = 0;
+  const bool derived = key.member == OptionMember(&DecoderOptions::head_dim)
+                           ? options.head_dim * options.heads == options.dim
+                           : key.member == OptionMember(&DecoderOptions::ffn) &&
+                                 completed(without_ffn).ffn == options.ffn;
   return value == std::get<double>(key.missing) || (derived && std::get<double>(key.missing) == 0);
 }
 
@@ -88,7 +92,8 @@ std::string config_json(const DecoderOptions& options, DType dtype, const std::s
   add_keys(json, family, options, members);
   write_rope(json, family, options, origin);
   write_window(json, family, options, members);
-  json.add("torch_dtype", json_scalar(torch_name(dtype)));
+  const bool is_new_form = has_key(members, "dtype") && !has_key(members, "torch_dtype");
+  json.add(is_new_form ? "dtype" : "torch_dtype", json_scalar(torch_name(dtype)));
   add_kept(json, family, members);
   return std::move(json).close() + "\n";
 }

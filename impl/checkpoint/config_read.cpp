@@ -104,6 +104,7 @@ DecoderOptions parse_config_json(std::string_view json, const std::string& file)
   DecoderOptions options = family.options;
   for (const ConfigKey& key : family.keys) read_key(fields, key, options);
   if (options.kv_heads == 0) options.kv_heads = options.heads;
+  if (options.ffn == 0) options.ffn = completed(options).ffn;
   if (options.head_dim == 0) options.head_dim = options.dim / options.heads;
   if (options.head_dim == 0)
     fail(Code::corrupt, file, ": hidden_size is ", options.dim, ", below num_attention_heads ",

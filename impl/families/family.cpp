@@ -173,6 +173,9 @@ const std::vector<NamedOption>& named_options() {
       {"sinks", &O::sinks},
       {"logit_cap", &O::logit_cap},
       {"window_rope_theta", &O::window_rope_theta},
+      {"gated_mlp", &O::gated_mlp},
+      {"layer_norm", &O::layer_norm},
+      {"learned_positions", &O::learned_positions},
   };
   return all;
 }
@@ -196,15 +199,42 @@ void set(DecoderOptions& options, const OptionMember& member, double value) {
       member);
 }
 
+namespace {
+
+// Returns whether an option has the family's value, or the one that follows from other options in its place.
+bool is_familys(const Family& family, const DecoderOptions& options, const OptionMember& member) {
+  const double own = get(options, member), always = get(family.options, member);
+  if (own == always) return true;
+  if (always != 0) return false;  // 0 may mean "derived"
+  DecoderOptions derived = options;
+  set(derived, member, 0);
+  return own == get(completed(derived), member);
+}
+
+void check_rope(const DecoderOptions& options) {
+  const Family& family = family_named(options.family);
+  const double always = family.options.rope.partial;
+  if (!family.partial_rotary && options.rope.partial != always)
+    fail(Code::invalid_argument, "rope_partial is ", options.rope.partial, ", but in the family ", family.name,
+         " it is always ", always);
+  const bool is_longrope = options.rope.scaling == RopeScaling::longrope;
+  if (family.partial_rotary && !is_longrope && options.rope.factor != 1)
+    fail(Code::invalid_argument, "rope_factor is ", options.rope.factor, ", but the family ", family.name,
+         " has no scaling besides longrope");
+}
+
+}  // namespace
+
 void check_expressible(const DecoderOptions& options) {
   const Family& family = family_named(options.family);
   for (const NamedOption& option : named_options()) {
     const bool has_key = std::any_of(family.keys.begin(), family.keys.end(),
                                      [&](const ConfigKey& key) { return key.member == option.member; });
-    if (has_key || get(options, option.member) == get(family.options, option.member)) continue;
+    if (has_key || is_familys(family, options, option.member)) continue;
     fail(Code::invalid_argument, option.name, " is ", get(options, option.member), ", but in the family ",
          family.name, " it is always ", get(family.options, option.member));
   }
+  check_rope(options);
   if (options.window != 0 && family.window == WindowKeys::none)
     fail(Code::invalid_argument, "window is ", options.window, ", but the family ", family.name, " has none");
   if (family.window == WindowKeys::size && options.window_layers.find('f') != std::string::npos)

@@ -13,6 +13,8 @@ Family gemma_family();
 Family gemma2_family();
 Family gemma3_family();
 Family olmo2_family();
+Family gpt2_family();
+Family phi3_family();
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
@@ -24,6 +26,8 @@ const std::vector<Family>& families() {
       gemma2_family(),
       gemma3_family(),
       olmo2_family(),
+      gpt2_family(),
+      phi3_family(),
   };
   return all;
 }

@@ -22,10 +22,12 @@ namespace gangway {
 namespace {
 
 ModulePtr norm_of(const BlockOptions& o, bool owns_gradient) {
-  return make_rmsnorm(o.dim, o.eps, owns_gradient, o.norm_offset);
+  return o.layer_norm ? make_layernorm(o.dim, o.eps, owns_gradient)
+                      : make_rmsnorm(o.dim, o.eps, owns_gradient, o.norm_offset);
 }
 ModulePtr mlp_of(const BlockOptions& o) {
-  return make_mlp(o.dim, o.ffn, o.mlp_bias, o.deviation, o.activation);
+  return o.gated_mlp ? make_mlp(o.dim, o.ffn, o.mlp_bias, o.deviation, o.activation)
+                     : make_plain_mlp(o.dim, o.ffn, o.mlp_bias, o.activation, o.deviation);
 }
 
 class Block : public Module {

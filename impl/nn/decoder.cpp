@@ -18,36 +18,19 @@ void check_factor(const char* field, double value) {
     fail(Code::invalid_argument, "Decoder: ", field, " is ", value, ", but must be finite and 0 or more");
 }
 
-DecoderOptions completed(DecoderOptions o) {
-  check_range("vocab", o.vocab, 1);
-  check_range("dim", o.dim, 1);
-  check_range("layers", o.layers, 1, 1 << 20);  // even the description of a layer takes memory
-  check_range("ffn", o.ffn, 0);
-  check_range("max_positions", o.max_positions, 1);
-  check_range("window", o.window, 0);
-  if (!(std::isfinite(o.logit_cap) && o.logit_cap >= 0))
-    fail(Code::invalid_argument, "Decoder: logit_cap is ", o.logit_cap, ", not a finite number >= 0");
-  if (o.kv_heads == 0) o.kv_heads = o.heads;
-  if (o.ffn == 0) o.ffn = (o.dim * 8 / 3 + 31) / 32 * 32;
-  o.head_dim = checked_head_dim(o);
-  check_factor("embedding_scale", o.embedding_scale);
-  check_factor("window_rope_theta", o.window_rope_theta);
-  const size_t letter = o.window_layers.find_first_not_of("wf");
-  if (letter != std::string::npos)
-    fail(Code::invalid_argument, "Decoder: window_layers has \"", o.window_layers[letter], "\" at place ",
-         letter, "; its letters are w (the window) and f (full attention)");
-  return o;
-}
-
 class Decoder final : public Chain {
  public:
   explicit Decoder(const DecoderOptions& options) : options_(completed(options)) {
     const double scale = options_.embedding_scale == 0 ? std::sqrt(static_cast<double>(options_.dim))
                                                        : options_.embedding_scale;
     add_child("model.embed_tokens", make_embedding(options_.vocab, options_.dim, options_.deviation, scale));
+    if (options_.learned_positions)
+      add_child("model.embed_positions",
+                make_learned_positions(options_.max_positions, options_.dim, options_.deviation));
     add_layers();
     const ModulePtr head = make_head(options_.dim, options_.vocab, options_.eps, options_.deviation,
                                      options_.logit_cap, options_.norm_offset);
+    if (options_.layer_norm) head->set_child(LmHead::kNorm, make_layernorm(options_.dim, options_.eps));
     if (options_.tied) head->child(1).set_parameter(0, child(0).parameters()[0]);
     add_child("", head);
   }
@@ -100,6 +83,28 @@ class Decoder final : public Chain {
 };
 
 }  // namespace
+
+DecoderOptions completed(const DecoderOptions& options) {
+  DecoderOptions o = options;
+  check_range("vocab", o.vocab, 1);
+  check_range("dim", o.dim, 1);
+  check_range("layers", o.layers, 1, 1 << 20);  // even the description of a layer takes memory
+  check_range("ffn", o.ffn, 0);
+  check_range("max_positions", o.max_positions, 1);
+  check_range("window", o.window, 0);
+  if (o.kv_heads == 0) o.kv_heads = o.heads;
+  if (o.ffn == 0) o.ffn = o.gated_mlp ? (o.dim * 8 / 3 + 31) / 32 * 32 : 4 * o.dim;
+  o.head_dim = checked_head_dim(o);
+  check_factor("embedding_scale", o.embedding_scale);
+  if (!(std::isfinite(o.logit_cap) && o.logit_cap >= 0))
+    fail(Code::invalid_argument, "Decoder: logit_cap is ", o.logit_cap, ", not a finite number >= 0");
+  check_factor("window_rope_theta", o.window_rope_theta);
+  const size_t letter = o.window_layers.find_first_not_of("wf");
+  if (letter != std::string::npos)
+    fail(Code::invalid_argument, "Decoder: window_layers has \"", o.window_layers[letter], "\" at place ",
+         letter, "; its letters are w (the window) and f (full attention)");
+  return o;
+}
 
 ModulePtr make_decoder(const DecoderOptions& options) { return std::make_shared<Decoder>(options); }
 

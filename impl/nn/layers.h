@@ -109,8 +109,10 @@ enum class BlockNorms : uint8_t { before, after, both };
 struct BlockOptions : AttentionOptions {
   int64_t ffn = 0;
   bool mlp_bias = false;
+  bool gated_mlp = true;  // false: make_plain_mlp
   Activation activation = Activation::silu;
   BlockNorms norms = BlockNorms::before;
+  bool layer_norm = false;  // layer norms with biases in place of RMS norms
 };
 // x [B, S, dim] -> [B, S, dim]. Children with Hugging Face's names, in the order in which they run:
 //   before  input_layernorm, self_attn, post_attention_layernorm, mlp
@@ -126,7 +128,7 @@ ModulePtr make_sequential(std::vector<ModulePtr> modules);
 
 // Every option that a decoder is built from. A model family is a set of values of these options; the table in
 // families/family.cpp has a name for each option. kv_heads 0: heads; head_dim 0: dim / heads; ffn 0: 8/3 dim,
-// rounded up to a multiple of 32.
+// rounded up to a multiple of 32, or 4 dim in an mlp without a gate.
 struct DecoderOptions : BlockOptions {
   DecoderOptions() {
     dim = 256;
@@ -137,6 +139,7 @@ struct DecoderOptions : BlockOptions {
   int64_t layers = 4;
   int64_t max_positions = 2048;
   bool tied = false;  // lm_head and embed_tokens share one weight
+  bool learned_positions = false;  // a vector for each of max_positions positions, added to embed_tokens' output
   double logit_cap = 0;  // logits become cap tanh(logit / cap); 0: they do not
   double embedding_scale = 1;  // of embed_tokens' output; 0: sqrt(dim)
   // Which layers have the window: layer i does if letter i of this text, which repeats, is 'w', and does not
@@ -146,13 +149,16 @@ struct DecoderOptions : BlockOptions {
   double window_rope_theta = 0;
 };
 
-// Children "model.embed_tokens", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}.
+// Children "model.embed_tokens", with learned positions "model.embed_positions", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}.
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
 // forward({tokens, labels [B, S]}) -> {loss, weight}: the sum of -log p over the labels that are not -100,
 // as f64 [1], and the number of such labels. label[i] is what token[i] must predict.
 // forward({tokens, labels, weights [B, S]}) weighs the tokens and gives the sum of weights. backward({}) starts from
 // ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the head's gradients.
 ModulePtr make_decoder(const DecoderOptions& options);
+// Returns options with values in place of every 0 that means "derived". INVALID_ARGUMENT: one is out of its
+// range.
+DecoderOptions completed(const DecoderOptions& options);
 // Returns the options that a decoder was built from, with values in place of every 0 that means "derived".
 // Also finds a decoder inside wrappers. Null: the module is no decoder.
 const DecoderOptions* decoder_options(const Module& module);
