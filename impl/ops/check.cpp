@@ -296,7 +296,10 @@ void check(const AttentionBackwardArgs& args) {
   need("attention_backward.dq", args.dq, args.dq.dtype(), {b, sq, h, width}, Rows::strided);
   need("attention_backward.dk", args.dk, args.dk.dtype(), {b, sk, g, width}, Rows::strided);
   need("attention_backward.dv", args.dv, args.dk.dtype(), {b, sk, g, width}, Rows::strided);
-  if (args.dsinks) need("attention_backward.dsinks", args.dsinks, accumulator(dtype), {h});
+  if (args.dsinks) {
+    need("attention_backward.sinks", args.sinks, dtype, {h});
+    need("attention_backward.dsinks", args.dsinks, accumulator(dtype), {h});
+  }
 }
 
 void check(const EmbeddingArgs& args) {
