@@ -142,8 +142,11 @@ Tensor LmHead::as_output(Context& ctx, const Tensor& y) const {
 
 DType LmHead::wide_dtype() const { return statistics_dtype(spec_of(output_weight()).dtype); }
 
-void LmHead::cap(Context&, const Tensor&) const {
-  fail(Code::not_supported, "logits with a cap of ", logit_cap_, " are not implemented");
+void LmHead::cap(Context& ctx, const Tensor& logits) const {
+  ctx.ops.scale(logits, 1 / logit_cap_, ctx.stream);
+  ctx.ops.activation({.x = logits.flatten2(), .y = logits.flatten2(), .activation = Activation::tanh},
+                     ctx.stream);
+  ctx.ops.scale(logits, logit_cap_, ctx.stream);
 }
 
 HeadLossArgs LmHead::loss_of(Context& ctx, const Tensor& y, const Tensor& labels,
