@@ -75,6 +75,8 @@ const CHOICES = Dict{Symbol,NamedTuple}(
     :qk_norm => (none = LibGangway.GW_QK_NORM_NONE, head = LibGangway.GW_QK_NORM_HEAD, width = LibGangway.GW_QK_NORM_WIDTH),
     :norms => (before = LibGangway.GW_BLOCK_NORMS_BEFORE, after = LibGangway.GW_BLOCK_NORMS_AFTER,
                both = LibGangway.GW_BLOCK_NORMS_BOTH),
+    :rope_scaling => (llama3 = LibGangway.GW_ROPE_SCALING_LLAMA3, linear = LibGangway.GW_ROPE_SCALING_LINEAR,
+                      yarn = LibGangway.GW_ROPE_SCALING_YARN, longrope = LibGangway.GW_ROPE_SCALING_LONGROPE),
     :packing => (stream = LibGangway.GW_PACKING_STREAM, documents = LibGangway.GW_PACKING_DOCUMENTS),
     :stage_split => (even = LibGangway.GW_STAGE_SPLIT_EVEN, by_cost = LibGangway.GW_STAGE_SPLIT_BY_COST,
                      given = LibGangway.GW_STAGE_SPLIT_GIVEN),

@@ -133,6 +133,15 @@ class Activation(Open):
     TANH = c.GW_ACTIVATION_TANH
 
 
+class RopeScaling(Open):
+    """How rotary frequencies are scaled, as rope_type of a config.json says it."""
+
+    LLAMA3 = c.GW_ROPE_SCALING_LLAMA3
+    LINEAR = c.GW_ROPE_SCALING_LINEAR
+    YARN = c.GW_ROPE_SCALING_YARN
+    LONGROPE = c.GW_ROPE_SCALING_LONGROPE
+
+
 class QkNorm(Open):
     """RMS norms of q and k: over each head, or over all heads together."""
 

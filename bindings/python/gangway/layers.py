@@ -8,11 +8,11 @@ from . import _low as c
 from .arrays import DTypeLike
 from .mesh import Gangs
 from .module import Module
-from .enums import Activation, BlockNorms, QkNorm
+from .enums import Activation, BlockNorms, QkNorm, RopeScaling
 from .members import member
 from .names import (
-    ActivationLike, BlockNormsLike, ContextMethodLike, Family, PipelineSchedule, QkNormLike, RecomputeLike, StageSplitLike,
-    StrategyLike)
+    ActivationLike, BlockNormsLike, ContextMethodLike, Family, PipelineSchedule, QkNormLike, RecomputeLike, RopeScalingLike,
+    StageSplitLike, StrategyLike)
 from .options import gangs_of, parallel_options
 from .plan import Plan
 from .structs import PathLike, block, fields_of, fill, handle_of, path_of, struct
@@ -22,15 +22,19 @@ class Decoder(Module):
     """A decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], the next tokens -> {loss sum, weight}.
 
     family is the model_type of a Hugging Face config.json, in whose keys the model is saved; Llama, Mistral, Qwen2,
-    Qwen3, Gemma, Gemma2, Gemma3 and Olmo2 are Decoder with that family. The other options are those of a config.json, and None is the family's default:
+    Qwen3, Gemma, Gemma2, Gemma3, Olmo2, GPT2 and Phi3 are Decoder with that family. The other options are those of a config.json, and None is
+    the family's default:
     vocab 256, dim (hidden_size) 256, layers 4, heads 8, kv_heads 0 (heads), head_dim 0 (dim / heads), ffn
     (intermediate_size) 0 (8/3 dim up to a multiple of 32), max_positions 2048, window 0 (none), eps (rms_norm_eps) 1e-5,
-    rope_theta 10000, rope_factor 1 (no scaling, else Llama 3's with the next three), initializer_range 0.02; tied:
+    rope_theta 10000, rope_factor 1 (no scaling), rope_scaling "llama3", "linear", "yarn" or "longrope", with the rope_...
+    options of the C struct; rope_short_factors and rope_long_factors are numbers with spaces between them;
+    initializer_range 0.02; tied:
     lm_head.weight is model.embed_tokens.weight; qk_norm: RMS norms of q and k, over each "head" or the whole "width".
     window_layers: the layers with the window, a letter for each, repeated: "wwf" (w: window, f: full attention), "" (all);
     window_rope_theta 0 (rope_theta): of those layers. norms "before", "after" or on "both" sides of each half of a block;
     norm_offset 0, or 1: weights of norms count from 1; activation "silu"; embedding_scale 1, 0: sqrt(dim); score_scale 0
-    (1 / sqrt(head_dim)); score_cap and logit_cap 0 (none): x becomes cap tanh(x / cap); sinks: a score for each head."""
+    (1 / sqrt(head_dim)); score_cap and logit_cap 0 (none): x becomes cap tanh(x / cap); sinks: a score for each head;
+    layer_norm, learned_positions, and gated_mlp False: as in gpt2."""
 
     _family: Family = "llama"
     _takes_ids = True
@@ -47,6 +51,11 @@ class Decoder(Module):
         norms: BlockNormsLike | None = None, activation: ActivationLike | None = None, sinks: bool | None = None,
         norm_offset: float | None = None, embedding_scale: float | None = None, score_scale: float | None = None,
         score_cap: float | None = None, logit_cap: float | None = None, window_rope_theta: float | None = None,
+        rope_scaling: RopeScalingLike | None = None, rope_truncate: bool | None = None, rope_partial: float | None = None,
+        rope_attention_factor: float | None = None, rope_beta_fast: float | None = None, rope_beta_slow: float | None = None,
+        rope_mscale: float | None = None, rope_mscale_all_dim: float | None = None, rope_short_factors: str | None = None,
+        rope_long_factors: str | None = None, layer_norm: bool | None = None, gated_mlp: bool | None = None,
+        learned_positions: bool | None = None,
     ) -> None:
         made = struct("gw_decoder_options")
         c.gw_decoder_options_from_family(self._family if family is None else family, made)
@@ -60,7 +69,13 @@ class Decoder(Module):
             norms=None if norms is None else member(BlockNorms, norms, "norms"),
             activation=None if activation is None else member(Activation, activation, "activation"), sinks=sinks,
             norm_offset=norm_offset, embedding_scale=embedding_scale, score_scale=score_scale, score_cap=score_cap,
-            logit_cap=logit_cap, window_rope_theta=window_rope_theta)))
+            logit_cap=logit_cap, window_rope_theta=window_rope_theta,
+            rope_scaling=None if rope_scaling is None else member(RopeScaling, rope_scaling, "rope_scaling"),
+            rope_truncate=rope_truncate, rope_partial=rope_partial, rope_attention_factor=rope_attention_factor,
+            rope_beta_fast=rope_beta_fast, rope_beta_slow=rope_beta_slow, rope_mscale=rope_mscale,
+            rope_mscale_all_dim=rope_mscale_all_dim, rope_short_factors=rope_short_factors,
+            rope_long_factors=rope_long_factors, layer_norm=layer_norm, gated_mlp=gated_mlp,
+            learned_positions=learned_positions)))
 
     @staticmethod
     def options_from(folder: PathLike) -> dict[str, Any]:
@@ -114,6 +129,18 @@ class Olmo2(Decoder):
     """A Decoder of the family olmo2."""
 
     _family: Family = "olmo2"
+
+
+class GPT2(Decoder):
+    """A Decoder of the family gpt2."""
+
+    _family: Family = "gpt2"
+
+
+class Phi3(Decoder):
+    """A Decoder of the family phi3."""
+
+    _family: Family = "phi3"
 
 
 def from_pretrained(
@@ -170,6 +197,13 @@ class RMSNorm(Module):
         super().__init__(c.gw_rmsnorm_create(dim, eps))
 
 
+class LayerNorm(Module):
+    """{x} or {x, residual}, each [..., dim] -> {y, sum}."""
+
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__(c.gw_layernorm_create(dim, eps))
+
+
 class Attention(Module):
     """x [B, S, dim] -> the same, with rotary positions. kv_heads 0: heads; head_dim 0: dim / heads; the other options are
     those of Decoder."""
@@ -192,6 +226,33 @@ class Mlp(Module):
 
     def __init__(self, dim: int, ffn: int, bias: bool = False) -> None:
         super().__init__(c.gw_mlp_create(dim, ffn, bias))
+
+
+class FeedForward(Module):
+    """x [..., dim] -> down(activation(gate(x)) * up(x)); with plain: down(activation(up(x)))."""
+
+    def __init__(
+        self, dim: int, ffn: int, *, activation: ActivationLike = "silu", bias: bool = False, plain: bool = False,
+        initializer_range: float = 0.02,
+    ) -> None:
+        super().__init__(c.gw_feed_forward_create(struct(
+            "gw_feed_forward_options", dim=dim, ffn=ffn, activation=member(Activation, activation, "activation"), bias=bias,
+            plain=plain, initializer_range=initializer_range)))
+
+
+class Activate(Module):
+    """x [..., D] -> activation(x), number by number."""
+
+    def __init__(self, activation: ActivationLike) -> None:
+        super().__init__(c.gw_activation_create(member(Activation, activation, "activation")))
+
+
+class Dropout(Module):
+    """x [..., D] -> x, of which each number is zero with this probability in training, and else divided by 1 - probability.
+    A recomputation, and all ranks of tp, have the same random bits."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__(c.gw_dropout_create(probability))
 
 
 class Block(Module):

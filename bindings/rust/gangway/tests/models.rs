@@ -268,10 +268,14 @@ fn every_layer_describes_itself() {
         RmsNorm::new(4, 1e-5),
         Attention::new(&attention),
         Mlp::new(4, 8, false),
+        LayerNorm::new(4, 1e-5),
+        Activate::new(Activation::Gelu),
+        Dropout::new(0.1),
+        FeedForward::new(&FeedForwardOptions { dim: 4, ffn: 8, plain: true, bias: true, ..Default::default() }),
         Block::new(&attention, 32, 1e-5),
     ];
     let counts = blocks.map(|block| block.unwrap().parameter_count().unwrap());
-    assert_eq!(counts, [1, 1, 4, 3, 9]);
+    assert_eq!(counts, [1, 1, 4, 3, 2, 0, 0, 4, 9]);
 }
 
 #[test]
