@@ -7917,10 +7917,26 @@ pub struct gw_batch {
     #[doc = " 1: label[i] belongs to token[i] itself. Default 0: it is the next token."]
     pub shift_labels: i32,
     pub reserved: i32,
+    #[doc = " Rows that hold several documents: a number for each token, i32 or i64 [rows, sequence], in memory of the"]
+    #[doc = " host. Consecutive tokens with one number are a document, and attention does not leave it; a number that"]
+    #[doc = " comes again in its row after another one is INVALID_ARGUMENT. A negative number is padding. Labels that"]
+    #[doc = " the library makes or shifts do not count at the last token of a document and in padding; labels that are"]
+    #[doc = " given are used as they are. Default null: each row is one document."]
+    pub documents: *const gw_view,
+    #[doc = " The position of each token, likewise i32 or i64 [rows, sequence] in memory of the host, below"]
+    #[doc = " max_positions. Which tokens a token sees follows from its place in the row, not from its position."]
+    #[doc = " Default null: positions count from 0 in each document."]
+    pub positions: *const gw_view,
+    #[doc = " A weight of each label, GW_F32 or GW_F64, of the labels' shape, which multiplies its loss and is shifted with"]
+    #[doc = " it; it may be zero or negative. With weight = -1 the loss is divided by the sum of the weights of the labels"]
+    #[doc = " that count, which must not be negative over all ranks. Another weight is what this rank adds to that divisor."]
+    #[doc = " A loss that a program computes from gw_log_probs is trained by its negative derivatives as weights. Default"]
+    #[doc = " null: each label weighs 1."]
+    pub token_weights: *const gw_view,
 }
 #[test]
 fn bindgen_test_layout_gw_batch() {
-    assert_eq!(::std::mem::size_of::<gw_batch>(), 64usize, concat!("Size of: ", stringify!(gw_batch)));
+    assert_eq!(::std::mem::size_of::<gw_batch>(), 88usize, concat!("Size of: ", stringify!(gw_batch)));
     assert_eq!(::std::mem::align_of::<gw_batch>(), 8usize, concat!("Alignment of ", stringify!(gw_batch)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8030,6 +8046,42 @@ fn bindgen_test_layout_gw_batch() {
         );
     }
     test_field_reserved();
+    fn test_field_documents() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).documents) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(documents))
+        );
+    }
+    test_field_documents();
+    fn test_field_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).positions) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(positions))
+        );
+    }
+    test_field_positions();
+    fn test_field_token_weights() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).token_weights) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(token_weights))
+        );
+    }
+    test_field_token_weights();
 }
 impl Default for gw_batch {
     fn default() -> Self {
@@ -8059,12 +8111,16 @@ pub struct gw_step_options {
     #[doc = " usual, and gw_step_result.stop is 1 on every rank. Default 0."]
     pub stop: i32,
     pub reserved: i32,
+    #[doc = " Default 0. Of a decoder's loss: this share of it is the mean over all ids. Below 1."]
+    pub label_smoothing: f64,
+    #[doc = " Default 0. Of a decoder's loss: adds z_loss times the squared log of the softmax's sum."]
+    pub z_loss: f64,
 }
 #[test]
 fn bindgen_test_layout_gw_step_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_step_options>(),
-        56usize,
+        72usize,
         concat!("Size of: ", stringify!(gw_step_options))
     );
     assert_eq!(
@@ -8180,6 +8236,30 @@ fn bindgen_test_layout_gw_step_options() {
         );
     }
     test_field_reserved();
+    fn test_field_label_smoothing() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).label_smoothing) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(label_smoothing))
+        );
+    }
+    test_field_label_smoothing();
+    fn test_field_z_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).z_loss) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(z_loss))
+        );
+    }
+    test_field_z_loss();
 }
 impl Default for gw_step_options {
     fn default() -> Self {
@@ -8215,7 +8295,7 @@ pub struct gw_step_result {
     pub wait_seconds: f64,
     #[doc = " The learning rate."]
     pub lr: f64,
-    #[doc = " The items that counted, over all data ranks."]
+    #[doc = " The items that counted, over all data ranks; weight_sum, rounded."]
     pub weight: i64,
     pub step: i64,
     #[doc = " 1: nothing was changed; skip_reason says why."]
@@ -8228,12 +8308,14 @@ pub struct gw_step_result {
     #[doc = " 1: a rank asked for it by gw_step_options.stop; equal on all ranks."]
     pub stop: i32,
     pub reserved: i32,
+    #[doc = " What the loss was divided by: with gw_batch.token_weights their sum, else weight."]
+    pub weight_sum: f64,
 }
 #[test]
 fn bindgen_test_layout_gw_step_result() {
     assert_eq!(
         ::std::mem::size_of::<gw_step_result>(),
-        112usize,
+        120usize,
         concat!("Size of: ", stringify!(gw_step_result))
     );
     assert_eq!(
@@ -8433,6 +8515,18 @@ fn bindgen_test_layout_gw_step_result() {
         );
     }
     test_field_reserved();
+    fn test_field_weight_sum() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_sum) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(weight_sum))
+        );
+    }
+    test_field_weight_sum();
 }
 impl Default for gw_step_result {
     fn default() -> Self {
@@ -8443,6 +8537,16 @@ impl Default for gw_step_result {
         }
     }
 }
+#[doc = " Called on this rank for each new token of a prompt. *stop = 1: this rank asks to end after this token; all"]
+#[doc = " ranks do."]
+pub type gw_token_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        user: *mut ::std::os::raw::c_void,
+        row: i64,
+        token: i64,
+        stop: *mut i32,
+    ) -> gw_status,
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_generate_options {
@@ -8455,12 +8559,25 @@ pub struct gw_generate_options {
     #[doc = " Choose among the top_k most likely tokens. Default 0: among all."]
     pub top_k: i64,
     pub seed: u64,
+    #[doc = " Choose among the fewest tokens whose probabilities reach it together. Default 1: all."]
+    pub top_p: f64,
+    #[doc = " Leave out tokens below this times the most likely one's probability. Default 0: none."]
+    pub min_p: f64,
+    #[doc = " Divides positive logits of tokens that are there, multiplies others. Default 1."]
+    pub repetition_penalty: f64,
+    #[doc = " A row ends with the first of these. Default null: none."]
+    pub stop_tokens: *const i64,
+    pub stop_count: usize,
+    #[doc = " Default null. Ranks may have different ones."]
+    pub on_token: gw_token_fn,
+    #[doc = " Of on_token."]
+    pub user: *mut ::std::os::raw::c_void,
 }
 #[test]
 fn bindgen_test_layout_gw_generate_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_generate_options>(),
-        48usize,
+        104usize,
         concat!("Size of: ", stringify!(gw_generate_options))
     );
     assert_eq!(
@@ -8540,6 +8657,95 @@ fn bindgen_test_layout_gw_generate_options() {
         );
     }
     test_field_seed();
+    fn test_field_top_p() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).top_p) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(top_p))
+        );
+    }
+    test_field_top_p();
+    fn test_field_min_p() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).min_p) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(min_p))
+        );
+    }
+    test_field_min_p();
+    fn test_field_repetition_penalty() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).repetition_penalty) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_generate_options),
+                "::",
+                stringify!(repetition_penalty)
+            )
+        );
+    }
+    test_field_repetition_penalty();
+    fn test_field_stop_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop_tokens) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(stop_tokens))
+        );
+    }
+    test_field_stop_tokens();
+    fn test_field_stop_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop_count) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(stop_count))
+        );
+    }
+    test_field_stop_count();
+    fn test_field_on_token() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).on_token) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(on_token))
+        );
+    }
+    test_field_on_token();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(user))
+        );
+    }
+    test_field_user();
 }
 impl Default for gw_generate_options {
     fn default() -> Self {
@@ -8562,8 +8768,8 @@ pub const GW_PACKING_INVALID: gw_packing_value = -1;
 #[doc = " documents, and attention crosses their bounds."]
 pub const GW_PACKING_STREAM: gw_packing_value = 0;
 #[doc = " Each row has whole documents, with padding at its end. Only documents that are longer than a row are"]
-#[doc = " cut. Labels do not cross the bounds of documents. The batch says which document each token belongs to,"]
-#[doc = " but gw_train_step does not take that yet: its attention crosses the bounds."]
+#[doc = " cut. The batch says which document each token belongs to, so that neither labels nor attention cross the"]
+#[doc = " bounds of documents, and positions count from 0 in each."]
 pub const GW_PACKING_DOCUMENTS: gw_packing_value = 1;
 pub type gw_packing_value = ::std::os::raw::c_int;
 #[doc = " Files that are one source of rows."]
@@ -8862,7 +9068,7 @@ impl Default for gw_dataset_options {
 pub struct gw_data_batch {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " For gw_train_step and gw_eval_step: the tokens, and the labels."]
+    #[doc = " For gw_train_step and gw_eval_step: the tokens, the labels, the documents."]
     pub batch: *const gw_batch,
     #[doc = " i64 [rows, sequence]; 0 where there is padding."]
     pub tokens: *const gw_view,
@@ -9187,7 +9393,7 @@ pub struct gw_decoder_options {
     pub ffn: i64,
     #[doc = " Default 2048."]
     pub max_positions: i64,
-    #[doc = " Default 0: none. sliding_window; longer sequences are NOT_SUPPORTED."]
+    #[doc = " Default 0: none. sliding_window: a token sees this many, itself included."]
     pub window: i64,
     #[doc = " Default 1e-5."]
     pub eps: f64,
@@ -12413,10 +12619,34 @@ pub struct gw_api {
     pub movement_duplicate: ::std::option::Option<
         unsafe extern "C" fn(movement: *const gw_movement, out_movement: *mut *mut gw_movement) -> gw_status,
     >,
+    pub log_probs: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            batch: *const gw_batch,
+            options: *const gw_step_options,
+            stream: *mut ::std::os::raw::c_void,
+            out_log_probs: *mut f64,
+            out_capacity: usize,
+            out_count: *mut usize,
+        ) -> gw_status,
+    >,
+    pub generate_rows: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            prompts: *const i64,
+            lengths: *const i64,
+            row_count: usize,
+            options: *const gw_generate_options,
+            stream: *mut ::std::os::raw::c_void,
+            out_tokens: *mut i64,
+            out_capacity: usize,
+            out_counts: *mut i64,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2560usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2576usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -16270,4 +16500,28 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_movement_duplicate();
+    fn test_field_log_probs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).log_probs) as usize - ptr as usize
+            },
+            2560usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(log_probs))
+        );
+    }
+    test_field_log_probs();
+    fn test_field_generate_rows() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).generate_rows) as usize - ptr as usize
+            },
+            2568usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(generate_rows))
+        );
+    }
+    test_field_generate_rows();
 }
