@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "gang/agreement.h"
 #include "parallel/collective_call.h"
 #include "parallel/pipeline/runtime.h"
 #include "tensor/host_view.h"
