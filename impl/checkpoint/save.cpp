@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/file_names.h"
+#include "checkpoint/file_place.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/input_file.h"
 #include "checkpoint/model_files.h"
@@ -64,24 +65,26 @@ std::string config_to_keep(Model& model, const DecoderOptions& options, const st
   }
 }
 
-SafetensorsHeader describe(Model& model, const SaveOptions& options) {
+SafetensorsHeader describe(Model& model, const FilePlaces& places, const SaveOptions& options) {
   SafetensorsHeader header;
   header.metadata = options.metadata;
   header.metadata.emplace("format", "pt");  // Hugging Face's loader requires it
-  for (const NamedParameter& named : model.inspect().parameters())
-    header.tensors[name_in_files(model.root(), named.name)] = {stored_dtype(*named.parameter, options),
-                                                               named.parameter->shape, 0, 0};
+  for (const NamedParameter& named : model.inspect().parameters()) {
+    const FilePlace& place = places.of(named.name);
+    header.tensors.emplace(place.name,
+                           StoredTensor{stored_dtype(*named.parameter, options), place.shape, 0, 0});
+  }
   return header;
 }
 
 // Writes this rank's rows of one parameter, piece by piece.
-void write_rows(const Parameter& parameter, const StoredTensor& stored, uint64_t data_start,
-                RowWriter& writer) {
+void write_rows(const Parameter& parameter, const FilePlace& place, const StoredTensor& stored,
+                uint64_t data_start, RowWriter& writer) {
   if (!parameter.shard) return;
-  const Tensor rows = parameter.shard.reshape(Shape{parameter.shard.count()});
-  for_pieces(parameter, item_bytes(stored.dtype), [&](int64_t at, int64_t count, uint64_t to) {
-    writer.write(rows.slice(0, at, at + count), stored.dtype, data_start + stored.first + to);
-  });
+  for_pieces(place, parameter.box(), parameter.shard, item_bytes(stored.dtype),
+             [&](const Tensor& rows, std::span<const FileRun> runs) {
+               writer.write(rows, stored.dtype, data_start + stored.first, runs);
+             });
 }
 
 // The text that must be equal on all ranks. It includes the header, because each rank writes its rows at the
@@ -152,12 +155,13 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
   Stream& stream = model.device().stream();
   std::optional<SaveFolder> folder;  // on rank 0 only
   SafetensorsHeader header;
+  const FilePlaces places(model.root(), model.inspect().names());
   std::string bytes, weights, arguments;
   const CollectiveCall call(gangs, "save");
   call.check(
       [&] {
         check(model, path, options);
-        header = describe(model, options);
+        header = describe(model, places, options);
         bytes = make_safetensors_header(header);
         arguments = signature(options, bytes);
         if (root.rank() != 0) return;
@@ -174,9 +178,10 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
     model.run().order(stream);
     RowWriter writer(model, own, stream);
     for (const NamedParameter& named : model.inspect().parameters())
-      if (writes_rows(named.parameter->layout, gangs))
-        write_rows(*named.parameter, header.tensors.at(name_in_files(model.root(), named.name)), bytes.size(),
-                   writer);
+      if (writes_rows(named.parameter->layout, gangs)) {
+        const FilePlace& place = places.of(named.name);
+        write_rows(*named.parameter, place, header.tensors.at(place.name), bytes.size(), writer);
+      }
     writer.finish();
     own.sync();
     own.close();

@@ -45,9 +45,9 @@ void HeadLoss::run(Context& ctx, const HeadLossArgs& args) {
   ctx.ops.head_loss(flat, ctx.temporaries, ctx.stream);
 }
 
-LmHead::LmHead(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap)
+LmHead::LmHead(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap, double norm_offset)
     : logit_cap_(logit_cap), loss_(std::make_shared<HeadLoss>()) {
-  add_child("model.norm", make_rmsnorm(dim, eps));
+  add_child("model.norm", make_rmsnorm(dim, eps, false, norm_offset));
   add_child("lm_head", make_linear(dim, vocab, false, deviation));
   output_weight().rows_are_ids = true;
 }
@@ -142,8 +142,11 @@ Tensor LmHead::as_output(Context& ctx, const Tensor& y) const {
 
 DType LmHead::wide_dtype() const { return statistics_dtype(spec_of(output_weight()).dtype); }
 
-void LmHead::cap(Context&, const Tensor&) const {
-  fail(Code::not_supported, "logits with a cap of ", logit_cap_, " are not implemented");
+void LmHead::cap(Context& ctx, const Tensor& logits) const {
+  ctx.ops.scale(logits, 1 / logit_cap_, ctx.stream);
+  ctx.ops.activation({.x = logits.flatten2(), .y = logits.flatten2(), .activation = Activation::tanh},
+                     ctx.stream);
+  ctx.ops.scale(logits, logit_cap_, ctx.stream);
 }
 
 HeadLossArgs LmHead::loss_of(Context& ctx, const Tensor& y, const Tensor& labels,
@@ -166,8 +169,9 @@ HeadLossArgs LmHead::loss_of(Context& ctx, const Tensor& y, const Tensor& labels
           .terms = terms};
 }
 
-ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap) {
-  return std::make_shared<LmHead>(dim, vocab, eps, deviation, logit_cap);
+ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap,
+                    double norm_offset) {
+  return std::make_shared<LmHead>(dim, vocab, eps, deviation, logit_cap, norm_offset);
 }
 
 }  // namespace gangway

@@ -31,7 +31,7 @@ class HeadLoss {
 // (LossTerms): weights are f32 or f64, one for each label.
 class LmHead final : public Module {
  public:
-  LmHead(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap);
+  LmHead(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap, double norm_offset);
 
   enum Part : size_t { kNorm, kOutput };  // indices of the children
 
@@ -68,7 +68,8 @@ class LmHead final : public Module {
   std::shared_ptr<HeadLoss> loss_;
 };
 
-// `logit_cap` above 0: logits become cap tanh(logit / cap).
-ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap = 0);
+// `logit_cap` above 0: logits become cap tanh(logit / cap). `norm_offset`: of the norm's weights.
+ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap = 0,
+                    double norm_offset = 0);
 
 }  // namespace gangway

@@ -109,7 +109,7 @@ struct RopeArgs {
   bool inverse = false;
 };
 
-enum class Activation : uint8_t { silu, gelu_tanh, gelu, relu };
+enum class Activation : uint8_t { silu, gelu_tanh, gelu, relu, tanh };
 
 // y = activation(gate) * up: SwiGLU, or GeGLU with gelu. All are [T, F]. Rows of gate, up and their gradients
 // may be strided; y is contiguous.

@@ -199,6 +199,7 @@ class gw_decoder_options:
     ffn: int
     max_positions: int
     window: int
+    window_layers: str
     eps: float
     rope_theta: float
     rope_factor: float
@@ -211,6 +212,28 @@ class gw_decoder_options:
     mlp_bias: int
     tied: int
     qk_norm: int
+    norms: int
+    activation: int
+    sinks: int
+    norm_offset: float
+    embedding_scale: float
+    score_scale: float
+    score_cap: float
+    logit_cap: float
+    window_rope_theta: float
+    rope_scaling: int
+    rope_truncate: int
+    rope_partial: float
+    rope_attention_factor: float
+    rope_beta_fast: float
+    rope_beta_slow: float
+    rope_mscale: float
+    rope_mscale_all_dim: float
+    rope_short_factors: str
+    rope_long_factors: str
+    layer_norm: int
+    gated_mlp: int
+    learned_positions: int
     reserved: int
 
 class gw_attention_options:
@@ -226,6 +249,22 @@ class gw_attention_options:
     out_bias: int
     causal: int
     qk_norm: int
+    window: int
+    norm_offset: float
+    score_scale: float
+    score_cap: float
+    sinks: int
+    reserved: int
+
+class gw_feed_forward_options:
+    struct_size: int
+    dim: int
+    ffn: int
+    initializer_range: float
+    activation: int
+    bias: int
+    plain: int
+    reserved: int
 
 class gw_call:
     struct_size: int
