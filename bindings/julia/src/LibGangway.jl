@@ -935,6 +935,7 @@ struct gw_batch
     reserved::Int32
     documents::Ptr{gw_view}
     positions::Ptr{gw_view}
+    token_weights::Ptr{gw_view}
 end
 
 struct gw_step_options
@@ -947,6 +948,8 @@ struct gw_step_options
     scale::Cdouble
     stop::Int32
     reserved::Int32
+    label_smoothing::Cdouble
+    z_loss::Cdouble
 end
 
 struct gw_step_result
@@ -966,6 +969,7 @@ struct gw_step_result
     tokens::Int64
     stop::Int32
     reserved::Int32
+    weight_sum::Cdouble
 end
 
 struct gw_generate_options
@@ -975,6 +979,13 @@ struct gw_generate_options
     temperature::Cdouble
     top_k::Int64
     seed::UInt64
+    top_p::Cdouble
+    min_p::Cdouble
+    repetition_penalty::Cdouble
+    stop_tokens::Ptr{Int64}
+    stop_count::Csize_t
+    on_token::Ptr{Cvoid}
+    user::Ptr{Cvoid}
 end
 
 struct gw_data_source
@@ -1126,10 +1137,10 @@ const LAYOUT = (
     (gw_sgd_options, 128, ((:struct_size, 0), (:next, 8), (:lr, 16), (:momentum, 24), (:weight_decay, 32), (:nesterov, 40), (:schedule, 44), (:ema_decay, 48), (:warmup_steps, 56), (:total_steps, 64), (:last_lr_ratio, 72), (:decay_steps, 80), (:rules, 88), (:rule_count, 96), (:loss_scale, 104), (:initial_loss_scale, 112), (:loss_scale_interval, 120),)),
     (gw_optimizer_call, 88, ((:struct_size, 0), (:next, 8), (:name, 16), (:value, 24), (:gradient, 32), (:states, 40), (:state_count, 48), (:reserved, 52), (:lr, 56), (:weight_decay, 64), (:step, 72), (:stream, 80),)),
     (gw_custom_optimizer_options, 168, ((:struct_size, 0), (:next, 8), (:name, 16), (:states, 24), (:state_count, 32), (:step, 40), (:user, 48), (:free_user, 56), (:lr, 64), (:weight_decay, 72), (:schedule, 80), (:reserved, 84), (:ema_decay, 88), (:warmup_steps, 96), (:total_steps, 104), (:last_lr_ratio, 112), (:decay_steps, 120), (:rules, 128), (:rule_count, 136), (:loss_scale, 144), (:initial_loss_scale, 152), (:loss_scale_interval, 160),)),
-    (gw_batch, 80, ((:struct_size, 0), (:next, 8), (:inputs, 16), (:input_count, 24), (:targets, 32), (:target_count, 40), (:weight, 48), (:shift_labels, 56), (:reserved, 60), (:documents, 64), (:positions, 72),)),
-    (gw_step_options, 56, ((:struct_size, 0), (:next, 8), (:microbatches, 16), (:allow_non_finite, 20), (:max_grad_norm, 24), (:norm_type, 32), (:scale, 40), (:stop, 48), (:reserved, 52),)),
-    (gw_step_result, 112, ((:struct_size, 0), (:next, 8), (:loss, 16), (:grad_norm, 24), (:tokens_per_second, 32), (:seconds, 40), (:wait_seconds, 48), (:lr, 56), (:weight, 64), (:step, 72), (:skipped, 80), (:skip_reason, 84), (:loss_scale, 88), (:tokens, 96), (:stop, 104), (:reserved, 108),)),
-    (gw_generate_options, 48, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40),)),
+    (gw_batch, 88, ((:struct_size, 0), (:next, 8), (:inputs, 16), (:input_count, 24), (:targets, 32), (:target_count, 40), (:weight, 48), (:shift_labels, 56), (:reserved, 60), (:documents, 64), (:positions, 72), (:token_weights, 80),)),
+    (gw_step_options, 72, ((:struct_size, 0), (:next, 8), (:microbatches, 16), (:allow_non_finite, 20), (:max_grad_norm, 24), (:norm_type, 32), (:scale, 40), (:stop, 48), (:reserved, 52), (:label_smoothing, 56), (:z_loss, 64),)),
+    (gw_step_result, 120, ((:struct_size, 0), (:next, 8), (:loss, 16), (:grad_norm, 24), (:tokens_per_second, 32), (:seconds, 40), (:wait_seconds, 48), (:lr, 56), (:weight, 64), (:step, 72), (:skipped, 80), (:skip_reason, 84), (:loss_scale, 88), (:tokens, 96), (:stop, 104), (:reserved, 108), (:weight_sum, 112),)),
+    (gw_generate_options, 104, ((:struct_size, 0), (:next, 8), (:token_count, 16), (:temperature, 24), (:top_k, 32), (:seed, 40), (:top_p, 48), (:min_p, 56), (:repetition_penalty, 64), (:stop_tokens, 72), (:stop_count, 80), (:on_token, 88), (:user, 96),)),
     (gw_data_source, 40, ((:struct_size, 0), (:next, 8), (:path, 16), (:format, 24), (:weight, 32),)),
     (gw_dataset_options, 80, ((:struct_size, 0), (:next, 8), (:sources, 16), (:source_count, 24), (:sequence, 32), (:seed, 40), (:vocab_size, 48), (:document_end, 56), (:packing, 64), (:shuffle, 68), (:read_ahead, 72), (:reserved, 76),)),
     (gw_data_batch, 96, ((:struct_size, 0), (:next, 8), (:batch, 16), (:tokens, 24), (:labels, 32), (:documents, 40), (:first_row, 48), (:last_row, 56), (:rank_first_row, 64), (:rank_last_row, 72), (:label_count, 80), (:data_seconds, 88),)),
@@ -1139,8 +1150,8 @@ const LAYOUT = (
     (gw_plan_options, 72, ((:struct_size, 0), (:next, 8), (:decoder, 16), (:mesh, 24), (:parallel, 32), (:ranks, 40), (:microbatches, 44), (:rows, 48), (:sequence, 56), (:moment_dtype, 64), (:one_host, 68),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_duplicate, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_layernorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_feed_forward_options_init, :gw_feed_forward_create, :gw_activation_create, :gw_dropout_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_checkpoints_options_init, :gw_checkpoints_create, :gw_checkpoints_retain, :gw_checkpoints_release, :gw_checkpoint_part_init, :gw_checkpoint_text_init, :gw_checkpoint_state_init, :gw_checkpoints_due, :gw_checkpoints_save, :gw_checkpoints_wait, :gw_restore_options_init, :gw_checkpoints_restore, :gw_checkpoints_text, :gw_checkpoints_user, :gw_checkpoints_notes, :gw_checkpoints_buffer_bytes, :gw_optimizer_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_optimizer_set_steps, :gw_optimizer_base_lr, :gw_optimizer_finite_steps, :gw_optimizer_restore_loss_scale, :gw_optimizer_swap_ema, :gw_clip_grad_norm, :gw_zero_grad, :gw_adafactor_options_init, :gw_adafactor_create, :gw_adamw_options_init, :gw_adamw_create, :gw_adamw8bit_options_init, :gw_adamw8bit_create, :gw_lion_options_init, :gw_lion_create, :gw_muon_options_init, :gw_muon_create, :gw_sgd_options_init, :gw_sgd_create, :gw_custom_optimizer_options_init, :gw_custom_optimizer_create, :gw_optimizer_set_schedule, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_generate_options_init, :gw_generate, :gw_data_source_init, :gw_dataset_options_init, :gw_dataset_create, :gw_dataset_retain, :gw_dataset_release, :gw_data_batch_init, :gw_dataset_next, :gw_dataset_rows_per_epoch, :gw_dataset_rows_taken, :gw_dataset_batches_taken, :gw_dataset_set_rows_taken, :gw_dataset_position, :gw_dataset_restore, :gw_metrics_row_init, :gw_metrics_options_init, :gw_metrics_create, :gw_metrics_retain, :gw_metrics_release, :gw_metrics_step_init, :gw_metrics_log, :gw_metrics_latest, :gw_metrics_log_evaluation, :gw_metrics_flush, :gw_metrics_position, :gw_metrics_restore, :gw_plan_options_init, :gw_plan_memory,)
-const ADDRESSES = fill(C_NULL, 323)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_duplicate, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_layernorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_feed_forward_options_init, :gw_feed_forward_create, :gw_activation_create, :gw_dropout_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_checkpoints_options_init, :gw_checkpoints_create, :gw_checkpoints_retain, :gw_checkpoints_release, :gw_checkpoint_part_init, :gw_checkpoint_text_init, :gw_checkpoint_state_init, :gw_checkpoints_due, :gw_checkpoints_save, :gw_checkpoints_wait, :gw_restore_options_init, :gw_checkpoints_restore, :gw_checkpoints_text, :gw_checkpoints_user, :gw_checkpoints_notes, :gw_checkpoints_buffer_bytes, :gw_optimizer_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_optimizer_set_steps, :gw_optimizer_base_lr, :gw_optimizer_finite_steps, :gw_optimizer_restore_loss_scale, :gw_optimizer_swap_ema, :gw_clip_grad_norm, :gw_zero_grad, :gw_adafactor_options_init, :gw_adafactor_create, :gw_adamw_options_init, :gw_adamw_create, :gw_adamw8bit_options_init, :gw_adamw8bit_create, :gw_lion_options_init, :gw_lion_create, :gw_muon_options_init, :gw_muon_create, :gw_sgd_options_init, :gw_sgd_create, :gw_custom_optimizer_options_init, :gw_custom_optimizer_create, :gw_optimizer_set_schedule, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_eval_step, :gw_optimizer_step, :gw_log_probs, :gw_generate_options_init, :gw_generate, :gw_generate_rows, :gw_data_source_init, :gw_dataset_options_init, :gw_dataset_create, :gw_dataset_retain, :gw_dataset_release, :gw_data_batch_init, :gw_dataset_next, :gw_dataset_rows_per_epoch, :gw_dataset_rows_taken, :gw_dataset_batches_taken, :gw_dataset_set_rows_taken, :gw_dataset_position, :gw_dataset_restore, :gw_metrics_row_init, :gw_metrics_options_init, :gw_metrics_create, :gw_metrics_retain, :gw_metrics_release, :gw_metrics_step_init, :gw_metrics_log, :gw_metrics_latest, :gw_metrics_log_evaluation, :gw_metrics_flush, :gw_metrics_position, :gw_metrics_restore, :gw_plan_options_init, :gw_plan_memory,)
+const ADDRESSES = fill(C_NULL, 325)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -1739,63 +1750,67 @@ gw_eval_step(model, batch, options, stream, result) =
     ccall(ADDRESSES[293], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
     ccall(ADDRESSES[294], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+gw_log_probs(model, batch, options, stream, out_log_probs, out_capacity, out_count) =
+    ccall(ADDRESSES[295], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{Cdouble}, Csize_t, Ptr{Csize_t}), model, batch, options, stream, out_log_probs, out_capacity, out_count)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[295], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[296], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[296], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[297], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+gw_generate_rows(model, prompts, lengths, row_count, options, stream, out_tokens, out_capacity, out_counts) =
+    ccall(ADDRESSES[298], gw_status, (Ptr{gw_module}, Ptr{Int64}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Int64}), model, prompts, lengths, row_count, options, stream, out_tokens, out_capacity, out_counts)
 gw_data_source_init(source, size) =
-    ccall(ADDRESSES[297], Cvoid, (Ptr{gw_data_source}, Csize_t), source, size)
+    ccall(ADDRESSES[299], Cvoid, (Ptr{gw_data_source}, Csize_t), source, size)
 gw_dataset_options_init(options, size) =
-    ccall(ADDRESSES[298], Cvoid, (Ptr{gw_dataset_options}, Csize_t), options, size)
+    ccall(ADDRESSES[300], Cvoid, (Ptr{gw_dataset_options}, Csize_t), options, size)
 gw_dataset_create(options, out_dataset) =
-    ccall(ADDRESSES[299], gw_status, (Ptr{gw_dataset_options}, Ptr{Ptr{gw_dataset}}), options, out_dataset)
+    ccall(ADDRESSES[301], gw_status, (Ptr{gw_dataset_options}, Ptr{Ptr{gw_dataset}}), options, out_dataset)
 gw_dataset_retain(dataset) =
-    ccall(ADDRESSES[300], Ptr{gw_dataset}, (Ptr{gw_dataset},), dataset)
+    ccall(ADDRESSES[302], Ptr{gw_dataset}, (Ptr{gw_dataset},), dataset)
 gw_dataset_release(dataset) =
-    ccall(ADDRESSES[301], Cvoid, (Ptr{gw_dataset},), dataset)
+    ccall(ADDRESSES[303], Cvoid, (Ptr{gw_dataset},), dataset)
 gw_data_batch_init(batch, size) =
-    ccall(ADDRESSES[302], Cvoid, (Ptr{gw_data_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[304], Cvoid, (Ptr{gw_data_batch}, Csize_t), batch, size)
 gw_dataset_next(dataset, gangs, global_batch, batch) =
-    ccall(ADDRESSES[303], gw_status, (Ptr{gw_dataset}, Ptr{gw_gangs}, Int64, Ptr{gw_data_batch}), dataset, gangs, global_batch, batch)
+    ccall(ADDRESSES[305], gw_status, (Ptr{gw_dataset}, Ptr{gw_gangs}, Int64, Ptr{gw_data_batch}), dataset, gangs, global_batch, batch)
 gw_dataset_rows_per_epoch(dataset, out_rows) =
-    ccall(ADDRESSES[304], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
+    ccall(ADDRESSES[306], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
 gw_dataset_rows_taken(dataset, out_rows) =
-    ccall(ADDRESSES[305], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
+    ccall(ADDRESSES[307], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
 gw_dataset_batches_taken(dataset, out_batches) =
-    ccall(ADDRESSES[306], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_batches)
+    ccall(ADDRESSES[308], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_batches)
 gw_dataset_set_rows_taken(dataset, rows) =
-    ccall(ADDRESSES[307], gw_status, (Ptr{gw_dataset}, Int64), dataset, rows)
+    ccall(ADDRESSES[309], gw_status, (Ptr{gw_dataset}, Int64), dataset, rows)
 gw_dataset_position(dataset, text, capacity, out_len) =
-    ccall(ADDRESSES[308], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), dataset, text, capacity, out_len)
+    ccall(ADDRESSES[310], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), dataset, text, capacity, out_len)
 gw_dataset_restore(dataset, position, ignore_differences) =
-    ccall(ADDRESSES[309], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Int32), dataset, position, ignore_differences)
+    ccall(ADDRESSES[311], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Int32), dataset, position, ignore_differences)
 gw_metrics_row_init(row, size) =
-    ccall(ADDRESSES[310], Cvoid, (Ptr{gw_metrics_row}, Csize_t), row, size)
+    ccall(ADDRESSES[312], Cvoid, (Ptr{gw_metrics_row}, Csize_t), row, size)
 gw_metrics_options_init(options, size) =
-    ccall(ADDRESSES[311], Cvoid, (Ptr{gw_metrics_options}, Csize_t), options, size)
+    ccall(ADDRESSES[313], Cvoid, (Ptr{gw_metrics_options}, Csize_t), options, size)
 gw_metrics_create(model, options, out_metrics) =
-    ccall(ADDRESSES[312], gw_status, (Ptr{gw_module}, Ptr{gw_metrics_options}, Ptr{Ptr{gw_metrics}}), model, options, out_metrics)
+    ccall(ADDRESSES[314], gw_status, (Ptr{gw_module}, Ptr{gw_metrics_options}, Ptr{Ptr{gw_metrics}}), model, options, out_metrics)
 gw_metrics_retain(metrics) =
-    ccall(ADDRESSES[313], Ptr{gw_metrics}, (Ptr{gw_metrics},), metrics)
+    ccall(ADDRESSES[315], Ptr{gw_metrics}, (Ptr{gw_metrics},), metrics)
 gw_metrics_release(metrics) =
-    ccall(ADDRESSES[314], Cvoid, (Ptr{gw_metrics},), metrics)
+    ccall(ADDRESSES[316], Cvoid, (Ptr{gw_metrics},), metrics)
 gw_metrics_step_init(step, size) =
-    ccall(ADDRESSES[315], Cvoid, (Ptr{gw_metrics_step}, Csize_t), step, size)
+    ccall(ADDRESSES[317], Cvoid, (Ptr{gw_metrics_step}, Csize_t), step, size)
 gw_metrics_log(metrics, result, step) =
-    ccall(ADDRESSES[316], gw_status, (Ptr{gw_metrics}, Ptr{gw_step_result}, Ptr{gw_metrics_step}), metrics, result, step)
+    ccall(ADDRESSES[318], gw_status, (Ptr{gw_metrics}, Ptr{gw_step_result}, Ptr{gw_metrics_step}), metrics, result, step)
 gw_metrics_latest(metrics, row, out_rows) =
-    ccall(ADDRESSES[317], gw_status, (Ptr{gw_metrics}, Ptr{gw_metrics_row}, Ptr{Int64}), metrics, row, out_rows)
+    ccall(ADDRESSES[319], gw_status, (Ptr{gw_metrics}, Ptr{gw_metrics_row}, Ptr{Int64}), metrics, row, out_rows)
 gw_metrics_log_evaluation(metrics, loss, seconds) =
-    ccall(ADDRESSES[318], gw_status, (Ptr{gw_metrics}, Cdouble, Cdouble), metrics, loss, seconds)
+    ccall(ADDRESSES[320], gw_status, (Ptr{gw_metrics}, Cdouble, Cdouble), metrics, loss, seconds)
 gw_metrics_flush(metrics) =
-    ccall(ADDRESSES[319], gw_status, (Ptr{gw_metrics},), metrics)
+    ccall(ADDRESSES[321], gw_status, (Ptr{gw_metrics},), metrics)
 gw_metrics_position(metrics, text, capacity, out_len) =
-    ccall(ADDRESSES[320], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), metrics, text, capacity, out_len)
+    ccall(ADDRESSES[322], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), metrics, text, capacity, out_len)
 gw_metrics_restore(metrics, position) =
-    ccall(ADDRESSES[321], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}), metrics, position)
+    ccall(ADDRESSES[323], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}), metrics, position)
 gw_plan_options_init(options, size) =
-    ccall(ADDRESSES[322], Cvoid, (Ptr{gw_plan_options}, Csize_t), options, size)
+    ccall(ADDRESSES[324], Cvoid, (Ptr{gw_plan_options}, Csize_t), options, size)
 gw_plan_memory(options, memory, out_rank) =
-    ccall(ADDRESSES[323], gw_status, (Ptr{gw_plan_options}, Ptr{gw_memory_use}, Ptr{Int32}), options, memory, out_rank)
+    ccall(ADDRESSES[325], gw_status, (Ptr{gw_plan_options}, Ptr{gw_memory_use}, Ptr{Int32}), options, memory, out_rank)
 
 end

@@ -604,6 +604,7 @@ class gw_batch:
     reserved: int
     documents: Any
     positions: Any
+    token_weights: Any
 
 class gw_step_options:
     struct_size: int
@@ -614,6 +615,8 @@ class gw_step_options:
     scale: float
     stop: int
     reserved: int
+    label_smoothing: float
+    z_loss: float
 
 class gw_step_result:
     struct_size: int
@@ -631,6 +634,7 @@ class gw_step_result:
     tokens: int
     stop: int
     reserved: int
+    weight_sum: float
 
 class gw_generate_options:
     struct_size: int
@@ -638,6 +642,13 @@ class gw_generate_options:
     temperature: float
     top_k: int
     seed: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    stop_tokens: Any
+    stop_count: int
+    on_token: Any
+    user: Any
 
 class gw_data_source:
     struct_size: int
@@ -736,3 +747,4 @@ py_put: Any
 py_remove: Any
 py_schedule: Any
 py_step: Any
+py_token: Any

@@ -1917,14 +1917,33 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives the log-probability of each label of a batch, in the shape of the labels: out_log_probs in"]
+    #[doc = " host memory, 0 where a label does not count. They are equal on all ranks of one data coordinate. Whole logits"]
+    #[doc = " never exist. Reads only `microbatches` of the options."]
+    #[doc = ""]
+    #[doc = " For preference losses (DPO and the like): compute the loss from these numbers, and give its negative"]
+    #[doc = " derivatives by them to gw_train_step, as token_weights of the same labels, with the number of rows or pairs"]
+    #[doc = " as weight. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than the number of labels, the"]
+    #[doc = " batch has token_weights, the model is no decoder, and what gw_eval_step refuses."]
+    log_probs: pub fn gw_log_probs(
+        model: *mut gw_module,
+        batch: *const gw_batch,
+        options: *const gw_step_options,
+        stream: *mut ::std::os::raw::c_void,
+        out_log_probs: *mut f64,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
     generate_options_init: pub fn gw_generate_options_init(options: *mut gw_generate_options, size: usize);
 }
 functions! {
-    #[doc = " Collective. Continues `prompt`, which is token ids, by a sharded decoder. Gives token_count tokens, the"]
-    #[doc = " same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count, the"]
-    #[doc = " model is no decoder, an id is outside of the vocabulary, or prompt_count + token_count - 1 is over"]
-    #[doc = " max_position_embeddings (rounded down to a multiple of tp). INVALID_STATE: a model without memory, or a"]
-    #[doc = " logit that is not finite."]
+    #[doc = " Collective. Continues `prompt`, which is token ids, by a sharded decoder, on every mesh. Gives token_count"]
+    #[doc = " tokens, or fewer if a stop token or on_token ends them, the same on every rank. A cache keeps the keys and"]
+    #[doc = " values of earlier tokens. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count,"]
+    #[doc = " the model is no decoder or not causal, an id is outside of the vocabulary, or prompt_count + token_count - 1"]
+    #[doc = " is over max_position_embeddings. INVALID_STATE: a model without memory, or a logit that is not finite."]
     generate: pub fn gw_generate(
         model: *mut gw_module,
         prompt: *const i64,
@@ -1934,6 +1953,22 @@ functions! {
         out_tokens: *mut i64,
         out_capacity: usize,
         out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    #[doc = " Collective. gw_generate for several prompts at a time: `lengths` has the number of tokens of each, and"]
+    #[doc = " `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts says"]
+    #[doc = " how many tokens of each row there are; the others are -1. Codes as in gw_generate."]
+    generate_rows: pub fn gw_generate_rows(
+        model: *mut gw_module,
+        prompts: *const i64,
+        lengths: *const i64,
+        row_count: usize,
+        options: *const gw_generate_options,
+        stream: *mut ::std::os::raw::c_void,
+        out_tokens: *mut i64,
+        out_capacity: usize,
+        out_counts: *mut i64,
     ) -> gw_status;
 }
 functions! {

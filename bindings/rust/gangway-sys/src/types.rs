@@ -7927,10 +7927,16 @@ pub struct gw_batch {
     #[doc = " max_positions. Which tokens a token sees follows from its place in the row, not from its position."]
     #[doc = " Default null: positions count from 0 in each document."]
     pub positions: *const gw_view,
+    #[doc = " A weight of each label, GW_F32 or GW_F64, of the labels' shape, which multiplies its loss and is shifted with"]
+    #[doc = " it; it may be zero or negative. With weight = -1 the loss is divided by the sum of the weights of the labels"]
+    #[doc = " that count, which must not be negative over all ranks. Another weight is what this rank adds to that divisor."]
+    #[doc = " A loss that a program computes from gw_log_probs is trained by its negative derivatives as weights. Default"]
+    #[doc = " null: each label weighs 1."]
+    pub token_weights: *const gw_view,
 }
 #[test]
 fn bindgen_test_layout_gw_batch() {
-    assert_eq!(::std::mem::size_of::<gw_batch>(), 80usize, concat!("Size of: ", stringify!(gw_batch)));
+    assert_eq!(::std::mem::size_of::<gw_batch>(), 88usize, concat!("Size of: ", stringify!(gw_batch)));
     assert_eq!(::std::mem::align_of::<gw_batch>(), 8usize, concat!("Alignment of ", stringify!(gw_batch)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8064,6 +8070,18 @@ fn bindgen_test_layout_gw_batch() {
         );
     }
     test_field_positions();
+    fn test_field_token_weights() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).token_weights) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(token_weights))
+        );
+    }
+    test_field_token_weights();
 }
 impl Default for gw_batch {
     fn default() -> Self {
@@ -8093,12 +8111,16 @@ pub struct gw_step_options {
     #[doc = " usual, and gw_step_result.stop is 1 on every rank. Default 0."]
     pub stop: i32,
     pub reserved: i32,
+    #[doc = " Default 0. Of a decoder's loss: this share of it is the mean over all ids. Below 1."]
+    pub label_smoothing: f64,
+    #[doc = " Default 0. Of a decoder's loss: adds z_loss times the squared log of the softmax's sum."]
+    pub z_loss: f64,
 }
 #[test]
 fn bindgen_test_layout_gw_step_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_step_options>(),
-        56usize,
+        72usize,
         concat!("Size of: ", stringify!(gw_step_options))
     );
     assert_eq!(
@@ -8214,6 +8236,30 @@ fn bindgen_test_layout_gw_step_options() {
         );
     }
     test_field_reserved();
+    fn test_field_label_smoothing() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).label_smoothing) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(label_smoothing))
+        );
+    }
+    test_field_label_smoothing();
+    fn test_field_z_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).z_loss) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(z_loss))
+        );
+    }
+    test_field_z_loss();
 }
 impl Default for gw_step_options {
     fn default() -> Self {
@@ -8249,7 +8295,7 @@ pub struct gw_step_result {
     pub wait_seconds: f64,
     #[doc = " The learning rate."]
     pub lr: f64,
-    #[doc = " The items that counted, over all data ranks."]
+    #[doc = " The items that counted, over all data ranks; weight_sum, rounded."]
     pub weight: i64,
     pub step: i64,
     #[doc = " 1: nothing was changed; skip_reason says why."]
@@ -8262,12 +8308,14 @@ pub struct gw_step_result {
     #[doc = " 1: a rank asked for it by gw_step_options.stop; equal on all ranks."]
     pub stop: i32,
     pub reserved: i32,
+    #[doc = " What the loss was divided by: with gw_batch.token_weights their sum, else weight."]
+    pub weight_sum: f64,
 }
 #[test]
 fn bindgen_test_layout_gw_step_result() {
     assert_eq!(
         ::std::mem::size_of::<gw_step_result>(),
-        112usize,
+        120usize,
         concat!("Size of: ", stringify!(gw_step_result))
     );
     assert_eq!(
@@ -8467,6 +8515,18 @@ fn bindgen_test_layout_gw_step_result() {
         );
     }
     test_field_reserved();
+    fn test_field_weight_sum() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_sum) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(weight_sum))
+        );
+    }
+    test_field_weight_sum();
 }
 impl Default for gw_step_result {
     fn default() -> Self {
@@ -8477,6 +8537,16 @@ impl Default for gw_step_result {
         }
     }
 }
+#[doc = " Called on this rank for each new token of a prompt. *stop = 1: this rank asks to end after this token; all"]
+#[doc = " ranks do."]
+pub type gw_token_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        user: *mut ::std::os::raw::c_void,
+        row: i64,
+        token: i64,
+        stop: *mut i32,
+    ) -> gw_status,
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_generate_options {
@@ -8489,12 +8559,25 @@ pub struct gw_generate_options {
     #[doc = " Choose among the top_k most likely tokens. Default 0: among all."]
     pub top_k: i64,
     pub seed: u64,
+    #[doc = " Choose among the fewest tokens whose probabilities reach it together. Default 1: all."]
+    pub top_p: f64,
+    #[doc = " Leave out tokens below this times the most likely one's probability. Default 0: none."]
+    pub min_p: f64,
+    #[doc = " Divides positive logits of tokens that are there, multiplies others. Default 1."]
+    pub repetition_penalty: f64,
+    #[doc = " A row ends with the first of these. Default null: none."]
+    pub stop_tokens: *const i64,
+    pub stop_count: usize,
+    #[doc = " Default null. Ranks may have different ones."]
+    pub on_token: gw_token_fn,
+    #[doc = " Of on_token."]
+    pub user: *mut ::std::os::raw::c_void,
 }
 #[test]
 fn bindgen_test_layout_gw_generate_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_generate_options>(),
-        48usize,
+        104usize,
         concat!("Size of: ", stringify!(gw_generate_options))
     );
     assert_eq!(
@@ -8574,6 +8657,95 @@ fn bindgen_test_layout_gw_generate_options() {
         );
     }
     test_field_seed();
+    fn test_field_top_p() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).top_p) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(top_p))
+        );
+    }
+    test_field_top_p();
+    fn test_field_min_p() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).min_p) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(min_p))
+        );
+    }
+    test_field_min_p();
+    fn test_field_repetition_penalty() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).repetition_penalty) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_generate_options),
+                "::",
+                stringify!(repetition_penalty)
+            )
+        );
+    }
+    test_field_repetition_penalty();
+    fn test_field_stop_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop_tokens) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(stop_tokens))
+        );
+    }
+    test_field_stop_tokens();
+    fn test_field_stop_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop_count) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(stop_count))
+        );
+    }
+    test_field_stop_count();
+    fn test_field_on_token() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).on_token) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(on_token))
+        );
+    }
+    test_field_on_token();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(user))
+        );
+    }
+    test_field_user();
 }
 impl Default for gw_generate_options {
     fn default() -> Self {
@@ -13066,6 +13238,30 @@ pub struct gw_api {
     pub movement_duplicate: ::std::option::Option<
         unsafe extern "C" fn(movement: *const gw_movement, out_movement: *mut *mut gw_movement) -> gw_status,
     >,
+    pub log_probs: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            batch: *const gw_batch,
+            options: *const gw_step_options,
+            stream: *mut ::std::os::raw::c_void,
+            out_log_probs: *mut f64,
+            out_capacity: usize,
+            out_count: *mut usize,
+        ) -> gw_status,
+    >,
+    pub generate_rows: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            prompts: *const i64,
+            lengths: *const i64,
+            row_count: usize,
+            options: *const gw_generate_options,
+            stream: *mut ::std::os::raw::c_void,
+            out_tokens: *mut i64,
+            out_capacity: usize,
+            out_counts: *mut i64,
+        ) -> gw_status,
+    >,
     pub layernorm_create: ::std::option::Option<
         unsafe extern "C" fn(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status,
     >,
@@ -13086,7 +13282,7 @@ pub struct gw_api {
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2600usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2616usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -16940,6 +17136,30 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_movement_duplicate();
+    fn test_field_log_probs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).log_probs) as usize - ptr as usize
+            },
+            2560usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(log_probs))
+        );
+    }
+    test_field_log_probs();
+    fn test_field_generate_rows() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).generate_rows) as usize - ptr as usize
+            },
+            2568usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(generate_rows))
+        );
+    }
+    test_field_generate_rows();
     fn test_field_layernorm_create() {
         assert_eq!(
             unsafe {
@@ -16947,7 +17167,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).layernorm_create) as usize - ptr as usize
             },
-            2560usize,
+            2576usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(layernorm_create))
         );
     }
@@ -16959,7 +17179,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).feed_forward_options_init) as usize - ptr as usize
             },
-            2568usize,
+            2584usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(feed_forward_options_init))
         );
     }
@@ -16971,7 +17191,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).feed_forward_create) as usize - ptr as usize
             },
-            2576usize,
+            2592usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(feed_forward_create))
         );
     }
@@ -16983,7 +17203,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).activation_create) as usize - ptr as usize
             },
-            2584usize,
+            2600usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(activation_create))
         );
     }
@@ -16995,7 +17215,7 @@ fn bindgen_test_layout_gw_api() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).dropout_create) as usize - ptr as usize
             },
-            2592usize,
+            2608usize,
             concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dropout_create))
         );
     }
