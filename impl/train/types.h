@@ -58,12 +58,4 @@ struct StepResult {
   double loss_scale = 1;  // the scale that the step used; 1: none
 };
 
-// Options of generate().
-struct GenerateOptions {
-  int64_t new_tokens = 64;
-  double temperature = 1;  // 0: the most likely token
-  int64_t top_k = 0;       // 0: all
-  uint64_t seed = 0;
-};
-
 }  // namespace gangway

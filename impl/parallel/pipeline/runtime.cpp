@@ -283,20 +283,62 @@ std::vector<Pipeline::Group*> Pipeline::groups_of(int stage) {
   return out;
 }
 
-void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss,
-                   std::span<const Documents> documents) {
+// Only this pipeline has the gangs of the pairs, so nobody else breaks them.
+template <typename Body>
+auto Pipeline::or_abort(Body&& body) {
   try {
-    Pass own(*this, ctx, inputs, recompute, loss, documents);
-    own.losses.resize(inputs.size());
-    run_pass(own);
+    return body();
   } catch (const Error& error) {
-    // Only this pipeline has the gangs of the pairs, so nobody else breaks them.
     messages_->abort(error);
     throw;
   } catch (...) {
     messages_->abort(Error(Code::aborted, "a stage failed"));
     throw;
   }
+}
+
+void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss,
+                   std::span<const Documents> documents) {
+  or_abort([&] {
+    Pass own(*this, ctx, inputs, recompute, loss, documents);
+    own.losses.resize(inputs.size());
+    run_pass(own);
+  });
+}
+
+Values Pipeline::forward(Context& ctx, const Values& inputs) {
+  return or_abort([&] { return forward_stages(ctx, inputs); });
+}
+
+Values Pipeline::forward_stages(Context& ctx, const Values& inputs) {
+  Values x{inputs[0]}, outputs;
+  for (int s = 0; s <= cut_->last_stage(); ++s) {
+    if (!cut_->is_local(s)) continue;
+    poll_interrupt_throttled();
+    Messages::ReceivePtr incoming;
+    if (s > 0 && !cut_->is_local(s - 1)) {
+      incoming = messages_->receive(Direction::forward, cut_->stage_rank()[static_cast<size_t>(s) - 1], nullptr,
+                                    ctx.stream);
+      x = messages_->wait(incoming, ctx.stream);
+    }
+    const bool last = s == cut_->last_stage();
+    if (last) x.insert(x.end(), inputs.begin() + 1, inputs.end());
+    const Stage& stage = cut_->stages()[static_cast<size_t>(s)];
+    for (Group* group : groups_of(s)) group->group->unshard(ctx.stream);
+    x = cut_->chain().forward_range(ctx, stage.first, stage.end, x, nullptr);
+    for (Group* group : groups_of(s)) group->group->reshard();
+    if (incoming != nullptr) messages_->release(incoming);
+    if (last) {
+      outputs = x;
+    } else if (!cut_->is_local(s + 1)) {
+      Values sent;
+      for (const Tensor& y : x) sent.push_back(messages_->pool().copy_of(y, ops_, ctx.stream));
+      messages_->send(Direction::forward, cut_->stage_rank()[static_cast<size_t>(s) + 1], std::move(sent), true,
+                      ctx.stream);
+    }
+  }
+  messages_->finish(ctx.stream);
+  return outputs;
 }
 
 void Pipeline::run_pass(Pass& own) {

@@ -73,8 +73,15 @@ class Pipeline {
   // of a microbatch, then its targets. `documents`: those of each microbatch; empty: the context's.
   void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss,
            std::span<const Documents> documents = {});
+  // Computes the stages one after the other, each once, and returns the outputs of the last one; empty on the
+  // other ranks. For inference, of which no backward comes: the outputs lie in the context's temporaries.
+  Values forward(Context& ctx, const Values& inputs);
 
  private:
+  // Runs `body`. If it fails, the gangs of the pairs break.
+  template <typename Body>
+  auto or_abort(Body&& body);
+  Values forward_stages(Context& ctx, const Values& inputs);
   struct Group {
     ParameterGroup* group;
     std::vector<int> stages;  // the stages of this rank that use the group

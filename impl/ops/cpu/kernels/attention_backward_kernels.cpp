@@ -1,6 +1,7 @@
 // The backward recomputes the probabilities from the scores and lse. The scale is applied when q and the keys
 // for dQ are packed, so that neither dK nor dQ needs a factor.
 #include "ops/cpu/kernels/attention_block.h"
+#include "ops/cpu/kernels/tanh.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {

@@ -1,6 +1,7 @@
 // The softmax runs over the blocks of keys with a running maximum of the scores (Milakov and Gimelshein,
 // "Online normalizer calculation for softmax", 2018).
 #include "ops/cpu/kernels/attention_block.h"
+#include "ops/cpu/kernels/tanh.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {

@@ -1,5 +1,6 @@
 #include "ops/cpu/kernels/head_loss_kernels.h"
 
+#include "ops/cpu/kernels/tanh.h"
 #include "ops/cpu/simd.h"
 
 // V: vocabulary.
