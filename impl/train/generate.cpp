@@ -224,7 +224,7 @@ class Generation {
     record.out = listens_ ? all.data() : next.data();
     record.count = next.size();
     record.dtype = DType::i64;
-    record.peer = listens_ ? -1 : drawer_;
+    if (!listens_) record.peer = drawer_;
     root.run_now(Channel::control, record);
     if (!listens_) return true;
     bool goes_on = true;

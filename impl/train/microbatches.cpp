@@ -1,7 +1,6 @@
 #include "train/microbatches.h"
 
 #include "base/interrupt.h"
-#include "parallel/pipeline/runtime.h"
 
 namespace gangway {
 namespace {
@@ -96,6 +95,18 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
     if (frame != nullptr) model.run().backward(ctx, {}, *frame);  // no dy: a loss starts from ctx.loss_scale
     sums.add_loss(outputs);                                       // after backward, which makes a fused loss
     if (frame != nullptr) frame->reset();
+  }
+}
+
+void run_log_probs(Model& model, const PreparedBatch& batch, Context ctx, LossSink& outputs) {
+  ctx.log_probs = true;
+  if (model.pipeline() != nullptr)
+    return model.pipeline()->run(ctx, all_microbatches(batch), model.recompute(), outputs, batch.documents());
+  for (ctx.microbatch = 0; ctx.microbatch < batch.count(); ++ctx.microbatch) {
+    poll_interrupt_throttled();
+    set_documents(batch, ctx);
+    const StackScope scope(ctx.temporaries);
+    outputs.add(model.run().forward(ctx, batch.microbatch(ctx.microbatch), nullptr));
   }
 }
 

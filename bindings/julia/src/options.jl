@@ -20,6 +20,7 @@ hidden(::Type{LibGangway.gw_parallel_options}) = (:shard, :tensor_parallel, :fir
 hidden(::Type{LibGangway.gw_movement_options}) = (:axes, :axis_count, :axes_keep, :keep_count)
 hidden(::Type{LibGangway.gw_dataset_options}) = (:sources, :source_count)
 hidden(::Type{LibGangway.gw_batch}) = (:inputs, :input_count, :targets, :target_count)
+hidden(::Type{LibGangway.gw_generate_options}) = (:stop_count, :on_token, :user)
 
 known_fields(::Type{T}) where {T} = Tuple(f for f in fieldnames(T) if !(f in RESERVED) && !(f in hidden(T)))
 
@@ -130,6 +131,7 @@ function field_value(made, call, name, ::Type{Ptr{Int64}}, values)
     list = Int64[number(call, name, Int64, value) for value in values]
     push!(made.roots, list)
     name === :first_layers && set_field!(made, :first_layer_count, length(list))
+    name === :stop_tokens && set_field!(made, :stop_count, length(list))
     return Ptr{Int64}(pointer(list))
 end
 

@@ -110,7 +110,45 @@ function step!(optimizer::Optimizer; keywords...)
     return step_result(result -> (@waits LibGangway.gw_optimizer_step(optimizer, made, NO_STREAM, result)))
 end
 
-"Continues `prompt` (token ids) by a decoder: `generate(model, ids; token_count = 64, temperature = 1, top_k, seed)`."
+"""
+    log_probs(model, inputs, targets = nothing; keywords...)
+
+The log-probability that a decoder gives each label, in the shape of the labels; 0 where a label does not count. The keywords are
+those of `train_step!`. The gradients of a loss of these numbers are those of a `train_step!` of the same labels with
+`token_weights`, which are the negative derivatives of the loss by them, and with the number of rows or pairs as `weight`.
+Collective.
+"""
+function log_probs(model::Model, inputs, targets = nothing; keywords...)
+    its, step_keywords = split_keywords("log_probs", values(keywords), LibGangway.gw_batch, LibGangway.gw_step_options)
+    batch = options(LibGangway.gw_batch, "log_probs", its)
+    made = options(LibGangway.gw_step_options, "log_probs", step_keywords)
+    ins, outs = views("log_probs", "inputs", arrays_of(inputs)), views("log_probs", "targets", arrays_of(targets))
+    for (field, list, count) in ((:inputs, ins, :input_count), (:targets, outs, :target_count))
+        set_field!(batch, field, pointer(list.list))
+        set_field!(batch, count, length(list))
+    end
+    out = zeros(Float64, size(first(arrays_of(targets === nothing ? inputs : targets))))
+    count = Ref{Csize_t}(0)
+    GC.@preserve ins outs @waits LibGangway.gw_log_probs(model, batch, made, NO_STREAM, out, length(out), count)
+    return out
+end
+
+"""
+    generate(model, ids; token_count = 64, temperature = 1, top_k, top_p, min_p, repetition_penalty, stop_tokens, seed)
+    generate(model, [ids, more_ids]; keywords...)
+
+Continues a prompt (token ids) by a decoder, or several prompts, whose lengths may differ. Collective.
+"""
+function generate(model::Model, prompts::AbstractVector{<:AbstractVector}; keywords...)
+    made = options(LibGangway.gw_generate_options, "generate", keywords)
+    lengths = Int64[length(prompt) for prompt in prompts]
+    ids = Int64[id for prompt in prompts for id in prompt]
+    count = max(made[].token_count, 0)
+    out, counts = Vector{Int64}(undef, count * length(prompts)), Vector{Int64}(undef, length(prompts))
+    @waits LibGangway.gw_generate_rows(model, ids, lengths, length(lengths), made, NO_STREAM, out, length(out), counts)
+    return [out[(row-1)*count+1:(row-1)*count+counts[row]] for row in eachindex(counts)]
+end
+
 function generate(model::Model, prompt; keywords...)
     made = options(LibGangway.gw_generate_options, "generate", keywords)
     ids = collect(Int64, prompt)

@@ -50,7 +50,7 @@ from .tensorboard import TensorBoard
 from .tensors import Parameter, Tensor
 from .torch_modules import TorchGroup, shard
 from .torch_stages import TorchStages
-from .train import Optimizer, Rule, StepResult, eval_step, optimizer, train_step
+from .train import Optimizer, Rule, StepResult, eval_step, log_probs, optimizer, train_step
 from .works import Work, wait_all
 
 _check_library()
@@ -93,7 +93,7 @@ __all__ = [
     "Repartition", "Replicate", "Restored", "RopeScaling", "Rule", "Sequential", "Shard", "ShardGroup", "SkipReason", "Spec",
     "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor", "TensorBoard",
     "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config",
-    "current_gangs", "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer",
+    "current_gangs", "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer", "log_probs",
     "log", "mesh_preset", "new_id", "optimizer", "plan_memory", "progress", "set_default_gangs", "shard",
     "train_step", "version", "wait_all", "watch_signals",
 ]
