@@ -14,6 +14,7 @@
 #include "checkpoint/config_json.h"
 #include "checkpoint/file_place.h"
 #include "checkpoint/model_io.h"
+#include "checkpoint/run/checkpoints.h"
 #include "checkpoint/safetensors.h"
 #include "data/data_path.h"
 #include "families/family.h"
@@ -266,26 +267,70 @@ TEST_P(FamilyFolder, IsWrittenAndReadAgainWithEqualLogitsAndAnEqualConfig) {
   EXPECT_EQ(read_all(first.path() + "/config.json"), read_all(second.path() + "/config.json"));
 }
 
-// Each rank writes its own rows of tensors that are fused or transposed.
-TEST_P(FamilyFolder, HasTheTensorsThatItWasReadFromWhicheverRanksWriteIt) {
-  const TemporaryFolder folder;
-  for (const FamilyMesh& mesh : {kMeshes[0], kMeshes[8], kMeshes[9]}) {
-    run_ranks(mesh.ranks(), [&](Gang& root) {
-      save_model(*loaded(root, folder_of(GetParam()), mesh), folder.path(), {.dtype = DType::f32});
-    });
-    const SafetensorsFile given(folder_of(GetParam()) + "/model.safetensors");
-    const SafetensorsFile written(folder.path() + "/model.safetensors");
-    EXPECT_EQ(written.tensors().size(), given.tensors().size());
-    for (const auto& [name, stored] : given.tensors()) {
-      ASSERT_EQ(written.tensors().count(name), 1u) << name;
-      const StoredTensor& again = written.tensors().at(name);
-      ASSERT_EQ(again.shape, stored.shape) << name;
-      std::vector<char> a(stored.last - stored.first), b(a.size());
-      given.read(stored, 0, a.size(), a.data());
-      written.read(again, 0, b.size(), b.data());
-      EXPECT_EQ(a, b) << name << " from " << mesh.name;
-    }
+void expect_tensors_of(const std::string& family, const std::string& folder, const std::string& what) {
+  const SafetensorsFile given(folder_of(family) + "/model.safetensors");
+  const SafetensorsFile written(folder + "/model.safetensors");
+  EXPECT_EQ(written.tensors().size(), given.tensors().size());
+  for (const auto& [name, stored] : given.tensors()) {
+    ASSERT_EQ(written.tensors().count(name), 1u) << name;
+    const StoredTensor& again = written.tensors().at(name);
+    ASSERT_EQ(again.shape, stored.shape) << name;
+    std::vector<char> a(stored.last - stored.first), b(again.last - again.first);
+    given.read(stored, 0, a.size(), a.data());
+    written.read(again, 0, b.size(), b.data());
+    EXPECT_EQ(a, b) << family << ": " << name << " of " << what;
   }
+}
+
+// Each rank writes its own rows of tensors that are fused or transposed.
+TEST(FamilyFiles, HaveTheTensorsThatTheyWereReadFromWhicheverRanksWriteThem) {
+  for (const char* family : {"gpt2", "phi3"})
+    for (const FamilyMesh& mesh : {kMeshes[0], kMeshes[8], kMeshes[9]}) {
+      const TemporaryFolder folder;
+      run_ranks(mesh.ranks(), [&](Gang& root) {
+        SaveOptions options;
+        options.dtype = DType::f32;
+        save_model(*loaded(root, folder_of(family), mesh), folder.path(), options);
+      });
+      expect_tensors_of(family, folder.path(), mesh.name);
+    }
+}
+
+// Copies in memory, and writes without them, take the order of the files.
+TEST(FamilyFiles, OfARunAreAFolderOfHuggingFaceAndGoToAnotherMesh) {
+  for (const char* family : {"gpt2", "phi3"})
+    for (const bool synchronous : {false, true}) {
+      const TemporaryFolder folder;
+      CheckpointsOptions options;
+      options.folder = folder.path();
+      options.synchronous = synchronous;
+      options.model_dtype = DType::f32;
+      options.timeout_ms = 60'000;
+      run_ranks(kMeshes[8].ranks(), [&](Gang& root) {
+        const auto model = loaded(root, folder_of(family), kMeshes[8]);
+        Checkpoints checkpoints(model->fsdp().gangs(), options);
+        CheckpointState state;
+        state.step = 1;
+        checkpoints.save({{"", model.get(), nullptr}}, state);
+        checkpoints.wait();
+      });
+      for (const std::string& name : folder.names())
+        if (name.starts_with("step-"))
+          expect_tensors_of(family, folder.path() + "/" + name, synchronous ? "a write" : "a copy");
+      run_ranks(1, [&](Gang& root) {
+        const auto wanted = loaded(root, folder_of(family), kMeshes[0]);
+        ParallelOptions parallel;
+        parallel.master_dtype = DType::f64;
+        auto model = make_model(make_decoder(decoder_options_of_folder(folder_of(family))),
+                                create_gangs(root.shared_from_this(), {.dp_shard = 1}), parallel);
+        Checkpoints checkpoints(model->fsdp().gangs(), options);
+        EXPECT_TRUE(checkpoints.restore({{"", model.get(), nullptr}}, {}).has_value());
+        for (const NamedParameter& p : wanted->inspect().parameters())
+          EXPECT_EQ(gathered(*model, *model->inspect().parameter(p.name).parameter),
+                    gathered(*wanted, *p.parameter))
+              << p.name;
+      });
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(, FamilyFolder, testing::ValuesIn(kFamilies),
