@@ -68,6 +68,8 @@ struct FamilyMesh {
   MeshOptions degrees;
   bool sequence_parallel = false;
   DType dtype = DType::f64;
+  ContextMethod context = ContextMethod::ring;
+  RecomputeKind recompute = RecomputeKind::none;
 
   const Limits& limits() const { return dtype == DType::f64 ? kLimitsF64 : kLimitsF32; }
 
@@ -89,7 +91,11 @@ const FamilyMesh kMeshes[] = {
     {"one rank in f32", {.dp_shard = 1}, false, DType::f32},
     {"tp 2", {.dp_shard = 1, .tp = 2}},
     {"tp 2 with sequences", {.dp_shard = 1, .tp = 2}, true},
+    {"tp 2 with sequences and selective recomputation", {.dp_shard = 1, .tp = 2}, true, DType::f64,
+     ContextMethod::ring, RecomputeKind::selective},
     {"cp 2", {.dp_shard = 1, .cp = 2}},
+    {"cp 2 all_gather", {.dp_shard = 1, .cp = 2}, false, DType::f64, ContextMethod::all_gather},
+    {"cp 2 all_to_all", {.dp_shard = 1, .cp = 2}, false, DType::f64, ContextMethod::all_to_all},
     {"pp 2", {.pp = 2, .dp_shard = 1}},
     {"dp_shard 2", {.dp_shard = 2}},
     {"pp 2 x cp 2 x tp 2 with sequences", {.pp = 2, .dp_shard = 1, .cp = 2, .tp = 2}, true},
@@ -101,6 +107,8 @@ std::unique_ptr<Model> loaded(Gang& root, const std::string& folder, const Famil
   ParallelOptions options;
   options.master_dtype = mesh.dtype;
   options.tensor.family.sequence_parallel = mesh.sequence_parallel;
+  options.context = mesh.context;
+  options.recompute.kind = mesh.recompute;
   const DecoderOptions decoder = decoder_options_of_folder(folder);
   options.tensor.rows = plan_from_text(mesh.rows(decoder));
   auto model =
