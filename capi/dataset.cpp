@@ -30,7 +30,7 @@ struct HandedBatch {
     return made;
   }
 
-  void fill(int64_t sequence, bool weighted) {
+  void fill(int64_t sequence, bool packed, bool weighted) {
     shape = {data->rows.last - data->rows.first, sequence};
     tokens = view(data->tokens.data(), GW_I64);
     labels = view(data->labels.data(), GW_I64);
@@ -40,6 +40,7 @@ struct HandedBatch {
     batch.input_count = 1;
     batch.targets = &labels;
     batch.target_count = 1;
+    if (packed) batch.documents = &documents;
     if (weighted) batch.weight = data->label_count;
   }
 };
@@ -120,12 +121,14 @@ gw_status gw_dataset_next(gw_dataset* dataset, const gw_gangs* gangs, int64_t gl
     handed.data = d.dataset.next(global_batch, part, parts, std::move(handed.data), &b.data_seconds);
     ++d.calls;
     // Each rank of context parallelism counts the labels of its part of the sequences.
-    handed.fill(d.dataset.options().rows.sequence, here == nullptr || here->mesh().degree(Axis::cp) == 1);
+    const data::RowOptions& options = d.dataset.options().rows;
+    const bool packed = options.packing == data::Packing::documents;
+    handed.fill(options.sequence, packed, here == nullptr || here->mesh().degree(Axis::cp) == 1);
     const data::BatchRows& rows = handed.data->rows;
     b.batch = &handed.batch;
     b.tokens = &handed.tokens;
     b.labels = &handed.labels;
-    b.documents = d.dataset.options().rows.packing == data::Packing::documents ? &handed.documents : nullptr;
+    b.documents = handed.batch.documents;
     b.first_row = rows.global_first;
     b.last_row = rows.global_first + rows.global;
     b.rank_first_row = rows.first;

@@ -28,7 +28,7 @@ gw_status gw_plan_memory(const gw_plan_options* options, gw_memory_use* memory, 
         read_struct(&required(o.decoder, "options.decoder"), gw_decoder_options_init, "options.decoder"));
     request.ranks = o.ranks;
     request.rows = o.rows;
-    request.sequence = o.sequence > 0 ? o.sequence : longest_sequence(request.decoder);
+    request.sequence = o.sequence > 0 ? o.sequence : request.decoder.max_positions;
     request.microbatches = o.microbatches;
     request.options = parallel_options_of(o.parallel);
     request.moment_dtype = dtype_of(o.moment_dtype);

@@ -1,12 +1,24 @@
 #include <gangway/train.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "module_handle.h"
+#include "train/generate.h"
+#include "train/log_probs.h"
 #include "train/step.h"
 
 using namespace gangway;
 using namespace gangway::capi;
 
 namespace {
+
+// A view of host memory. The library reads it before the call returns.
+Tensor host_rows_of(const gw_view* view, const char* name) {
+  if (view == nullptr) return {};
+  const Tensor rows = tensor_of(*view, *host_device(), name);
+  return rows.contiguous() ? rows : dense_copy(rows, host_device()->allocator());
+}
 
 Batch batch_of(const gw_batch* batch, Stream& stream) {
   const gw_batch b = read_struct(&required(batch, "batch"), gw_batch_init, "batch");
@@ -15,6 +27,10 @@ Batch batch_of(const gw_batch* batch, Stream& stream) {
   r.targets = tensors_of(b.targets, b.target_count, stream, "batch.targets");
   r.weight = b.weight;
   r.shift_labels = b.shift_labels != 0;
+  r.documents = host_rows_of(b.documents, "batch.documents");
+  r.positions = host_rows_of(b.positions, "batch.positions");
+  if (b.token_weights != nullptr)
+    r.token_weights = tensors_of(b.token_weights, 1, stream, "batch.token_weights").at(0);
   return r;
 }
 
@@ -26,6 +42,8 @@ StepOptions step_options_of(const gw_step_options* options) {
   s.max_grad_norm = o.max_grad_norm;
   s.norm_type = o.norm_type;
   s.scale = o.scale;
+  s.label_smoothing = o.label_smoothing;
+  s.z_loss = o.z_loss;
   s.stop = o.stop != 0;
   s.replay = o.replay != 0;
   s.gradient_norms = o.gradient_norms != 0;
@@ -40,7 +58,8 @@ gw_step_result result_of(const StepResult& s) {
   r.seconds = s.seconds;
   r.wait_seconds = s.exposed_wait_seconds;
   r.lr = s.lr;
-  r.weight = s.weight;
+  r.weight = std::llround(s.weight);
+  r.weight_sum = s.weight;
   r.step = s.step;
   r.loss_scale = s.loss_scale;
   r.tokens = s.tokens;
@@ -151,13 +170,87 @@ gw_status gw_optimizer_swap_ema(gw_optimizer* optimizer, void* stream) {
   });
 }
 
+gw_status gw_log_probs(gw_module* model, const gw_batch* batch, const gw_step_options* options, void* stream,
+                       double out_log_probs[], size_t out_capacity, size_t* out_count) {
+  return guarded([&] {
+    if (out_count != nullptr) *out_count = 0;
+    Model& m = required(model, "model").ready();
+    Batch b;
+    StepOptions s;
+    Stream* ordered_on = &m.device().stream();
+    CollectiveCall(m.gangs(), "log_probs").read([&] {
+      out(out_count, "out_count");
+      ordered_on = &EntryStream::of(m.device(), stream);
+      b = batch_of(batch, *ordered_on);
+      s = step_options_of(options);
+      const Tensor labels = !b.targets.empty() ? b.targets[0] : b.inputs.empty() ? Tensor() : b.inputs[0];
+      const size_t count = labels ? static_cast<size_t>(labels.count()) : 0;
+      if (count > 0) required(out_log_probs, "out_log_probs");
+      if (count > out_capacity)
+        fail(Code::invalid_argument, "the batch has ", count, " labels, out_capacity is ", out_capacity);
+    });
+    const std::vector<double> made = log_probs(m, b, s, *ordered_on);
+    std::copy(made.begin(), made.end(), out_log_probs);
+    *out_count = made.size();
+  });
+}
+
 void gw_generate_options_init(gw_generate_options* options, size_t size) {
   const GenerateOptions g;
   gw_generate_options d{};
   d.token_count = g.new_tokens;
   d.temperature = g.temperature;
+  d.top_p = g.top_p;
+  d.repetition_penalty = g.repetition_penalty;
   init_struct(options, size, d);
 }
+
+namespace {
+
+GenerateOptions generate_options_of(const gw_generate_options* options) {
+  const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
+  if (o.token_count < 0) fail(Code::invalid_argument, "options.token_count is ", o.token_count);
+  if (o.stop_count > 0) required(o.stop_tokens, "options.stop_tokens");
+  GenerateOptions g;
+  g.new_tokens = o.token_count;
+  g.temperature = o.temperature;
+  g.top_k = o.top_k;
+  g.top_p = o.top_p;
+  g.min_p = o.min_p;
+  g.repetition_penalty = o.repetition_penalty;
+  g.stop_tokens.assign(o.stop_tokens, o.stop_tokens + o.stop_count);
+  g.seed = o.seed;
+  if (o.on_token != nullptr)
+    g.on_token = [call = o.on_token, user = o.user](size_t row, int64_t token) {
+      int32_t stop = 0;
+      run_callback("on_token", "generate",
+                   [&] { return call(user, static_cast<int64_t>(row), token, &stop); });
+      return stop == 0;
+    };
+  return g;
+}
+
+TokenRows rows_of(const int64_t* prompts, const int64_t* lengths, size_t row_count) {
+  TokenRows rows;
+  if (row_count > 0) required(lengths, "lengths");
+  for (size_t row = 0; row < row_count; ++row) {
+    if (lengths[row] < 0) fail(Code::invalid_argument, "lengths[", row, "] is ", lengths[row]);
+    if (lengths[row] > 0) required(prompts, "prompts");
+    rows.emplace_back(prompts, prompts + lengths[row]);
+    prompts += lengths[row];
+  }
+  return rows;
+}
+
+void check_room(const GenerateOptions& options, size_t rows, const int64_t* out_tokens, size_t out_capacity) {
+  const auto count = static_cast<uint64_t>(options.new_tokens);
+  if (count > 0 && rows > 0) required(out_tokens, "out_tokens");
+  if (rows > 0 && count > out_capacity / rows)
+    fail(Code::invalid_argument, "options.token_count is ", options.new_tokens,
+         rows == 1 ? "" : text(" for each of ", rows, " rows"), ", out_capacity ", out_capacity);
+}
+
+}  // namespace
 
 gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_count,
                       const gw_generate_options* options, void* stream, int64_t out_tokens[],
@@ -171,18 +264,38 @@ gw_status gw_generate(gw_module* model, const int64_t* prompt, size_t prompt_cou
     CollectiveCall(m.gangs(), "generate").read([&] {
       out(out_count, "out_count");
       ordered_on = &EntryStream::of(m.device(), stream);
-      const gw_generate_options o = read_struct(options, gw_generate_options_init, "options");
+      g = generate_options_of(options);
       if (prompt_count > 0) required(prompt, "prompt");
-      if (o.token_count < 0) fail(Code::invalid_argument, "options.token_count is ", o.token_count);
-      if (o.token_count > 0) required(out_tokens, "out_tokens");
-      if (static_cast<uint64_t>(o.token_count) > out_capacity)
-        fail(Code::invalid_argument, "options.token_count is ", o.token_count, ", out_capacity ",
-             out_capacity);
+      check_room(g, 1, out_tokens, out_capacity);
       given = {prompt, prompt_count};
-      g = {o.token_count, o.temperature, o.top_k, o.seed};
     });
     const std::vector<int64_t> tokens = generate(m, given, g, *ordered_on);
     std::copy(tokens.begin(), tokens.end(), out_tokens);
     *out_count = tokens.size();
+  });
+}
+
+gw_status gw_generate_rows(gw_module* model, const int64_t* prompts, const int64_t* lengths, size_t row_count,
+                           const gw_generate_options* options, void* stream, int64_t out_tokens[],
+                           size_t out_capacity, int64_t out_counts[]) {
+  return guarded([&] {
+    Model& m = required(model, "model").ready();
+    GenerateOptions g;
+    TokenRows given;
+    Stream* ordered_on = &m.device().stream();
+    CollectiveCall(m.gangs(), "generate").read([&] {
+      ordered_on = &EntryStream::of(m.device(), stream);
+      g = generate_options_of(options);
+      given = rows_of(prompts, lengths, row_count);
+      if (row_count > 0) required(out_counts, "out_counts");
+      check_room(g, row_count, out_tokens, out_capacity);
+    });
+    const TokenRows made = generate(m, given, g, *ordered_on);
+    for (size_t row = 0; row < made.size(); ++row) {
+      int64_t* const place = out_tokens + row * static_cast<size_t>(g.new_tokens);
+      std::fill_n(place, g.new_tokens, -1);
+      std::copy(made[row].begin(), made[row].end(), place);
+      out_counts[row] = static_cast<int64_t>(made[row].size());
+    }
   });
 }

@@ -82,13 +82,11 @@ int main(int count, char **arguments) {
     if (talks && (step == 1 || step % 20 == 0))
       printf("step %d/%d  loss %.3f  %.0f tokens/s\n", step, steps, result.loss, result.tokens_per_second);
   }
-  if (mesh.cp == 1 && mesh.pp == 1) { /* text is generated over the other axes only */
-    int64_t sample[64];
-    size_t length = 0;
-    check(gw_generate(model, (int64_t[]){'T', 'h', 'e', ' '}, 4, NULL, NULL, sample, 64, &length));
-    for (size_t i = 0; i < length; ++i) text[i] = (unsigned char)sample[i];
-    if (talks) printf("sample: The %.*s\n", (int)length, (const char *)text);
-  }
+  int64_t sample[64];
+  size_t length = 0;
+  check(gw_generate(model, (int64_t[]){'T', 'h', 'e', ' '}, 4, NULL, NULL, sample, 64, &length));
+  for (size_t i = 0; i < length; ++i) text[i] = (unsigned char)sample[i];
+  if (talks) printf("sample: The %.*s\n", (int)length, (const char *)text);
   check(gw_module_save(model, arguments[2], NULL)); /* Hugging Face's names, safetensors */
   gw_optimizer_release(opt);
   gw_module_release(model);

@@ -1,7 +1,11 @@
 #include "checkpoint/config_json.h"
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
+#include "checkpoint/config_rope.h"
+#include "checkpoint/config_window.h"
 #include "checkpoint/json_scalars.h"
 #include "checkpoint/json_text.h"
 #include "families/family.h"
@@ -15,59 +19,63 @@ const char* torch_name(DType dtype) {
   return dtype == DType::f16 ? "float16" : "float32";
 }
 
-// Returns the value that the key has in a file without it.
-double missing_value(const ConfigKey& key, const DecoderOptions& options) {
-  if (const auto* other = std::get_if<ConfigKey::SameAs>(&key.missing)) return options.*(*other) ? 1 : 0;
-  return std::get<double>(key.missing);
+bool has_key(const JsonMembers& members, const char* key) {
+  return std::any_of(members.begin(), members.end(), [&](const auto& m) { return m.first == key; });
 }
 
-void add_keys(JsonObject& json, const Family& family, const DecoderOptions& options) {
+// Returns whether a file without the key means the model's value.
+bool is_missing_value(const ConfigKey& key, const DecoderOptions& options) {
+  const double value = get(options, key.member);
+  if (const auto* other = std::get_if<ConfigKey::SameAs>(&key.missing))
+    return value == (options.*(*other) ? 1 : 0);
+  DecoderOptions without_ffn = options;
+  without_ffn.ffn = 0;
+  const bool derived = key.member == OptionMember(&DecoderOptions::head_dim)
+                           ? options.head_dim * options.heads == options.dim
+                           : key.member == OptionMember(&DecoderOptions::ffn) &&
+                                 completed(without_ffn).ffn == options.ffn;
+  return value == std::get<double>(key.missing) || (derived && std::get<double>(key.missing) == 0);
+}
+
+// Returns n, where the option is 1 / sqrt(n): as a whole number if it is one but for rounding.
+std::string inverse_root_text(double option, int64_t head_dim) {
+  const double n = option == 0 ? static_cast<double>(head_dim) : 1 / (option * option);
+  const double whole = std::round(n);
+  return std::abs(n - whole) < 1e-12 * whole && whole < 1e15 ? json_scalar(static_cast<int64_t>(whole))
+                                                             : json_scalar(n);
+}
+
+std::string value_text(const ConfigKey& key, const DecoderOptions& options) {
+  const double number = get(options, key.member);
+  if (key.zero_is_null && number == 0) return "null";
+  if (key.inverse_root) return inverse_root_text(number, options.head_dim);
+  return std::visit([&](auto member) { return json_scalar(options.*member); }, key.member);
+}
+
+void add_keys(JsonObject& json, const Family& family, const DecoderOptions& options,
+              const JsonMembers& origin) {
   for (const ConfigKey& key : family.keys) {
-    if (key.only_if_needed && missing_value(key, options) == get(options, key.member)) continue;
-    json.add(key.name, std::visit([&](auto member) { return json_scalar(options.*member); }, key.member));
+    const bool omitted =
+        key.only_if_needed || (key.as_in_origin && !origin.empty() && !has_key(origin, key.name));
+    if (omitted && is_missing_value(key, options)) continue;
+    json.add(key.name, value_text(key, options));
   }
   for (const FixedKey& key : family.fixed)
     if (key.written)
       json.add(key.name, std::visit([](const auto& value) { return json_scalar(value); }, key.values.at(0)));
 }
 
-// Writes the form of transformers 4, which transformers 5 reads as well.
-void add_rope(JsonObject& json, const RopeOptions& options) {
-  json.add("rope_theta", json_scalar(options.theta));
-  if (options.factor <= 1) return;
-  JsonObject rope(4);
-  rope.add("rope_type", json_scalar("llama3"));
-  rope.add("factor", json_scalar(options.factor));
-  rope.add("low_freq_factor", json_scalar(options.low_frequency_factor));
-  rope.add("high_freq_factor", json_scalar(options.high_frequency_factor));
-  rope.add("original_max_position_embeddings", json_scalar(options.original_positions));
-  json.add("rope_scaling", std::move(rope).close());
-}
-
-// No window is written as null, because the classes of transformers have a default window for a missing key.
-// Which layers have it, the origin says; a model without an origin has it in all layers.
-void add_window(JsonObject& json, const Family& family, int64_t window, bool has_origin) {
-  if (family.window == WindowKeys::none) return;
-  const bool has_switch = family.window == WindowKeys::size_and_switch;
-  if (has_switch) json.add("use_sliding_window", json_scalar(window != 0));
-  json.add("sliding_window", window == 0 ? "null" : json_scalar(window));
-  if (has_switch && window != 0 && !has_origin) json.add("max_window_layers", "0");
-}
-
 // Adds the keys of `origin` that the family does not determine, and that its files may have: the origin may
 // be of another family.
-void add_kept(JsonObject& json, const Family& family, const std::string& origin) {
-  std::set<std::string> own = {"architectures",   "model_type",  "rope_theta", "rope_scaling",
-                               "rope_parameters", "torch_dtype", "dtype"};
+void add_kept(JsonObject& json, const Family& family, const JsonMembers& origin) {
+  std::set<std::string> own = {"architectures", "model_type",      "rope_theta", "rope_scaling",
+                               "torch_dtype",   "rope_parameters", "dtype"};
+  own.merge(window_keys(family));
+  own.merge(rope_keys(family));
   for (const ConfigKey& key : family.keys) own.insert(key.name);
   std::set<std::string> allowed;
   for (const FixedKey& key : family.fixed) (key.written ? own : allowed).insert(key.name);
-  if (family.window != WindowKeys::none) own.insert("sliding_window");
-  if (family.window == WindowKeys::size_and_switch) {
-    own.insert("use_sliding_window");
-    allowed.insert({"layer_types", "max_window_layers"});
-  }
-  for (const auto& [key, value] : json_members(origin, kConfigName))
+  for (const auto& [key, value] : origin)
     if (!own.contains(key) && (is_harmless(family, key) || allowed.contains(key)))
       json.add(key, std::string(value));
 }
@@ -80,11 +88,13 @@ std::string config_json(const DecoderOptions& options, DType dtype, const std::s
   JsonObject json(2);
   json.add("architectures", "[" + json_scalar(family.architecture) + "]");
   json.add("model_type", json_scalar(family.name));
-  add_keys(json, family, options);
-  add_rope(json, options.rope);
-  add_window(json, family, options.window, !origin.empty());
-  json.add("torch_dtype", json_scalar(torch_name(dtype)));
-  if (!origin.empty()) add_kept(json, family, origin);
+  const JsonMembers members = origin.empty() ? JsonMembers() : json_members(origin, kConfigName);
+  add_keys(json, family, options, members);
+  write_rope(json, family, options, origin);
+  write_window(json, family, options, members);
+  const bool is_new_form = has_key(members, "dtype") && !has_key(members, "torch_dtype");
+  json.add(is_new_form ? "dtype" : "torch_dtype", json_scalar(torch_name(dtype)));
+  add_kept(json, family, members);
   return std::move(json).close() + "\n";
 }
 

@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 using Kind = JsonValue::Kind;
 
 constexpr int kDeepest = 8;
+constexpr int kDeepestKey = 3;
 
 class ScalarEvents final : public nlohmann::json_sax<Json> {
  public:
@@ -39,11 +40,10 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   bool end_array() override { return leave(); }
 
   bool key(string_t& key) override {
-    if (depth_ == 1 || (depth_ == 2 && listed_ == 0)) {
-      key_[depth_ - 1] = key;
-      if (depth_ == 1) key_[1].clear();
-      if (scalars_.count({key_[0], key_[1]}) != 0) return refuse(printable(key) + " stands there twice");
-    }
+    if (listed_ > 0 || depth_ > kDeepestKey) return true;
+    forget_keys_below(depth_ - 1);
+    key_[depth_ - 1] = key;
+    if (scalars_.contains(path())) return refuse(printable(key) + " stands there twice");
     return true;
   }
 
@@ -54,31 +54,42 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   std::string refusal;
 
  private:
-  // Adds a value to the result, unless it lies in a list or below the second level.
+  std::pair<std::string, std::string> path() const {
+    return {key_[0], key_[2].empty() ? key_[1] : key_[1] + "." + key_[2]};
+  }
+  void forget_keys_below(int depth) {
+    for (int i = depth; i < kDeepestKey; ++i) key_[i].clear();
+  }
+  // Adds a value to the result, unless it lies in a list or below the third level.
   bool add(JsonValue value) {
     if (depth_ == 0) return refuse("it is no JSON object");
-    if (listed_ == 0 && depth_ <= 2) {
-      scalars_.emplace(std::pair(key_[0], key_[1]), std::move(value));
-    } else if (depth_ == 2) {  // an element of a list of the outer object
-      JsonValue& list = scalars_.at({key_[0], ""});
-      ++list.count;
-      if (value.kind == Kind::text) list.texts.push_back(std::move(value.text));
+    if (listed_ == 0 && depth_ <= kDeepestKey) {
+      scalars_.emplace(path(), std::move(value));
+    } else if (listed_ == 1 && list_ != nullptr) {
+      add_element(*list_, value);
     }
     return true;
+  }
+  static void add_element(JsonValue& list, JsonValue& element) {
+    ++list.count;
+    const bool is_number = element.kind == Kind::integer || element.kind == Kind::real;
+    if (element.kind == Kind::text) list.texts.push_back(std::move(element.text));
+    if (is_number && list.numbers.size() < JsonValue::kMostNumbers) list.numbers.push_back(element.real);
   }
   bool enter(Kind kind) {
     if (depth_ == 0 && kind == Kind::list) return refuse("it is no JSON object");
     if (depth_ == kDeepest) return refuse(text("it is nested over ", kDeepest, " deep"));
     if (depth_ > 0) add({kind, false, 0, 0, ""});
+    if (kind == Kind::list && listed_ == 0 && depth_ <= kDeepestKey) list_ = &scalars_.at(path());
     ++depth_;
     // listed_ counts the open lists and objects whose contents do not go into the result.
-    if (listed_ > 0 || kind == Kind::list || depth_ > 2) ++listed_;
+    if (listed_ > 0 || kind == Kind::list || depth_ > kDeepestKey) ++listed_;
     return true;
   }
   bool leave() {
     --depth_;
-    if (listed_ > 0) --listed_;
-    if (depth_ == 1) key_[1].clear();
+    if (listed_ > 0 && --listed_ == 0) list_ = nullptr;
+    if (depth_ > 0) forget_keys_below(depth_);
     return true;
   }
   bool refuse(std::string what) {
@@ -87,8 +98,9 @@ class ScalarEvents final : public nlohmann::json_sax<Json> {
   }
 
   JsonScalars& scalars_;
-  std::string key_[2];
+  std::string key_[kDeepestKey];
   int depth_ = 0, listed_ = 0;
+  JsonValue* list_ = nullptr;  // the list whose elements are the next values
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Reads the scalars of an untrusted JSON object, two levels deep, as config.json and an index of weights need
+// Reads the scalars of an untrusted JSON object, three levels deep, as config.json and an index of weights need
 // them. It builds no document: it takes no memory besides the result, and none for deeper levels.
 //
 // Thread rule: pure functions.
@@ -20,14 +20,17 @@ struct JsonValue {
   int64_t integer = 0;
   double real = 0;   // value of a real number or of an integer
   std::string text;  // of a text, its contents; of a number, its digits as written
-  // Of a list that is a member of the outer object: the number of its elements, and those that are texts.
+  // Of a list: the number of its elements, those that are texts, and those that are numbers (the first
+  // kMostNumbers of them).
   size_t count = 0;
   std::vector<std::string> texts = {};
+  std::vector<double> numbers = {};
+  static constexpr size_t kMostNumbers = 4096;
   std::string display() const;  // the value in short, for an error message
 };
 
-// Values by key and, on the second level, subkey. {"a": 1, "b": {"c": 2}} has the entries ("a", ""),
-// ("b", "") of kind object, and ("b", "c"). A list has an entry of kind list; its elements have none of their
+// Values by key and, on the deeper levels, subkey. {"a": 1, "b": {"c": 2, "d": {"e": 3}}} has the entries ("a",
+// ""), ("b", "") of kind object, ("b", "c"), ("b", "d") of kind object, and ("b", "d.e"). A list has an entry of kind list; its elements have none of their
 // own.
 using JsonScalars = std::map<std::pair<std::string, std::string>, JsonValue>;
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "checkpoint/config_json.h"
-#include "checkpoint/file_names.h"
+#include "checkpoint/file_place.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/model_files.h"
@@ -25,62 +25,63 @@
 namespace gangway {
 namespace {
 
-// Returns whether a tensor is a rotary table, which old files have. The library ignores it: config.json
-// determines it.
-bool is_derived(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
-
-// The names and entries of one parameter in the files: its own name first, then the other names of a tied
+// The places and entries of one parameter in the files: its own name first, then the other names of a tied
 // parameter.
-using Found = std::vector<std::pair<std::string, Source::Entry>>;
+using Found = std::vector<std::pair<FilePlace, Source::Entry>>;
 
-void check_tensor(const NamedParameter& named, const std::string& name_there, const StoredTensor& stored,
-                  const std::string& path) {
+void check_tensor(const FilePlace& place, const StoredTensor& stored, const std::string& path) {
+  const std::string& name_there = place.name;
   check_readable(stored, name_there, path, "load");
   // A scalar is one row in a model; files of other programs give it no dims.
-  const bool scalar = stored.shape.rank() == 0 && named.parameter->shape == Shape{1};
-  if (!scalar && !(stored.shape == named.parameter->shape))
+  const bool scalar = stored.shape.rank() == 0 && place.shape == Shape{1};
+  if (!scalar && !(stored.shape == place.shape))
     fail(Code::invalid_argument, "load: ", name_there, " has shape ", stored.shape.text(), " in ", path, ", ",
-         named.parameter->shape.text(), " in the model");
+         place.shape.text(), " in the model");
   if (!is_floating(stored.dtype))
     fail(Code::invalid_argument, "load: ", name_there, " is ", name(stored.dtype), " in ", path,
          ", not a floating dtype");
 }
 
 // Throws unless the model has every tensor in the files.
-void check_extra(const Source& source, const std::set<std::string>& known, const std::string& path) {
+void check_extra(const Source& source, const std::set<std::string>& known, const FilePlaces& places,
+                 const std::string& path) {
   for (const auto& [tensor, entry] : source.tensors())
-    if (known.count(tensor) == 0 && !is_derived(tensor))
+    if (known.count(tensor) == 0 && !places.is_derived(tensor))
       fail(Code::invalid_argument, "load: ", path, " has a tensor ", printable(tensor),
            " that the model does not have");
 }
 
-// Finds each parameter in the files; the result is in the order of `parameters`.
-std::vector<Found> match(const std::vector<NamedParameter>& parameters, std::vector<NamedParameter> names,
-                         const Module& root, const Source& source, const std::string& path,
-                         const LoadOptions& options) {
+// Finds each parameter in the files; the result is in the order of `parameters`. `names`: the parameters, a
+// tied one under each of its names.
+std::vector<Found> match(const std::vector<NamedParameter>& parameters,
+                         const std::vector<NamedParameter>& names, const Module& root, const Source& source,
+                         const std::string& path, const LoadOptions& options) {
+  FilePlaces places(root, names);
+  places.fit_prefix(source.tensors());
   std::set<std::string> known;
-  for (NamedParameter& alias : names) known.insert(alias.name = name_in_files(root, alias.name));
+  for (const NamedParameter& alias : names) known.insert(places.of(alias.name).name);
   if (!options.ignore_extra)
     for (const auto& [tensor, error] : source.absent())
-      if (known.count(tensor) == 0 && !is_derived(tensor)) throw error;
+      if (known.count(tensor) == 0 && !places.is_derived(tensor)) throw error;
   std::vector<Found> all;
   for (const NamedParameter& named : parameters) {
     Found found;
     std::string absent;
     for (const NamedParameter& alias : names) {
       if (alias.parameter != named.parameter) continue;
-      if (source.absent().count(alias.name) != 0) absent = alias.name;
-      const auto at = source.tensors().find(alias.name);
+      const FilePlace& place = places.of(alias.name);
+      const auto at = source.tensors().find(place.name);
+      if (at == source.tensors().end() && source.absent().count(place.name) != 0) absent = place.name;
       if (at == source.tensors().end() || (options.ignore_extra && !found.empty())) continue;
-      check_tensor(named, alias.name, at->second.tensor, path);
-      found.emplace_back(alias.name, at->second);
+      check_tensor(place, at->second.tensor, path);
+      found.emplace_back(place, at->second);
     }
     if (found.empty() && !absent.empty()) throw source.absent().at(absent);
     if (found.empty())
-      fail(Code::not_found, "load: ", path, " has no tensor ", name_in_files(root, named.name));
+      fail(Code::not_found, "load: ", path, " has no tensor ", places.of(named.name).name);
     all.push_back(std::move(found));
   }
-  if (!options.ignore_extra) check_extra(source, known, path);
+  if (!options.ignore_extra) check_extra(source, known, places, path);
   return all;
 }
 
@@ -119,11 +120,12 @@ double value_at(const char* bytes, DType dtype) {
 // Throws INVALID_ARGUMENT if the files have several tensors for a tied parameter and they differ in this
 // rank's rows.
 void check_tied(const Parameter& parameter, const Found& found, const std::string& path) {
-  const std::string& name = found.front().first;
+  const std::string& name = found.front().first.name;
   const Source::Entry& entry = found.front().second;
   const size_t item = item_bytes(entry.tensor.dtype);
+  if (!found.front().first.is_plain(parameter.shape)) return;  // no family ties such a parameter
   for (size_t i = 1; i < found.size(); ++i) {
-    const std::string& other_name = found[i].first;
+    const std::string& other_name = found[i].first.name;
     const Source::Entry& other = found[i].second;
     const std::string what = text("load: ", path, " has another ", other_name, " than ", name);
     const std::string advice = ", but the model ties them; make an untied model, or load with ignore_extra";
@@ -145,12 +147,13 @@ void check_tied(const Parameter& parameter, const Found& found, const std::strin
   }
 }
 
-void read_rows(const Parameter& parameter, const Source::Entry& entry, RowReader& reader) {
+void read_rows(const Parameter& parameter, const FilePlace& place, const Source::Entry& entry,
+               RowReader& reader) {
   if (!parameter.shard) return;
-  const Tensor rows = parameter.shard.reshape(Shape{parameter.shard.count()});
-  for_pieces(parameter, item_bytes(entry.tensor.dtype), [&](int64_t at, int64_t count, uint64_t from) {
-    reader.read(*entry.file, entry.tensor, from, rows.slice(0, at, at + count));
-  });
+  for_pieces(place, parameter.box(), parameter.shard, item_bytes(entry.tensor.dtype),
+             [&](const Tensor& rows, std::span<const FileRun> runs) {
+               reader.read(*entry.file, entry.tensor, runs, rows);
+             });
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -204,7 +207,8 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
     unread = error_thrown_by([&] {
       RowReader reader(model, stream);
       for (size_t i = 0; i < found.size(); ++i)
-        read_rows(*model.inspect().parameters()[i].parameter, found[i].front().second, reader);
+        read_rows(*model.inspect().parameters()[i].parameter, found[i].front().first, found[i].front().second,
+                  reader);
       source->check_unchanged();
     });
   });

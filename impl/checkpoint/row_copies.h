@@ -8,8 +8,11 @@
 
 #include <array>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "checkpoint/output_file.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/safetensors.h"
 #include "parallel/model/model.h"
 
@@ -36,9 +39,10 @@ class PinnedPieces {
 class RowReader {
  public:
   RowReader(Model& model, Stream& stream) : model_(model), stream_(stream), pieces_(model.device()) {}
-  // Reads elements of `tensor`, from byte `from` of it, into `rows`. They have at most kPieceBytes in the
-  // file.
-  void read(const SafetensorsFile& file, const StoredTensor& tensor, uint64_t from, const Tensor& rows);
+  // Reads the runs of `tensor`, one after the other, into `rows`, which may be strided. They have at most
+  // kPieceBytes together.
+  void read(const SafetensorsFile& file, const StoredTensor& tensor, std::span<const FileRun> runs,
+            const Tensor& rows);
 
  private:
   Model& model_;
@@ -50,16 +54,18 @@ class RowWriter {
  public:
   RowWriter(Model& model, const OutputFile& file, Stream& stream)
       : model_(model), file_(file), stream_(stream), pieces_(model.device()) {}
-  // Writes `rows`, converted to `dtype`, at byte `to` of the file. They have at most kPieceBytes there. The
-  // write to the file may be postponed; finish() completes all of them.
-  void write(const Tensor& rows, DType dtype, uint64_t to);
+  // Writes `rows`, which may be strided, converted to `dtype`, to the runs of a tensor that begins at byte
+  // `tensor` of the file. They have at most kPieceBytes together. The write to the file may be postponed;
+  // finish() completes all of them.
+  void write(const Tensor& rows, DType dtype, uint64_t tensor, std::span<const FileRun> runs);
   void finish();
 
  private:
   struct Pending {
-    uint64_t to = 0;
-    size_t bytes = 0;  // 0: nothing is pending
+    uint64_t tensor = 0;
+    std::vector<FileRun> runs = {};  // empty: nothing is pending
   };
+  void write_runs(const void* from, uint64_t tensor, std::span<const FileRun> runs);
   void write_pending(size_t piece);
 
   Model& model_;

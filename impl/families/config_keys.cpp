@@ -92,14 +92,21 @@ bool is_harmless(const Family& family, const std::string& key) {
   return listed || !speaks_of_models(key);
 }
 
+const RenamedParameter* renaming_of(const Family& family, const std::string& parameter) {
+  std::string digits;
+  const auto found =
+      std::find_if(family.renamed.begin(), family.renamed.end(),
+                   [&](const RenamedParameter& row) { return matches(row.ours, parameter, digits); });
+  return found == family.renamed.end() ? nullptr : &*found;
+}
+
 std::string name_in_files(const Family& family, const std::string& parameter) {
-  for (const RenamedParameter& renamed : family.renamed) {
-    std::string digits, name = renamed.theirs;
-    if (!matches(renamed.ours, parameter, digits)) continue;
-    if (const size_t star = name.find('*'); star != std::string::npos) name.replace(star, 1, digits);
-    return name;
-  }
-  return parameter;
+  const RenamedParameter* renamed = renaming_of(family, parameter);
+  if (renamed == nullptr) return parameter;
+  std::string digits, name = renamed->theirs;
+  matches(renamed->ours, parameter, digits);
+  if (const size_t star = name.find('*'); star != std::string::npos) name.replace(star, 1, digits);
+  return name;
 }
 
 }  // namespace gangway

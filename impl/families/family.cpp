@@ -1,6 +1,7 @@
 #include "families/family.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -18,6 +19,8 @@ model.layers.*.self_attn.k_proj -> colwise, input Varying
 model.layers.*.self_attn.v_proj -> colwise, input Varying
 model.layers.*.self_attn.o_proj -> rowwise, output {between}
 model.layers.*.post_attention_layernorm -> sequence_parallel
+model.layers.*.pre_feedforward_layernorm -> sequence_parallel
+model.layers.*.post_feedforward_layernorm -> sequence_parallel
 model.layers.*.mlp -> prepare_input({between}, Varying)
 model.layers.*.mlp.gate_proj -> colwise, input Varying
 model.layers.*.mlp.up_proj -> colwise, input Varying
@@ -35,9 +38,9 @@ std::vector<ConfigKey> shared_keys(const MissingKeys& missing) {
   using O = DecoderOptions;
   return {
       {.name = "vocab_size", .member = &O::vocab, .missing = missing.vocab},
-      {.name = "hidden_size", .member = &O::dim, .missing = 4096.0},
-      {.name = "num_hidden_layers", .member = &O::layers, .missing = 32.0, .most = 10'000},
-      {.name = "num_attention_heads", .member = &O::heads, .missing = 32.0},
+      {.name = "hidden_size", .member = &O::dim, .missing = missing.dim},
+      {.name = "num_hidden_layers", .member = &O::layers, .missing = missing.layers, .most = 10'000},
+      {.name = "num_attention_heads", .member = &O::heads, .missing = missing.heads},
       {.name = "num_key_value_heads",
        .member = &O::kv_heads,
        .missing = missing.kv_heads,
@@ -45,19 +48,23 @@ std::vector<ConfigKey> shared_keys(const MissingKeys& missing) {
       {.name = "head_dim",
        .member = &O::head_dim,
        .missing = missing.head_dim,
-       .null = missing.null_head_dim},
+       .null = missing.null_head_dim,
+       .as_in_origin = missing.head_dim == 0},
       {.name = "intermediate_size", .member = &O::ffn, .missing = missing.ffn},
       {.name = "max_position_embeddings",
        .member = &O::max_positions,
        .missing = missing.max_positions,
        .bounds_only = true},
-      {.name = "rms_norm_eps", .member = &O::eps, .missing = 1e-6},
+      {.name = "rms_norm_eps", .member = &O::eps, .missing = missing.eps},
       {.name = "initializer_range",
        .member = &O::deviation,
        .missing = 0.02,
        .null = Null::missing,
        .bounds_only = true},
-      {.name = "tie_word_embeddings", .member = &O::tied, .missing = 0.0, .null = Null::missing},
+      {.name = "tie_word_embeddings",
+       .member = &O::tied,
+       .missing = missing.tied ? 1.0 : 0.0,
+       .null = Null::missing},
   };
 }
 
@@ -97,6 +104,47 @@ void add_attention_bias(Family& family) {
        "transformers has one attention_bias for q, k, v and o and would drop o_proj.bias"});
 }
 
+void set_activation(Family& family, Activation activation, FixedKey key) {
+  std::erase_if(family.fixed, [](const FixedKey& k) { return std::string_view(k.name) == "hidden_act"; });
+  family.options.activation = activation;
+  family.fixed.push_back(std::move(key));
+}
+
+void set_qk_norm(Family& family, QkNorm norm) {
+  family.options.qk_norm = norm;
+  const char* const style = norm == QkNorm::head ? "headwise" : "rowwise";
+  for (const char* name : {"q_norm", "k_norm"})
+    family.plan += text("model.layers.*.self_attn.", name, " -> ", style, "\n");
+}
+
+void make_gemma(Family& family) {
+  family.options.norm_offset = 1;
+  family.options.embedding_scale = 0;  // sqrt(dim)
+  family.options.tied = true;
+  family.options.eps = 1e-6;
+  add_attention_bias(family);
+  family.fixed.push_back({"use_bidirectional_attention", {false}, "this library has causal attention"});
+}
+
+void make_gemma_sandwich(Family& family) {
+  using O = DecoderOptions;
+  family.options.norms = BlockNorms::both;
+  set_activation(family, Activation::gelu_tanh,
+                 {"hidden_activation",
+                  {"gelu_pytorch_tanh"},
+                  "this library has gelu_pytorch_tanh in this family",
+                  true,
+                  true});
+  family.options.score_scale = 1 / std::sqrt(256.0);
+  family.keys.push_back({.name = "query_pre_attn_scalar",
+                         .member = &O::score_scale,
+                         .missing = 256.0,
+                         .inverse_root = true});
+  family.window = WindowKeys::size_and_period;
+  family.options.window = kMissingWindow;
+  family.harmless = {"hidden_act", "sliding_window_size"};  // the classes of transformers read neither
+}
+
 const std::vector<NamedOption>& named_options() {
   using O = DecoderOptions;
   static const std::vector<NamedOption> all = {
@@ -116,8 +164,26 @@ const std::vector<NamedOption>& named_options() {
       {"tied", &O::tied},
       {"causal", &O::causal},
       {"qk_norm", &O::qk_norm},
+      {"norms", &O::norms},
+      {"norm_offset", &O::norm_offset},
+      {"activation", &O::activation},
+      {"embedding_scale", &O::embedding_scale},
+      {"score_scale", &O::score_scale},
+      {"score_cap", &O::score_cap},
+      {"sinks", &O::sinks},
+      {"logit_cap", &O::logit_cap},
+      {"window_rope_theta", &O::window_rope_theta},
+      {"gated_mlp", &O::gated_mlp},
+      {"layer_norm", &O::layer_norm},
+      {"learned_positions", &O::learned_positions},
   };
   return all;
+}
+
+std::string layers_with_window(const DecoderOptions& options) {
+  std::string letters;
+  for (int64_t i = 0; i < options.layers; ++i) letters += window_of_layer(options, i) == 0 ? 'f' : 'w';
+  return letters;
 }
 
 double get(const DecoderOptions& options, const OptionMember& member) {
@@ -133,17 +199,47 @@ void set(DecoderOptions& options, const OptionMember& member, double value) {
       member);
 }
 
+namespace {
+
+// Returns whether an option has the family's value, or the one that follows from other options in its place.
+bool is_familys(const Family& family, const DecoderOptions& options, const OptionMember& member) {
+  const double own = get(options, member), always = get(family.options, member);
+  if (own == always) return true;
+  if (always != 0) return false;  // 0 may mean "derived"
+  DecoderOptions derived = options;
+  set(derived, member, 0);
+  return own == get(completed(derived), member);
+}
+
+void check_rope(const DecoderOptions& options) {
+  const Family& family = family_named(options.family);
+  const double always = family.options.rope.partial;
+  if (!family.partial_rotary && options.rope.partial != always)
+    fail(Code::invalid_argument, "rope_partial is ", options.rope.partial, ", but in the family ", family.name,
+         " it is always ", always);
+  const bool is_longrope = options.rope.scaling == RopeScaling::longrope;
+  if (family.partial_rotary && !is_longrope && options.rope.factor != 1)
+    fail(Code::invalid_argument, "rope_factor is ", options.rope.factor, ", but the family ", family.name,
+         " has no scaling besides longrope");
+}
+
+}  // namespace
+
 void check_expressible(const DecoderOptions& options) {
   const Family& family = family_named(options.family);
   for (const NamedOption& option : named_options()) {
     const bool has_key = std::any_of(family.keys.begin(), family.keys.end(),
                                      [&](const ConfigKey& key) { return key.member == option.member; });
-    if (has_key || get(options, option.member) == get(family.options, option.member)) continue;
+    if (has_key || is_familys(family, options, option.member)) continue;
     fail(Code::invalid_argument, option.name, " is ", get(options, option.member), ", but in the family ",
          family.name, " it is always ", get(family.options, option.member));
   }
+  check_rope(options);
   if (options.window != 0 && family.window == WindowKeys::none)
     fail(Code::invalid_argument, "window is ", options.window, ", but the family ", family.name, " has none");
+  if (family.window == WindowKeys::size && options.window_layers.find('f') != std::string::npos)
+    fail(Code::invalid_argument, "window_layers is ", options.window_layers, ", but in the family ",
+         family.name, " all layers have the window");
 }
 
 void check_saves(const DecoderOptions& options) {
@@ -156,6 +252,7 @@ void check_saves(const DecoderOptions& options) {
 
 std::string family_plan(const DecoderOptions& decoder, const FamilyPlanOptions& options) {
   std::string all = family_named(decoder.family).plan, kept;
+  if (decoder.sinks) all += "model.layers.*.self_attn.core_attention -> headwise\n";
   replace_all(all, "{between}", options.sequence_parallel ? "Shard(1)" : "Replicate");
   replace_all(all, "{logits}", options.loss_parallel ? "Shard(-1)" : "Replicate");
   for (size_t at = 0; at < all.size();) {

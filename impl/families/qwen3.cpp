@@ -10,13 +10,10 @@ Family qwen3_family() {
                              .head_dim = 128,
                              .null_head_dim = ConfigKey::Null::refused,
                              .max_positions = 32768});
-  f.options.qk_norm = true;
+  set_qk_norm(f, QkNorm::head);
   add_attention_bias(f);
   f.harmless = {"mlp_bias"};  // the class of transformers does not read it
   f.window = WindowKeys::size_and_switch;
-  f.plan +=
-      "model.layers.*.self_attn.q_norm -> headwise\n"
-      "model.layers.*.self_attn.k_norm -> headwise\n";
   return f;
 }
 

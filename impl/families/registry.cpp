@@ -9,6 +9,12 @@ Family llama_family();
 Family qwen2_family();
 Family mistral_family();
 Family qwen3_family();
+Family gemma_family();
+Family gemma2_family();
+Family gemma3_family();
+Family olmo2_family();
+Family gpt2_family();
+Family phi3_family();
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
@@ -16,6 +22,12 @@ const std::vector<Family>& families() {
       qwen2_family(),
       mistral_family(),
       qwen3_family(),
+      gemma_family(),
+      gemma2_family(),
+      gemma3_family(),
+      olmo2_family(),
+      gpt2_family(),
+      phi3_family(),
   };
   return all;
 }

@@ -11,9 +11,9 @@
 namespace gangway {
 
 // FLOP of forward and backward for one token: 6 x (parameters without the embedding, with the head) for the
-// products, and 6 x layers x width x T for causal attention, where width is heads x head_dim and T the number
-// of tokens that a token may attend to: the sequence, or the window if it is shorter. Recomputation does not
-// count. (PaLM, Chowdhery and others, 2022, appendix B, with the causal half.)
+// products, and for the causal attention of each layer 6 x width x T, where width is heads x head_dim and T the
+// number of tokens that a token may attend to: the sequence, or the layer's window if it is shorter.
+// Recomputation does not count. (PaLM, Chowdhery and others, 2022, appendix B, with the causal half.)
 double flops_per_token(const DecoderOptions& options, int64_t sequence);
 
 // Measures what a rank's device reaches in a product of two matrices, in FLOP per second: the best of three

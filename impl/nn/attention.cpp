@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nn/attention_core.h"
+#include "nn/documents.h"
 #include "nn/gradient.h"
 
 namespace gangway {
@@ -17,8 +18,11 @@ enum Part : size_t { kQ, kK, kV, kO, kCore, kQNorm, kKNorm };
 AttentionCoreOptions core_options(const AttentionOptions& o, int64_t head_dim) {
   return {.heads = o.heads,
           .kv_heads = o.kv_heads == 0 ? o.heads : o.kv_heads,
-          .scale = 1 / std::sqrt(static_cast<double>(head_dim)),
-          .causal = o.causal};
+          .scale = o.score_scale != 0 ? o.score_scale : 1 / std::sqrt(static_cast<double>(head_dim)),
+          .causal = o.causal,
+          .window = o.window,
+          .cap = o.score_cap,
+          .sinks = o.sinks};
 }
 
 class Attention final : public Module {
@@ -27,15 +31,17 @@ class Attention final : public Module {
       : heads_(o.heads),
         kv_heads_(o.kv_heads == 0 ? o.heads : o.kv_heads),
         head_dim_(checked_head_dim(o)),
+        qk_norm_(o.qk_norm),
         table_(std::move(table)) {
+    check_scores(o);
     add_child("q_proj", make_linear(o.dim, heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("k_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("v_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("o_proj", make_linear(o.heads * head_dim_, o.dim, o.out_bias, o.deviation));
     add_child("core_attention", std::make_shared<AttentionCore>(core_options(o, head_dim_)));
-    if (!o.qk_norm) return;
-    add_child("q_norm", make_rmsnorm(head_dim_, o.eps));
-    add_child("k_norm", make_rmsnorm(head_dim_, o.eps));
+    if (!has_norms()) return;
+    add_child("q_norm", make_rmsnorm(normed_width(heads_), o.eps, false, o.norm_offset));
+    add_child("k_norm", make_rmsnorm(normed_width(kv_heads_), o.eps, false, o.norm_offset));
   }
 
   const char* kind() const override { return "Attention"; }
@@ -46,8 +52,9 @@ class Attention final : public Module {
                             {kV, {DataFlow::kInput}, kv_heads}},
                   .output = {kO}};
     if (has_norms()) {
-      flow.steps.push_back({kQNorm, {kQ}});
-      flow.steps.push_back({kKNorm, {kK}});
+      const bool whole = qk_norm_ == QkNorm::width;
+      flow.steps.push_back({kQNorm, {kQ}, whole ? heads : DataFlow::Pieces{}});
+      flow.steps.push_back({kKNorm, {kK}, whole ? kv_heads : DataFlow::Pieces{}});
     }
     flow.steps.push_back({kCore, {has_norms() ? kQNorm : kQ, has_norms() ? kKNorm : kK, kV}});
     flow.steps.push_back({kO, {kCore}});
@@ -55,12 +62,8 @@ class Attention final : public Module {
   }
   void add_options(CallSignature& signature) const override {
     signature.add("head_dim", head_dim_);
-    const RopeOptions& rope = table_->options();
-    signature.add("rope_theta", rope.theta);
-    signature.add("rope_factor", rope.factor);
-    signature.add("rope_low_frequency_factor", rope.low_frequency_factor);
-    signature.add("rope_high_frequency_factor", rope.high_frequency_factor);
-    signature.add("rope_original_positions", rope.original_positions);
+    signature.add("qk_norm", qk_norm_);
+    gangway::add_options(table_->options(), signature);
   }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
@@ -71,10 +74,9 @@ class Attention final : public Module {
       const Specs y = child(part).check_forward(ctx, {&x, 1});
       if (y.empty()) return {};
       projected.push_back({y[0].dtype, heads(y[0].shape)});
-    }
-    if (has_norms()) {
-      child(kQNorm).check_forward(ctx, {&projected[kQ], 1});
-      child(kKNorm).check_forward(ctx, {&projected[kK], 1});
+      if (!has_norms() || part == kV) continue;
+      const Spec normed{y[0].dtype, normed_shape(projected[part].shape)};
+      child(norm_of(part)).check_forward(ctx, {&normed, 1});
     }
     const Specs out = child(kCore).check_forward(ctx, projected);
     if (out.empty()) return {};
@@ -91,8 +93,8 @@ class Attention final : public Module {
       qkv[part] = y.reshape(heads(y.shape()));
     }
     if (has_norms()) {
-      qkv[kQ] = normed(ctx, child(kQNorm), qkv[kQ], frame);
-      qkv[kK] = normed(ctx, child(kKNorm), qkv[kK], frame);
+      qkv[kQ] = normed(ctx, kQ, qkv[kQ], frame);
+      qkv[kK] = normed(ctx, kK, qkv[kK], frame);
     }
     rotate(ctx, qkv[kQ], false);
     rotate(ctx, qkv[kK], false);
@@ -115,8 +117,8 @@ class Attention final : public Module {
     rotate(ctx, dqkv.at(kQ), true);
     rotate(ctx, dqkv.at(kK), true);
     if (has_norms()) {
-      dqkv[kQ] = child(kQNorm).backward_one(ctx, dqkv[kQ], frame);
-      dqkv[kK] = child(kKNorm).backward_one(ctx, dqkv[kK], frame);
+      dqkv[kQ] = norm_backward(ctx, kQ, dqkv[kQ], frame);
+      dqkv[kK] = norm_backward(ctx, kK, dqkv[kK], frame);
     }
     const Tensor dx = child(kQ).backward_one(ctx, flat(dqkv[kQ]), frame);
     for (const size_t part : {kK, kV}) {
@@ -135,13 +137,30 @@ class Attention final : public Module {
            ", wanted [batch, sequence, width]");
   }
 
-  bool has_norms() const { return children().size() > kQNorm; }
+  static void check_scores(const AttentionOptions& o) {
+    if (!(o.score_scale >= 0) || !(o.score_cap >= 0) || o.window < 0)
+      fail(Code::invalid_argument, "Attention: score_scale is ", o.score_scale, ", score_cap is ",
+           o.score_cap, " and window is ", o.window, "; none of them is negative");
+  }
+
+  bool has_norms() const { return qk_norm_ != QkNorm::none; }
+  int64_t normed_width(int64_t heads) const {
+    return qk_norm_ == QkNorm::width ? heads * head_dim_ : head_dim_;
+  }
+  static size_t norm_of(size_t part) { return part == kQ ? kQNorm : kKNorm; }
+  // Returns the shape in which a norm takes heads [B, S, heads, K].
+  Shape normed_shape(const Shape& x) const { return qk_norm_ == QkNorm::width ? rows(x) : x; }
 
   // Returns the normed heads in memory that rotate() may write over. Under selective recomputation that is a
   // copy, because the norm's own output would be made again without the rotation.
-  static Tensor normed(Context& ctx, Module& norm, const Tensor& x, Frame* frame) {
-    const Tensor y = norm.forward_one(ctx, x, frame);
-    return frame == nullptr ? y : frame->slots().kept(ctx, y);
+  Tensor normed(Context& ctx, size_t part, const Tensor& x, Frame* frame) {
+    const Tensor y = child(norm_of(part)).forward_one(ctx, x.reshape(normed_shape(x.shape())), frame);
+    return (frame == nullptr ? y : frame->slots().kept(ctx, y)).reshape(x.shape());
+  }
+  Tensor norm_backward(Context& ctx, size_t part, const Tensor& dy, Frame& frame) {
+    const Tensor dx =
+        child(norm_of(part)).backward_one(ctx, dy.reshape(normed_shape(dy.shape())), frame);
+    return dx.reshape(dy.shape());
   }
 
   // [B, S, heads * K] <-> [B, S, heads, K]. The number of heads follows from the width of the projection's
@@ -150,20 +169,16 @@ class Attention final : public Module {
   static Shape rows(const Shape& x) { return {x[0], x[1], x[2] * x[3]}; }
   static Tensor flat(const Tensor& x) { return x.reshape(rows(x.shape())); }
 
-  AttentionCore::Positions positions(Context& ctx, int64_t tokens) {
-    auto* core = dynamic_cast<AttentionCore*>(&unwrapped(child(kCore)));
-    return core == nullptr ? AttentionCore::Positions{tokens, {}} : core->positions(ctx, tokens);
-  }
-
   void rotate(Context& ctx, const Tensor& x, bool inverse) {
-    const AttentionCore::Positions positions = this->positions(ctx, x.dim(1));
+    if (!table_->turns()) return;
+    const Positions positions = positions_of(ctx, x.dim(1));
     const RopeTable::Pair table = table_->get(ctx, x.dtype(), positions.count);
     const Tensor x_T = flat(x).flatten2();
     ctx.ops.rope({.x = x_T,
                   .y = x_T,
                   .cos = table.cos,
                   .sin = table.sin,
-                  .positions = positions.rows,
+                  .positions = positions.rows ? positions.rows.reshape({positions.rows.count()}) : Tensor(),
                   .heads = x.dim(2),
                   .sequence = x.dim(1),
                   .inverse = inverse},
@@ -171,6 +186,7 @@ class Attention final : public Module {
   }
 
   int64_t heads_, kv_heads_, head_dim_;
+  QkNorm qk_norm_;
   std::shared_ptr<RopeTable> table_;
 };
 

@@ -1,6 +1,9 @@
 #include "nn/attention_core.h"
 
+#include <cmath>
+
 #include "nn/gradient.h"
+#include "nn/kv_cache.h"
 
 namespace gangway {
 namespace {
@@ -10,10 +13,29 @@ enum Slot : int { kSavedQ, kSavedK, kSavedV, kSavedOut, kSavedLse };
 
 }  // namespace
 
-Specs AttentionCore::check_forward(Context&, std::span<const Spec> inputs) {
+AttentionCore::AttentionCore(const AttentionCoreOptions& options, SequencePart part)
+    : options_(options), alone_(part) {
+  if (options.window < 0)
+    fail(Code::invalid_argument, "attention: window is ", options.window,
+         "; it is 0, which is none, or a number of tokens");
+  if (!(std::isfinite(options.cap) && options.cap >= 0))
+    fail(Code::invalid_argument, "attention: score_cap is ", options.cap,
+         "; it is 0, which is none, or a finite number above it");
+  if (options.sinks) add_parameter("sinks", Shape{options.heads}, Init::normal(0.02));
+}
+
+void AttentionCore::add_options(CallSignature& signature) const {
+  signature.add("causal", options_.causal);
+  signature.add("scale", options_.scale);
+  signature.add("window", options_.window);
+  signature.add("score_cap", options_.cap);
+}
+
+Specs AttentionCore::check_forward(Context& ctx, std::span<const Spec> inputs) {
   if (inputs.size() != 3 || inputs[kQ].shape.rank() != 4)
     fail(Code::invalid_argument, kind(), " ", full_name(), ": got ", inputs.size(),
          " inputs, wanted q, k and v of [batch, sequence, heads, width]");
+  documents(ctx).check(kind(), full_name(), inputs[kQ].shape[0], inputs[kQ].shape[1]);
   return {{inputs[kQ].dtype, inputs[kQ].shape}};
 }
 
@@ -22,9 +44,23 @@ Values AttentionCore::forward(Context& ctx, std::span<const Tensor> inputs, Fram
   const Tensor out = make_output(ctx, frame, q.dtype(), q.shape());
   const Tensor lse =
       make_output(ctx, frame, statistics_dtype(q.dtype()), Shape{q.dim(0), q.dim(2), q.dim(1)});
-  attend(
-      ctx,
-      {.q = q, .k = k, .v = v, .out = out, .lse = lse, .scale = options_.scale, .causal = options_.causal});
+  {
+    const StackScope scope(ctx.temporaries);
+    const KeyRanges seen = ctx.cache == nullptr ? key_ranges(ctx, q.dim(1)) : KeyRanges();
+    AttentionArgs args{.q = q,
+                       .k = k,
+                       .v = v,
+                       .out = out,
+                       .lse = lse,
+                       .scale = options_.scale,
+                       .causal = options_.causal,
+                       .first_key = seen.first_key,
+                       .end_key = seen.end_key,
+                       .cap = options_.cap,
+                       .sinks = sinks_as(ctx, q.dtype())};
+    if (ctx.cache != nullptr) ctx.cache->extend(ctx, this, options_.window, args);
+    attend(ctx, args);
+  }
   if (frame != nullptr) {
     frame->slots().save(*this, kSavedQ, q);
     frame->slots().save(*this, kSavedK, k);
@@ -42,6 +78,9 @@ Values AttentionCore::backward(Context& ctx, std::span<const Tensor> dy, Frame& 
   const Tensor dq = frame.allocate_gradient(q.dtype(), q.shape());
   const Tensor dk = frame.allocate_gradient(k.dtype(), k.shape());
   const Tensor dv = frame.allocate_gradient(v.dtype(), v.shape());
+  const StackScope scope(ctx.temporaries);
+  const KeyRanges seen = key_ranges(ctx, q.dim(1));
+  const bool learns_sinks = options_.sinks && wants_gradient(*parameters()[0]);
   attend_backward(ctx,
                   {.q = q,
                    .k = k,
@@ -53,9 +92,24 @@ Values AttentionCore::backward(Context& ctx, std::span<const Tensor> dy, Frame& 
                    .dk = dk,
                    .dv = dv,
                    .scale = options_.scale,
-                   .causal = options_.causal},
+                   .causal = options_.causal,
+                   .first_key = seen.first_key,
+                   .end_key = seen.end_key,
+                   .cap = options_.cap,
+                   .sinks = sinks_as(ctx, q.dtype()),
+                   .dsinks = learns_sinks ? gradient_to_add(ctx, *parameters()[0]) : Tensor()},
                   frame);
   return {dq, dk, dv};
+}
+
+// A model may keep its sinks in f32 and compute in bf16.
+Tensor AttentionCore::sinks_as(Context& ctx, DType dtype) const {
+  if (!options_.sinks) return {};
+  const Tensor& sinks = value_of(*parameters()[0]);
+  if (sinks.dtype() == dtype) return sinks;
+  const Tensor converted = ctx.temporaries.allocate(dtype, sinks.shape());
+  ctx.ops.cast(sinks, converted, ctx.stream);
+  return converted;
 }
 
 void AttentionCore::attend(Context& ctx, const AttentionArgs& args) { ctx.ops.attention(args, ctx.stream); }

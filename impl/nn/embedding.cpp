@@ -9,9 +9,17 @@ constexpr int kIds = 0;  // slot of the frame
 
 Tensor flat(const Tensor& ids) { return ids.reshape(Shape{ids.count()}); }
 
+// Returns the scale as a number of the compute dtype, as in the models whose embeddings are scaled.
+double rounded(double scale, DType dtype) {
+  if (dtype == DType::f64) return scale;
+  const auto single = static_cast<float>(scale);
+  if (dtype == DType::bf16) return to_f32(to_bf16(single));
+  return dtype == DType::f16 ? to_f32(to_f16(single)) : single;
+}
+
 }  // namespace
 
-Embedding::Embedding(int64_t rows, int64_t dim, double deviation) {
+Embedding::Embedding(int64_t rows, int64_t dim, double deviation, double scale) : scale_(scale) {
   if (rows < 1 || dim < 1)
     fail(Code::invalid_argument, "Embedding: rows is ", rows, " and dim is ", dim, "; both are 1 or more");
   add_parameter("weight", Shape{rows, dim}, Init::normal(deviation));
@@ -43,11 +51,19 @@ void Embedding::look_up(Context& ctx, const Tensor& ids, const Tensor& y, Frame*
                      .first_row = weight().compute_box().first[0],
                      .rows = weight().shape[0]},
                     ctx.stream);
+  if (scale_ != 1) ctx.ops.scale(y, rounded(scale_, y.dtype()), ctx.stream);
   if (frame != nullptr) frame->slots().save(*this, kIds, ids);
 }
 
-Values Embedding::backward(Context&, std::span<const Tensor> dy, Frame& frame) {
-  if (wants_gradient(weight())) frame.push_weight(*this, 0, first_gradient(dy, *this));
+Values Embedding::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
+  if (!wants_gradient(weight())) return {Tensor()};
+  Tensor scaled = first_gradient(dy, *this);
+  if (scale_ != 1) {  // in memory of its own, because other weight tasks may still read dy
+    scaled = frame.allocate_gradient(dy[0].dtype(), dy[0].shape());
+    ctx.ops.cast(dy[0], scaled, ctx.stream);
+    ctx.ops.scale(scaled, rounded(scale_, scaled.dtype()), ctx.stream);
+  }
+  frame.push_weight(*this, 0, scaled);
   return {Tensor()};
 }
 
@@ -71,8 +87,8 @@ void Embedding::check(const Spec& ids) const {
     fail(Code::invalid_argument, "Embedding ", full_name(), ": ids are ", ids.text(), ", not i64");
 }
 
-ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation) {
-  return std::make_shared<Embedding>(rows, dim, deviation);
+ModulePtr make_embedding(int64_t rows, int64_t dim, double deviation, double scale) {
+  return std::make_shared<Embedding>(rows, dim, deviation, scale);
 }
 
 }  // namespace gangway

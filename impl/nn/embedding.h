@@ -10,9 +10,10 @@ namespace gangway {
 
 class Embedding final : public Module {
  public:
-  Embedding(int64_t rows, int64_t dim, double deviation);
+  Embedding(int64_t rows, int64_t dim, double deviation, double scale);
 
   const char* kind() const override { return "Embedding"; }
+  void add_options(CallSignature& signature) const override { signature.add("scale", scale_); }
   bool is_linear() const override { return true; }
   bool backward_reads_values() const override { return false; }
   std::vector<IdRule> id_rules() const override;
@@ -30,6 +31,8 @@ class Embedding final : public Module {
  private:
   Shape rows_of(const Shape& ids) const;  // shape of the output: one row of the table for each id
   void check(const Spec& ids) const;
+
+  const double scale_;
 };
 
 }  // namespace gangway

@@ -2,19 +2,27 @@
 #include "nn/loss.h"
 
 #include "nn/gradient.h"
+#include "nn/kv_cache.h"
 
 namespace gangway {
 namespace {
 
-// Slots of the frame: the norm's output and the labels; with a fused loss also the loss and its weight, which
-// backward writes.
-enum Slot : int { kY, kLabels, kLoss, kWeight };
+// Slots of the frame: the norm's output, the labels and the weights of tokens, if there are any; with a fused
+// loss also the loss and its weight, which backward writes.
+enum Slot : int { kY, kLabels, kLoss, kWeight, kTokenWeights };
 
 Tensor as_dtype(Context& ctx, const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const Tensor converted = ctx.temporaries.allocate(dtype, x.shape());
   ctx.ops.cast(x, converted, ctx.stream);
   return converted;
+}
+
+void check_weights(const Spec& labels, const Spec& weights) {
+  const bool real = weights.dtype == DType::f32 || weights.dtype == DType::f64;
+  if (!real || weights.shape.count() != labels.shape.count())
+    fail(Code::invalid_argument, "the weights of tokens are ", weights.text(),
+         ", wanted f32 or f64, one for each label of ", labels.text());
 }
 
 void check_labels_given(bool given, bool with_frame) {
@@ -37,9 +45,9 @@ void HeadLoss::run(Context& ctx, const HeadLossArgs& args) {
   ctx.ops.head_loss(flat, ctx.temporaries, ctx.stream);
 }
 
-LmHead::LmHead(int64_t dim, int64_t vocab, double eps, double deviation)
-    : loss_(std::make_shared<HeadLoss>()) {
-  add_child("model.norm", make_rmsnorm(dim, eps));
+LmHead::LmHead(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap, double norm_offset)
+    : logit_cap_(logit_cap), loss_(std::make_shared<HeadLoss>()) {
+  add_child("model.norm", make_rmsnorm(dim, eps, false, norm_offset));
   add_child("lm_head", make_linear(dim, vocab, false, deviation));
   output_weight().rows_are_ids = true;
 }
@@ -52,6 +60,7 @@ Specs LmHead::check_forward(Context& ctx, std::span<const Spec> inputs) {
   const Spec& x = first_input(inputs, *this);
   check_labels_given(inputs.size() > 1, ctx.training);
   if (inputs.size() > 1) loss_->check(x, inputs[1]);
+  if (inputs.size() > 2) check_weights(inputs[1], inputs[2]);
   const Specs norm = child(kNorm).check_forward(ctx, {&x, 1});
   if (inputs.size() > 1) return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
   if (norm.empty()) return {};
@@ -63,13 +72,21 @@ Values LmHead::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   const Tensor& x = first_input(inputs, *this);
   check_labels_given(inputs.size() > 1, frame != nullptr);
   if (inputs.size() == 1) {
+    if (ctx.cache != nullptr && !ctx.cache->wants_logits()) return {x};  // only the layers' caches are wanted
     const Tensor y = child(kNorm).forward_one(ctx, x, nullptr);
-    return {child(kOutput).forward_one(ctx, as_output(ctx, y), nullptr)};
+    const Tensor logits = child(kOutput).forward_one(ctx, as_output(ctx, y), nullptr);
+    if (logit_cap_ > 0) cap(ctx, logits);
+    return {logits};
   }
   const Tensor& labels = inputs[1];
+  const Tensor weights = inputs.size() > 2 ? inputs[2] : Tensor();
   loss_->check(spec_of(x), spec_of(labels));
+  if (weights) check_weights(spec_of(labels), spec_of(weights));
   const Tensor loss = make_output(ctx, frame, DType::f64, Shape{1});
   const Tensor weight = make_output(ctx, frame, DType::f64, Shape{1});
+  Values outputs{loss, weight};
+  if (ctx.log_probs && frame == nullptr)
+    outputs.push_back(ctx.temporaries.allocate(wide_dtype(), labels.shape()));
   ctx.ops.fill(loss, 0, ctx.stream);
   ctx.ops.fill(weight, 0, ctx.stream);
   const StackScope scope(ctx.temporaries);
@@ -77,17 +94,19 @@ Values LmHead::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   if (frame != nullptr) {
     frame->slots().save(*this, kY, y);
     frame->slots().save(*this, kLabels, labels);
+    if (weights) frame->slots().save(*this, kTokenWeights, weights);
     if (ctx.fused_loss) {
       frame->slots().save(*this, kLoss, loss);
       frame->slots().save(*this, kWeight, weight);
-      return {loss, weight};
+      return outputs;
     }
   }
-  HeadLossArgs args = loss_of(ctx, y, labels);
+  HeadLossArgs args = loss_of(ctx, y, labels, weights);
   args.loss = loss;
   args.weight = weight;
+  if (outputs.size() > 2) args.terms.log_probs = outputs[2].reshape(Shape{labels.count()});
   loss_->run(ctx, args);
-  return {loss, weight};
+  return outputs;
 }
 
 Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
@@ -95,7 +114,10 @@ Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
   // The gradient that the norm takes may end with this scope: the norm has no weight task that reads it
   // later.
   const StackScope scope(ctx.temporaries);
-  HeadLossArgs args = loss_of(ctx, y, frame.slots().load(ctx, *this, kLabels));
+  const Tensor weights = frame.slots().holds(*this, kTokenWeights)
+                             ? frame.slots().load(ctx, *this, kTokenWeights)
+                             : Tensor();
+  HeadLossArgs args = loss_of(ctx, y, frame.slots().load(ctx, *this, kLabels), weights);
   if (frame.slots().holds(*this, kLoss)) {
     args.loss = frame.slots().load(ctx, *this, kLoss);
     args.weight = frame.slots().load(ctx, *this, kWeight);
@@ -118,7 +140,23 @@ Tensor LmHead::as_output(Context& ctx, const Tensor& y) const {
   return as_dtype(ctx, y, value_of(output_weight()).dtype());
 }
 
-HeadLossArgs LmHead::loss_of(Context& ctx, const Tensor& y, const Tensor& labels) const {
+DType LmHead::wide_dtype() const { return statistics_dtype(spec_of(output_weight()).dtype); }
+
+void LmHead::cap(Context& ctx, const Tensor& logits) const {
+  ctx.ops.scale(logits, 1 / logit_cap_, ctx.stream);
+  ctx.ops.activation({.x = logits.flatten2(), .y = logits.flatten2(), .activation = Activation::tanh},
+                     ctx.stream);
+  ctx.ops.scale(logits, logit_cap_, ctx.stream);
+}
+
+HeadLossArgs LmHead::loss_of(Context& ctx, const Tensor& y, const Tensor& labels,
+                             const Tensor& weights) const {
+  LossTerms terms{.cap = logit_cap_,
+                  .weights = {},
+                  .label_smoothing = ctx.label_smoothing,
+                  .z_loss = ctx.z_loss,
+                  .log_probs = {}};
+  if (weights) terms.weights = as_dtype(ctx, weights, wide_dtype()).reshape(Shape{weights.count()});
   return {.x = as_output(ctx, y),
           .w = value_of(output_weight()),
           .labels = labels.reshape(Shape{labels.count()}),
@@ -127,11 +165,13 @@ HeadLossArgs LmHead::loss_of(Context& ctx, const Tensor& y, const Tensor& labels
           .dx = {},
           .dw = {},
           .scale = ctx.loss_scale,
-          .ignore = kIgnoredLabel};
+          .ignore = kIgnoredLabel,
+          .terms = terms};
 }
 
-ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation) {
-  return std::make_shared<LmHead>(dim, vocab, eps, deviation);
+ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap,
+                    double norm_offset) {
+  return std::make_shared<LmHead>(dim, vocab, eps, deviation, logit_cap, norm_offset);
 }
 
 }  // namespace gangway

@@ -26,10 +26,12 @@ class HeadLoss {
 };
 
 // The head as a module, with children "model.norm" and "lm_head". forward({x}) returns {logits} and takes no
-// frame; forward({x, labels}) returns {loss, weight}.
+// frame; forward({x, labels}) returns {loss, weight}, and with ctx.log_probs, without a frame, also the
+// log-probability of each label, in the shape of the labels. forward({x, labels, weights}) weighs the tokens
+// (LossTerms): weights are f32 or f64, one for each label.
 class LmHead final : public Module {
  public:
-  LmHead(int64_t dim, int64_t vocab, double eps, double deviation);
+  LmHead(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap, double norm_offset);
 
   enum Part : size_t { kNorm, kOutput };  // indices of the children
 
@@ -38,7 +40,10 @@ class LmHead final : public Module {
   const std::shared_ptr<HeadLoss>& loss() const { return loss_; }
 
   const char* kind() const override { return "LmHead"; }
-  void add_options(CallSignature& signature) const override { signature.add("loss", loss_->name()); }
+  void add_options(CallSignature& signature) const override {
+    signature.add("loss", loss_->name());
+    signature.add("logit_cap", logit_cap_);
+  }
   bool reads_child_parameters() const override { return true; }
   std::optional<DataFlow> data_flow() const override {
     return DataFlow{.steps = {{kNorm, {DataFlow::kInput}}, {kOutput, {kNorm}}}, .output = {kOutput}};
@@ -54,12 +59,17 @@ class LmHead final : public Module {
 
  private:
   Parameter& output_weight() const;
+  DType wide_dtype() const;  // of weights and log-probabilities
   Tensor as_output(Context& ctx, const Tensor& y) const;
-  HeadLossArgs loss_of(Context& ctx, const Tensor& y, const Tensor& labels) const;
+  void cap(Context& ctx, const Tensor& logits) const;
+  HeadLossArgs loss_of(Context& ctx, const Tensor& y, const Tensor& labels, const Tensor& weights) const;
 
+  const double logit_cap_;
   std::shared_ptr<HeadLoss> loss_;
 };
 
-ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation);
+// `logit_cap` above 0: logits become cap tanh(logit / cap). `norm_offset`: of the norm's weights.
+ModulePtr make_head(int64_t dim, int64_t vocab, double eps, double deviation, double logit_cap = 0,
+                    double norm_offset = 0);
 
 }  // namespace gangway

@@ -1,4 +1,4 @@
-// SwiGLU feed-forward. Letters: T tokens, F feed-forward width.
+// Gated feed-forward. Letters: T tokens, F feed-forward width.
 #include <optional>
 
 #include "nn/gradient.h"
@@ -13,13 +13,17 @@ constexpr int kHidden = 0;  // index of the tensor that recompute() makes
 
 class Mlp final : public Module {
  public:
-  Mlp(int64_t dim, int64_t ffn, bool bias, double deviation) {
+  Mlp(int64_t dim, int64_t ffn, bool bias, double deviation, Activation activation)
+      : activation_(activation) {
     add_child("gate_proj", make_linear(dim, ffn, bias, deviation));
     add_child("up_proj", make_linear(dim, ffn, bias, deviation));
     add_child("down_proj", make_linear(ffn, dim, bias, deviation));
   }
 
   const char* kind() const override { return "Mlp"; }
+  void add_options(CallSignature& signature) const override {
+    signature.add("activation", activation_);
+  }
   std::optional<DataFlow> data_flow() const override {
     return DataFlow{.steps = {{kGateProjection, {DataFlow::kInput}},
                               {kUpProjection, {DataFlow::kInput}},
@@ -40,7 +44,7 @@ class Mlp final : public Module {
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);  // without a frame, temporaries hold the output
     const Tensor hidden = ctx.temporaries.allocate(gate.dtype(), gate.shape());
-    swiglu(ctx, gate, up, hidden);
+    multiply(ctx, gate, up, hidden);
     if (frame != nullptr) {
       frame->slots().recomputable(hidden, *this, kHidden, RecomputeWhen::in_backward);
       frame->slots().save(*this, kGate, gate);
@@ -61,7 +65,8 @@ class Mlp final : public Module {
                              .dy = dhidden.flatten2(),
                              .dgate = gate.flatten2(),
                              .dup = up.flatten2(),
-                             .y = again ? dhidden.flatten2() : Tensor()},
+                             .y = again ? dhidden.flatten2() : Tensor(),
+                             .activation = activation_},
                             ctx.stream);
     if (again) frame.slots().set_recomputed(*this, kHidden, dhidden);
     const Tensor dx = child(kGateProjection).backward_one(ctx, gate, frame);
@@ -73,20 +78,24 @@ class Mlp final : public Module {
   Tensor recompute(Context& ctx, Frame& frame, int) override {
     const Tensor gate = frame.slots().load(ctx, *this, kGate);
     const Tensor hidden = frame.allocate_gradient(gate.dtype(), gate.shape());
-    swiglu(ctx, gate, frame.slots().load(ctx, *this, kUp), hidden);
+    multiply(ctx, gate, frame.slots().load(ctx, *this, kUp), hidden);
     return hidden;
   }
 
  private:
-  static void swiglu(Context& ctx, const Tensor& gate, const Tensor& up, const Tensor& y) {
-    ctx.ops.swiglu({.gate = gate.flatten2(), .up = up.flatten2(), .y = y.flatten2()}, ctx.stream);
+  void multiply(Context& ctx, const Tensor& gate, const Tensor& up, const Tensor& y) const {
+    ctx.ops.swiglu(
+        {.gate = gate.flatten2(), .up = up.flatten2(), .y = y.flatten2(), .activation = activation_},
+        ctx.stream);
   }
+
+  const Activation activation_;
 };
 
 }  // namespace
 
-ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation) {
-  return std::make_shared<Mlp>(dim, ffn, bias, deviation);
+ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation, Activation activation) {
+  return std::make_shared<Mlp>(dim, ffn, bias, deviation, activation);
 }
 
 }  // namespace gangway

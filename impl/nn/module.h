@@ -29,6 +29,9 @@
 
 namespace gangway {
 
+class Documents;
+class KvCache;
+
 // The arguments of a forward or backward besides its tensors.
 struct Context {
   Ops& ops;
@@ -49,6 +52,13 @@ struct Context {
   void* caller = nullptr;             // opaque: capi sets it, and it reaches the phases of custom modules
   Tracer* tracer = nullptr;           // records the spans of modules; null: none
   ArrivingInput* arriving = nullptr;  // an input that is still arriving; null: all inputs are complete
+  // The documents and positions of this microbatch's rows (nn/documents.h). Null: each row is one document,
+  // with positions 0, 1, 2, ...
+  const Documents* documents = nullptr;
+  // The keys and values of earlier tokens, which attention reads and extends (nn/kv_cache.h). Null: none.
+  KvCache* cache = nullptr;
+  double label_smoothing = 0, z_loss = 0;  // of the losses of heads (LossTerms)
+  bool log_probs = false;  // the loss of a head has a third output: the log-probability of each label
 };
 
 using Values = std::vector<Tensor>;

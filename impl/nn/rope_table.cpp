@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "nn/gradient.h"
 #include "tensor/host_staging.h"
@@ -24,61 +27,174 @@ void upload(Context& ctx, const std::vector<double>& values, const Tensor& to) {
     upload<float>(ctx, values, to);
 }
 
+// Llama 3: waves longer than the original sequences are stretched, short ones stay, with a smooth passage.
+double llama3(double plain, const RopeOptions& o) {
+  const auto original = static_cast<double>(o.original_positions);
+  const double wavelength = 2 * std::numbers::pi / plain;
+  if (wavelength > original / o.low_frequency_factor) return plain / o.factor;
+  if (wavelength < original / o.high_frequency_factor) return plain;
+  const double smooth = (original / wavelength - o.low_frequency_factor) /
+                        (o.high_frequency_factor - o.low_frequency_factor);
+  return (1 - smooth) * plain / o.factor + smooth * plain;
+}
+
+// YaRN (Peng and others, 2023): between two pairs a ramp from the plain frequency to the divided one.
+class YarnRamp {
+ public:
+  YarnRamp(const RopeOptions& o, int64_t width) : factor_(o.factor) {
+    const auto pair_with = [&](double rotations) {
+      return static_cast<double>(width) *
+             std::log(static_cast<double>(o.original_positions) / (rotations * 2 * std::numbers::pi)) /
+             (2 * std::log(o.theta));
+    };
+    first_ = pair_with(o.beta_fast);
+    last_ = pair_with(o.beta_slow);
+    if (o.truncate) {
+      first_ = std::floor(first_);
+      last_ = std::ceil(last_);
+    }
+    first_ = std::max(first_, 0.0);
+    last_ = std::min(last_, static_cast<double>(width - 1));
+    if (first_ == last_) last_ += 0.001;
+  }
+  double operator()(double plain, size_t pair) const {
+    const double ramp = std::clamp((static_cast<double>(pair) - first_) / (last_ - first_), 0.0, 1.0);
+    return plain / factor_ * ramp + plain * (1 - ramp);
+  }
+
+ private:
+  double factor_, first_ = 0, last_ = 0;
+};
+
+void check_longrope(const RopeOptions& o, int64_t width) {
+  const auto pairs = static_cast<size_t>(width / 2);
+  for (const auto& [name, factors] :
+       {std::pair("short_factor", &o.short_factors), std::pair("long_factor", &o.long_factors)}) {
+    if (factors->size() != pairs)
+      fail(Code::invalid_argument, "rotary: longrope's ", name, " has ", factors->size(),
+           " numbers, wanted one for each of ", pairs, " pairs");
+    for (const double factor : *factors)
+      if (!(factor > 0))
+        fail(Code::invalid_argument, "rotary: longrope's ", name, " has ", factor, ", which is not above 0");
+  }
+  if (o.original_positions < 2)
+    fail(Code::invalid_argument, "rotary: longrope's original_max_position_embeddings is ",
+         o.original_positions, ", below 2");
+}
+
+void check_scaling(const RopeOptions& o) {
+  if (!(o.factor >= 1))
+    fail(Code::invalid_argument, "rotary: rope_factor is ", o.factor,
+         "; it must be 1, which is no scaling, or more");
+  if (!(o.attention_factor >= 0))
+    fail(Code::invalid_argument, "rotary: attention_factor is ", o.attention_factor, ", below 0");
+  if (o.factor == 1) return;
+  if (o.scaling == RopeScaling::llama3 &&
+      (!(o.low_frequency_factor > 0) || !(o.high_frequency_factor > o.low_frequency_factor) ||
+       o.original_positions < 1))
+    fail(Code::invalid_argument, "rotary: low_freq_factor ", o.low_frequency_factor, ", high_freq_factor ",
+         o.high_frequency_factor, ", original_max_position_embeddings ", o.original_positions,
+         "; wanted: 0 < low < high and at least 1 position");
+  if (o.scaling == RopeScaling::yarn &&
+      (!(o.theta > 1) || !(o.beta_slow > 0) || !(o.beta_fast >= o.beta_slow) || o.original_positions < 1))
+    fail(Code::invalid_argument, "rotary: yarn has theta ", o.theta, ", beta_slow ", o.beta_slow,
+         ", beta_fast ", o.beta_fast, ", original_max_position_embeddings ", o.original_positions,
+         "; wanted: theta above 1, 0 < slow <= fast and at least 1 position");
+}
+
 }  // namespace
 
-std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim) {
-  std::vector<double> frequencies(static_cast<size_t>(head_dim / 2));
+int64_t rotary_width(const RopeOptions& o, int64_t head_dim) {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * o.partial);
+}
+
+std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim, bool long_sequence) {
+  const int64_t width = rotary_width(o, head_dim);
+  std::vector<double> frequencies(static_cast<size_t>(width / 2));
+  const bool scaled = o.factor > 1;
+  const std::optional<YarnRamp> ramp =
+      scaled && o.scaling == RopeScaling::yarn ? std::optional<YarnRamp>(YarnRamp(o, width)) : std::nullopt;
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double plain = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    const double plain = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));
     frequencies[i] = plain;
-    if (o.factor == 1) continue;
-    const auto original = static_cast<double>(o.original_positions);
-    const double wavelength = 2 * std::numbers::pi / plain;
-    if (wavelength > original / o.low_frequency_factor) {
-      frequencies[i] = plain / o.factor;
-    } else if (wavelength >= original / o.high_frequency_factor) {
-      const double smooth = (original / wavelength - o.low_frequency_factor) /
-                            (o.high_frequency_factor - o.low_frequency_factor);
-      frequencies[i] = (1 - smooth) * plain / o.factor + smooth * plain;
-    }
+    if (o.scaling == RopeScaling::longrope)
+      frequencies[i] = plain / (long_sequence ? o.long_factors : o.short_factors).at(i);
+    else if (scaled)
+      frequencies[i] = ramp                                   ? (*ramp)(plain, i)
+                       : o.scaling == RopeScaling::llama3 ? llama3(plain, o)
+                                                              : plain / o.factor;
   }
   return frequencies;
 }
 
+double rope_attention_factor(const RopeOptions& o) {
+  if (o.attention_factor != 0) return o.attention_factor;
+  if (!(o.factor > 1)) return 1;
+  const double grown = std::log(o.factor);
+  if (o.scaling == RopeScaling::longrope)
+    return std::sqrt(1 + grown / std::log(static_cast<double>(o.original_positions)));
+  if (o.scaling != RopeScaling::yarn) return 1;
+  const auto at = [&](double scale) { return 0.1 * scale * grown + 1; };
+  return o.mscale != 0 && o.mscale_all_dim != 0 ? at(o.mscale) / at(o.mscale_all_dim) : at(1);
+}
+
+void add_options(const RopeOptions& o, CallSignature& signature) {
+  signature.add("rope_theta", o.theta);
+  signature.add("rope_factor", o.factor);
+  signature.add("rope_low_frequency_factor", o.low_frequency_factor);
+  signature.add("rope_high_frequency_factor", o.high_frequency_factor);
+  signature.add("rope_original_positions", o.original_positions);
+  signature.add("rope_scaling", o.scaling);
+  signature.add("rope_partial", o.partial);
+  signature.add("rope_attention_factor", o.attention_factor);
+  if (o.scaling == RopeScaling::yarn) {
+    signature.add("rope_beta_fast", o.beta_fast);
+    signature.add("rope_beta_slow", o.beta_slow);
+    signature.add("rope_mscale", o.mscale);
+    signature.add("rope_mscale_all_dim", o.mscale_all_dim);
+    signature.add("rope_truncate", o.truncate);
+  }
+  for (const double factor : o.short_factors) signature.add("rope_short_factor", factor);
+  for (const double factor : o.long_factors) signature.add("rope_long_factor", factor);
+}
+
 RopeTable::RopeTable(const RopeOptions& o, int64_t head_dim) : options_(o), head_dim_(head_dim) {
-  if (head_dim < 2 || head_dim % 2 != 0)
-    fail(Code::invalid_argument, "rotary: head_dim is ", head_dim, "; it must be even");
-  if (!(o.factor >= 1))
-    fail(Code::invalid_argument, "rotary: rope_factor is ", o.factor,
-         "; it must be 1, which is no scaling, or more");
+  if (!(o.partial >= 0 && o.partial <= 1))
+    fail(Code::invalid_argument, "rotary: partial_rotary_factor is ", o.partial, ", outside of 0 to 1");
+  const int64_t width = rotary_width(o, head_dim);
+  if (o.partial == 0) return;
+  if (width < 2 || width % 2 != 0)
+    fail(Code::invalid_argument, "rotary: head_dim is ", head_dim,
+         o.partial == 1 ? "" : text(", of which ", width, " turn"), "; it must be even");
   if (!(o.theta > 0)) fail(Code::invalid_argument, "rotary: theta is ", o.theta, "; it must be above 0");
-  if (o.factor > 1 && (!(o.low_frequency_factor > 0) || !(o.high_frequency_factor > o.low_frequency_factor) ||
-                       o.original_positions < 1))
-    fail(Code::invalid_argument, "rotary: low_freq_factor ", o.low_frequency_factor, ", high_freq_factor ",
-         o.high_frequency_factor, ", original_max_position_embeddings ", o.original_positions,
-         "; wanted: 0 < low < high and at least 1 position");
+  check_scaling(o);
+  if (o.scaling == RopeScaling::longrope) check_longrope(o, width);
 }
 
 RopeTable::Pair RopeTable::get(Context& ctx, DType compute, int64_t positions) {
+  const bool is_long = options_.scaling == RopeScaling::longrope && positions > options_.original_positions;
+  last_ = is_long ? 1 : 0;
+  Pair& table = tables_[last_];
   const DType dtype = statistics_dtype(compute);
-  if (tables_.cos && tables_.cos.dtype() == dtype && tables_.cos.dim(0) >= positions &&
-      &tables_.cos.device() == &ctx.ops.device())
-    return tables_;
-  if (frequencies_.empty()) frequencies_ = rope_frequencies(options_, head_dim_);
-  const size_t pairs = frequencies_.size();
+  if (table.cos && table.cos.dtype() == dtype && table.cos.dim(0) >= positions &&
+      &table.cos.device() == &ctx.ops.device())
+    return table;
+  const auto pairs = static_cast<size_t>(rotary_width(options_, head_dim_) / 2);
   const Shape shape{positions, static_cast<int64_t>(pairs)};
-  tables_.cos = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);
-  tables_.sin = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);
-  if (on_meta(ctx)) return tables_;
+  table.cos = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);
+  table.sin = Tensor::allocate(ctx.ops.device().allocator(), dtype, shape);
+  if (on_meta(ctx)) return table;
+  const std::vector<double> frequencies = rope_frequencies(options_, head_dim_, is_long);
+  const double factor = rope_attention_factor(options_);
   std::vector<double> cosines(static_cast<size_t>(positions) * pairs), sines(cosines.size());
   for (size_t at = 0; at < cosines.size(); ++at) {
-    const double angle = static_cast<double>(at / pairs) * frequencies_[at % pairs];
-    cosines[at] = std::cos(angle);
-    sines[at] = std::sin(angle);
+    const double angle = static_cast<double>(at / pairs) * frequencies[at % pairs];
+    cosines[at] = factor * std::cos(angle);
+    sines[at] = factor * std::sin(angle);
   }
-  upload(ctx, cosines, tables_.cos);
-  upload(ctx, sines, tables_.sin);
-  return tables_;
+  upload(ctx, cosines, table.cos);
+  upload(ctx, sines, table.sin);
+  return table;
 }
 
 }  // namespace gangway

@@ -1,5 +1,5 @@
 // Tables of the cosines and sines of the rotary angles. The host computes them in f64 on first use; all
-// blocks of a model share them. Llama-3 scaling is that of Hugging Face's `rope_type: llama3`.
+// blocks of a model share them. The scalings are those of Hugging Face's rope_type.
 //
 // Thread rule: that of the model.
 #pragma once
@@ -8,30 +8,38 @@
 
 namespace gangway {
 
-// Returns the radians per position of each pair i < K / 2: theta^(-2 i / K), with Llama-3 scaling if
-// options.factor > 1.
-std::vector<double> rope_frequencies(const RopeOptions& options, int64_t head_dim);
+// Returns how many elements of a head turn: 0, or an even number.
+int64_t rotary_width(const RopeOptions& options, int64_t head_dim);
+// Returns the radians per position of each pair i < R / 2, R = rotary_width: theta^(-2 i / R), scaled.
+// `long_sequence`: which factors longrope takes.
+std::vector<double> rope_frequencies(const RopeOptions& options, int64_t head_dim,
+                                     bool long_sequence = false);
+// Returns the factor of cosines and sines.
+double rope_attention_factor(const RopeOptions& options);
+// Adds all options. Ranks compare them.
+void add_options(const RopeOptions& options, CallSignature& signature);
 
 class RopeTable {
  public:
-  // INVALID_ARGUMENT: head_dim is odd or below 2, theta is not above 0, factor is below 1, or another scaling
-  // factor is out of range.
+  // INVALID_ARGUMENT: theta is not above 0, the turning part of head_dim is odd, factor is below 1, or a
+  // scaling cannot work with its options.
   RopeTable(const RopeOptions& options, int64_t head_dim);
 
   struct Pair {
-    Tensor cos, sin;  // [at least `positions` rows, K / 2]; f64 if compute is f64, else f32
+    Tensor cos, sin;  // [at least `positions` rows, R / 2]; f64 if compute is f64, else f32
   };
-  // Returns the tables on the context's device; makes them if the last ones are too short or differ in dtype
-  // or device.
+  // Returns the tables on the context's device; makes them if the last ones are too short, for sequences of
+  // another length (longrope), or differ in dtype or device. `positions`: every position is below it.
   Pair get(Context& ctx, DType compute, int64_t positions);
+  bool turns() const { return rotary_width(options_, head_dim_) != 0; }
   const RopeOptions& options() const { return options_; }
-  const Pair& made() const { return tables_; }  // the last tables; absent before the first get()
+  const Pair& made() const { return tables_[last_]; }  // the last tables; absent before the first get()
 
  private:
   RopeOptions options_;
   int64_t head_dim_;
-  std::vector<double> frequencies_;  // empty before the first get(), so that building a model takes no memory
-  Pair tables_;
+  Pair tables_[2];  // for short sequences, and for those that are long for longrope
+  size_t last_ = 0;
 };
 
 }  // namespace gangway

@@ -85,6 +85,25 @@ void check(const GemmArgs& args) {
   if (args.bias) need("gemm.bias", args.bias, dtype, {n});
 }
 
+namespace {
+
+template <typename Args>
+void need_key_ranges(const std::string& operation, const Args& args, int64_t batch, int64_t queries) {
+  GW_CHECK(static_cast<bool>(args.first_key), ==, static_cast<bool>(args.end_key));
+  if (!args.first_key) return;
+  const int64_t rows = args.first_key.dim(0) == 1 ? 1 : batch;
+  need((operation + ".first_key").c_str(), args.first_key, DType::i32, {rows, queries});
+  need((operation + ".end_key").c_str(), args.end_key, DType::i32, {rows, queries});
+}
+
+// `tokens` is the number of rows of logits, and `wide` the dtype of sums.
+void need_terms(const std::string& operation, const LossTerms& terms, DType wide, int64_t tokens) {
+  if (terms.weights) need((operation + ".weights").c_str(), terms.weights, wide, {tokens});
+  if (terms.log_probs) need((operation + ".log_probs").c_str(), terms.log_probs, wide, {tokens});
+}
+
+}  // namespace
+
 void check(const RmsNormArgs& args) {
   need_rank("rmsnorm.x", args.x, 2);
   need_float("rmsnorm.x", args.x);
@@ -95,6 +114,11 @@ void check(const RmsNormArgs& args) {
   need("rmsnorm.weight", args.weight, dtype, {d});
   need("rmsnorm.y", args.y, dtype, {t, d});
   need("rmsnorm.rstd", args.rstd, accumulator(dtype), {t});
+  if (args.squares) {
+    need("rmsnorm.squares", args.squares, accumulator(dtype), {t});
+    GW_CHECK(args.width, >=, d);
+    GW_CHECK(static_cast<bool>(args.residual), ==, false);
+  }
 }
 
 void check(const RmsNormBackwardArgs& args) {
@@ -112,6 +136,53 @@ void check(const RmsNormBackwardArgs& args) {
     GW_CHECK(static_cast<bool>(args.dx), ==, true);
   }
   if (args.dweight) need("rmsnorm_backward.dweight", args.dweight, accumulator(dtype), {d});
+  if (args.dots) {
+    need("rmsnorm_backward.dots", args.dots, accumulator(dtype), {t});
+    GW_CHECK(args.width, >=, d);
+  }
+}
+
+void check(const RowDotArgs& args) {
+  need_rank("row_dot.x", args.x, 2);
+  need_float("row_dot.x", args.x);
+  const int64_t t = args.x.dim(0), d = args.x.dim(1);
+  need("row_dot.y", args.y, args.x.dtype(), {t, d});
+  if (args.weight) need("row_dot.weight", args.weight, args.x.dtype(), {d});
+  need("row_dot.out", args.out, accumulator(args.x.dtype()), {t});
+}
+
+void check(const LayerNormArgs& args) {
+  need_rank("layernorm.x", args.x, 2);
+  need_float("layernorm.x", args.x);
+  const int64_t t = args.x.dim(0), d = args.x.dim(1);
+  const DType dtype = args.x.dtype();
+  if (args.residual) need("layernorm.residual", args.residual, dtype, {t, d});
+  if (args.residual) need("layernorm.sum", args.sum, dtype, {t, d});
+  need("layernorm.weight", args.weight, dtype, {d});
+  need("layernorm.bias", args.bias, dtype, {d});
+  need("layernorm.y", args.y, dtype, {t, d});
+  need("layernorm.mean", args.mean, accumulator(dtype), {t});
+  need("layernorm.rstd", args.rstd, accumulator(dtype), {t});
+}
+
+void check(const LayerNormBackwardArgs& args) {
+  need_rank("layernorm_backward.x", args.x, 2);
+  need_float("layernorm_backward.x", args.x);
+  const int64_t t = args.x.dim(0), d = args.x.dim(1);
+  const DType dtype = args.x.dtype();
+  need("layernorm_backward.dy", args.dy, dtype, {t, d});
+  need("layernorm_backward.weight", args.weight, dtype, {d});
+  need("layernorm_backward.mean", args.mean, accumulator(dtype), {t});
+  need("layernorm_backward.rstd", args.rstd, accumulator(dtype), {t});
+  if (args.dsum) need("layernorm_backward.dsum", args.dsum, dtype, {t, d});
+  if (args.dx) need("layernorm_backward.dx", args.dx, dtype, {t, d});
+  if (args.y) {
+    need("layernorm_backward.y", args.y, dtype, {t, d});
+    need("layernorm_backward.bias", args.bias, dtype, {d});
+    GW_CHECK(static_cast<bool>(args.dx), ==, true);
+  }
+  if (args.dweight) need("layernorm_backward.dweight", args.dweight, accumulator(dtype), {d});
+  if (args.dbias) need("layernorm_backward.dbias", args.dbias, accumulator(dtype), {d});
 }
 
 void check(const RopeArgs& args) {
@@ -123,7 +194,8 @@ void check(const RopeArgs& args) {
   GW_CHECK(width % (2 * args.heads), ==, 0);
   need("rope.y", args.y, dtype, {t, width}, Rows::strided);
   need_rank("rope.cos", args.cos, 2);
-  const int64_t positions = args.cos.dim(0), half = width / args.heads / 2;
+  const int64_t positions = args.cos.dim(0), half = args.cos.dim(1);
+  GW_CHECK(half, <=, width / args.heads / 2);
   need("rope.cos", args.cos, accumulator(dtype), {positions, half});
   need("rope.sin", args.sin, accumulator(dtype), {positions, half});
   if (args.positions) {
@@ -157,6 +229,31 @@ void check(const SwigluBackwardArgs& args) {
   if (args.y) need("swiglu_backward.y", args.y, dtype, {t, f});
 }
 
+void check(const ActivationArgs& args) {
+  need_rank("activation.x", args.x, 2);
+  need_float("activation.x", args.x);
+  need("activation.y", args.y, args.x.dtype(), {args.x.dim(0), args.x.dim(1)});
+}
+
+void check(const ActivationBackwardArgs& args) {
+  need_rank("activation_backward.x", args.x, 2);
+  need_float("activation_backward.x", args.x);
+  const int64_t t = args.x.dim(0), f = args.x.dim(1);
+  need("activation_backward.dy", args.dy, args.x.dtype(), {t, f});
+  need("activation_backward.dx", args.dx, args.x.dtype(), {t, f});
+  if (args.y) need("activation_backward.y", args.y, args.x.dtype(), {t, f});
+}
+
+void check(const DropoutArgs& args) {
+  need_rank("dropout.x", args.x, 2);
+  need_float("dropout.x", args.x);
+  const int64_t t = args.x.dim(0), d = args.x.dim(1);
+  need("dropout.y", args.y, args.x.dtype(), {t, d});
+  if (args.rows) need("dropout.rows", args.rows, DType::i64, {t});
+  GW_CHECK(args.first_column + d, <=, args.columns);
+  GW_CHECK(args.probability, <, 1);
+}
+
 void check(const AttentionArgs& args) {
   need_rank("attention.q", args.q, 4, Rows::strided);
   need_rank("attention.k", args.k, 4, Rows::strided);
@@ -170,6 +267,8 @@ void check(const AttentionArgs& args) {
   need("attention.v", args.v, dtype, {b, sk, g, width}, Rows::strided);
   need("attention.out", args.out, dtype, {b, sq, h, width}, Rows::strided);
   if (args.lse) need("attention.lse", args.lse, accumulator(dtype), {b, h, sq});
+  need_key_ranges("attention", args, b, sq);
+  if (args.sinks) need("attention.sinks", args.sinks, dtype, {h});
 }
 
 void check(const AttentionMergeArgs& args) {
@@ -184,7 +283,7 @@ void check(const AttentionMergeArgs& args) {
 
 void check(const AttentionBackwardArgs& args) {
   check(AttentionArgs{args.q, args.k, args.v, args.out, args.lse, args.scale, args.causal, args.q_offset,
-                      args.k_offset});
+                      args.k_offset, args.first_key, args.end_key, args.cap, args.sinks});
   const DType dtype = args.q.dtype();
   const int64_t b = args.q.dim(0), sq = args.q.dim(1), h = args.q.dim(2), width = args.q.dim(3);
   const int64_t sk = args.k.dim(1), g = args.k.dim(2);
@@ -197,6 +296,10 @@ void check(const AttentionBackwardArgs& args) {
   need("attention_backward.dq", args.dq, args.dq.dtype(), {b, sq, h, width}, Rows::strided);
   need("attention_backward.dk", args.dk, args.dk.dtype(), {b, sk, g, width}, Rows::strided);
   need("attention_backward.dv", args.dv, args.dk.dtype(), {b, sk, g, width}, Rows::strided);
+  if (args.dsinks) {
+    need("attention_backward.sinks", args.sinks, dtype, {h});
+    need("attention_backward.dsinks", args.dsinks, accumulator(dtype), {h});
+  }
 }
 
 void check(const EmbeddingArgs& args) {
@@ -231,6 +334,7 @@ void check(const HeadLossArgs& args) {
   if (args.weight) need("head_loss.weight", args.weight, DType::f64, {1});
   if (args.dx) need("head_loss.dx", args.dx, dtype, {t, d});
   if (args.dw) need("head_loss.dw", args.dw, accumulator(dtype), {v, d});
+  need_terms("head_loss", args.terms, accumulator(dtype), t);
 }
 
 void check(const LossPartArgs& args) {
@@ -239,6 +343,7 @@ void check(const LossPartArgs& args) {
   const int64_t tokens = args.logits.dim(0);
   need("loss_part.labels", args.labels, DType::i64, {tokens});
   need("loss_part.statistics", args.statistics, DType::f64, {3, tokens});
+  if (args.logit_sums) need("loss_part.logit_sums", args.logit_sums, DType::f64, {tokens});
 }
 
 void check(const LossJoinArgs& args) {
@@ -252,6 +357,8 @@ void check(const LossJoinArgs& args) {
   GW_CHECK(args.part, <, args.statistics.dim(0));
   if (args.loss) need("loss_join.loss", args.loss, DType::f64, {1});
   if (args.weight) need("loss_join.weight", args.weight, DType::f64, {1});
+  need_terms("loss_join", args.terms, args.logits.dtype(), tokens);
+  if (args.terms.label_smoothing != 0) need("loss_join.logit_sums", args.logit_sums, DType::f64, {tokens});
 }
 
 void check(const DivideByNormArgs& args) {

@@ -46,13 +46,19 @@ struct GemmArgs {
 };
 
 // Root mean square normalization of x + residual:
-//   sum = x + residual,  y = sum * rstd * weight,  rstd = 1 / sqrt(mean(sum^2) + eps)
+//   sum = x + residual,  y = sum * rstd * (offset + weight),  rstd = 1 / sqrt(mean(sum^2) + eps)
 // Without a residual, sum is x and is not written. Tensors are [T, D]; rstd is [T]. `sum` may be x or
 // residual (in place). Zhang and Sennrich, "Root mean square layer normalization", 2019.
+//
+// If each rank has a part of the row, `squares` [T] (dtype of rstd) has the sums of sum^2 of all parts
+// (row_dot), and `width` is the width of the whole row. There is no residual then.
 struct RmsNormArgs {
   Tensor x, residual, weight;
   Tensor y, sum, rstd;
   double eps = 1e-6;
+  double offset = 0;  // 1: the weights count from 1, as in gemma
+  Tensor squares = {};
+  int64_t width = 0;
 };
 // dx = d/dsum of y . dy, plus dsum if present (the gradient from the residual stream); dweight +=. dx may be
 // dsum (in place).
@@ -61,12 +67,39 @@ struct RmsNormBackwardArgs {
   Tensor dx, dweight /* f32 or f64 */;
   // If present (with dx): the operation recomputes the forward's y in the same pass. May be dy (in place).
   Tensor y;
+  double offset = 0;
+  // For a row in parts: the sums of x * dy * (offset + weight) of all parts [T], and the whole width.
+  Tensor dots = {};
+  int64_t width = 0;
+};
+
+// out[t] = sum over d of x[t, d] * y[t, d] * (offset + weight[d]); without a weight that factor is 1. x and y are
+// [T, D] and may be the same; out is [T], f32 (f64 for f64).
+struct RowDotArgs {
+  Tensor x, y, weight, out;
+  double offset = 0;
+};
+
+// Layer normalization of x + residual, as in GPT-2, with the same rules as RmsNormArgs:
+//   sum = x + residual,  y = (sum - mean) * rstd * weight + bias,  rstd = 1 / sqrt(variance(sum) + eps)
+// The variance is divided by D. mean and rstd are [T]. Ba, Kiros and Hinton, "Layer normalization", 2016.
+struct LayerNormArgs {
+  Tensor x, residual, weight, bias;
+  Tensor y, sum, mean, rstd;
+  double eps = 1e-5;
+};
+// As RmsNormBackwardArgs, with dbias +=.
+struct LayerNormBackwardArgs {
+  Tensor dy, x /* the sum of the forward */, weight, bias, mean, rstd, dsum;
+  Tensor dx, dweight, dbias /* f32 or f64 */;
+  Tensor y;
 };
 
 // Rotary embedding in the half-rotation form, in place or not. For each head vector with the halves x1 and
 // x2:
 //   y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin
-// x and y are [T, heads * K] with strided rows. cos and sin are [positions, K / 2], f32 (f64 for f64). Row t
+// x and y are [T, heads * K] with strided rows. cos and sin are [positions, R / 2], f32 (f64 for f64), where
+// R <= K: the first R elements of a head turn, the others are copied. Row t
 // uses table row positions[t % n] (i32 [n], n divides T), or t % sequence if positions is absent. The
 // backward is the rotation by the opposite angle, with `inverse` set.
 struct RopeArgs {
@@ -76,26 +109,64 @@ struct RopeArgs {
   bool inverse = false;
 };
 
-// y = silu(gate) * up. All are [T, F]. Rows of gate, up and their gradients may be strided; y is contiguous.
+enum class Activation : uint8_t { silu, gelu_tanh, gelu, relu, tanh };
+
+// y = activation(gate) * up: SwiGLU, or GeGLU with gelu. All are [T, F]. Rows of gate, up and their gradients
+// may be strided; y is contiguous.
 struct SwigluArgs {
   Tensor gate, up, y;
+  Activation activation = Activation::silu;
 };
 struct SwigluBackwardArgs {
   Tensor gate, up, dy, dgate, dup;  // dgate may be gate, dup may be up (in place)
   Tensor y;                         // if present: recomputed in the same pass; may be dy (in place)
+  Activation activation = Activation::silu;
+};
+
+// y = activation(x), [T, F] contiguous, in place or not.
+struct ActivationArgs {
+  Tensor x, y;
+  Activation activation = Activation::gelu_tanh;
+};
+struct ActivationBackwardArgs {
+  Tensor x, dy, dx;  // dx may be x (in place)
+  Tensor y;          // if present: recomputed in the same pass; may be dy (in place)
+  Activation activation = Activation::gelu_tanh;
+};
+
+// y = keep ? x / (1 - probability) : 0, in place or not; the backward is the same operation on dy. Element (t,
+// d) of x [T, D] is kept if the uniform number of (key, rows[t] * columns + first_column + d) is not below the
+// probability: the bits depend on the element's place in the whole batch, not on how ranks or microbatches
+// share it. rows is i64 [T]; absent: row t is first_row + t.
+struct DropoutArgs {
+  Tensor x, y, rows;
+  uint64_t key = 0;
+  double probability = 0;
+  int64_t first_row = 0, first_column = 0;
+  int64_t columns = 0;  // of the whole row
 };
 
 // Attention of each head; query head h uses key/value head h / (H / G):
-//   out = softmax(scale * q k^T + mask) v
+//   out = softmax(score + mask) v,  score = scale * q k^T,  or cap * tanh(scale * q k^T / cap) if cap > 0
 // q is [B, Sq, H, K], k and v are [B, Sk, G, K], and out is like q; only the last dim must have stride 1. lse
-// [B, H, Sq] is the log of the sum of exponentials (f32, f64 for f64). With `causal`, query i sees key j if
-// k_offset + j <= q_offset + i. A row that sees no key gives 0 and lse = -infinity. The score matrix is never
-// stored.
+// [B, H, Sq] is the log of the sum of exponentials (f32, f64 for f64). The score matrix is never stored.
+//
+// Which keys query i of a row sees: with first_key and end_key (i32 [B, Sq], or [1, Sq] for all rows alike)
+// those with first_key[i] <= k_offset + j < end_key[i]; causal and q_offset are not read then. Neither
+// decreases along a row, so that blocks of scores that no query sees are not computed. Without them, with
+// `causal`, those with k_offset + j <= q_offset + i, or else all. A row that sees no key gives 0 and lse =
+// -infinity.
+//
+// sinks [H] (dtype of q) gives every query of a head one more score, whose value is zero: it is part of lse.
+// A row that sees no key then gives 0 and lse = its sink.
 struct AttentionArgs {
   Tensor q, k, v, out, lse;
   double scale = 1;
   bool causal = true;
   int64_t q_offset = 0, k_offset = 0;
+  Tensor first_key = {}, end_key = {};
+  double cap = 0;
+  Tensor sinks = {};
 };
 // Merges in place two results of the same queries over different keys (ring attention of context
 // parallelism):
@@ -108,7 +179,8 @@ struct AttentionMergeArgs {
 };
 // Recomputes the probabilities from lse (Dao, "FlashAttention-2", 2023). dq is like q; dk and dv are like k
 // and v. They may be f32 where q, k and v have 16 bits. With accumulate: dq, dk and dv += (ring attention of
-// context parallelism); they must be f32 or f64 then.
+// context parallelism); they must be f32 or f64 then. dsinks [H] (f32, f64 for f64) +=, from `sinks`, lse, out
+// and dout alone, so that one call of a ring makes it.
 struct AttentionBackwardArgs {
   Tensor q, k, v, out, lse, dout;
   Tensor dq, dk, dv;
@@ -116,6 +188,9 @@ struct AttentionBackwardArgs {
   bool causal = true;
   int64_t q_offset = 0, k_offset = 0;
   bool accumulate = false;
+  Tensor first_key = {}, end_key = {};
+  double cap = 0;
+  Tensor sinks = {}, dsinks = {};
 };
 
 // y[t] = table[ids[t]]; ids is [T] i64, table is [V, D]. An id outside [0, V) gives a row of NaN, and no
@@ -138,7 +213,16 @@ struct EmbeddingBackwardArgs {
 // labels[t] != ignore, in the order of t:
 //   loss += -log softmax(x[t] w^T)[labels[t]],  weight += 1
 // dx (written) and dw (+=) are the gradients of scale * loss. x is [T, D], w is [V, D], labels is [T] i64. A
-// label outside [0, V) gives NaN.
+// label outside [0, V) gives NaN. LossTerms says what else a loss has.
+struct LossTerms {
+  double cap = 0;  // above 0: logits become cap * tanh(logit / cap)
+  // The weight of each token, [T] f32 (f64 for f64), which multiplies its loss and counts in `weight` in
+  // place of 1. Weights may be negative or zero (preference losses).
+  Tensor weights;
+  double label_smoothing = 0;  // s: (1 - s) of the loss above + s times the mean of -log softmax over all ids
+  double z_loss = 0;           // adds z * (log of the sum of exponentials)^2
+  Tensor log_probs;  // [T] f32 (f64 for f64): if present, log softmax(..)[labels[t]]; 0 where ignored
+};
 struct HeadLossArgs {
   Tensor x, w, labels;
   Tensor loss, weight;        // f64 [1] each; absent: not wanted
@@ -146,6 +230,7 @@ struct HeadLossArgs {
   double scale = 1;           // loss scale / N: the gradient of the loss
   bool dw_accumulate = true;  // false: dw is written (first use)
   int64_t ignore = -100;
+  LossTerms terms = {};
 };
 
 // Cross-entropy of C tokens over a vocabulary that is split into W parts. It takes two operations. Between
@@ -153,10 +238,13 @@ struct HeadLossArgs {
 //
 // loss_part replaces logits [C, V], f32 or f64, by exp(logit - most). statistics is [3, C] f64: most (the
 // row's maximum), the sum of the exponentials, and the label's logit, or -infinity where labels[c] is not in
-// [first_id, first_id + V).
+// [first_id, first_id + V). With a cap the logits are capped first. With label smoothing, `logit_sums` [C] f64
+// receives the sums of this part's logits.
 struct LossPartArgs {
   Tensor logits, labels, statistics;
   int64_t first_id = 0;
+  double cap = 0;
+  Tensor logit_sums = {};
 };
 // loss_join takes statistics [W, 3, C] of all parts. For each c with labels[c] != ignore, in the order of c:
 //   loss += -log softmax(logits)[labels[c]],  weight += 1
@@ -170,6 +258,8 @@ struct LossJoinArgs {
   int64_t ids = 0;       // the ids of all parts together
   double scale = 1;
   int64_t ignore = -100;
+  LossTerms terms = {};
+  Tensor logit_sums = {};  // [C] f64, of all parts; needed for label smoothing
 };
 
 // y /= max(sqrt(power), least). `power` (f64 [1]) is what norm_power has summed for p = 2. y is contiguous.
@@ -274,21 +364,27 @@ struct AdamW8bitArgs {
 
 // The list of operations whose arguments are one struct. Macros generate from it what is the same for all of
 // them: the declarations of their checks, and the devices that only forward calls.
-#define GANGWAY_OPERATIONS(X)                  \
-  X(gemm, GemmArgs)                            \
-  X(rmsnorm, RmsNormArgs)                      \
-  X(rmsnorm_backward, RmsNormBackwardArgs)     \
-  X(rope, RopeArgs)                            \
-  X(swiglu, SwigluArgs)                        \
-  X(swiglu_backward, SwigluBackwardArgs)       \
-  X(attention, AttentionArgs)                  \
-  X(attention_merge, AttentionMergeArgs)       \
-  X(attention_backward, AttentionBackwardArgs) \
-  X(embedding, EmbeddingArgs)                  \
-  X(embedding_backward, EmbeddingBackwardArgs) \
-  X(loss_part, LossPartArgs)                   \
-  X(loss_join, LossJoinArgs)                   \
-  X(divide_by_norm, DivideByNormArgs)          \
+#define GANGWAY_OPERATIONS(X)                    \
+  X(gemm, GemmArgs)                              \
+  X(rmsnorm, RmsNormArgs)                        \
+  X(rmsnorm_backward, RmsNormBackwardArgs)       \
+  X(row_dot, RowDotArgs)                         \
+  X(layernorm, LayerNormArgs)                    \
+  X(layernorm_backward, LayerNormBackwardArgs)   \
+  X(rope, RopeArgs)                              \
+  X(swiglu, SwigluArgs)                          \
+  X(swiglu_backward, SwigluBackwardArgs)         \
+  X(activation, ActivationArgs)                  \
+  X(activation_backward, ActivationBackwardArgs) \
+  X(dropout, DropoutArgs)                        \
+  X(attention, AttentionArgs)                    \
+  X(attention_merge, AttentionMergeArgs)         \
+  X(attention_backward, AttentionBackwardArgs)   \
+  X(embedding, EmbeddingArgs)                    \
+  X(embedding_backward, EmbeddingBackwardArgs)   \
+  X(loss_part, LossPartArgs)                     \
+  X(loss_join, LossJoinArgs)                     \
+  X(divide_by_norm, DivideByNormArgs)            \
   GANGWAY_OPTIMIZER_OPERATIONS(X)
 
 class Ops {

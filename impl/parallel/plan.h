@@ -15,6 +15,8 @@
 // | colwise            | Embedding         | Replicate  | Shard(-1) | weight on dim 1                     |
 // | rowwise            | Linear            | Shard(-1)  | Partial   | weight on dim 1; the bias is whole  |
 // | rowwise            | Embedding         | Replicate  | Partial   | weight on dim 0, the vocabulary     |
+// | rowwise            | RMSNorm           | Shard(-1)  | Shard(-1) | weight; the sums over a row are     |
+// |                    |                   |            |           | summed over the ranks               |
 // | sequence_parallel  | any, token by     | Shard(1)   | Shard(1)  | whole; each rank has a part of      |
 // |                    | token (a norm)    |            |           | their gradients                     |
 // | headwise           | any, head by head | Shard(2)   | Shard(2)  | whole; each rank has a part of      |
@@ -24,12 +26,13 @@
 //
 // `input L` is the layout in which the module's first input comes, and `output L` the layout in which its
 // first output is wanted. If they differ from what the table says, a redistribution (redistribution_plan.h)
-// moves the value. The default input is Shard(-1) for a rowwise Linear, Shard(1) for sequence_parallel,
-// Shard(2) for headwise (of [batch, sequence, heads, width]), else Replicate. The default output is Shard(-1)
-// for colwise, Shard(1) for sequence_parallel, Shard(2) for headwise, else Replicate. `output local` is the
-// layout that the module makes, and `output whole` is Replicate. prepare_input(a, b): the input comes as a
-// and the module takes b. prepare_input(a, b; c, d; ; e, f) says so of a module's first inputs; the third is
-// left as it comes. prepare_output(a, b): the module makes a and b is wanted.
+// moves the value. The default input is Shard(-1) for a rowwise Linear or RMSNorm, Shard(1) for
+// sequence_parallel, Shard(2) for headwise (of [batch, sequence, heads, width]), else Replicate. The default
+// output is Shard(-1) for colwise and for a rowwise RMSNorm, Shard(1) for sequence_parallel, Shard(2) for
+// headwise, else Replicate. `output local` is the layout that the module makes, and `output whole` is
+// Replicate. prepare_input(a, b): the input comes as a and the module takes b. prepare_input(a, b; c, d; ; e,
+// f) says so of a module's first inputs; the third is left as it comes. prepare_output(a, b): the module makes
+// a and b is wanted.
 //
 // Layouts:
 //   Replicate  All ranks have the same value, and the same gradient of it.

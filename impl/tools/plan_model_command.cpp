@@ -167,7 +167,7 @@ void run_model(ModelCommand& c) {
   plan.one_host = c.ranks > 0;
   plan.ranks = plan.one_host ? c.ranks : c.gpus;
   if (plan.ranks < 1) fail(Code::invalid_argument, "--gpus or --ranks is missing, or below 1");
-  if (plan.sequence == 0) plan.sequence = std::min<int64_t>(4096, longest_sequence(plan.decoder));
+  if (plan.sequence == 0) plan.sequence = std::min<int64_t>(4096, plan.decoder.max_positions);
   plan.options.shard.strategy = kStrategies.at(c.strategy);
   if (c.param_dtype != "f32") plan.options.shard.param_dtype = kDtypes.at(c.param_dtype);
   plan.options.recompute.kind = kRecompute.at(c.recompute);

@@ -1,6 +1,8 @@
 #include "train/batch.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/philox.h"
 #include "nn/gradient.h"
@@ -25,17 +27,30 @@ void check_tensor(const Tensor& tensor, const char* what, size_t index, Device& 
          ", the model on ", device.name());
 }
 
+// Both in host memory.
+double sum_of_weights(const Tensor& labels, const Tensor& weights) {
+  double sum = 0;
+  for (int64_t i = 0; i < labels.count(); ++i) {
+    if (labels.data<int64_t>()[i] == kIgnoredLabel) continue;
+    sum += weights.dtype() == DType::f64 ? weights.data<double>()[i]
+                                         : static_cast<double>(weights.data<float>()[i]);
+  }
+  return sum;
+}
+
 }  // namespace
 
 PreparedBatch::PreparedBatch(Model& model, const Batch& batch, int microbatches) : weight_(batch.weight) {
   if (batch.weight < -1) fail(Code::invalid_argument, "batch.weight = ", batch.weight, " is below -1");
   check_tensors(model, batch);
   find_labels(batch, decoder_options(model.root()) != nullptr);
-  compute_checksum(model.gangs());
+  add_token_weights(batch, model.device());
+  compute_checksum(model.gangs(), batch);
+  bounds_ = balanced_bounds(values_[0].dim(0), microbatches);
+  find_documents(model, batch);
   if (model.gangs().mesh().degree(Axis::cp) > 1) make_parts(model);
 
   const int64_t rows = values_[0].dim(0);
-  bounds_ = balanced_bounds(rows, microbatches);
   tokens_ = values_[0].dtype() == DType::i64 && values_[0].rank() > 1 ? values_[0].count() : rows;
 }
 
@@ -63,6 +78,21 @@ void PreparedBatch::find_labels(const Batch& batch, bool decoder) {
   checks_places_ = decoder && !tokens_alone;
 }
 
+void PreparedBatch::add_token_weights(const Batch& batch, Device& device) {
+  const Tensor& weights = batch.token_weights;
+  if (!weights) return;
+  check_tensor(weights, "token_weights", 0, device);
+  if (!labels_)
+    fail(Code::invalid_argument, "batch.token_weights is given, but there are no labels (targets[0], i64)");
+  if ((weights.dtype() != DType::f32 && weights.dtype() != DType::f64) ||
+      !(weights.shape() == labels_.shape()))
+    fail(Code::invalid_argument, "batch.token_weights is ", weights.text(),
+         ", wanted f32 or f64, one for each of the labels ", labels_.text());
+  values_.push_back(weights);
+  weighs_ = true;
+  sums_weights_ = weight_ == -1;
+}
+
 void PreparedBatch::check_values(Model& model, Stream& stream) {
   Context ctx = model.run().context(stream);
   Tensor tokens, given;  // as the caller gave them
@@ -80,11 +110,17 @@ void PreparedBatch::check_values(Model& model, Stream& stream) {
   // Not every stage of a pipeline reads its sums, so that a pipeline waits here.
   pending_ = ids_.found && !on_host && weight_ > 0 && model.pipeline() == nullptr;
   if (pending_) return;
-  if (!ids_.found)
-    return finish_check(Tensor());  // on meta there are no values, and some modules take no ids
+  if (!ids_.found) {  // on meta there are no values, and some modules take no ids
+    sums_weights_ = false;
+    return finish_check(Tensor());
+  }
   // The host waits for the verdict on the ids, and reads the labels in the same wait.
-  const std::vector<Tensor> read = read_on_host(std::array{ids_.found, tokens, given}, stream);
+  const std::vector<Tensor> read =
+      read_on_host(std::array{ids_.found, tokens, given, sums_weights_ ? labels_ : Tensor(),
+                              sums_weights_ ? values_.back() : Tensor()},
+                   stream);
   finish_check(read[0]);
+  if (sums_weights_) weight_sum_ = sum_of_weights(read[3], read[4]);
   if (given) check_label_places(read[1], read[2], shifts_);
 }
 
@@ -92,6 +128,7 @@ void PreparedBatch::finish_check(const Tensor& found) {
   const std::vector<IdRange> all = finish_id_check(ids_, found);
   if (!counts_) return;
   const int64_t counted = !ids_.found ? labels_.count() : all[labels_at_].count;  // on meta: not found
+  if (weighs_ && weight_ != -1) return;
   if (weight_ != -1 && weight_ != counted)
     fail(Code::invalid_argument, "batch.weight = ", weight_, ", but ", counted, " labels count",
          shifts_ ? " after the shift" : "");
@@ -122,10 +159,31 @@ void PreparedBatch::check_tensors(Model& model, const Batch& batch) {
 }
 
 // The checksum is needed only if several ranks take the same batch.
-void PreparedBatch::compute_checksum(const Gangs& gangs) {
+void PreparedBatch::compute_checksum(const Gangs& gangs, const Batch& batch) {
   const Mesh& mesh = gangs.mesh();
+  Values given = values_;
+  for (const Tensor& rows : {batch.documents, batch.positions})
+    if (rows) given.push_back(rows);
   if (mesh.degree(Axis::tp) * mesh.degree(Axis::cp) * mesh.degree(Axis::pp) > 1)
-    checksum_ = checksum_of(values_);
+    checksum_ = checksum_of(given);
+}
+
+void PreparedBatch::find_documents(Model& model, const Batch& batch) {
+  if (!batch.documents && !batch.positions) return;
+  const Shape& inputs = values_[0].shape();
+  for (const auto& [what, given] : {std::pair("documents", batch.documents), std::pair("positions", batch.positions)})
+    if (given && (inputs.rank() < 2 || !(given.shape() == Shape{inputs[0], inputs[1]})))
+      fail(Code::invalid_argument, "batch.", what, " is ", given.text(), ", but batch.inputs[0] is ",
+           values_[0].text(), "; it has a number for each token, [rows, sequence]");
+  if (batch.documents && shifts_ && !(labels_.shape() == batch.documents.shape()))
+    fail(Code::invalid_argument, "batch.documents is ", batch.documents.text(), ", but the labels are ",
+         labels_.text(), "; only labels of one shape with them are shifted");
+  DocumentRows rows{batch.documents, batch.positions};
+  if (const DecoderOptions* decoder = decoder_options(model.root()))
+    rows.most_positions = std::min(rows.most_positions, decoder->max_positions);
+  const Gangs& gangs = model.gangs();
+  const Documents all(rows, {gangs.coordinate(Axis::cp), gangs.mesh().degree(Axis::cp)});
+  for (size_t i = 0; i + 1 < bounds_.size(); ++i) documents_.push_back(all.rows(bounds_[i], bounds_[i + 1]));
 }
 
 // The label of position s is the token at s + 1; the last position has none and is ignored.
@@ -138,11 +196,35 @@ void PreparedBatch::shift_labels(Context& ctx) {
   const int last_dim = given.rank() - 1;
   const int64_t length = given.dim(-1);
   ctx.ops.cast(given.slice(last_dim, 1, length), labels_.slice(last_dim, 0, length - 1), ctx.stream);
+  if (weighs_) shift_weights(ctx);
+  ignore_labels_at_bounds(ctx);
+}
+
+// A weight goes with its label; that of the last position does not count.
+void PreparedBatch::shift_weights(Context& ctx) {
+  Tensor& weights = (whole_.empty() ? values_ : whole_).back();
+  const Tensor given = weights;
+  weights = ctx.temporaries.allocate(given.dtype(), given.shape());
+  ctx.ops.fill(weights, 0, ctx.stream);
+  const int last_dim = given.rank() - 1;
+  const int64_t length = given.dim(-1);
+  ctx.ops.cast(given.slice(last_dim, 1, length), weights.slice(last_dim, 0, length - 1), ctx.stream);
+}
+
+void PreparedBatch::ignore_labels_at_bounds(Context& ctx) {
+  if (documents_.empty()) return;
+  const int64_t length = labels_.dim(1);
+  for (const Document& document : documents_[0].all()) {
+    const int64_t first = document.is_padding ? document.first : document.end - 1;
+    if (first == length - 1) continue;  // the last position of a row is ignored in any case
+    const Tensor row = labels_.slice(0, document.row, document.row + 1);
+    ctx.ops.fill(row.slice(1, first, document.end), kIgnoredLabel, ctx.stream);
+  }
 }
 
 void PreparedBatch::make_parts(Model& model) {
   const int cp = model.gangs().mesh().degree(Axis::cp);
-  if (weight_ != -1 && counts_)
+  if (weight_ != -1 && counts_ && !weighs_)
     fail(Code::not_supported, "batch.weight is given, but with cp ", cp,
          " each rank counts the labels of its own part of the sequences; leave it at -1");
   part_tokens(model, specs_of(values_), "batch.inputs");

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "nn/documents.h"
 #include "nn/ids.h"
 #include "parallel/model/model.h"
 #include "train/types.h"
@@ -35,7 +37,9 @@ class PreparedBatch {
 
   // The weight of all rows; with context parallelism, of this rank's part of their sequences. Valid after
   // check_values().
-  int64_t weight() const { return weight_; }
+  double weight() const { return sums_weights_ ? weight_sum_ : static_cast<double>(weight_); }
+  // Whether tokens have weights. The caller's weight is then no number that the model's loss must have.
+  bool has_token_weights() const { return weighs_; }
   // Whether the caller gave the weight of sequences that ranks of cp share: weight() is then all of it on the
   // first of them and 0 on the others, whatever their losses say.
   bool shares_weight() const { return shares_weight_; }
@@ -44,15 +48,22 @@ class PreparedBatch {
   uint64_t checksum() const { return checksum_; }
   // The number of elements of inputs[0] if it is i64 with two dims or more, else the number of its rows.
   int64_t tokens() const { return tokens_; }
+  const Tensor& labels() const { return labels_; }  // this rank's part; absent if there are none
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
   // Returns the arguments of forward: the inputs, then the targets.
   Values microbatch(int index) const;
+  // Returns the documents of each microbatch's rows; empty if the batch gives neither documents nor positions.
+  const std::vector<Documents>& documents() const { return documents_; }
 
  private:
   void check_tensors(Model& model, const Batch& batch);
   void find_labels(const Batch& batch, bool decoder);
-  void compute_checksum(const Gangs& gangs);
+  void add_token_weights(const Batch& batch, Device& device);
+  void compute_checksum(const Gangs& gangs, const Batch& batch);
+  void find_documents(Model& model, const Batch& batch);
+  void ignore_labels_at_bounds(Context& ctx);
   void shift_labels(Context& ctx);
+  void shift_weights(Context& ctx);
   // With context parallelism, each tensor that has a sequence (dim 1) is replaced by this rank's part of it:
   // make_parts allocates the parts, split_sequences writes their values.
   void make_parts(Model& model);
@@ -63,6 +74,10 @@ class PreparedBatch {
   Tensor labels_;  // one of values_, or a decoder's tokens; absent if the first target is not i64
   size_t labels_at_ = 0;
   bool shifts_ = false, counts_ = false, checks_places_ = false, shares_weight_ = false;
+  bool weighs_ = false;        // the last one of values_ has the weights of tokens
+  bool sums_weights_ = false;  // the batch's weight is their sum
+  double weight_sum_ = 0;
+  std::vector<Documents> documents_;
   std::vector<int64_t> bounds_;  // microbatch i has rows [bounds_[i], bounds_[i + 1])
   int64_t weight_ = -1;          // before finish_check(): the caller's, or -1
   int64_t tokens_ = 0;

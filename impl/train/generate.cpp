@@ -1,168 +1,294 @@
-// Text generation on the sharded model. Each new token runs all tokens before it again, without a cache of
-// keys and values: that is simple, and it computes the same as training.
+// A prompt is read in chunks, and its last token as the new ones are: each forward that computes logits reads
+// one token of each row. Ranks of tp may split a sequence evenly, so that a forward reads a multiple of tp
+// tokens: padding follows the last one, which no earlier token sees and the next forward writes over.
+#include "train/generate.h"
+
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <optional>
 
 #include "base/interrupt.h"
 #include "base/philox.h"
+#include "nn/kv_cache.h"
 #include "parallel/collective_call.h"
+#include "parallel/pipeline/runtime.h"
 #include "tensor/host_staging.h"
 #include "tensor/host_view.h"
-#include "train/step.h"
+#include "train/sampling.h"
 
 namespace gangway {
 namespace {
 
-// The last token that is made is not run again. Ranks of tp split a sequence evenly, so that they use only a
-// multiple of tp positions.
-void check_positions(const DecoderOptions& decoder, int tp, size_t prompt, int64_t new_tokens) {
-  const int64_t given = static_cast<int64_t>(prompt), longest = longest_sequence(decoder);
-  const int64_t most = longest / tp * tp;
-  if (new_tokens == 0 || new_tokens - 1 <= most - given) return;
-  const std::string used = most == longest ? "" : text(", of which tp ", tp, " uses ", most);
-  if (longest < decoder.max_positions && new_tokens - 1 <= decoder.max_positions - given)
-    fail(Code::not_supported, "generate: a prompt of ", given, " tokens and ", new_tokens,
-         " new ones are longer than the model's window of ", longest, " (sliding_window)", used,
-         ", and this library attends to all earlier tokens");
-  fail(Code::invalid_argument, "generate: a prompt of ", given, " tokens and token_count = ", new_tokens,
-       " need ", given, " + ", new_tokens - 1, " positions, but max_position_embeddings is ",
-       decoder.max_positions, used, "; ask for fewer tokens or give the last ones of the prompt");
+// The most tokens of a prompt that one forward reads. It bounds the memory for activations.
+constexpr int64_t kChunk = 512;
+
+int64_t longest_of(const TokenRows& prompts) {
+  size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  return static_cast<int64_t>(longest);
 }
 
-void check(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options) {
+// The last token that is made is not read again.
+void check_positions(const DecoderOptions& decoder, int tp, int64_t prompt, int64_t new_tokens) {
+  if (new_tokens == 0) return;
+  if (decoder.max_positions < tp)
+    fail(Code::invalid_argument, "generate: max_position_embeddings is ", decoder.max_positions, ", and tp ", tp,
+         " reads ", tp, " tokens at a time");
+  if (new_tokens - 1 <= decoder.max_positions - prompt) return;
+  fail(Code::invalid_argument, "generate: a prompt of ", prompt, " tokens and token_count = ", new_tokens,
+       " need ", prompt, " + ", new_tokens - 1, " positions, but max_position_embeddings is ",
+       decoder.max_positions, "; ask for fewer tokens or give the last ones of the prompt");
+}
+
+void check_prompt(const std::vector<int64_t>& prompt, size_t row, int64_t vocab) {
+  if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty (row ", row, ")");
+  for (const int64_t id : prompt)
+    if (id < 0 || id >= vocab)
+      fail(Code::invalid_argument, "generate: the prompt has id ", id, ", outside [0, ", vocab, ") (row ", row,
+           ")");
+}
+
+void check(Model& model, const TokenRows& prompts, const GenerateOptions& options) {
   if (!model.materialized())
     fail(Code::invalid_state,
          "generate: the model has no storage yet; call parallelize or materialize first");
   const DecoderOptions* decoder = decoder_options(model.root());
   if (decoder == nullptr) fail(Code::invalid_argument, "generate: the model is not a decoder");
+  if (!decoder->causal)
+    fail(Code::invalid_argument,
+         "generate: the model's attention is not causal, so that every token depends on later ones");
   if (model.device().kind() == DeviceKind::meta)
     fail(Code::invalid_argument, "generate: a meta device has no values");
-  if (const int cp = model.gangs().mesh().degree(Axis::cp); cp > 1)
-    fail(Code::not_supported, "generate: cp is ", cp,
-         ", but sequences that grow by one token cannot be split evenly; ",
-         "save the model and generate with cp 1");
-  model.run().check_whole("generate");
-  if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty");
-  for (const int64_t id : prompt)
-    if (id < 0 || id >= decoder->vocab)
-      fail(Code::invalid_argument, "generate: the prompt has id ", id, ", outside [0, ", decoder->vocab, ")");
+  if (prompts.empty()) fail(Code::invalid_argument, "generate: there is no prompt");
+  for (size_t row = 0; row < prompts.size(); ++row) check_prompt(prompts[row], row, decoder->vocab);
   if (options.new_tokens < 0)
     fail(Code::invalid_argument, "generate: token_count = ", options.new_tokens, " is negative");
-  if (!(std::isfinite(options.temperature) && options.temperature >= 0))
-    fail(Code::invalid_argument, "generate: temperature = ", options.temperature,
-         " is not a finite number >= 0");
-  if (options.top_k < 0) fail(Code::invalid_argument, "generate: top_k = ", options.top_k, " is negative");
-  check_positions(*decoder, model.gangs().mesh().degree(Axis::tp), prompt.size(), options.new_tokens);
+  check_sampling(options, decoder->vocab);
+  check_positions(*decoder, model.gangs().mesh().degree(Axis::tp), longest_of(prompts), options.new_tokens);
 }
 
-std::string arguments_of(std::span<const int64_t> prompt, const GenerateOptions& options) {
-  const std::string_view bytes(reinterpret_cast<const char*>(prompt.data()), prompt.size_bytes());
+uint64_t hash_of(uint64_t key, std::span<const int64_t> ids) {
+  return philox_key(key, {reinterpret_cast<const char*>(ids.data()), ids.size_bytes()});
+}
+
+std::string arguments_of(const TokenRows& prompts, const GenerateOptions& options) {
   CallSignature signature("generate");
   signature.add("new_tokens", options.new_tokens);
-  signature.add("prompt length", prompt.size());
-  signature.add("prompt hash", philox_key(0, bytes));
+  signature.add("prompts", prompts.size());
+  uint64_t hash = 0;
+  for (const auto& prompt : prompts) {
+    signature.add("prompt length", prompt.size());
+    hash = hash_of(hash, prompt);
+  }
+  signature.add("prompt hash", hash);
   signature.add("temperature", options.temperature);
   signature.add("top_k", options.top_k);
+  signature.add("top_p", options.top_p);
+  signature.add("min_p", options.min_p);
+  signature.add("repetition_penalty", options.repetition_penalty);
+  signature.add("stop tokens", hash_of(0, options.stop_tokens));
   signature.add("seed", options.seed);
   return signature.text();
 }
 
-// Returns the logits of the last position.
-std::vector<double> last_logits(Model& model, const std::vector<int64_t>& tokens, Stream& stream) {
-  const DecoderOptions& decoder = *decoder_options(model.root());
-  // The length is a multiple of tp, because ranks of tp may split the sequence evenly. The padding comes
-  // after the last token, which does not attend to it.
-  const int64_t tp = model.gangs().mesh().degree(Axis::tp);
-  const int64_t used = static_cast<int64_t>(tokens.size());
-  const int64_t length = (used + tp - 1) / tp * tp;
-  StackScope scope(model.temporaries());
-  Context ctx = model.run().context(stream);
-  const Tensor window = model.temporaries().allocate(DType::i64, Shape{1, length});
-  const HostStaging ids(window);
-  std::fill(std::copy(tokens.begin(), tokens.end(), ids.data<int64_t>()), ids.data<int64_t>() + length, 0);
-  ids.send(stream);
-  const Values outputs = model.run().forward(ctx, std::span<const Tensor>(&window, 1), nullptr);
-  const Tensor row = outputs.at(0).reshape(Shape{length, decoder.vocab}).slice(0, used - 1, used);
-  const Tensor wide = model.temporaries().allocate(DType::f64, row.shape());
-  model.ops().cast(row, wide, stream);
-  const HostView<double> logits(wide, stream);
-  return {logits.begin(), logits.end()};
+// The rank that draws: the first one of the last stage.
+int drawing_rank(Model& model) {
+  Coordinates at{};
+  if (const Pipeline* const pipeline = model.pipeline())
+    at[static_cast<size_t>(Axis::pp)] = pipeline->cut().stage_rank().back();
+  return model.gangs().mesh().rank(at);
 }
 
-// Draws a token id; `uniform`, in [0, 1), is the random number. Of equal logits the lower id comes first.
-// Returns -1 - id if the logit of token `id` is not finite.
-int64_t sample(const std::vector<double>& logits, const GenerateOptions& options, double uniform) {
-  std::vector<int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto logit = [&](int64_t id) { return logits[static_cast<size_t>(id)]; };
-  for (const int64_t id : order)
-    if (!std::isfinite(logit(id))) return -1 - id;
-  const bool greedy = options.temperature == 0;
-  const size_t keep = greedy               ? 1
-                      : options.top_k == 0 ? order.size()
-                                           : std::min(order.size(), static_cast<size_t>(options.top_k));
-  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(keep), order.end(),
-                    [&](int64_t a, int64_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
-  if (greedy) return order[0];
-  std::vector<double> sums;
-  double sum = 0;
-  for (size_t i = 0; i < keep; ++i)
-    sums.push_back(sum += std::exp((logit(order[i]) - logit(order[0])) / options.temperature));
-  const auto chosen = std::upper_bound(sums.begin(), sums.end(), uniform * sum);
-  return order[static_cast<size_t>(
-      std::min<ptrdiff_t>(chosen - sums.begin(), static_cast<ptrdiff_t>(keep) - 1))];
-}
+class Generation {
+ public:
+  Generation(Model& model, const TokenRows& prompts, const GenerateOptions& options, bool listens,
+             Stream& stream)
+      : model_(model),
+        prompts_(prompts),
+        options_(options),
+        listens_(listens),
+        stream_(stream),
+        rows_(prompts.size()),
+        longest_(longest_of(prompts)),
+        multiple_(model.gangs().mesh().degree(Axis::tp)),
+        drawer_(drawing_rank(model)),
+        draws_(model.gangs().root()->rank() == drawer_),
+        cache_(padding_of(prompts), longest_ + options.new_tokens - 1,
+               longest_ + options.new_tokens - 1 + multiple_),
+        made_(rows_),
+        ended_(rows_, false) {}
 
-int64_t from_first_rank(Gang& root, int64_t value) {
-  Collective record;
-  record.op = CollectiveOp::broadcast;
-  record.in = &value;
-  record.out = &value;
-  record.count = 1;
-  record.dtype = DType::i64;
-  record.peer = 0;
-  root.run_now(Channel::control, record);
-  return value;
-}
+  // Returns whether all logits were finite.
+  bool run() {
+    read_prompts();
+    const uint64_t key = philox_key(options_.seed, "generate");
+    for (int64_t i = 0; i < options_.new_tokens && !all_ended(); ++i) {
+      poll_interrupt_throttled();
+      std::vector<int64_t> next(rows_ + 1, 0);  // the last one: whether a rank asks to end
+      next[rows_] = stops_ ? 1 : 0;
+      {
+        const StackScope scope(model_.temporaries());
+        const Values logits = forward(1, true, [&](size_t row, int64_t) { return last_token(row); });
+        if (draws_) draw(logits.at(0), key, static_cast<uint64_t>(i), next);
+      }
+      if (!exchange(next)) break;
+      for (size_t row = 0; row < rows_; ++row)
+        if (next[row] < 0) {
+          broken_row_ = row;
+          broken_ = -1 - next[row];
+          return false;
+        }
+      add(next);
+    }
+    return true;
+  }
+
+  TokenRows take() { return std::move(made_); }
+  size_t broken_row() const { return broken_row_; }
+  int64_t broken_token() const { return broken_; }
+
+ private:
+  static std::vector<int64_t> padding_of(const TokenRows& prompts) {
+    std::vector<int64_t> padding;
+    const int64_t longest = longest_of(prompts);
+    for (const auto& prompt : prompts) padding.push_back(longest - static_cast<int64_t>(prompt.size()));
+    return padding;
+  }
+  bool all_ended() const { return std::find(ended_.begin(), ended_.end(), false) == ended_.end(); }
+  int64_t last_token(size_t row) const {
+    return made_[row].empty() ? prompts_[row].back() : made_[row].back();
+  }
+
+  // Reads all tokens of the prompts but the last ones.
+  void read_prompts() {
+    const int64_t most = decoder_options(model_.root())->max_positions / multiple_ * multiple_;
+    const int64_t chunk = std::max(multiple_, std::min(most, kChunk / multiple_ * multiple_));
+    while (options_.new_tokens > 0 && cache_.used() < longest_ - 1) {
+      poll_interrupt_throttled();
+      const StackScope scope(model_.temporaries());
+      forward(std::min(chunk, longest_ - 1 - cache_.used()), false, [&](size_t row, int64_t i) {
+        const auto& prompt = prompts_[row];
+        const int64_t at = cache_.used() + i - (longest_ - static_cast<int64_t>(prompt.size()));
+        return at < 0 ? 0 : prompt[static_cast<size_t>(at)];
+      });
+    }
+  }
+
+  // Reads the next `tokens` tokens of each row. Returns the logits [rows, at least `tokens`, vocab], on the
+  // ranks of the last stage, if they are wanted.
+  template <typename Token>
+  Values forward(int64_t tokens, bool wants_logits, const Token& token) {
+    const int64_t length = (tokens + multiple_ - 1) / multiple_ * multiple_;
+    Context ctx = model_.run().context(stream_);
+    ctx.cache = &cache_;
+    cache_.set_wants_logits(wants_logits);
+    const Tensor ids =
+        model_.temporaries().allocate(DType::i64, Shape{static_cast<int64_t>(rows_), length});
+    const HostStaging host(ids);
+    auto* out = host.data<int64_t>();
+    for (size_t row = 0; row < rows_; ++row)
+      for (int64_t i = 0; i < length; ++i) *out++ = i < tokens ? token(row, i) : 0;
+    host.send(stream_);
+    Values outputs = model_.pipeline() == nullptr ? model_.run().forward(ctx, std::span(&ids, 1), nullptr)
+                                                  : model_.pipeline()->forward(ctx, {ids});
+    cache_.advance(tokens);
+    return outputs;
+  }
+
+  void draw(const Tensor& logits, uint64_t key, uint64_t index, std::vector<int64_t>& next) {
+    const int64_t vocab = logits.shape().back();
+    const Tensor first =
+        logits.reshape(Shape{static_cast<int64_t>(rows_), logits.count() / static_cast<int64_t>(rows_) / vocab,
+                             vocab})
+            .slice(1, 0, 1);
+    const Tensor wide = model_.temporaries().allocate(DType::f64, first.shape());
+    model_.ops().cast(first, wide, stream_);
+    const HostView<double> values(wide, stream_);
+    for (size_t row = 0; row < rows_; ++row) {
+      if (ended_[row]) continue;
+      std::vector<int64_t> earlier = prompts_[row];
+      earlier.insert(earlier.end(), made_[row].begin(), made_[row].end());
+      const double uniform = philox_uniform(key, static_cast<uint64_t>(row) << 32 | index);
+      next[row] = sample({values.begin() + static_cast<int64_t>(row) * vocab, static_cast<size_t>(vocab)},
+                         earlier, options_, uniform);
+    }
+  }
+
+  // One rank draws for all: floating-point results may differ between machines, and the ranks must not
+  // diverge. Returns false if a rank asks to end.
+  bool exchange(std::vector<int64_t>& next) {
+    Gang& root = *model_.gangs().root();
+    Collective record;
+    record.op = listens_ ? CollectiveOp::all_gather : CollectiveOp::broadcast;
+    std::vector<int64_t> all(listens_ ? next.size() * static_cast<size_t>(root.size()) : 0);
+    record.in = next.data();
+    record.out = listens_ ? all.data() : next.data();
+    record.count = next.size();
+    record.dtype = DType::i64;
+    if (!listens_) record.peer = drawer_;
+    root.run_now(Channel::control, record);
+    if (!listens_) return true;
+    bool goes_on = true;
+    for (size_t r = 0; r < static_cast<size_t>(root.size()); ++r)
+      goes_on = goes_on && all[r * next.size() + rows_] == 0;
+    std::copy_n(all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(drawer_) * next.size()), rows_,
+                next.begin());
+    return goes_on;
+  }
+
+  void add(const std::vector<int64_t>& next) {
+    for (size_t row = 0; row < rows_; ++row) {
+      if (ended_[row]) continue;
+      made_[row].push_back(next[row]);
+      ended_[row] = std::find(options_.stop_tokens.begin(), options_.stop_tokens.end(), next[row]) !=
+                    options_.stop_tokens.end();
+      if (options_.on_token && !stops_) stops_ = !options_.on_token(row, next[row]);
+    }
+  }
+
+  Model& model_;
+  const TokenRows& prompts_;
+  const GenerateOptions& options_;
+  const bool listens_;  // whether any rank has a function for new tokens
+  Stream& stream_;
+  const size_t rows_;
+  const int64_t longest_, multiple_;
+  const int drawer_;
+  const bool draws_;
+  KvCache cache_;
+  TokenRows made_;
+  std::vector<bool> ended_;
+  bool stops_ = false;
+  size_t broken_row_ = 0;
+  int64_t broken_ = -1;
+};
 
 }  // namespace
 
-std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
-                              Stream& stream) {
-  Gangs& gangs = model.gangs();
-  const CollectiveCall call(gangs, "generate");
+TokenRows generate(Model& model, const TokenRows& prompts, const GenerateOptions& options, Stream& stream) {
+  const CollectiveCall call(model.gangs(), "generate");
   std::string arguments;
-  call.check(
-      [&] {
-        arguments = arguments_of(prompt, options);
-        check(model, prompt, options);
+  const std::vector<int32_t> all = call.check(
+      [&]() -> int32_t {
+        arguments = arguments_of(prompts, options);
+        check(model, prompts, options);
+        return options.on_token ? 1 : 0;
       },
       arguments);
-  int64_t broken = -1;
-  const std::vector<int64_t> made = call.run([&] {
-    std::vector<int64_t> tokens(prompt.begin(), prompt.end());
-    const uint64_t key = philox_key(options.seed, "generate");
-    for (int64_t i = 0; i < options.new_tokens; ++i) {
-      poll_interrupt_throttled();
-      const std::vector<double> logits = last_logits(model, tokens, stream);
-      // Rank 0 draws for all: floating-point results may differ between machines, and the ranks must not
-      // diverge.
-      int64_t next = 0;
-      if (gangs.root()->rank() == 0)
-        next = sample(logits, options, philox_uniform(key, static_cast<uint64_t>(i)));
-      next = from_first_rank(*gangs.root(), next);
-      if (next < 0) {
-        broken = -1 - next;
-        break;
-      }
-      tokens.push_back(next);
-    }
-    return std::vector<int64_t>(tokens.begin() + static_cast<ptrdiff_t>(prompt.size()), tokens.end());
+  const bool listens = std::find(all.begin(), all.end(), 1) != all.end();
+  std::optional<Generation> generation;
+  const bool finite = call.run([&] {
+    generation.emplace(model, prompts, options, listens, stream);
+    return generation->run();
   });
-  if (broken >= 0)  // equal on all ranks, which throw together; the gangs stay usable
-    fail(Code::invalid_state, "generate: the logit of token ", broken, " is not finite");
-  return made;
+  if (!finite)  // equal on all ranks, which throw together; the gangs stay usable
+    fail(Code::invalid_state, "generate: the logit of token ", generation->broken_token(),
+         " is not finite (row ", generation->broken_row(), ")");
+  return generation->take();
+}
+
+std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
+                              Stream& stream) {
+  return generate(model, TokenRows{{prompt.begin(), prompt.end()}}, options, stream).at(0);
 }
 
 }  // namespace gangway

@@ -1,7 +1,6 @@
 #include "train/microbatches.h"
 
 #include "base/interrupt.h"
-#include "parallel/pipeline/runtime.h"
 
 namespace gangway {
 namespace {
@@ -31,6 +30,11 @@ std::vector<Specs> all_specs(const PreparedBatch& batch) {
   return all;
 }
 
+// Sets the documents of a microbatch, if the batch gives some.
+void set_documents(const PreparedBatch& batch, Context& ctx) {
+  if (!batch.documents().empty()) ctx.documents = &batch.documents()[static_cast<size_t>(ctx.microbatch)];
+}
+
 struct SumsOfLosses final : LossSink {
   explicit SumsOfLosses(StepSums& sums) : sums(sums) {}
   void add(const Values& outputs) override {
@@ -56,6 +60,7 @@ Context microbatch_context(Model& model, int64_t step, bool training, Stream& st
 bool check_microbatches(Model& model, const PreparedBatch& batch, Context ctx) {
   if (model.pipeline() != nullptr) return model.pipeline()->check(ctx, all_specs(batch));
   for (ctx.microbatch = 0; ctx.microbatch < batch.count(); ++ctx.microbatch) {
+    set_documents(batch, ctx);
     const Specs inputs = specs_of(batch.microbatch(ctx.microbatch));
     const Specs outputs = model.run().check_forward(ctx, inputs, frame_of(model, ctx));
     if (!outputs.empty()) check_loss(outputs);
@@ -71,11 +76,12 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
   ctx.fused_loss = true;
   if (model.pipeline() != nullptr) {
     SumsOfLosses losses(sums);
-    return model.pipeline()->run(ctx, all_microbatches(batch), model.recompute(), losses);
+    return model.pipeline()->run(ctx, all_microbatches(batch), model.recompute(), losses, batch.documents());
   }
   for (int i = 0; i < batch.count(); ++i) {
     poll_interrupt_throttled();
     ctx.microbatch = i;
+    set_documents(batch, ctx);
     const StackScope scope(ctx.temporaries);  // frees the outputs of a forward without a frame
     Frame* const frame = frame_of(model, ctx);
     if (frame != nullptr) {
@@ -89,6 +95,18 @@ void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, Ste
     if (frame != nullptr) model.run().backward(ctx, {}, *frame);  // no dy: a loss starts from ctx.loss_scale
     sums.add_loss(outputs);                                       // after backward, which makes a fused loss
     if (frame != nullptr) frame->reset();
+  }
+}
+
+void run_log_probs(Model& model, const PreparedBatch& batch, Context ctx, LossSink& outputs) {
+  ctx.log_probs = true;
+  if (model.pipeline() != nullptr)
+    return model.pipeline()->run(ctx, all_microbatches(batch), model.recompute(), outputs, batch.documents());
+  for (ctx.microbatch = 0; ctx.microbatch < batch.count(); ++ctx.microbatch) {
+    poll_interrupt_throttled();
+    set_documents(batch, ctx);
+    const StackScope scope(ctx.temporaries);
+    outputs.add(model.run().forward(ctx, batch.microbatch(ctx.microbatch), nullptr));
   }
 }
 

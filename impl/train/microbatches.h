@@ -4,6 +4,7 @@
 // Thread rule: one thread at a time; check_microbatches is local, run_microbatches collective.
 #pragma once
 
+#include "parallel/pipeline/runtime.h"
 #include "train/batch.h"
 #include "train/sums.h"
 
@@ -26,5 +27,8 @@ void exchange_stage_shapes(Model& model, const PreparedBatch& batch, Context ctx
 // microbatch without rows runs, too, because all ranks take part in unsharding its parameter groups and
 // reducing their gradients.
 void run_microbatches(Model& model, const PreparedBatch& batch, Context ctx, StepSums& sums);
+// Runs forward of each microbatch with ctx.log_probs, and gives the outputs {loss, weight, log_probs} to
+// `outputs` on the ranks of the last stage.
+void run_log_probs(Model& model, const PreparedBatch& batch, Context ctx, LossSink& outputs);
 
 }  // namespace gangway

@@ -33,6 +33,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 void check_options(const StepOptions& options);
+void check_terms(Model& model, const StepOptions& options);
 void check_optimizer(Model& model, const Optimizer& optimizer);
 void check_loss_scale(const StepOptions& options, const LossScale& scale);
 std::string arguments_of(const char* call, const StepOptions& options, const Optimizer* optimizer);
@@ -80,10 +81,21 @@ class Step {
                                              return numbers;
                                            },
                                            arguments));
+    if (totals_.weight < 0)  // equal on all ranks
+      fail(Code::invalid_argument, name_, ": the weights of all tokens sum to ", totals_.weight,
+           ", which cannot divide the loss; give batch.weight");
     result.weight = totals_.weight;
     result.tokens = totals_.tokens;
     result.stop = totals_.stop;
     return totals_;
+  }
+
+  // Returns the context that all microbatches share.
+  Context context(int64_t step, bool training) {
+    Context ctx = microbatch_context(model_, step, training, stream_);
+    ctx.label_smoothing = options_.label_smoothing;
+    ctx.z_loss = options_.z_loss;
+    return ctx;
   }
 
   // If a pipeline has not seen such microbatches yet, its stages exchange their shapes in a check phase of
@@ -158,6 +170,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   std::optional<PreparedBatch> prepared;
   const BatchTotals totals = step.check(given, [&] {
     model.run().check_computes("train_step");
+    check_terms(model, options);
     if (options.scale != 1)
       fail(Code::invalid_argument, "train_step: scale = ", options.scale,
            ", but the step seeds with 1/N (scale is for loops of your own)");
@@ -166,12 +179,12 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     model.run().check_update();
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
     const bool known =
-        check_microbatches(model, *prepared, microbatch_context(model, given->steps() + 1, true, stream));
+        check_microbatches(model, *prepared, step.context(given->steps() + 1, true));
     prepared->check_values(model, stream);
     return BatchTotals{prepared->weight(),       prepared->tokens(), prepared->checksum(), !known, false,
-                       prepared->shares_weight()};
+                       prepared->shares_weight() && !prepared->has_token_weights()};
   });
-  step.exchange_shapes(*prepared, microbatch_context(model, given->steps() + 1, true, stream));
+  step.exchange_shapes(*prepared, step.context(given->steps() + 1, true));
   Optimizer& optimizer = *given;
   step.result.lr = optimizer.lr();
   step.result.loss_scale = optimizer.loss_scale().value();
@@ -190,8 +203,8 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
   try {
     step.run([&] {
       sums.emplace(model, &options, stream);
-      Context ctx = microbatch_context(model, optimizer.steps() + 1, true, stream);
-      ctx.loss_scale = optimizer.loss_scale().value() / static_cast<double>(totals.weight);
+      Context ctx = step.context(optimizer.steps() + 1, true);
+      ctx.loss_scale = optimizer.loss_scale().value() / totals.weight;
       run_gradients(model, *prepared, ctx, *sums);
       sums->read(prepared->pending_check());
       if (options.replay) wrong_bits = replay(model, options, *prepared, ctx, sums->loss());
@@ -203,7 +216,7 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     if (!model.gangs().root()->error()) model.run().zero_gradients(stream);
     throw;
   }
-  step.result.loss = all.loss / static_cast<double>(totals.weight);
+  step.result.loss = all.loss / totals.weight;
   const bool finite = all.finite && std::isfinite(all.loss);  // gradients of a NaN loss may be finite
 
   // 5. to 7. Norm and clip, the optimizer's step inside the version gate, the result.
@@ -220,23 +233,24 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
   std::optional<PreparedBatch> prepared;
   const BatchTotals totals = step.check(nullptr, [&] {
     model.run().check_computes("eval_step");
+    check_terms(model, options);
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
-    const bool known = check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
+    const bool known = check_microbatches(model, *prepared, step.context(0, false));
     prepared->check_values(model, stream);
     return BatchTotals{prepared->weight(),       prepared->tokens(), prepared->checksum(), !known, false,
-                       prepared->shares_weight()};
+                       prepared->shares_weight() && !prepared->has_token_weights()};
   });
-  step.exchange_shapes(*prepared, microbatch_context(model, 0, false, stream));
+  step.exchange_shapes(*prepared, step.context(0, false));
   if (totals.weight == 0) return step.end_without_weight();
   std::optional<StepSums> sums;
   step.run([&] {
     sums.emplace(model, nullptr, stream);
-    run_microbatches(model, *prepared, microbatch_context(model, 0, false, stream), *sums);
+    run_microbatches(model, *prepared, step.context(0, false), *sums);
     sums->read(prepared->pending_check());
   });
   const LossTotals all = step.exchange(wrong_batch(model, *sums, *prepared), totals_of(*sums));
   check_shared_weight(totals, *sums, all);
-  step.result.loss = all.loss / static_cast<double>(totals.weight);
+  step.result.loss = all.loss / totals.weight;
   return step.end();
 }
 
@@ -280,6 +294,19 @@ void check_options(const StepOptions& options) {
   check_norm_type("step.norm_type", options.norm_type);
   if (!std::isfinite(options.scale))
     fail(Code::invalid_argument, "step.scale = ", options.scale, " is not finite");
+  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1))
+    fail(Code::invalid_argument, "step.label_smoothing = ", options.label_smoothing,
+         " is not in [0, 1)");
+  if (!(std::isfinite(options.z_loss) && options.z_loss >= 0))
+    fail(Code::invalid_argument, "step.z_loss = ", options.z_loss, " is not a finite number >= 0");
+}
+
+// Another model makes its loss itself, and would not have these terms.
+void check_terms(Model& model, const StepOptions& options) {
+  if ((options.label_smoothing == 0 && options.z_loss == 0) || decoder_options(model.root()) != nullptr)
+    return;
+  fail(Code::invalid_argument, "step.label_smoothing = ", options.label_smoothing,
+       ", step.z_loss = ", options.z_loss, ", but only a decoder's loss has these terms");
 }
 
 void check_optimizer(Model& model, const Optimizer& optimizer) {
@@ -320,6 +347,8 @@ std::string arguments_of(const char* call, const StepOptions& options, const Opt
   signature.add("scale", options.scale);
   signature.add("replay", options.replay);
   signature.add("gradient_norms", options.gradient_norms);
+  signature.add("label_smoothing", options.label_smoothing);
+  signature.add("z_loss", options.z_loss);
   if (optimizer != nullptr) optimizer->add_to_signature(signature);
   return signature.text();
 }
@@ -362,7 +391,8 @@ std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBat
   if (model.pipeline() != nullptr && !model.pipeline()->has_loss()) return std::nullopt;
   // Exact comparison: a floating-point number holds integers below 2^53 (2^24 for a loss in f32) exactly.
   if (batch.shares_weight()) return std::nullopt;  // check_shared_weight compares the sums
-  if (!sums.known() || sums.weight() == static_cast<double>(batch.weight())) return std::nullopt;
+  if (batch.has_token_weights()) return std::nullopt;
+  if (!sums.known() || sums.weight() == batch.weight()) return std::nullopt;
   return Error(Code::invalid_argument,
                text("the model's loss says weight ", sums.weight(), ", the batch has ", batch.weight(),
                     " (N is summed before the first forward)"));
@@ -372,7 +402,7 @@ LossTotals totals_of(const StepSums& sums) { return {sums.loss(), sums.finite(),
 
 // The caller's weight of whole rows does not say how much of it is in the part of each rank of cp.
 void check_shared_weight(const BatchTotals& batch, const StepSums& sums, const LossTotals& loss) {
-  if (!batch.shares || !sums.known() || loss.weight == static_cast<double>(batch.weight)) return;
+  if (!batch.shares || !sums.known() || loss.weight == batch.weight) return;
   fail(Code::invalid_argument, "the model's losses say weight ", loss.weight,
        " over all ranks, the batches have ", batch.weight,
        " (batch.weight is that of the whole rows, which ranks of cp share)");

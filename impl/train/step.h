@@ -2,7 +2,7 @@
 // generation. Wrappers and their collectives (parallel) and the arithmetic of the update (optim) do not
 // belong here.
 //
-// This header declares the steps of training and evaluation, and generation.
+// This header declares the steps of training and evaluation.
 //
 // Thread rule: one thread at a time; collective over the model's gangs.
 #pragma once
@@ -42,10 +42,5 @@ StepResult optimizer_step(Model& model, Optimizer& optimizer, const StepOptions&
 // a save or generation. No step is taken until a second call has swapped them back. Collective; refusals are
 // agreed. INVALID_STATE: the optimizer keeps no averages, or has not stepped yet.
 void swap_ema(Model& model, Optimizer& optimizer, Stream& stream);
-
-// Continues `prompt`, one sequence of token ids that is equal on all ranks, and returns the new tokens, which
-// are equal on all ranks. The model reads the last max_positions tokens. Collective.
-std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,
-                              Stream& stream);
 
 }  // namespace gangway

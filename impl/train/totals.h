@@ -15,7 +15,8 @@ namespace gangway {
 
 // The numbers before the microbatches run.
 struct BatchTotals {
-  int64_t weight = 0, tokens = 0;
+  double weight = 0;
+  int64_t tokens = 0;
   uint64_t batch = 0;    // PreparedBatch::checksum
   bool unknown = false;  // some rank does not know the shapes that stages of its pipeline exchange
   bool stop = false;     // some rank asks all ranks to stop after this step

@@ -23,6 +23,16 @@ struct Batch {
   // one along the last dim, and the last position does not count. Without targets, a decoder's labels are its
   // tokens, which the library shifts.
   bool shift_labels = false;
+  // [rows, sequence] of whole sequences, i32 or i64, in host memory; absent: each row is one document, with
+  // positions 0, 1, 2, ... Consecutive tokens with one number in `documents` are a document, which attention
+  // does not leave; a negative number is padding. Positions start at 0 in each document where they are absent.
+  // Labels that the library makes or shifts are ignored at the last token of a document and in padding.
+  Tensor documents, positions;
+  // A weight of each label, f32 or f64, of the labels' shape, which multiplies its loss; it is shifted with the
+  // label. `weight` -1 is then the sum of the weights of the labels that count. Another `weight` is what this
+  // rank adds to the number that divides the loss, whatever the weights: with the negative gradient of a loss by
+  // the log-probabilities as weights (log_probs.h), backward makes the gradients of that loss.
+  Tensor token_weights;
 };
 
 struct StepOptions {
@@ -32,6 +42,8 @@ struct StepOptions {
   bool check_finite = true;  // all ranks skip the step if the loss or a gradient of any rank is not finite
   // A factor of the gradients, for manual loops whose backward starts from 1. train_step accepts only 1.
   double scale = 1;
+  // Of a decoder's loss (ops.h, LossTerms); the loss that a step reports has them.
+  double label_smoothing = 0, z_loss = 0;
   // Whether this rank asks all ranks to stop after this step. The step itself runs as usual.
   bool stop = false;
   bool replay = false;          // train_step computes loss and gradients twice and compares their bits
@@ -43,7 +55,7 @@ enum class Skip : uint8_t { none, no_weight /* N is 0 */, non_finite /* loss or 
 struct StepResult {
   double loss = 0;        // the mean over all ranks, equal on all; NaN if the weight is 0
   double grad_norm = -1;  // before clipping; -1: not computed (clipping is off, or there are no gradients)
-  int64_t weight = 0;     // N, the number of items that count on all ranks
+  double weight = 0;      // N, the number of items that count on all ranks, or the sum of their weights
   int64_t tokens = 0;     // of the batches of all data ranks, padding included
   bool stop = false;      // whether any rank asked for it
   Skip skipped = Skip::none;  // why the step changed nothing
@@ -53,14 +65,6 @@ struct StepResult {
   int64_t step = 0;
   double lr = 0;
   double loss_scale = 1;  // the scale that the step used; 1: none
-};
-
-// Options of generate().
-struct GenerateOptions {
-  int64_t new_tokens = 64;
-  double temperature = 1;  // 0: the most likely token
-  int64_t top_k = 0;       // 0: all
-  uint64_t seed = 0;
 };
 
 }  // namespace gangway

@@ -166,6 +166,45 @@ static void one_ranks_bad_argument_comes_back_on_every_rank(void** state) {
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, refused_steps, NULL);
 }
 
+/* The views lie in memory of the host and may be strided; a document ends the labels that the library
+ * makes. */
+static void packed_rows(rank* me) {
+  setup s;
+  small_batch b;
+  EXPECT_OK(set_up(me, &s, NULL));
+  fill_batch(&b, 2, me->index);
+  gw_step_result whole, packed;
+  gw_step_result_init(&whole, sizeof whole);
+  gw_step_result_init(&packed, sizeof packed);
+  EXPECT_OK(gw_eval_step(s.model, &b.batch, NULL, NULL, &whole));
+  int32_t positions[8] = {0, 1, 2, 3, 0, 1, 2, 3};
+  gw_view of_positions, of_documents;
+  EXPECT_OK(gw_view_set(&of_positions, positions, b.shape, 2, GW_I32));
+  b.batch.positions = &of_positions;
+  EXPECT_OK(gw_eval_step(s.model, &b.batch, NULL, NULL, &packed));
+  EXPECT(packed.loss == whole.loss && packed.weight == 6 * me->size);
+  b.batch.positions = NULL;
+  int64_t documents[16];
+  for (int i = 0; i < 16; ++i) documents[i] = i / 4 % 2; /* every other number is that of a token */
+  const int64_t strides[2] = {8, 2};
+  EXPECT_OK(gw_view_set(&of_documents, documents, b.shape, 2, GW_I64));
+  of_documents.strides = strides;
+  b.batch.documents = &of_documents;
+  EXPECT_OK(gw_eval_step(s.model, &b.batch, NULL, NULL, &packed));
+  EXPECT(packed.loss != whole.loss && packed.weight == 4 * me->size);
+  documents[14] = 0;
+  documents[12] = 1;
+  documents[10] = 1;
+  EXPECT_REFUSED(gw_eval_step(s.model, &b.batch, NULL, NULL, &packed),
+                 "document 0 comes again at token 3 of row 1");
+  tear_down(&s);
+}
+
+static void a_batch_says_the_documents_and_positions_of_its_tokens(void** state) {
+  (void)state;
+  for (int32_t n = 1; n <= 2; ++n) run_ranks(n, packed_rows, NULL);
+}
+
 /* --- custom modules --- */
 
 typedef struct line_setup {
@@ -351,6 +390,7 @@ static void a_batch_may_be_cut_out_of_a_longer_array(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {test_on_device(training_gives_the_same_losses_on_any_mesh),
                                      test_on_device(one_ranks_bad_argument_comes_back_on_every_rank),
+                                     test_on_device(a_batch_says_the_documents_and_positions_of_its_tokens),
                                      test_on_device(failing_callback_reaches_every_rank),
                                      test_on_device(loss_of_another_weight_is_refused_on_every_rank),
                                      test_on_device(a_batch_may_be_cut_out_of_a_longer_array),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "families/family.h"
 
 namespace gangway {
 namespace {
@@ -230,28 +231,119 @@ TEST(ConfigJson, AWindowIsWrittenForTheLayersThatHaveIt) {
     EXPECT_NE(again.find(kept), std::string::npos) << again;
 }
 
+// A letter for each of 7 layers: w has the window, f has not. Empty: the file is refused.
+TEST(ConfigJson, LayersHaveTheWindowThatTheClassOfTransformersGivesThem) {
+  const auto types = [](const std::string& letters) {
+    std::string list;
+    for (const char letter : letters)
+      list += text(list.empty() ? "" : ", ", letter == 'w' ? "\"sliding_attention\"" : "\"full_attention\"");
+    return text(", \"layer_types\": [", list, "]");
+  };
+  const std::string on = R"(, "use_sliding_window": true, "sliding_window": 8)";
+  struct Row {
+    const char* family;
+    std::string rest, layers;
+  };
+  const Row table[] = {
+      {"mistral", R"(, "sliding_window": 8)", "wwwwwww"},
+      {"qwen2", on + R"(, "max_window_layers": 3)", "fffwwww"},
+      {"qwen3", on + types("wfwwfff"), "wfwwfff"},
+      {"gemma2", "", "wfwfwfw"},
+      {"gemma2", types("fwfwfwf"), "fwfwfwf"},
+      {"gemma2", types("fffffff") + R"(, "sliding_window": null)", "fffffff"},
+      {"gemma2", types("fffffff"), "fffffff"},
+      {"gemma2", R"(, "sliding_window": null)", ""},
+      {"gemma2", types("wfwfwf"), ""},
+      {"gemma3_text", "", "wwwwwfw"},
+      {"gemma3_text", R"(, "sliding_window_pattern": 3)", "wwfwwfw"},
+      {"gemma3_text", R"(, "sliding_window_pattern": 1)", "fffffff"},
+      {"gemma3_text", R"(, "sliding_window_pattern": 3)" + types("wwwwwww"), "wwwwwww"},
+      {"gemma3_text", R"(, "sliding_window_pattern": 0)", ""},
+  };
+  for (const Row& row : table) {
+    std::string json = of_family(row.family, row.rest);
+    json.replace(json.find(R"("num_hidden_layers": 2)"), 22, R"("num_hidden_layers": 7)");
+    if (row.layers.empty()) {
+      EXPECT_EQ(error_of(json).code(), Code::corrupt) << json;
+      continue;
+    }
+    const DecoderOptions options = parse_config_json(json, "c");
+    EXPECT_EQ(layers_with_window(options), row.layers) << json;
+    for (const std::string& origin : {std::string(), json}) {
+      const std::string again = config_json(options, DType::f32, origin);
+      const DecoderOptions read = parse_config_json(again, "c");
+      EXPECT_EQ(layers_with_window(read), row.layers) << again;
+      EXPECT_EQ(config_json(read, DType::f32, origin), again);
+    }
+  }
+}
+
+TEST(ConfigJson, ReadsTheKeysOfGemma) {
+  const DecoderOptions gemma = parse_config_json(of_family("gemma", R"(, "hidden_act": "gelu")"), "c");
+  EXPECT_EQ(gemma.norm_offset, 1);
+  EXPECT_EQ(gemma.embedding_scale, 0) << "the square root of the width";
+  EXPECT_TRUE(gemma.tied);
+  const DecoderOptions gemma2 = parse_config_json(
+      of_family("gemma2", R"(, "query_pre_attn_scalar": 144, "attn_logit_softcapping": null)"), "c");
+  EXPECT_EQ(gemma2.score_scale, 1.0 / 12);
+  EXPECT_EQ(gemma2.score_cap, 0);
+  EXPECT_EQ(gemma2.logit_cap, 30);
+  EXPECT_EQ(gemma2.window, 4096);
+  const std::string json = config_json(gemma2, DType::f32);
+  for (const char* key : {R"("query_pre_attn_scalar": 144,)", R"("attn_logit_softcapping": null)",
+                          R"("hidden_activation": "gelu_pytorch_tanh")"})
+    EXPECT_NE(json.find(key), std::string::npos) << json;
+  const DecoderOptions gemma3 = parse_config_json(
+      of_family("gemma3_text",
+                R"(, "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})"),
+      "c");
+  EXPECT_EQ(gemma3.rope.theta, 1e6);
+  EXPECT_EQ(gemma3.rope.factor, 8);
+  EXPECT_EQ(gemma3.window_rope_theta, 500);
+  for (const char* wrong :
+       {R"(, "query_pre_attn_scalar": 0)", R"(, "rope_local_base_freq": 0)", R"(, "rope_theta": null)"})
+    EXPECT_EQ(error_of(of_family("gemma3_text", wrong)).code(), Code::corrupt) << wrong;
+  for (const char* unknown :
+       {R"(, "use_bidirectional_attention": true)", R"(, "hidden_activation": "gelu")",
+        R"(, "rope_parameters": {"full_attention": {}, "sliding_attention": {"rope_type": "linear"}})",
+        R"(, "rope_parameters": {"full_attention": {}, "sliding_attention": {"scale": 2}})",
+        R"(, "rope_parameters": {"full_attention": {"mrope_section": 2}})"})
+    EXPECT_EQ(error_of(of_family("gemma3_text", unknown)).code(), Code::not_supported) << unknown;
+}
+
 // The defaults of the classes of transformers 4.57 and 5.0.
 TEST(ConfigJson, AFileWithoutKeysIsTheDefaultOfTheClass) {
   struct Row {
     const char* family;
     int64_t vocab, ffn, kv_heads, head_dim, max_positions, window;
+    int64_t dim = 4096, layers = 32, heads = 32;
+    double eps = 1e-6, theta = 10000;
+    bool tied = false;
   };
-  const Row table[] = {{"llama", 32000, 11008, 32, 128, 2048, 0},
-                       {"mistral", 32000, 14336, 8, 128, 131072, 4096},
-                       {"qwen2", 151936, 22016, 32, 128, 32768, 0},
-                       {"qwen3", 151936, 22016, 32, 128, 32768, 0}};
+  const Row table[] = {
+      {"llama", 32000, 11008, 32, 128, 2048, 0},
+      {"mistral", 32000, 14336, 8, 128, 131072, 4096},
+      {"qwen2", 151936, 22016, 32, 128, 32768, 0},
+      {"qwen3", 151936, 22016, 32, 128, 32768, 0},
+      {"gemma", 256000, 24576, 16, 256, 8192, 0, 3072, 28, 16, 1e-6, 10000, true},
+      {"gemma2", 256000, 9216, 4, 256, 8192, 4096, 2304, 26, 8, 1e-6, 10000, true},
+      {"gemma3_text", 262208, 9216, 4, 256, 131072, 4096, 2304, 26, 8, 1e-6, 1e6, true},
+      {"olmo2", 50304, 11008, 32, 128, 2048, 0, 4096, 32, 32, 1e-5},
+  };
   for (const Row& row : table) {
     const DecoderOptions o = parse_config_json(text(R"({"model_type": ")", row.family, "\"}"), "c");
-    EXPECT_EQ(o.dim, 4096) << row.family;
-    EXPECT_EQ(o.layers, 32) << row.family;
-    EXPECT_EQ(o.heads, 32) << row.family;
+    EXPECT_EQ(o.dim, row.dim) << row.family;
+    EXPECT_EQ(o.layers, row.layers) << row.family;
+    EXPECT_EQ(o.heads, row.heads) << row.family;
     EXPECT_EQ(
         std::vector<int64_t>({o.vocab, o.ffn, o.kv_heads, o.head_dim, o.max_positions, o.window}),
         std::vector<int64_t>({row.vocab, row.ffn, row.kv_heads, row.head_dim, row.max_positions, row.window}))
         << row.family;
-    EXPECT_EQ(o.eps, 1e-6) << row.family;
-    EXPECT_EQ(o.rope.theta, 10000) << row.family;
-    EXPECT_FALSE(o.tied || o.mlp_bias || o.out_bias) << row.family;
+    EXPECT_EQ(o.eps, row.eps) << row.family;
+    EXPECT_EQ(o.rope.theta, row.theta) << row.family;
+    EXPECT_EQ(o.tied, row.tied) << row.family;
+    EXPECT_FALSE(o.mlp_bias || o.out_bias) << row.family;
   }
 }
 
@@ -344,8 +436,8 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
       {"", Code::corrupt, "config.json: it is not JSON"},
       {"[]", Code::corrupt, "config.json: it is no JSON object"},
       {"{}", Code::not_supported, "model_type is missing"},
-      {R"({"model_type": "gpt2"})", Code::not_supported,
-       "model_type is \"gpt2\"; this library has llama, qwen2"},
+      {R"({"model_type": "gpt5"})", Code::not_supported,
+       "model_type is \"gpt5\"; this library has llama, qwen2"},
       {R"({"model_type": "llama", "vocab_size": 0})", Code::corrupt, "vocab_size is 0, outside of 1 to"},
       {with(R"("head_dim": 6.0)"), Code::corrupt, "head_dim is 6.0, not a whole number"},
       {with(R"("head_dim": 0)"), Code::corrupt, "head_dim is 0, outside of 1 to 2147483647"},
@@ -368,8 +460,8 @@ TEST(ConfigJson, RefusesWhatItHasNoFormOf) {
       {with(R"("quantization_config": {"bits": 4})"), Code::not_supported,
        "quantization_config is an object"},
       {with(R"("rope_scaling": 3)"), Code::corrupt, "rope_scaling is 3, not an object"},
-      {with(R"("rope_scaling": {"type": "linear", "factor": 2})"), Code::not_supported,
-       "rope_scaling.type is \"linear\"; this library has default and llama3"},
+      {with(R"("rope_scaling": {"type": "dynamic", "factor": 2})"), Code::not_supported,
+       "rope_scaling.type is \"dynamic\"; this library has default, llama3, linear, yarn and longrope"},
       {with(R"("rope_scaling": {"rope_type": "llama3"})"), Code::corrupt, "rope_scaling.factor is missing"},
       {with(R"("rope_theta": 2, "rope_parameters": {"rope_theta": 3})"), Code::corrupt,
        "rope_parameters.rope_theta is 3, not the rope_theta of the whole"},

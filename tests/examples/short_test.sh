@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$1"
 programs=([0-9][0-9]_*.c)
-[ ${#programs[@]} -eq 10 ] || { echo "FAILED: the examples are ${programs[*]}" >&2; exit 1; }
+[ ${#programs[@]} -eq 11 ] || { echo "FAILED: the examples are ${programs[*]}" >&2; exit 1; }
 awk '
   length > 110 { print FILENAME ":" FNR " has " length " columns"; bad = 1 }
   FNR == 100 { print FILENAME " has 100 lines or more"; bad = 1 }

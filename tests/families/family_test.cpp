@@ -51,19 +51,9 @@ TEST(Families, AnOptionThatTheFamilysConfigCannotSayIsRefused) {
       << error.message();
 }
 
-TEST(Families, ASequenceLongerThanTheWindowIsRefusedWithBothNumbers) {
+TEST(Families, OnlyMaxPositionsLimitsTheLengthOfASequence) {
   DecoderOptions options = family_named("mistral").options;
   options.window = 9;
-  EXPECT_NE(make_decoder(options), nullptr);
-  EXPECT_EQ(longest_sequence(options), 9);
-  EXPECT_NO_THROW(check_sequence_length(options, 9, "Decoder"));
-  const Error error = test::error_of([&] { check_sequence_length(options, 10, "Decoder"); });
-  EXPECT_EQ(error.code(), Code::not_supported);
-  EXPECT_NE(error.message().find("sequences of 10 tokens are longer than the model's window of 9"),
-            std::string::npos)
-      << error.message();
-  options.window = 0;
-  EXPECT_EQ(longest_sequence(options), options.max_positions);
   EXPECT_NO_THROW(check_sequence_length(options, options.max_positions, "Decoder"));
   EXPECT_EQ(test::error_of([&] { check_sequence_length(options, options.max_positions + 1, "x"); }).code(),
             Code::invalid_argument);

@@ -103,6 +103,22 @@ TEST(Embedding, IdsOutsideTheVocabularyAreRefusedWhereTheyAreTaken) {
   expect_error(Code::invalid_argument, [&] { embedding->forward_one(ctx, rig.normal({3}, 1), nullptr); });
 }
 
+TEST(Embedding, WithAScaleGradientsAgreeWithDifferences) {
+  Rig rig;
+  const ModulePtr embedding = make_embedding(7, 3, 1, 5.5);
+  rig.materialize(*embedding, DType::f64);
+  expect_gradients(rig, *embedding, {rig.ids({2, 4}, 1, 7)});
+}
+
+TEST(Embedding, AScaleIsRoundedToTheComputeDtype) {
+  Rig rig;
+  const ModulePtr embedding = make_embedding(1, 1, 1, std::sqrt(3072.0));
+  rig.materialize(*embedding, DType::bf16);
+  put(embedding->parameters()[0]->value, {1});
+  Context ctx = rig.context();
+  EXPECT_EQ(get(embedding->forward_one(ctx, rig.ids({1, 1}, 1, 1), nullptr)), Vector{55.5});
+}
+
 TEST(RmsNorm, GradientsAgreeWithDifferences) {
   Rig rig;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
@@ -255,7 +271,7 @@ TEST(Attention, WithNormsOfQAndKGradientsAgreeWithDifferences) {
   Rig rig;
   for (Recompute recompute : {Recompute::none, Recompute::selective}) {
     AttentionOptions options = attention_options(4, 2, false);
-    options.qk_norm = true;
+    options.qk_norm = QkNorm::head;
     options.eps = 1e-2;
     const ModulePtr attention = make_attention(options);
     rig.materialize(*attention, DType::f64);
@@ -270,6 +286,21 @@ TEST(Block, GradientsAgreeWithDifferences) {
     rig.materialize(*block, DType::f64);
     expect_gradients(rig, *block, {rig.normal({2, 3, 6}, 1)}, recompute);
   }
+}
+
+TEST(Block, WithNormsAfterItsHalvesGradientsAgreeWithDifferences) {
+  Rig rig;
+  for (BlockNorms norms : {BlockNorms::after, BlockNorms::both})
+    for (Recompute recompute : {Recompute::none, Recompute::selective}) {
+      BlockOptions options{attention_options(4, 2, false), 5};
+      options.qk_norm = QkNorm::width;
+      options.eps = 1e-2;
+      options.norms = norms;
+      options.deviation = 0.5;
+      const ModulePtr block = make_block(options);
+      rig.materialize(*block, DType::f64);
+      expect_gradients(rig, *block, {rig.normal({2, 3, 6}, 1)}, recompute);
+    }
 }
 
 TEST(Sequential, GradientsAgreeWithDifferences) {

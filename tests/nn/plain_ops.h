@@ -10,51 +10,11 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "nn/plain_attention.h"
+#include "nn/plain_values.h"
 #include "ops/ops.h"
-#include "support/host_memory.h"
 
 namespace gangway::nn_testing {
-
-using Vector = std::vector<double>;
-
-inline int64_t place(const Tensor& t, int64_t i) {
-  int64_t at = 0;
-  for (int d = t.rank() - 1; d >= 0; --d) {
-    at += i % t.dim(d) * t.stride(d);
-    i /= t.dim(d);
-  }
-  return at;
-}
-
-inline Vector get(const Tensor& t) {
-  const test::HostMemory host(t);
-  Vector out(static_cast<size_t>(t.count()));
-  for (size_t i = 0; i < out.size(); ++i) {
-    const int64_t at = place(t, static_cast<int64_t>(i));
-    switch (dlpack_code(t.dtype()) << 8 | dlpack_bits(t.dtype())) {
-      case 2 << 8 | 64: out[i] = host.data<double>()[at]; break;
-      case 2 << 8 | 32: out[i] = host.data<float>()[at]; break;
-      case 4 << 8 | 16: out[i] = to_f32(host.data<bf16_t>()[at]); break;
-      default: out[i] = static_cast<double>(host.data<int64_t>()[at]);
-    }
-  }
-  return out;
-}
-
-inline void put(const Tensor& t, const Vector& from) {
-  test::HostMemory host(t);
-  GW_CHECK(t.count(), ==, static_cast<int64_t>(from.size()));
-  for (size_t i = 0; i < from.size(); ++i) {
-    const int64_t at = place(t, static_cast<int64_t>(i));
-    switch (dlpack_code(t.dtype()) << 8 | dlpack_bits(t.dtype())) {
-      case 2 << 8 | 64: host.data<double>()[at] = from[i]; break;
-      case 2 << 8 | 32: host.data<float>()[at] = static_cast<float>(from[i]); break;
-      case 4 << 8 | 16: host.data<bf16_t>()[at] = to_bf16(static_cast<float>(from[i])); break;
-      default: host.data<int64_t>()[at] = static_cast<int64_t>(from[i]);
-    }
-  }
-  host.write();
-}
 
 // Tests of layers step with AdamW alone.
 class OpsWithoutOptimizers : public Ops {
@@ -97,28 +57,35 @@ class PlainOps final : public OpsWithoutOptimizers {
     }
     const size_t d = w.size();
     Vector rstd(x.size() / d), y(x.size());
+    const Vector squares = r.squares ? get(r.squares) : Vector();
     for (size_t t = 0; t < rstd.size(); ++t) {
       double square = 0;
       for (size_t i = 0; i < d; ++i) square += x[t * d + i] * x[t * d + i];
-      rstd[t] = 1 / std::sqrt(square / static_cast<double>(d) + r.eps);
+      rstd[t] = 1 / std::sqrt((r.squares ? squares[t] / static_cast<double>(r.width)
+                                         : square / static_cast<double>(d)) +
+                              r.eps);
     }
     put(r.rstd, rstd);
     rstd = get(r.rstd);  // as stored: backward makes y again from it
-    for (size_t i = 0; i < y.size(); ++i) y[i] = x[i] * rstd[i / d] * w[i % d];
+    for (size_t i = 0; i < y.size(); ++i) y[i] = x[i] * rstd[i / d] * (r.offset + w[i % d]);
     put(r.y, y);
   }
 
   void rmsnorm_backward(const RmsNormBackwardArgs& r, Stream&) override {
-    const Vector dy = get(r.dy), x = get(r.x), w = get(r.weight), rstd = get(r.rstd);
+    const Vector dy = get(r.dy), x = get(r.x), rstd = get(r.rstd), dots = r.dots ? get(r.dots) : Vector();
+    Vector w = get(r.weight);
+    for (double& weight : w) weight += r.offset;
     const size_t d = w.size();
+    const double width = static_cast<double>(r.dots ? r.width : r.x.dim(1));
     Vector dx = r.dsum ? get(r.dsum) : Vector(x.size());
     Vector dw = r.dweight ? get(r.dweight) : Vector(d);
     for (size_t t = 0; t < rstd.size(); ++t) {
       double dot = 0;
       for (size_t i = 0; i < d; ++i) dot += dy[t * d + i] * w[i] * x[t * d + i];
+      if (r.dots) dot = dots[t];
       for (size_t i = 0; i < d; ++i) {
         const size_t at = t * d + i;
-        dx[at] += rstd[t] * (dy[at] * w[i] - x[at] * rstd[t] * rstd[t] * dot / static_cast<double>(d));
+        dx[at] += rstd[t] * (dy[at] * w[i] - x[at] * rstd[t] * rstd[t] * dot / width);
         dw[i] += dy[at] * x[at] * rstd[t];
       }
     }
@@ -130,15 +97,67 @@ class PlainOps final : public OpsWithoutOptimizers {
     put(r.y, y);
   }
 
+  void row_dot(const RowDotArgs& r, Stream&) override {
+    const Vector x = get(r.x), y = get(r.y), w = r.weight ? get(r.weight) : Vector();
+    const size_t d = size(r.x, 1);
+    Vector out(size(r.x, 0));
+    for (size_t i = 0; i < x.size(); ++i) out[i / d] += x[i] * y[i] * (r.weight ? r.offset + w[i % d] : 1);
+    put(r.out, out);
+  }
+
+  void layernorm(const LayerNormArgs& l, Stream&) override {
+    Vector x = get(l.x);
+    if (l.residual) {
+      const Vector residual = get(l.residual);
+      for (size_t i = 0; i < x.size(); ++i) x[i] += residual[i];
+      put(l.sum, x);
+      x = get(l.sum);
+    }
+    const size_t d = size(l.x, 1);
+    Vector mean(size(l.x, 0)), rstd(mean.size());
+    for (size_t i = 0; i < x.size(); ++i) mean[i / d] += x[i] / static_cast<double>(d);
+    for (size_t i = 0; i < x.size(); ++i)
+      rstd[i / d] += (x[i] - mean[i / d]) * (x[i] - mean[i / d]) / static_cast<double>(d);
+    for (double& r : rstd) r = 1 / std::sqrt(r + l.eps);
+    put(l.mean, mean);
+    put(l.rstd, rstd);
+    put(l.y, normalized(x, get(l.mean), get(l.rstd), get(l.weight), get(l.bias)));
+  }
+
+  void layernorm_backward(const LayerNormBackwardArgs& l, Stream&) override {
+    const Vector dy = get(l.dy), x = get(l.x), w = get(l.weight), mean = get(l.mean), rstd = get(l.rstd);
+    const size_t d = size(l.x, 1);
+    Vector dx = l.dsum ? get(l.dsum) : Vector(x.size());
+    Vector dw = l.dweight ? get(l.dweight) : Vector(d), db = l.dbias ? get(l.dbias) : Vector(d);
+    Vector g_mean(mean.size()), gz_mean(mean.size());
+    const auto z = [&](size_t i) { return (x[i] - mean[i / d]) * rstd[i / d]; };
+    for (size_t i = 0; i < x.size(); ++i) {
+      g_mean[i / d] += dy[i] * w[i % d] / static_cast<double>(d);
+      gz_mean[i / d] += dy[i] * w[i % d] * z(i) / static_cast<double>(d);
+    }
+    for (size_t i = 0; i < x.size(); ++i) {
+      dx[i] += rstd[i / d] * (dy[i] * w[i % d] - g_mean[i / d] - z(i) * gz_mean[i / d]);
+      dw[i % d] += dy[i] * z(i);
+      db[i % d] += dy[i];
+    }
+    if (l.dx) put(l.dx, dx);
+    if (l.dweight) put(l.dweight, dw);
+    if (l.dbias) put(l.dbias, db);
+    if (l.y) put(l.y, normalized(x, mean, rstd, w, get(l.bias)));
+  }
+
+  // The first 2 * half elements of each head turn, the others are copied.
   void rope(const RopeArgs& r, Stream&) override {
     const Vector x = get(r.x), cosines = get(r.cos), sines = get(r.sin);
-    Vector y(x.size());
-    const size_t heads = static_cast<size_t>(r.heads), width = size(r.x, 1) / heads, half = width / 2;
+    const Vector positions = r.positions ? get(r.positions) : Vector();
+    Vector y = x;
+    const size_t heads = static_cast<size_t>(r.heads), width = size(r.x, 1) / heads, half = size(r.cos, 1);
     for (size_t t = 0; t < size(r.x, 0); ++t)
       for (size_t h = 0; h < heads; ++h)
         for (size_t i = 0; i < half; ++i) {
-          const size_t at = (t * heads + h) * width + i,
-                       angle = t % static_cast<size_t>(r.sequence) * half + i;
+          const size_t position = r.positions ? static_cast<size_t>(positions[t % positions.size()])
+                                              : t % static_cast<size_t>(r.sequence);
+          const size_t at = (t * heads + h) * width + i, angle = position * half + i;
           const double c = cosines[angle], s = r.inverse ? -sines[angle] : sines[angle];
           y[at] = x[at] * c - x[at + half] * s;
           y[at + half] = x[at + half] * c + x[at] * s;
@@ -149,7 +168,7 @@ class PlainOps final : public OpsWithoutOptimizers {
   void swiglu(const SwigluArgs& s, Stream&) override {
     Vector gate = get(s.gate);
     const Vector up = get(s.up);
-    for (size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    for (size_t i = 0; i < gate.size(); ++i) gate[i] = activated(s.activation, gate[i]).value * up[i];
     put(s.y, gate);
   }
 
@@ -157,63 +176,55 @@ class PlainOps final : public OpsWithoutOptimizers {
     const Vector gate = get(s.gate), up = get(s.up), dy = get(s.dy);
     Vector dgate(gate.size()), dup(gate.size());
     for (size_t i = 0; i < gate.size(); ++i) {
-      const double sigmoid = 1 / (1 + std::exp(-gate[i]));
-      dup[i] = dy[i] * gate[i] * sigmoid;
-      dgate[i] = dy[i] * up[i] * sigmoid * (1 + gate[i] * (1 - sigmoid));
+      const Activated a = activated(s.activation, gate[i]);
+      dup[i] = dy[i] * a.value;
+      dgate[i] = dy[i] * up[i] * a.slope;
     }
     put(s.dgate, dgate);
     put(s.dup, dup);
     if (!s.y) return;
     Vector y(gate.size());
-    for (size_t i = 0; i < y.size(); ++i) y[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    for (size_t i = 0; i < y.size(); ++i) y[i] = activated(s.activation, gate[i]).value * up[i];
     put(s.y, y);
   }
 
-  // Scores and probabilities of one query; visible(i) is the number of keys it sees.
-  void attention(const AttentionArgs& a, Stream&) override {
-    const Vector q = get(a.q), k = get(a.k), v = get(a.v);
-    Vector out(q.size()), lse(static_cast<size_t>(a.lse.count()));
-    each_query(a, [&](size_t b, size_t i, size_t h, const Heads& n) {
-      Vector p = scores(a, q, k, b, i, h, n);
-      double sum = 0;
-      for (double& s : p) sum += s = std::exp(s);
-      for (size_t j = 0; j < p.size(); ++j)
-        for (size_t c = 0; c < n.width; ++c) out[n.q_at(b, i, h) + c] += p[j] / sum * v[n.k_at(b, j, h) + c];
-      lse[(b * n.heads + h) * n.queries + i] = std::log(sum);
-    });
-    put(a.out, out);
-    put(a.lse, lse);
+  void activation(const ActivationArgs& a, Stream&) override {
+    Vector x = get(a.x);
+    for (double& e : x) e = activated(a.activation, e).value;
+    put(a.y, x);
   }
 
+  void activation_backward(const ActivationBackwardArgs& a, Stream&) override {
+    const Vector x = get(a.x), dy = get(a.dy);
+    Vector dx(x.size()), y(x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const Activated at = activated(a.activation, x[i]);
+      dx[i] = dy[i] * at.slope;
+      y[i] = at.value;
+    }
+    put(a.dx, dx);
+    if (a.y) put(a.y, y);
+  }
+
+  void dropout(const DropoutArgs& a, Stream&) override {
+    Vector x = get(a.x);
+    const Vector rows = a.rows ? get(a.rows) : Vector();
+    const size_t d = size(a.x, 1);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const int64_t row =
+          a.rows ? static_cast<int64_t>(rows[i / d]) : a.first_row + static_cast<int64_t>(i / d);
+      const auto element =
+          static_cast<uint64_t>(row * a.columns + a.first_column + static_cast<int64_t>(i % d));
+      x[i] = philox_uniform(a.key, element) < a.probability ? 0 : x[i] / (1 - a.probability);
+    }
+    put(a.y, x);
+  }
+
+  void attention(const AttentionArgs& a, Stream&) override { plain_attention::forward(a); }
   void attention_merge(const AttentionMergeArgs&, Stream&) override {
     fail(Code::internal, "attention_merge is not part of these tests");
   }
-  void attention_backward(const AttentionBackwardArgs& a, Stream&) override {
-    const AttentionArgs f{a.q, a.k, a.v, a.out, a.lse, a.scale, a.causal, a.q_offset, a.k_offset};
-    const Vector q = get(a.q), k = get(a.k), v = get(a.v), out = get(a.out), lse = get(a.lse),
-                 dout = get(a.dout);
-    Vector dq(q.size()), dk(k.size()), dv(v.size());
-    each_query(f, [&](size_t b, size_t i, size_t h, const Heads& n) {
-      const Vector s = scores(f, q, k, b, i, h, n);
-      const size_t at = n.q_at(b, i, h);
-      double delta = 0;
-      for (size_t c = 0; c < n.width; ++c) delta += dout[at + c] * out[at + c];
-      for (size_t j = 0; j < s.size(); ++j) {
-        const size_t other = n.k_at(b, j, h);
-        const double p = std::exp(s[j] - lse[(b * n.heads + h) * n.queries + i]);
-        double dp = 0;
-        for (size_t c = 0; c < n.width; ++c) dp += dout[at + c] * v[other + c];
-        for (size_t c = 0; c < n.width; ++c) {
-          dv[other + c] += p * dout[at + c];
-          dq[at + c] += p * (dp - delta) * f.scale * k[other + c];
-          dk[other + c] += p * (dp - delta) * f.scale * q[at + c];
-        }
-      }
-    });
-    put(a.dq, dq);
-    put(a.dk, dk);
-    put(a.dv, dv);
-  }
+  void attention_backward(const AttentionBackwardArgs& a, Stream&) override { plain_attention::backward(a); }
 
   void embedding(const EmbeddingArgs& e, Stream&) override {
     const Vector table = get(e.table), ids = get(e.ids);
@@ -244,21 +255,32 @@ class PlainOps final : public OpsWithoutOptimizers {
 
   void head_loss(const HeadLossArgs& h, Stack&, Stream&) override {
     const Vector x = get(h.x), w = get(h.w), labels = get(h.labels);
+    const Vector weights = h.terms.weights ? get(h.terms.weights) : Vector(labels.size(), 1);
+    Vector log_probs(labels.size());
+    const double cap = h.terms.cap, smoothing = h.terms.label_smoothing, z = h.terms.z_loss;
     const size_t tokens = size(h.x, 0), d = size(h.x, 1), vocab = size(h.w, 0);
     Vector dx(x.size()), dw = h.dw && h.dw_accumulate ? get(h.dw) : Vector(w.size());
     double loss = 0, weight = 0;
     for (size_t t = 0; t < tokens; ++t) {
       if (labels[t] == static_cast<double>(h.ignore)) continue;
       Vector p(vocab);
-      double sum = 0;
+      double sum = 0, mean = 0;
       for (size_t v = 0; v < vocab; ++v) {
         for (size_t i = 0; i < d; ++i) p[v] += x[t * d + i] * w[v * d + i];
+        if (cap > 0) p[v] = cap * std::tanh(p[v] / cap);
         sum += std::exp(p[v]);
+        mean += p[v] / static_cast<double>(vocab);
       }
-      loss += std::log(sum) - p[static_cast<size_t>(labels[t])];
-      weight += 1;
+      const double lse = std::log(sum), at_label = p[static_cast<size_t>(labels[t])];
+      loss += weights[t] * (lse - (1 - smoothing) * at_label - smoothing * mean + z * lse * lse);
+      log_probs[t] = at_label - lse;
+      weight += weights[t];
       for (size_t v = 0; v < vocab; ++v) {
-        const double g = (std::exp(p[v]) / sum - (static_cast<double>(v) == labels[t] ? 1 : 0)) * h.scale;
+        const double target = (static_cast<double>(v) == labels[t] ? 1 - smoothing : 0) +
+                              smoothing / static_cast<double>(vocab);
+        const double slope = cap > 0 ? 1 - p[v] / cap * (p[v] / cap) : 1;
+        const double g =
+            (std::exp(p[v]) / sum * (1 + 2 * z * lse) - target) * slope * weights[t] * h.scale;
         for (size_t i = 0; i < d; ++i) {
           dx[t * d + i] += g * w[v * d + i];
           dw[v * d + i] += g * x[t * d + i];
@@ -269,6 +291,7 @@ class PlainOps final : public OpsWithoutOptimizers {
     if (h.weight) *h.weight.data<double>() += weight;
     if (h.dx) put(h.dx, dx);
     if (h.dw) put(h.dw, dw);
+    if (h.terms.log_probs) put(h.terms.log_probs, log_probs);
   }
 
   void adamw(const AdamWArgs& a, Stream&) override {
@@ -328,30 +351,37 @@ class PlainOps final : public OpsWithoutOptimizers {
   }
 
  private:
-  struct Heads {
-    size_t batch, queries, keys, heads, kv_heads, width;
-    size_t q_at(size_t b, size_t i, size_t h) const { return ((b * queries + i) * heads + h) * width; }
-    size_t k_at(size_t b, size_t j, size_t h) const {
-      return ((b * keys + j) * kv_heads + h / (heads / kv_heads)) * width;
-    }
-  };
-
-  static size_t size(const Tensor& t, int dim) { return static_cast<size_t>(t.dim(dim)); }
-
-  template <typename Body>
-  static void each_query(const AttentionArgs& a, const Body& body) {
-    const Heads n{size(a.q, 0), size(a.q, 1), size(a.k, 1), size(a.q, 2), size(a.k, 2), size(a.q, 3)};
-    for (size_t b = 0; b < n.batch; ++b)
-      for (size_t i = 0; i < n.queries; ++i)
-        for (size_t h = 0; h < n.heads; ++h) body(b, i, h, n);
+  static Vector normalized(const Vector& x, const Vector& mean, const Vector& rstd, const Vector& weight,
+                           const Vector& bias) {
+    const size_t d = weight.size();
+    Vector y(x.size());
+    for (size_t i = 0; i < y.size(); ++i)
+      y[i] = (x[i] - mean[i / d]) * rstd[i / d] * weight[i % d] + bias[i % d];
+    return y;
   }
 
-  static Vector scores(const AttentionArgs& a, const Vector& q, const Vector& k, size_t b, size_t i, size_t h,
-                       const Heads& n) {
-    Vector s(a.causal ? i + 1 : n.keys);
-    for (size_t j = 0; j < s.size(); ++j)
-      for (size_t c = 0; c < n.width; ++c) s[j] += a.scale * q[n.q_at(b, i, h) + c] * k[n.k_at(b, j, h) + c];
-    return s;
+  struct Activated {
+    double value, slope;
+  };
+  static Activated activated(Activation kind, double x) {
+    const double root = std::sqrt(0.5);
+    switch (kind) {
+      case Activation::silu: {
+        const double s = 1 / (1 + std::exp(-x));
+        return {x * s, s * (1 + x * (1 - s))};
+      }
+      case Activation::gelu_tanh: {
+        const double c = std::sqrt(2 / M_PI), t = std::tanh(c * (x + 0.044715 * x * x * x));
+        return {0.5 * x * (1 + t), 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x)};
+      }
+      case Activation::gelu: {
+        const double below = 0.5 * std::erfc(-x * root);
+        return {x * below, below + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI)};
+      }
+      case Activation::tanh: return {std::tanh(x), 1 - std::tanh(x) * std::tanh(x)};
+      case Activation::relu: break;
+    }
+    return {std::max(x, 0.0), x > 0 ? 1.0 : 0.0};
   }
 
   std::shared_ptr<Device> device_;

@@ -1,109 +1,10 @@
-#include <limits>
-
-#include "ops/kernel_testing.h"
+#include "ops/attention_testing.h"
 
 namespace gangway {
 namespace {
 
 using namespace ops_testing;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-struct Case {
-  int64_t batch, sq, sk, heads, groups, width;
-  bool causal = true;
-  int64_t q_offset = 0, k_offset = 0;
-
-  double scale() const { return 0.9 / std::sqrt(static_cast<double>(width)); }
-  bool sees(int64_t i, int64_t j) const { return !causal || k_offset + j <= q_offset + i; }
-  Shape q_shape() const { return {batch, sq, heads, width}; }
-  Shape k_shape() const { return {batch, sk, groups, width}; }
-  std::string text() const {
-    return q_shape().text() + " by " + k_shape().text() + (causal ? " causal " : " full ") +
-           std::to_string(q_offset - k_offset);
-  }
-};
-
-using Values = std::vector<double>;
-
-struct Result {
-  Values out, lse;
-};
-
-// The definition, score by score. All tensors row-major in the shapes of Case.
-Result reference(const Case& c, const Values& q, const Values& k, const Values& v) {
-  Result r{Values(q.size(), 0), Values(static_cast<size_t>(c.batch * c.heads * c.sq), -kInfinity)};
-  for (int64_t b = 0; b < c.batch; ++b)
-    for (int64_t h = 0; h < c.heads; ++h)
-      for (int64_t i = 0; i < c.sq; ++i) {
-        const int64_t g = h / (c.heads / c.groups);
-        const double* q_D = q.data() + ((b * c.sq + i) * c.heads + h) * c.width;
-        double* out_D = r.out.data() + ((b * c.sq + i) * c.heads + h) * c.width;
-        Values score(static_cast<size_t>(c.sk), -kInfinity);
-        double most = -kInfinity, total = 0;
-        for (int64_t j = 0; j < c.sk; ++j) {
-          if (!c.sees(i, j)) continue;
-          const double* k_D = k.data() + ((b * c.sk + j) * c.groups + g) * c.width;
-          double s = 0;
-          for (int64_t d = 0; d < c.width; ++d) s += q_D[d] * k_D[d];
-          score[static_cast<size_t>(j)] = s * c.scale();
-          most = std::max(most, s * c.scale());
-        }
-        if (most == -kInfinity) continue;
-        for (double& s : score) total += s = std::exp(s - most);
-        for (int64_t j = 0; j < c.sk; ++j)
-          for (int64_t d = 0; d < c.width; ++d)
-            out_D[d] += score[static_cast<size_t>(j)] / total *
-                        v[static_cast<size_t>(((b * c.sk + j) * c.groups + g) * c.width + d)];
-        r.lse[static_cast<size_t>((b * c.heads + h) * c.sq + i)] = most + std::log(total);
-      }
-  return r;
-}
-
-// q, k and v as slices of one fused projection [B, S, heads, K] where the sequences are equal, else with
-// their head and sequence dims exchanged in memory: two kinds of strides.
-struct Attention {
-  Attention(Bench& bench, DType dtype, const Case& of, double deviation = 1) : c(of) {
-    if (c.sq == c.sk) {
-      const Tensor fused = bench.empty(dtype, {c.batch, c.sq, c.heads + 2 * c.groups, c.width});
-      q = fused.slice(2, 0, c.heads);
-      k = fused.slice(2, c.heads, c.heads + c.groups);
-      v = fused.slice(2, c.heads + c.groups, c.heads + 2 * c.groups);
-    } else {
-      q = bench.empty(dtype, {c.batch, c.heads, c.sq, c.width}).transpose(1, 2);
-      k = bench.empty(dtype, {c.batch, c.groups, c.sk, c.width}).transpose(1, 2);
-      v = bench.empty(dtype, {c.batch, c.groups, c.sk, c.width}).transpose(1, 2);
-    }
-    assign(q, random_values(static_cast<size_t>(q.count()), 1, deviation));
-    assign(k, random_values(static_cast<size_t>(k.count()), 2, deviation));
-    assign(v, random_values(static_cast<size_t>(v.count()), 3));
-    out = bench.empty(dtype, c.q_shape());
-    lse = bench.empty(accumulator_of(dtype), {c.batch, c.heads, c.sq});
-    dout = random_tensor(bench, dtype, c.q_shape(), 4);
-  }
-  AttentionArgs args() const { return {q, k, v, out, lse, c.scale(), c.causal, c.q_offset, c.k_offset}; }
-  AttentionBackwardArgs backward_args(const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                                      bool accumulate) const {
-    return {q, k, v, out, lse, dout, dq, dk, dv, c.scale(), c.causal, c.q_offset, c.k_offset, accumulate};
-  }
-
-  Case c;
-  Tensor q, k, v, out, lse, dout;
-};
-
-struct Gradients {
-  Tensor dq, dk, dv;
-};
-
-// Gradients of `dtype` that start as `start`.
-Gradients backward(Bench& bench, const Attention& a, DType dtype, bool accumulate, double start = 7) {
-  const auto filled = [&](const Shape& shape) {
-    return tensor(bench, dtype, shape, Values(static_cast<size_t>(shape.count()), start));
-  };
-  Gradients g{filled(a.c.q_shape()), filled(a.c.k_shape()), filled(a.c.k_shape())};
-  bench.ops->attention_backward(a.backward_args(g.dq, g.dk, g.dv, accumulate), bench.stream());
-  return g;
-}
+using namespace attention_testing;
 
 constexpr Case kCases[] = {
     {1, 1, 1, 1, 1, 1},
@@ -190,48 +91,13 @@ TEST_P(AttentionKernel, GradientsMatchFiniteDifferences) {
   }
 }
 
-// The formulas of the gradient in f64, from the definition's probabilities.
-struct ReferenceGradients {
-  Values dq, dk, dv;
-};
-ReferenceGradients reference_backward(const Case& c, const Values& q, const Values& k, const Values& v,
-                                      const Values& dout) {
-  const Result r = reference(c, q, k, v);
-  ReferenceGradients d{Values(q.size(), 0), Values(k.size(), 0), Values(k.size(), 0)};
-  for (int64_t b = 0; b < c.batch; ++b)
-    for (int64_t h = 0; h < c.heads; ++h)
-      for (int64_t i = 0; i < c.sq; ++i) {
-        const int64_t g = h / (c.heads / c.groups), qi = ((b * c.sq + i) * c.heads + h) * c.width;
-        const auto at = [](const Values& x, int64_t p) { return x[static_cast<size_t>(p)]; };
-        double row = 0;
-        for (int64_t e = 0; e < c.width; ++e) row += at(dout, qi + e) * at(r.out, qi + e);
-        for (int64_t j = 0; j < c.sk; ++j) {
-          if (!c.sees(i, j)) continue;
-          const int64_t kj = ((b * c.sk + j) * c.groups + g) * c.width;
-          double s = 0, dp = 0;
-          for (int64_t e = 0; e < c.width; ++e) {
-            s += at(q, qi + e) * at(k, kj + e);
-            dp += at(dout, qi + e) * at(v, kj + e);
-          }
-          const double p = std::exp(s * c.scale() - at(r.lse, (b * c.heads + h) * c.sq + i));
-          for (int64_t e = 0; e < c.width; ++e) {
-            d.dv[static_cast<size_t>(kj + e)] += p * at(dout, qi + e);
-            d.dq[static_cast<size_t>(qi + e)] += p * (dp - row) * c.scale() * at(k, kj + e);
-            d.dk[static_cast<size_t>(kj + e)] += p * (dp - row) * c.scale() * at(q, qi + e);
-          }
-        }
-      }
-  return d;
-}
-
 TEST_P(AttentionKernel, BackwardMatchesTheFormulas) {
   Bench bench(GetParam());
   for (DType dtype : kFloats)
     for (const Case& c : kCases) {
       const Attention a(bench, dtype, c);
       bench.ops->attention(a.args(), bench.stream());
-      const ReferenceGradients want =
-          reference_backward(c, values(a.q), values(a.k), values(a.v), values(a.dout));
+      const ReferenceGradients want = reference_backward(a);
       const std::string what = label(GetParam(), dtype) + " " + c.text();
       const double tolerance = dtype == DType::f64 ? 1e-11 : std::max(5e-5, 5 * rounding_of(dtype));
       const Gradients got = backward(bench, a, dtype, false);

@@ -269,13 +269,16 @@ TEST(HeadLossKernels, Bf16GradientIsTheRoundedOneAtTheFrontOfTheRow) {
   for (cpu::Isa isa : available_isas()) {
     const cpu::HeadLossKernels& kernels = cpu::choose(
         isa, cpu::portable::head_loss_kernels, cpu::avx2::head_loss_kernels, cpu::avx512::head_loss_kernels);
-    for (int64_t vocabulary : {1, 2, 15, 16, 17, 1023, 4099}) {
+    for (const auto& [vocabulary, cap] : {std::pair<int64_t, double>{1, 0}, {2, 0}, {15, 0}, {16, 3}, {17, 0},
+                                          {1023, 3}, {4099, 0}}) {
       const std::vector<double> logits = random_values(static_cast<size_t>(vocabulary), 3, 2);
       std::vector<float> same(logits.begin(), logits.end()), narrow = same;
+      const cpu::RowTerms terms{.scale = 0.5, .cap = cap};
       const double loss =
-          kernels.row_f32(same.data(), vocabulary, vocabulary / 2, 0.5, cpu::LossGradient::same);
-      EXPECT_EQ(kernels.row_f32(narrow.data(), vocabulary, vocabulary / 2, 0.5, cpu::LossGradient::bf16),
-                loss);
+          kernels.row_f32(same.data(), vocabulary, vocabulary / 2, terms, cpu::LossGradient::same).loss;
+      EXPECT_EQ(
+          kernels.row_f32(narrow.data(), vocabulary, vocabulary / 2, terms, cpu::LossGradient::bf16).loss,
+          loss);
       std::vector<uint16_t> bits(static_cast<size_t>(vocabulary));
       std::memcpy(bits.data(), narrow.data(), bits.size() * 2);
       for (size_t i = 0; i < bits.size(); ++i)

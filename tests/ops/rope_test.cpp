@@ -7,19 +7,21 @@ using namespace ops_testing;
 
 struct Case {
   int64_t rows, heads, width, sequence;
-  int64_t positions;  // a list of so many for the rows in turn; 0: none
+  int64_t positions;   // a list of so many for the rows in turn; 0: none
+  int64_t turned = 0;  // the elements of a head that turn; 0: all
 };
 
-constexpr Case kCases[] = {{0, 1, 2, 1, 0},  {1, 1, 2, 1, 0},   {6, 3, 10, 3, 0}, {7, 2, 64, 5, 7},
-                           {5, 1, 34, 5, 5}, {9, 4, 128, 4, 0}, {3, 5, 6, 9, 0},  {9, 2, 10, 1, 3},
-                           {4, 1, 6, 1, 1},  {0, 1, 2, 1, 3}};
+constexpr Case kCases[] = {{0, 1, 2, 1, 0},    {1, 1, 2, 1, 0},   {6, 3, 10, 3, 0},    {7, 2, 64, 5, 7},
+                           {5, 1, 34, 5, 5},   {9, 4, 128, 4, 0}, {3, 5, 6, 9, 0},     {9, 2, 10, 1, 3},
+                           {4, 1, 6, 1, 1},    {0, 1, 2, 1, 3},   {6, 3, 10, 3, 0, 4}, {7, 2, 64, 5, 7, 48},
+                           {3, 1, 40, 3, 0, 2}};
 
 struct Rope {
   Rope(Bench& bench, DType dtype, const Case& c)
       : x(with_gap(bench, dtype, c.rows, c.heads * c.width, 5)),
         y(with_gap(bench, dtype, c.rows, c.heads * c.width, 3)),
-        cos(bench.empty(accumulator_of(dtype), {11, c.width / 2})),
-        sin(bench.empty(accumulator_of(dtype), {11, c.width / 2})),
+        cos(bench.empty(accumulator_of(dtype), {11, (c.turned != 0 ? c.turned : c.width) / 2})),
+        sin(bench.empty(accumulator_of(dtype), cos.shape())),
         heads(c.heads),
         sequence(c.sequence) {
     assign(x, random_values(static_cast<size_t>(x.count()), 1));
@@ -43,10 +45,10 @@ struct Rope {
   int64_t heads, sequence;
 };
 
-// Each pair (x1, x2) as a complex number times e^(+-i angle).
+// Each pair (x1, x2) as a complex number times e^(+-i angle). What does not turn stays.
 std::vector<double> reference(const Rope& r, const std::vector<double>& x, bool inverse) {
-  std::vector<double> y(x.size());
-  const int64_t half = r.cos.dim(1), rows = r.x.dim(0);
+  std::vector<double> y = x;
+  const int64_t half = r.cos.dim(1), rows = r.x.dim(0), width = r.x.dim(1) / r.heads;
   const std::vector<double> cosines = values(r.cos), sines = values(r.sin);
   const std::vector<double> positions = r.positions ? values(r.positions) : std::vector<double>{};
   for (int64_t t = 0; t < rows; ++t)
@@ -57,7 +59,7 @@ std::vector<double> reference(const Rope& r, const std::vector<double>& x, bool 
                               : t % r.sequence;
         const size_t at = static_cast<size_t>(p * half + i);
         const double c = cosines[at], s = sines[at] * (inverse ? -1 : 1);
-        const size_t a = static_cast<size_t>((t * r.heads + h) * 2 * half + i),
+        const size_t a = static_cast<size_t>((t * r.heads + h) * width + i),
                      b = a + static_cast<size_t>(half);
         y[a] = x[a] * c - x[b] * s;
         y[b] = x[b] * c + x[a] * s;
@@ -97,7 +99,8 @@ TEST_P(RotaryEmbedding, RowsBesideTheViewStay) {
 
 TEST_P(RotaryEmbedding, InverseIsTheGradientByFiniteDifferences) {
   Bench bench(GetParam());
-  for (const Case& c : {Case{1, 1, 2, 1, 0}, Case{3, 2, 6, 2, 0}, Case{2, 1, 14, 1, 2}}) {
+  for (const Case& c :
+       {Case{1, 1, 2, 1, 0}, Case{3, 2, 6, 2, 0}, Case{2, 1, 14, 1, 2}, Case{3, 2, 8, 2, 0, 4}}) {
     const Rope r(bench, DType::f64, c);
     const std::vector<double> x = values(r.x), g = random_values(x.size(), 9);
     const Tensor dy = tensor(bench, DType::f64, r.x.shape(), g), dx = bench.empty(DType::f64, r.x.shape());

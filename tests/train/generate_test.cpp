@@ -4,6 +4,8 @@
 #include <mutex>
 #include <set>
 
+#include "nn/kv_cache.h"
+#include "train/sampling.h"
 #include "train/train_testing.h"
 
 namespace gangway {
@@ -98,10 +100,10 @@ TEST(Generate, MoreTokensThanPositionsAreRefusedAtTheStartOnEveryMesh) {
   EXPECT_EQ(message(12, 1, 13, 0), "");
   EXPECT_NE(message(12, 1, 13, 1).find("need 13 + 0 positions"), std::string::npos);
   EXPECT_EQ(message(12, 2, 3, 10), "");
-  EXPECT_EQ(message(13, 2, 3, 10), "");
-  EXPECT_NE(message(13, 2, 3, 11).find("max_position_embeddings is 13, of which tp 2 uses 12"),
+  EXPECT_EQ(message(13, 2, 3, 11), "");
+  EXPECT_NE(message(13, 2, 3, 12).find("max_position_embeddings is 13"), std::string::npos);
+  EXPECT_NE(message(1, 2, 1, 1).find("max_position_embeddings is 1, and tp 2 reads 2 tokens at a time"),
             std::string::npos);
-  EXPECT_NE(message(1, 2, 1, 1).find("of which tp 2 uses 0"), std::string::npos);
 }
 
 TEST(Generate, SamplesFollowTheSoftmax) {
@@ -152,6 +154,10 @@ TEST(Generate, RefusalsAreAgreed) {
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.new_tokens = -1; }, "token_count = -1"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.temperature = -1; }, "temperature = -1"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.top_k = -3; }, "top_k = -3"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.top_p = 0; }, "top_p = 0"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.min_p = 1.5; }, "min_p = 1.5"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.repetition_penalty = 0; }, "repetition_penalty = 0"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.stop_tokens = {64}; }, "stop token 64 is outside"},
     };
     for (const Row& row : table) {
       std::vector<int64_t> prompt = {1, 2};
@@ -185,6 +191,205 @@ TEST(Generate, ALogitThatIsNotFiniteIsRefusedOnAllAndTheGangWorksOn) {
         << error.message();
     root.barrier();
   });
+}
+
+// --- the cache of keys and values
+
+// The logits [rows, tokens, vocab] of a forward; with a cache, of the next tokens of its rows.
+std::vector<double> logits_of(Model& model, const TokenRows& rows, KvCache* cache = nullptr) {
+  std::vector<int64_t> ids;
+  for (const auto& row : rows) ids.insert(ids.end(), row.begin(), row.end());
+  const Shape shape{static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size())};
+  const StackScope scope(model.temporaries());
+  Context ctx = model.run().context(model.device().stream());
+  ctx.cache = cache;
+  const Tensor tokens = test::tensor_of(model, DType::i64, shape, ids.data());
+  const Tensor logits = model.run().forward(ctx, std::span(&tokens, 1), nullptr).at(0);
+  if (cache != nullptr) cache->advance(shape[1]);
+  const test::HostMemory host(logits);
+  return {host.data<double>(), host.data<double>() + logits.count()};
+}
+
+// Columns [first, end) of each row.
+TokenRows columns(const TokenRows& rows, int64_t first, int64_t end) {
+  TokenRows some;
+  for (const auto& row : rows) some.emplace_back(row.begin() + first, row.begin() + end);
+  return some;
+}
+
+void expect_same_logits(const double* got, const double* want, int64_t vocab, const std::string& what) {
+  for (int64_t v = 0; v < vocab; ++v)
+    ASSERT_NEAR(got[v], want[v], 1e-12 * std::max(1.0, std::fabs(want[v]))) << what << " " << v;
+}
+
+// Rows of different lengths end together; each gives the logits that it has alone without a cache.
+TEST(KvCache, LogitsOfAnyPartsAreThoseOfAWholeRow) {
+  const Reference reference("llama_small");
+  const TokenRows prompts = {{5, 3, 1, 4, 1, 5, 9, 2, 6, 7}, {2, 7, 1, 8, 2, 8}, {31}};
+  const int64_t longest = 10, vocab = reference.config.vocab;
+  for (const int64_t window : {0, 1, 3, 10, 11})
+    test::run_ranks(1, [&](Gang& root) {
+      Reference windowed("llama_small");
+      windowed.config.window = window;
+      const auto model = reference_model(root, windowed);
+      std::vector<std::vector<double>> alone;
+      TokenRows padded;
+      std::vector<int64_t> padding;
+      for (const auto& prompt : prompts) {
+        alone.push_back(logits_of(*model, {prompt}));
+        padding.push_back(longest - static_cast<int64_t>(prompt.size()));
+        padded.emplace_back(static_cast<size_t>(padding.back()), 0);
+        padded.back().insert(padded.back().end(), prompt.begin(), prompt.end());
+      }
+      for (const std::vector<int64_t>& bounds :
+           std::vector<std::vector<int64_t>>{{0, 10}, {0, 4, 5, 6, 10}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}) {
+        KvCache cache(padding, longest, longest);
+        for (size_t part = 0; part + 1 < bounds.size(); ++part) {
+          const int64_t tokens = bounds[part + 1] - bounds[part];
+          const std::vector<double> got =
+              logits_of(*model, columns(padded, bounds[part], bounds[part + 1]), &cache);
+          for (size_t row = 0; row < prompts.size(); ++row)
+            for (int64_t i = 0; i < tokens; ++i) {
+              const int64_t position = bounds[part] + i - padding[row];
+              if (position < 0) continue;
+              expect_same_logits(got.data() + (static_cast<int64_t>(row) * tokens + i) * vocab,
+                                 alone[row].data() + position * vocab, vocab,
+                                 text("window ", window, " row ", row, " position ", position));
+            }
+        }
+        EXPECT_EQ(cache.used(), longest);
+      }
+    });
+}
+
+// The most likely tokens, each from a forward of all tokens before it.
+std::vector<int64_t> greedy_without_cache(Model& model, std::vector<int64_t> tokens, int64_t count) {
+  std::vector<int64_t> made;
+  for (int64_t i = 0; i < count; ++i) {
+    const std::vector<double> logits = logits_of(model, {tokens});
+    const auto vocab = static_cast<ptrdiff_t>(logits.size() / tokens.size());
+    const auto row = logits.end() - vocab;
+    made.push_back(std::max_element(row, logits.end()) - row);
+    tokens.push_back(made.back());
+  }
+  return made;
+}
+
+struct GenerateMesh {
+  const char* name;
+  MeshOptions mesh;
+  bool sequence_parallel = false;
+  ContextMethod method = ContextMethod::ring;
+  const char* schedule = "1f1b";
+};
+
+TEST(Generate, PromptsOfDifferentLengthsGiveOnEveryMeshTheTokensOfEachWithoutACache) {
+  const Reference reference("llama_parity");
+  const TokenRows prompts = {{3, 1, 4, 1, 5, 9, 2}, {6}, {5, 3, 5}};
+  GenerateOptions options;
+  options.new_tokens = 9;
+  options.temperature = 0;
+  for (const int64_t window : {0, 5}) {
+    Reference windowed("llama_parity");
+    windowed.config.window = window;
+    TokenRows want;
+    test::run_ranks(1, [&](Gang& root) {
+      const auto model = reference_model(root, windowed);
+      for (const auto& prompt : prompts) want.push_back(greedy_without_cache(*model, prompt, 9));
+    });
+    for (const GenerateMesh& c :
+         {GenerateMesh{"one rank", {}}, GenerateMesh{"tp 2", {.tp = 2}},
+          GenerateMesh{"tp 2, sequence parallel", {.tp = 2}, true}, GenerateMesh{"pp 2", {.pp = 2}},
+          GenerateMesh{"pp 2, interleaved", {.pp = 2}, false, ContextMethod::ring, "interleaved-1f1b"},
+          GenerateMesh{"cp 2, ring", {.cp = 2}},
+          GenerateMesh{"cp 2, all-gather", {.cp = 2}, false, ContextMethod::all_gather},
+          GenerateMesh{"cp 2, all-to-all", {.cp = 2}, false, ContextMethod::all_to_all},
+          GenerateMesh{"pp 2, tp 2, sequence parallel, dp 2", {.pp = 2, .dp_shard = 2, .tp = 2}, true}}) {
+      int ranks = 1;
+      for (const int degree : {c.mesh.tp, c.mesh.cp, c.mesh.pp, c.mesh.dp_shard}) ranks *= std::max(1, degree);
+      test::run_ranks(ranks, [&](Gang& root) {
+        ParallelOptions parallel = test::parallel(Strategy::full_shard);
+        parallel.tensor.family.sequence_parallel = c.sequence_parallel;
+        parallel.context = c.method;
+        parallel.pipeline.schedule = c.schedule;
+        const auto model = test::make_model(make_decoder(windowed.config),
+                                            create_gangs(root.shared_from_this(), c.mesh), parallel);
+        test::assign_initial(*model, windowed);
+        EXPECT_EQ(generate(*model, prompts, options, model->device().stream()), want)
+            << c.name << ", window " << window;
+      });
+    }
+  }
+}
+
+TEST(Generate, ARowEndsWithAStopTokenAndAFunctionOfOneRankEndsAllRanks) {
+  const Reference reference("llama_small");
+  test::run_ranks(2, [&](Gang& root) {
+    const auto model = reference_model(root, reference);
+    GenerateOptions options;
+    options.new_tokens = 8;
+    options.temperature = 0;
+    const TokenRows prompts = {{1, 2, 3}, {4}};
+    const TokenRows whole = generate(*model, prompts, options, model->device().stream());
+    options.stop_tokens = {whole[0][2]};
+    const TokenRows stopped = generate(*model, prompts, options, model->device().stream());
+    for (size_t row = 0; row < 2; ++row) {
+      const auto end = std::find(whole[row].begin(), whole[row].end(), whole[0][2]);
+      const auto length = std::min<ptrdiff_t>(end - whole[row].begin() + 1, 8);
+      EXPECT_EQ(stopped[row], std::vector<int64_t>(whole[row].begin(), whole[row].begin() + length));
+    }
+    options.stop_tokens.clear();
+    TokenRows seen(2);
+    if (root.rank() == 1)
+      options.on_token = [&](size_t row, int64_t token) {
+        seen[row].push_back(token);
+        return seen[1].size() < 3;
+      };
+    const TokenRows some = generate(*model, prompts, options, model->device().stream());
+    for (size_t row = 0; row < 2; ++row)
+      EXPECT_EQ(some[row], std::vector<int64_t>(whole[row].begin(), whole[row].begin() + 3));
+    if (root.rank() == 1) {
+      EXPECT_EQ(seen, some);
+    }
+  });
+}
+
+// --- how a token is drawn
+
+TEST(Sampling, TopPKeepsTheFewestTokensWhoseProbabilitiesReachIt) {
+  const std::vector<double> logits = {std::log(0.1), std::log(0.4), std::log(0.3), std::log(0.2)};
+  const auto drawn = [&](double top_p, double uniform) {
+    GenerateOptions options;
+    options.top_p = top_p;
+    return sample(logits, {}, options, uniform);
+  };
+  EXPECT_EQ(drawn(0.3, 0.999), 1);
+  EXPECT_EQ(drawn(0.6, 0.5), 1);    // of 0.4 and 0.3, the first has 4/7
+  EXPECT_EQ(drawn(0.6, 0.58), 2);
+  EXPECT_EQ(drawn(0.8, 0.999), 3);  // 0.4, 0.3 and 0.2
+  EXPECT_EQ(drawn(1, 0.999), 0);
+}
+
+TEST(Sampling, MinPLeavesOutWhatIsFarLessLikelyThanTheLikeliest) {
+  const std::vector<double> logits = {std::log(0.1), std::log(0.5), std::log(0.3), std::log(0.1)};
+  GenerateOptions options;
+  options.min_p = 0.5;
+  EXPECT_EQ(sample(logits, {}, options, 0.999), 2);
+  options.min_p = 0.7;
+  EXPECT_EQ(sample(logits, {}, options, 0.999), 1);
+  options.min_p = 0.1;
+  EXPECT_EQ(sample(logits, {}, options, 0.999), 3);
+}
+
+TEST(Sampling, ARepetitionPenaltyMakesEarlierTokensLessLikelyOnce) {
+  GenerateOptions options;
+  options.temperature = 0;
+  options.repetition_penalty = 2;
+  const std::vector<int64_t> earlier = {1, 1};
+  EXPECT_EQ(sample(std::vector<double>{1.5, 2, 0}, earlier, options, 0), 0);
+  EXPECT_EQ(sample(std::vector<double>{0.9, 2, 0}, earlier, options, 0), 1);
+  EXPECT_EQ(sample(std::vector<double>{-1.5, -1, -3}, earlier, options, 0), 0);
+  EXPECT_EQ(sample(std::vector<double>{-1.5, NAN, -3}, earlier, options, 0), -2);
 }
 
 }  // namespace

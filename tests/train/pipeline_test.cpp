@@ -232,9 +232,6 @@ TEST(Pipeline, WhatDoesNotFitIsRefusedOnAllRanks) {
         tensor_of(pieces, DType::i64, Shape{4, 40}, std::vector<int64_t>(160, 1).data());
     expect_refusal(wrong, "longer than",
                    [&] { train_step(pieces, optimizer.get(), longer, step, pieces.device().stream()); });
-    const std::vector<int64_t> prompt = {1, 2};
-    expect_refusal(Code::not_supported, "pp is 2",
-                   [&] { generate(pieces, prompt, GenerateOptions{}, pieces.device().stream()); });
   });
 }
 

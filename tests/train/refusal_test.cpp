@@ -111,35 +111,6 @@ TEST(TrainStep, OneRanksRefusalComesBackOnAllAndTheGangWorksOn) {
   });
 }
 
-TEST(TrainStep, ASequenceLongerThanAWindowIsRefusedWhereItIsUsed) {
-  test::run_ranks(2, [](Gang& root) {
-    DecoderOptions config = small_llama();
-    config.family = "mistral";
-    config.window = 6;
-    Rig rig = llama_rig(root);
-    rig.model =
-        test::make_model(make_decoder(config), test::make_gangs(root), test::parallel(Strategy::full_shard));
-    Model& model = *rig.model;
-    const auto refused = [&](const char* words, auto&& call) {
-      const Error error = error_of(call);
-      EXPECT_EQ(error.code(), Code::not_supported) << error.message();
-      EXPECT_NE(error.message().find(words), std::string::npos) << error.message();
-    };
-    const char* const both = "sequences of 7 tokens are longer than the model's window of 6";
-    const Batch fits = pattern_batch(model, 2, 6, root.rank()),
-                over = pattern_batch(model, 2, 7, root.rank());
-    refused(both, [&] { eval_step(model, over, {}, rig.stream()); });
-    EXPECT_GT(eval_step(model, fits, {}, rig.stream()).loss, 0);
-    const std::vector<int64_t> prompt = {1, 2, 3};
-    GenerateOptions options;
-    options.new_tokens = 5;
-    refused("a prompt of 3 tokens and 5 new ones are longer than the model's window of 6",
-            [&] { generate(model, prompt, options, rig.stream()); });
-    options.new_tokens = 4;
-    EXPECT_EQ(generate(model, prompt, options, rig.stream()).size(), 4u);
-  });
-}
-
 // Batches that SquareLoss does not take, and arguments that no model takes.
 const Refusal kSquareRefusals[] = {
     {"width",

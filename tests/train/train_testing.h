@@ -13,6 +13,7 @@
 #include "gang/thread_ranks.h"
 #include "nn/reference_file.h"
 #include "support/host_memory.h"
+#include "train/generate.h"
 #include "train/step.h"
 
 namespace gangway::test {

@@ -16,9 +16,9 @@ using Serialization: serialize, deserialize
 
 # What the standard libraries export, too, has no export here: rank (LinearAlgebra), send (Sockets), update!
 # (SHA).
-export Decoder, Llama, Mistral, Qwen2, Qwen3, decoder_options, from_pretrained, Linear, Embedding, RMSNorm, Attention, Mlp, Block, Sequential, Custom, Parameter, Model
+export Decoder, Llama, Mistral, Qwen2, Qwen3, Gemma, Gemma2, Gemma3, Olmo2, GPT2, Phi3, decoder_options, from_pretrained, Linear, Embedding, RMSNorm, LayerNorm, Attention, Mlp, FeedForward, Activate, Dropout, Block, Sequential, Custom, Parameter, Model
 export parallelize!, tensor_parallel!, context_parallel!, fully_shard!, replicate!, recompute!, materialize!, freeze!
-export train_step!, eval_step, step!, swap_ema!, generate, clip_grad_norm!, zero_grad!
+export train_step!, eval_step, step!, swap_ema!, generate, log_probs, clip_grad_norm!, zero_grad!
 export allreduce, allgather, allreduce!, allgather!, reducescatter!, bcast!, reduce!, gather!, scatter!, alltoall!, recv!, barrier
 export reducescatter, bcast, alltoall
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!

@@ -26,7 +26,8 @@ end
 Rows of `sequence` tokens out of files, in an order that depends on the seed alone, and never on the ranks. Each path (a file, a
 folder, a pattern) is a source; `weights` are their shares in the rows. `format` (`"u8"`, `"u16"`, `"u32"`, `"llm.c"`,
 `"megatron"`, `"npy"`): without it the files' names tell. `packing`: `:stream` (rows of consecutive tokens) or `:documents`
-(whole documents packed into rows, which end with the id `document_end`, or as an index says).
+(whole documents packed into rows, which end with the id `document_end`, or as an index says; attention does not cross their
+bounds).
 """
 struct Dataset
     handle::DatasetHandle
@@ -101,12 +102,12 @@ restore!(data::Dataset, position; ignore_differences = false) =
     check(LibGangway.gw_dataset_restore(data.handle, c_text("restore!", "position", position), ignore_differences))
 
 # What a batch of a dataset says of itself in a step.
-its_weight(batch::DataBatch) = (weight = batch.weight,)
+its_options(batch::DataBatch) = (weight = batch.weight, documents = batch.documents)
 
 train_step!(model::Model, optimizer::Optimizer, batch::DataBatch; keywords...) =
-    train_step!(model, optimizer, batch.tokens, batch.labels; its_weight(batch)..., keywords...)
+    train_step!(model, optimizer, batch.tokens, batch.labels; its_options(batch)..., keywords...)
 eval_step(model::Model, batch::DataBatch; keywords...) =
-    eval_step(model, batch.tokens, batch.labels; its_weight(batch)..., keywords...)
+    eval_step(model, batch.tokens, batch.labels; its_options(batch)..., keywords...)
 
 Base.show(io::IO, data::Dataset) = isopen(data) ?
     print(io, "Dataset(", rows_per_epoch(data), " rows, ", rows_taken(data), " taken)") : print(io, "released Dataset")

@@ -5,8 +5,9 @@
 
 A decoder of a model family, which is the model_type of a Hugging Face config.json; the keywords are its fields, and the
 family's own where they are left out. It describes; `parallelize!` gives it memory. Inputs: tokens (`Int64`, size
-`(sequence, rows)`), and labels likewise. `Llama(; ...)`, `Mistral(; ...)`, `Qwen2(; ...)` and `Qwen3(; ...)` are decoders of
-those families. A trained one comes from a folder by [`from_pretrained`](@ref).
+`(sequence, rows)`), and labels likewise. `Llama(; ...)`, `Mistral(; ...)`, `Qwen2(; ...)`, `Qwen3(; ...)`, `Gemma(; ...)`,
+`Gemma2(; ...)`, `Gemma3(; ...)`, `Olmo2(; ...)`, `GPT2(; ...)` and `Phi3(; ...)` are decoders of those families. `activation`, `qk_norm`,
+`norms` and `rope_scaling` are names: `:gelu_tanh`, `:head`, `:both`, `:yarn`. A trained one comes from a folder by [`from_pretrained`](@ref).
 """
 function Decoder(; family = "llama", call = "Decoder", keywords...)
     made = options(LibGangway.gw_decoder_options, call, (;))
@@ -23,6 +24,18 @@ Mistral(; keywords...) = Decoder(; family = "mistral", call = "Mistral", keyword
 Qwen2(; keywords...) = Decoder(; family = "qwen2", call = "Qwen2", keywords...)
 "A [`Decoder`](@ref) of the family qwen3; keywords as there."
 Qwen3(; keywords...) = Decoder(; family = "qwen3", call = "Qwen3", keywords...)
+"A [`Decoder`](@ref) of the family gemma; keywords as there."
+Gemma(; keywords...) = Decoder(; family = "gemma", call = "Gemma", keywords...)
+"A [`Decoder`](@ref) of the family gemma2; keywords as there."
+Gemma2(; keywords...) = Decoder(; family = "gemma2", call = "Gemma2", keywords...)
+"A [`Decoder`](@ref) of the family gemma3_text; keywords as there."
+Gemma3(; keywords...) = Decoder(; family = "gemma3_text", call = "Gemma3", keywords...)
+"A [`Decoder`](@ref) of the family olmo2; keywords as there."
+Olmo2(; keywords...) = Decoder(; family = "olmo2", call = "Olmo2", keywords...)
+"A [`Decoder`](@ref) of the family gpt2; keywords as there."
+GPT2(; keywords...) = Decoder(; family = "gpt2", call = "GPT2", keywords...)
+"A [`Decoder`](@ref) of the family phi3; keywords as there."
+Phi3(; keywords...) = Decoder(; family = "phi3", call = "Phi3", keywords...)
 
 """
     decoder_options(folder)
@@ -59,11 +72,22 @@ Linear(inputs, outputs; bias = true, skip_bias_add = false) =
 Embedding(rows, dim) = take(Model, out -> LibGangway.gw_embedding_create(rows, dim, out))
 "Inputs x, or x and a residual; outputs y and the sum."
 RMSNorm(dim; eps = 1e-5) = take(Model, out -> LibGangway.gw_rmsnorm_create(dim, eps, out))
+"Inputs x, or x and a residual; outputs y and the sum."
+LayerNorm(dim; eps = 1e-5) = take(Model, out -> LibGangway.gw_layernorm_create(dim, eps, out))
 "`Attention(; dim, heads, kv_heads, ...)` on arrays of size `(dim, sequence, rows)`."
 Attention(; keywords...) =
     take_with(LibGangway.gw_attention_create, Model, LibGangway.gw_attention_options, "Attention", keywords)
 "SwiGLU."
 Mlp(dim, ffn; bias = false) = take(Model, out -> LibGangway.gw_mlp_create(dim, ffn, bias, out))
+"`FeedForward(; dim, ffn, activation = :silu, bias, plain)`: down(activation(gate(x)) .* up(x)), or, with `plain`,
+down(activation(up(x)))."
+FeedForward(; keywords...) =
+    take_with(LibGangway.gw_feed_forward_create, Model, LibGangway.gw_feed_forward_options, "FeedForward", keywords)
+"A function of each number: `Activate(:gelu)`."
+Activate(activation) =
+    take(Model, out -> LibGangway.gw_activation_create(activation isa Symbol ? choice("Activate", :activation, activation) : activation, out))
+"In training each number is zero with this probability, and else divided by 1 - probability."
+Dropout(probability) = take(Model, out -> LibGangway.gw_dropout_create(probability, out))
 "A pre-norm block: `Block(ffn; dim, heads, ..., eps)`."
 Block(ffn; eps = 1e-5, keywords...) = take_with(Model, LibGangway.gw_attention_options, "Block", keywords) do made, out
     LibGangway.gw_block_create(made, ffn, eps, out)
@@ -304,9 +328,10 @@ end
 # --- files ------------------------------------------------------------------------------------------------------------
 
 """
-    save(model, folder; dtype)
+    save(model, folder; dtype, max_file_bytes = 0)
 
-Writes `folder/model.safetensors` with Hugging Face's names and, for a decoder, config.json. One commit: readers find all of the
+Writes `folder/model.safetensors` with Hugging Face's names and, for a decoder, config.json; with `max_file_bytes` several
+files of up to so many bytes, and their index. One commit: readers find all of the
 earlier checkpoint or all of the new one, whenever the save ends or is killed. Collective.
 """
 function save(model::Model, folder; keywords...)

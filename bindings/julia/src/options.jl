@@ -20,6 +20,7 @@ hidden(::Type{LibGangway.gw_parallel_options}) = (:shard, :tensor_parallel, :fir
 hidden(::Type{LibGangway.gw_movement_options}) = (:axes, :axis_count, :axes_keep, :keep_count)
 hidden(::Type{LibGangway.gw_dataset_options}) = (:sources, :source_count)
 hidden(::Type{LibGangway.gw_batch}) = (:inputs, :input_count, :targets, :target_count)
+hidden(::Type{LibGangway.gw_generate_options}) = (:stop_count, :on_token, :user)
 
 known_fields(::Type{T}) where {T} = Tuple(f for f in fieldnames(T) if !(f in RESERVED) && !(f in hidden(T)))
 
@@ -69,6 +70,14 @@ const CHOICES = Dict{Symbol,NamedTuple}(
     :input => PLACEMENTS, :output => PLACEMENTS,
     :context_method => (ring = LibGangway.GW_CONTEXT_RING, all_gather = LibGangway.GW_CONTEXT_ALL_GATHER,
                         all_to_all = LibGangway.GW_CONTEXT_ALL_TO_ALL),
+    :activation => (silu = LibGangway.GW_ACTIVATION_SILU, gelu_tanh = LibGangway.GW_ACTIVATION_GELU_TANH,
+                    gelu = LibGangway.GW_ACTIVATION_GELU, relu = LibGangway.GW_ACTIVATION_RELU,
+                    tanh = LibGangway.GW_ACTIVATION_TANH),
+    :qk_norm => (none = LibGangway.GW_QK_NORM_NONE, head = LibGangway.GW_QK_NORM_HEAD, width = LibGangway.GW_QK_NORM_WIDTH),
+    :norms => (before = LibGangway.GW_BLOCK_NORMS_BEFORE, after = LibGangway.GW_BLOCK_NORMS_AFTER,
+               both = LibGangway.GW_BLOCK_NORMS_BOTH),
+    :rope_scaling => (llama3 = LibGangway.GW_ROPE_SCALING_LLAMA3, linear = LibGangway.GW_ROPE_SCALING_LINEAR,
+                      yarn = LibGangway.GW_ROPE_SCALING_YARN, longrope = LibGangway.GW_ROPE_SCALING_LONGROPE),
     :packing => (stream = LibGangway.GW_PACKING_STREAM, documents = LibGangway.GW_PACKING_DOCUMENTS),
     :stage_split => (even = LibGangway.GW_STAGE_SPLIT_EVEN, by_cost = LibGangway.GW_STAGE_SPLIT_BY_COST,
                      given = LibGangway.GW_STAGE_SPLIT_GIVEN),
@@ -122,6 +131,7 @@ function field_value(made, call, name, ::Type{Ptr{Int64}}, values)
     list = Int64[number(call, name, Int64, value) for value in values]
     push!(made.roots, list)
     name === :first_layers && set_field!(made, :first_layer_count, length(list))
+    name === :stop_tokens && set_field!(made, :stop_count, length(list))
     return Ptr{Int64}(pointer(list))
 end
 
@@ -131,6 +141,14 @@ function field_value(made, call, name, ::Type{Ptr{LibGangway.gw_pipeline_options
     nested = options(LibGangway.gw_pipeline_options, string(call, ": ", name), keywords)
     push!(made.roots, nested)
     return pointer_to(nested)
+end
+
+# An array, or none.
+function field_value(made, call, name, ::Type{Ptr{LibGangway.gw_view}}, array)
+    list = views(call, string(name), arrays_of(array))
+    length(list) <= 1 || refuse(call, ": ", name, " is ", length(list), " arrays, not one")
+    push!(made.roots, list)
+    return length(list) == 0 ? Ptr{LibGangway.gw_view}(C_NULL) : pointer(list.list)
 end
 
 # The blob of another rank.

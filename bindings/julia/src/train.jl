@@ -77,14 +77,17 @@ function run_batch_step(step, call, inputs, targets, keywords)
 end
 
 """
-    train_step!(model, optimizer, inputs, targets = nothing; weight = -1, shift_labels = false, microbatches = 1,
-                max_grad_norm = 0, stop = false, ...)
+    train_step!(model, optimizer, inputs, targets = nothing; weight = -1, shift_labels = false, documents = nothing,
+                positions = nothing, microbatches = 1, max_grad_norm = 0, stop = false, ...)
 
 One step: forward and backward of each microbatch, gradients summed over all ranks, clip, optimizer. `inputs` and `targets`
 are one array or a tuple of them, whose last dim is the rows of this rank's data coordinate. Without targets, a language model's
 labels are its next tokens. Labels that are given are used as they are: `labels[i]` is what `tokens[i]` must predict, -100 does
 not count. With `shift_labels` they lie over their own tokens, as Hugging Face's collators make them, and the library shifts
-them. The result has `loss` (the global mean), `grad_norm`,
+them. `documents` is for rows that hold several: a number for each token (`Int32` or `Int64`, on the host, of the size of the
+tokens). Consecutive tokens with one number are a document, which attention does not leave; a negative number is padding. Labels
+that the library makes or shifts do not count at the last token of a document. `positions`, likewise, are those of the tokens;
+without them they count from 0 in each document. The result has `loss` (the global mean), `grad_norm`,
 `tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`, `loss_scale`, `tokens` (of
 the batches of all data ranks, padding included), `stop`. With `stop` this rank asks all ranks to stop after this step, which runs as
 usual; the result's `stop` is then true on every rank. With `replay = 1` loss and gradients are computed twice, and other bits are a
@@ -118,7 +121,45 @@ function step!(optimizer::Optimizer; keywords...)
     return step_result(result -> (@waits LibGangway.gw_optimizer_step(optimizer, made, NO_STREAM, result)))
 end
 
-"Continues `prompt` (token ids) by a decoder: `generate(model, ids; token_count = 64, temperature = 1, top_k, seed)`."
+"""
+    log_probs(model, inputs, targets = nothing; keywords...)
+
+The log-probability that a decoder gives each label, in the shape of the labels; 0 where a label does not count. The keywords are
+those of `train_step!`. The gradients of a loss of these numbers are those of a `train_step!` of the same labels with
+`token_weights`, which are the negative derivatives of the loss by them, and with the number of rows or pairs as `weight`.
+Collective.
+"""
+function log_probs(model::Model, inputs, targets = nothing; keywords...)
+    its, step_keywords = split_keywords("log_probs", values(keywords), LibGangway.gw_batch, LibGangway.gw_step_options)
+    batch = options(LibGangway.gw_batch, "log_probs", its)
+    made = options(LibGangway.gw_step_options, "log_probs", step_keywords)
+    ins, outs = views("log_probs", "inputs", arrays_of(inputs)), views("log_probs", "targets", arrays_of(targets))
+    for (field, list, count) in ((:inputs, ins, :input_count), (:targets, outs, :target_count))
+        set_field!(batch, field, pointer(list.list))
+        set_field!(batch, count, length(list))
+    end
+    out = zeros(Float64, size(first(arrays_of(targets === nothing ? inputs : targets))))
+    count = Ref{Csize_t}(0)
+    GC.@preserve ins outs @waits LibGangway.gw_log_probs(model, batch, made, NO_STREAM, out, length(out), count)
+    return out
+end
+
+"""
+    generate(model, ids; token_count = 64, temperature = 1, top_k, top_p, min_p, repetition_penalty, stop_tokens, seed)
+    generate(model, [ids, more_ids]; keywords...)
+
+Continues a prompt (token ids) by a decoder, or several prompts, whose lengths may differ. Collective.
+"""
+function generate(model::Model, prompts::AbstractVector{<:AbstractVector}; keywords...)
+    made = options(LibGangway.gw_generate_options, "generate", keywords)
+    lengths = Int64[length(prompt) for prompt in prompts]
+    ids = Int64[id for prompt in prompts for id in prompt]
+    count = max(made[].token_count, 0)
+    out, counts = Vector{Int64}(undef, count * length(prompts)), Vector{Int64}(undef, length(prompts))
+    @waits LibGangway.gw_generate_rows(model, ids, lengths, length(lengths), made, NO_STREAM, out, length(out), counts)
+    return [out[(row-1)*count+1:(row-1)*count+counts[row]] for row in eachindex(counts)]
+end
+
 function generate(model::Model, prompt; keywords...)
     made = options(LibGangway.gw_generate_options, "generate", keywords)
     ids = collect(Int64, prompt)

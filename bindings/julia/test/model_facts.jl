@@ -82,7 +82,8 @@ fact("manual forward and backward give the gradients of the plain formula") do
 end
 
 fact("layers are put together, wrapped one by one, frozen, recomputed") do
-    model = Sequential(Linear(4, 8; bias = false), RMSNorm(8), Mlp(8, 16), Linear(8, 4))
+    model = Sequential(Linear(4, 8; bias = false), RMSNorm(8), Mlp(8, 16), Linear(8, 4), LayerNorm(4), Activate(:gelu),
+                       FeedForward(dim = 4, ffn = 8, activation = :gelu_tanh, plain = true), Dropout(0))
     freeze!(model, "1.weight")
     for group in ("0", "2", "")
         fully_shard!(model, group; strategy = :shard_grad_op)
@@ -116,7 +117,9 @@ fact("a saved model is loaded") do
 end
 
 fact("a preset is saved in the keys of its family") do
-    for (preset, family) in ((Llama, "llama"), (Mistral, "mistral"), (Qwen2, "qwen2"), (Qwen3, "qwen3"))
+    for (preset, family) in ((Llama, "llama"), (Mistral, "mistral"), (Qwen2, "qwen2"), (Qwen3, "qwen3"),
+                             (Gemma, "gemma"), (Gemma2, "gemma2"), (Gemma3, "gemma3_text"), (Olmo2, "olmo2"),
+                             (GPT2, "gpt2"), (Phi3, "phi3"))
         mktempdir() do folder
             Gangway.save(parallelize!(preset(vocab = 16, dim = 16, layers = 1, heads = 2)), folder)
             @test decoder_options(folder).family == family

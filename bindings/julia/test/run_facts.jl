@@ -23,6 +23,12 @@ fact("a dataset gives the batches of a training, and goes on from its place") do
     packed = Dataset(file; sequence = 6, packing = :documents, document_end = 0, shuffle = false)
     @test vec(Gangway.next!(packed; global_batch = 1).documents) == [0, 0, 0, 1, 1, -1]
     rows_taken!(packed, 0)
+    batch = Gangway.next!(packed; global_batch = 1)
+    inside = eval_step(model, batch).loss
+    @test eval_step(model, batch.tokens, batch.labels; documents = batch.documents).loss == inside
+    @test eval_step(model, batch.tokens, batch.labels).loss != inside
+    @test eval_step(model, batch.tokens; documents = batch.documents, positions = fill(7, 6, 1)).loss != inside
+    @test refused(() -> eval_step(model, batch.tokens; documents = reshape([0, 1, 0, 0, 0, 0], 6, 1)), "document 0 comes again at token 2")
     Gangway.release!(packed)
     @test repr(packed) == "released Dataset"
 end

@@ -17,8 +17,8 @@ from .custom import Behaviour, Call, Custom
 from .custom_optimizer import CustomOptimizer, OptimizerCall
 from .dataset import DataBatch, Dataset
 from .enums import (
-    ActionKind, ContextMethod, DType, Init, Op, Packing, Part, Phase, Recompute, Reduce, SkipReason, StageSplit, Status,
-    Strategy, Style,
+    ActionKind, Activation, BlockNorms, ContextMethod, DType, Init, Op, Packing, Part, Phase, QkNorm, Recompute, Reduce,
+    RopeScaling, SkipReason, StageSplit, Status, Strategy, Style,
 )
 from .errors import (
     Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
@@ -27,7 +27,8 @@ from .errors import (
 from .gang import Gang, new_id
 from .groups import ShardGroup
 from .layers import (
-    Attention, Block, Decoder, Embedding, Linear, Llama, Mistral, Mlp, Qwen2, Qwen3, RMSNorm, Sequential, from_pretrained)
+    GPT2, Activate, Attention, Block, Decoder, Dropout, Embedding, FeedForward, Gemma, Gemma2, Gemma3, LayerNorm, Linear, Llama,
+    Mistral, Mlp, Olmo2, Phi3, Qwen2, Qwen3, RMSNorm, Sequential, from_pretrained)
 from .level import RELEASE as _RELEASE
 from .library import abi_version, version
 from .library import check as _check_library
@@ -49,7 +50,7 @@ from .tensorboard import TensorBoard
 from .tensors import Parameter, Tensor
 from .torch_modules import TorchGroup, shard
 from .torch_stages import TorchStages
-from .train import Optimizer, Rule, StepResult, eval_step, optimizer, train_step
+from .train import Optimizer, Rule, StepResult, eval_step, log_probs, optimizer, train_step
 from .works import Work, wait_all
 
 _check_library()
@@ -81,18 +82,18 @@ def log(first: int = 0) -> tuple[str, int]:
 watch_signals()
 
 __all__ = [
-    "Aborted", "Action", "ActionKind", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
-    "Block", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom",
-    "CustomOptimizer", "DType", "DataBatch", "Dataset", "Decoder", "Embedding", "FileFailed", "FileMissing",
-    "FileStore", "Forked", "Frame", "Gang", "GangFailed", "Gangs", "GangwayError", "Init", "Internal",
-    "InvalidArgument", "InvalidState", "Linear", "Llama", "Metrics", "MetricsRow", "Mismatch", "Mistral",
-    "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Op", "Optimizer", "OptimizerCall",
-    "OutOfMemory", "Packing", "Parameter", "Part", "Partial", "Partition", "PeerLost", "Phase", "Pipeline",
-    "Placement", "PlanRow", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce", "ReduceScatter",
-    "Repartition", "Replicate", "Restored", "Rule", "Sequential", "Shard", "ShardGroup", "SkipReason", "Spec",
+    "Aborted", "Action", "ActionKind", "Activate", "Activation", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
+    "Block", "BlockNorms", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom",
+    "CustomOptimizer", "DType", "DataBatch", "Dataset", "Decoder", "Dropout", "Embedding", "FeedForward", "FileFailed", "FileMissing",
+    "FileStore", "Forked", "Frame", "GPT2", "Gang", "GangFailed", "Gangs", "GangwayError", "Gemma", "Gemma2", "Gemma3", "Init", "Internal",
+    "InvalidArgument", "InvalidState", "LayerNorm", "Linear", "Llama", "Metrics", "MetricsRow", "Mismatch", "Mistral",
+    "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Olmo2", "Op", "Optimizer", "OptimizerCall",
+    "OutOfMemory", "Packing", "Parameter", "Part", "Partial", "Partition", "PeerLost", "Phase", "Phi3", "Pipeline",
+    "Placement", "PlanRow", "QkNorm", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce", "ReduceScatter",
+    "Repartition", "Replicate", "Restored", "RopeScaling", "Rule", "Sequential", "Shard", "ShardGroup", "SkipReason", "Spec",
     "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor", "TensorBoard",
     "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config",
-    "current_gangs", "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer",
+    "current_gangs", "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer", "log_probs",
     "log", "mesh_preset", "new_id", "optimizer", "plan_memory", "progress", "set_default_gangs", "shard",
     "train_step", "version", "wait_all", "watch_signals",
 ]

@@ -70,7 +70,7 @@ class DataBatch:
     @property
     def documents(self) -> np.ndarray[Any, Any] | None:
         """A copy: int32 [rows, sequence], the document of each token in its row, -1 where there is padding. None: the packing
-        is "stream". A step does not take it yet: its attention crosses the bounds of documents."""
+        is "stream"."""
         raw = self._good()
         return self._copy(raw.documents, DType.I32) if self._dataset.packing is Packing.DOCUMENTS else None
 

@@ -123,6 +123,41 @@ class Style(Open):
     HEADWISE = c.GW_STYLE_HEADWISE
 
 
+class Activation(Open):
+    """A function of each number, as the activation of a feed-forward layer."""
+
+    SILU = c.GW_ACTIVATION_SILU
+    GELU_TANH = c.GW_ACTIVATION_GELU_TANH
+    GELU = c.GW_ACTIVATION_GELU
+    RELU = c.GW_ACTIVATION_RELU
+    TANH = c.GW_ACTIVATION_TANH
+
+
+class RopeScaling(Open):
+    """How rotary frequencies are scaled, as rope_type of a config.json says it."""
+
+    LLAMA3 = c.GW_ROPE_SCALING_LLAMA3
+    LINEAR = c.GW_ROPE_SCALING_LINEAR
+    YARN = c.GW_ROPE_SCALING_YARN
+    LONGROPE = c.GW_ROPE_SCALING_LONGROPE
+
+
+class QkNorm(Open):
+    """RMS norms of q and k: over each head, or over all heads together."""
+
+    NONE = c.GW_QK_NORM_NONE
+    HEAD = c.GW_QK_NORM_HEAD
+    WIDTH = c.GW_QK_NORM_WIDTH
+
+
+class BlockNorms(Open):
+    """Where a block has its norms: before each half, after it, or both."""
+
+    BEFORE = c.GW_BLOCK_NORMS_BEFORE
+    AFTER = c.GW_BLOCK_NORMS_AFTER
+    BOTH = c.GW_BLOCK_NORMS_BOTH
+
+
 class ContextMethod(Open):
     """How attention is split over the ranks of cp."""
 

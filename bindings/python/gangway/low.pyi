@@ -199,6 +199,7 @@ class gw_decoder_options:
     ffn: int
     max_positions: int
     window: int
+    window_layers: str
     eps: float
     rope_theta: float
     rope_factor: float
@@ -211,6 +212,28 @@ class gw_decoder_options:
     mlp_bias: int
     tied: int
     qk_norm: int
+    norms: int
+    activation: int
+    sinks: int
+    norm_offset: float
+    embedding_scale: float
+    score_scale: float
+    score_cap: float
+    logit_cap: float
+    window_rope_theta: float
+    rope_scaling: int
+    rope_truncate: int
+    rope_partial: float
+    rope_attention_factor: float
+    rope_beta_fast: float
+    rope_beta_slow: float
+    rope_mscale: float
+    rope_mscale_all_dim: float
+    rope_short_factors: str
+    rope_long_factors: str
+    layer_norm: int
+    gated_mlp: int
+    learned_positions: int
     reserved: int
 
 class gw_attention_options:
@@ -226,6 +249,22 @@ class gw_attention_options:
     out_bias: int
     causal: int
     qk_norm: int
+    window: int
+    norm_offset: float
+    score_scale: float
+    score_cap: float
+    sinks: int
+    reserved: int
+
+class gw_feed_forward_options:
+    struct_size: int
+    dim: int
+    ffn: int
+    initializer_range: float
+    activation: int
+    bias: int
+    plain: int
+    reserved: int
 
 class gw_call:
     struct_size: int
@@ -283,6 +322,7 @@ class gw_save_options:
     struct_size: int
     dtype: int
     reserved: int
+    max_file_bytes: int
 
 class gw_load_options:
     struct_size: int
@@ -563,6 +603,9 @@ class gw_batch:
     weight: int
     shift_labels: int
     reserved: int
+    documents: Any
+    positions: Any
+    token_weights: Any
 
 class gw_step_options:
     struct_size: int
@@ -575,6 +618,8 @@ class gw_step_options:
     replay: int
     gradient_norms: int
     reserved: int
+    label_smoothing: float
+    z_loss: float
 
 class gw_step_result:
     struct_size: int
@@ -592,6 +637,7 @@ class gw_step_result:
     tokens: int
     stop: int
     reserved: int
+    weight_sum: float
 
 class gw_generate_options:
     struct_size: int
@@ -599,6 +645,13 @@ class gw_generate_options:
     temperature: float
     top_k: int
     seed: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    stop_tokens: Any
+    stop_count: int
+    on_token: Any
+    user: Any
 
 class gw_data_source:
     struct_size: int
@@ -697,3 +750,4 @@ py_put: Any
 py_remove: Any
 py_schedule: Any
 py_step: Any
+py_token: Any

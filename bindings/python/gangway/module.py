@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, overload
 
 from . import _low as c
+from . import low
 from ._low import View
 from .arrays import FLOATING, HOST, Array, DTypeLike, NewArray, Place, dtype_of, first_kind, known_kind
 from .enums import ContextMethod, DType, Part, Recompute
@@ -207,14 +208,33 @@ class Module:
         made = c.gw_module_backward(self._h, block("v", views), len(views), held, self._place.stream)
         return [None if t is None else Tensor(t).to(made_kind) for t in made]
 
-    def generate(self, prompt: Sequence[int] | bytes, token_count: int = 64, *, temperature: float = 1.0, top_k: int = 0,
-                 seed: int = 0) -> list[int]:
-        """Collective. The `token_count` ids with which a decoder continues the ids of a prompt, the same on every rank.
-        temperature: 0: the most likely token. top_k: of so many likely ones; 0: of all."""
-        options = struct("gw_generate_options", token_count=token_count, temperature=temperature, top_k=top_k, seed=seed)
-        room = bytearray(8 * max(options.token_count, 0))
-        c.gw_generate(self._h, block("l", prompt), len(prompt), options, self._place.stream, room, len(room) // 8)
-        return memoryview(room).cast("q").tolist()
+    @overload
+    def generate(self, prompt: Sequence[int] | bytes, token_count: int = 64, **options: Any) -> list[int]: ...
+    @overload
+    def generate(self, prompt: Sequence[Sequence[int]], token_count: int = 64, **options: Any) -> list[list[int]]: ...
+    def generate(self, prompt: Any, token_count: int = 64, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
+                 min_p: float = 0.0, repetition_penalty: float = 1.0, stop_tokens: Sequence[int] = (), seed: int = 0,
+                 on_token: Callable[[int, int], Any] | None = None) -> Any:
+        """Collective. The `token_count` ids with which a decoder continues the ids of a prompt, the same on every rank; of a
+        list of prompts, whose lengths may differ, a list for each. A cache keeps the keys and values of earlier tokens.
+        temperature: 0: the most likely token. top_k: of so many likely ones; 0: of all. top_p: of the fewest whose
+        probabilities reach it together. min_p: not of those below this times the likeliest one's probability.
+        repetition_penalty: divides positive logits of tokens that are there already, and multiplies others.
+        stop_tokens: a row ends with the first of these. on_token: gets (row, token) of each new token on this rank; False ends
+        the generation on all ranks."""
+        several = not isinstance(prompt, (bytes, bytearray)) and len(prompt) > 0 and hasattr(prompt[0], "__len__")
+        prompts = list(prompt) if several else [prompt]
+        options = struct("gw_generate_options", token_count=token_count, temperature=temperature, top_k=top_k, top_p=top_p,
+                         min_p=min_p, repetition_penalty=repetition_penalty, stop_tokens=block("l", stop_tokens),
+                         stop_count=len(stop_tokens), seed=seed, on_token=None if on_token is None else low.py_token,
+                         user=on_token)
+        room = bytearray(8 * max(options.token_count, 0) * len(prompts))
+        counts = bytearray(8 * len(prompts))
+        c.gw_generate_rows(self._h, block("l", [int(i) for p in prompts for i in p]), block("l", [len(p) for p in prompts]),
+                           len(prompts), options, self._place.stream, room, len(room) // 8, counts)
+        tokens = memoryview(room).cast("q").tolist()
+        made = [tokens[row * options.token_count:][:count] for row, count in enumerate(memoryview(counts).cast("q"))]
+        return made if several else made[0]
 
     def gradient_norms(self) -> dict[str, float]:
         """The norms of the gradients of the last train_step(gradient_norms=True), by parameter: over all ranks, unscaled and before
@@ -319,10 +339,12 @@ class Module:
 
     # --- files (collective)
 
-    def save(self, folder: PathLike, *, dtype: DTypeLike = None) -> None:
-        """folder/model.safetensors with Hugging Face's names, and config.json for a decoder. One commit: readers find all of
+    def save(self, folder: PathLike, *, dtype: DTypeLike = None, max_file_bytes: int = 0) -> None:
+        """folder/model.safetensors with Hugging Face's names, and config.json for a decoder; with max_file_bytes several
+        files of up to so many bytes, and their index. One commit: readers find all of
         the earlier checkpoint or all of the new one, whenever the save ends or is killed."""
-        c.gw_module_save(self._h, path_of(folder, "folder"), struct("gw_save_options", dtype=dtype_of(dtype)))
+        c.gw_module_save(self._h, path_of(folder, "folder"), struct(
+            "gw_save_options", dtype=dtype_of(dtype), max_file_bytes=max_file_bytes))
 
     def load(
         self, path: PathLike, *, ignore_extra: bool = False, ignore_config: bool = False

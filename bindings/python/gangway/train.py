@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Sequence
 
+import numpy as np
+
 from . import _low as c
 from . import low
-from .arrays import ANY, Array, Place, dtype_of
+from .arrays import ANY, HOST, Array, Place, dtype_of
 from .dataset import DataBatch
 from .enums import Open, SkipReason
 from .groups import ShardGroup
@@ -32,7 +34,7 @@ class Rule:
 @dataclass(frozen=True)
 class StepResult:
     """What a step did. `loss` is the global mean, on every rank; `grad_norm` that before clipping, -1: not taken; both are
-    unscaled. `loss_scale`: that the step used, 1: none. `tokens`: of the batches of all data ranks, padding included. `stop`: a
+    unscaled. `weight_sum`: what the loss was divided by. `loss_scale`: that the step used, 1: none. `tokens`: of the batches of all data ranks, padding included. `stop`: a
     rank asked all ranks to stop after this step; equal on every rank."""
 
     loss: float
@@ -48,12 +50,13 @@ class StepResult:
     loss_scale: float
     tokens: int
     stop: bool
+    weight_sum: float = 0.0
 
 
 def _result(made: Any) -> StepResult:
     return StepResult(made.loss, made.grad_norm, made.tokens_per_second, made.seconds, made.wait_seconds, made.lr,
                       made.weight, made.step, bool(made.skipped), SkipReason(made.skip_reason), made.loss_scale, made.tokens,
-                      bool(made.stop))
+                      bool(made.stop), made.weight_sum)
 
 
 class Optimizer:
@@ -179,24 +182,32 @@ def _written(name: str, value: Any) -> str:
     return value.name.lower() if isinstance(value, Open) else str(value)
 
 
-def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shift_labels: bool) -> Any:
+def _batch(place: Place, inputs: Any, targets: Any, weight: int | None, shift_labels: bool, documents: Any, positions: Any,
+           token_weights: Any = None) -> Any:
     if isinstance(inputs, DataBatch):
-        if targets is not None or weight is not None or shift_labels:
-            raise TypeError("a batch of a Dataset has its own targets and weight, and nothing is to be shifted")
+        given = (targets, weight, documents, positions, token_weights)
+        if shift_labels or any(one is not None for one in given):
+            raise TypeError("a batch of a Dataset has its own targets, weight and documents, and nothing is to be shifted")
         return inputs.raw_batch()
     sides: dict[str, Any] = {}
     for name, given in (("input", inputs), ("target", targets)):
         arrays = given if isinstance(given, (tuple, list)) else () if given is None else (given,)
         views = [place.borrow(a, f"{name}s[{i}]" if len(arrays) > 1 else f"{name}s", ANY) for i, a in enumerate(arrays)]
         sides[f"{name}s"], sides[f"{name}_count"] = block("v", views), len(views)
+    for name, given in (("documents", documents), ("positions", positions)):
+        if given is not None:
+            sides[name] = block("v", [HOST.borrow(given, name, ANY)])
+    if token_weights is not None:
+        sides["token_weights"] = block("v", [place.borrow(token_weights, "token_weights", ANY)])
     return struct("gw_batch", weight=-1 if weight is None else weight, shift_labels=shift_labels, **sides)
 
 
 def train_step(
     model: Module, optimizer: Optimizer, inputs: Array | Sequence[Array] | DataBatch,
     targets: Array | Sequence[Array] | None = None, *, weight: int | None = None, shift_labels: bool = False,
-    microbatches: int = 1, max_grad_norm: float = 0.0, norm_type: float = 2.0, allow_non_finite: bool = False,
-    stop: bool = False, replay: bool = False, gradient_norms: bool = False,
+    documents: Array | None = None, positions: Array | None = None, token_weights: Array | None = None,
+    microbatches: int = 1, max_grad_norm: float = 0.0, norm_type: float = 2.0, label_smoothing: float = 0.0, z_loss: float = 0.0,
+    allow_non_finite: bool = False, stop: bool = False, replay: bool = False, gradient_norms: bool = False,
 ) -> StepResult:
     """Collective. One step over the rows of this rank's data coordinate; dim 0 of every array is the batch. A batch of a
     Dataset comes by itself.
@@ -205,6 +216,14 @@ def train_step(
     targets: of a language model, labels (int64). None: the library makes them of the tokens, each of which predicts the next.
     Labels are used as they are: labels[i] is what tokens[i] must predict, -100 does not count.
     shift_labels: labels[i] belongs to tokens[i] itself, as Hugging Face's collators make labels; the library shifts them.
+    documents: for rows that hold several: a number for each token, int32 or int64 [rows, sequence], on the host. Consecutive
+    tokens with one number are a document, which attention does not leave; a negative number is padding. Labels that the library
+    makes or shifts do not count at the last token of a document and in padding.
+    positions: of the tokens, likewise; None: they count from 0 in each document.
+    token_weights: of the labels, float32 or float64 of their shape: each multiplies the loss of its label, and may be zero or
+    negative; shifted labels take theirs with them. The loss is divided by their sum, or by the sum of `weight` over the ranks.
+    label_smoothing: this share of a decoder's loss is the mean over all ids. z_loss: adds this times the squared log of the
+    softmax's sum.
     max_grad_norm, norm_type: clips the norm of the gradients; 0: no clipping. norm_type: over 0 and at most 64 (32
     beside a loss scale), or math.inf.
     allow_non_finite: else a loss or gradient that is not finite skips the step on every rank; not beside a dynamic loss scale.
@@ -214,18 +233,44 @@ def train_step(
     gradient_norms: the step computes the norm of each parameter's gradient, for model.gradient_norms()."""
     made = struct("gw_step_result")
     options = struct("gw_step_options", microbatches=microbatches, max_grad_norm=max_grad_norm, norm_type=norm_type,
-                     allow_non_finite=allow_non_finite, stop=stop, replay=replay, gradient_norms=gradient_norms)
+                     label_smoothing=label_smoothing, z_loss=z_loss, allow_non_finite=allow_non_finite, stop=stop,
+                     replay=replay, gradient_norms=gradient_norms)
     c.gw_train_step(handle_of(model, Module, "model"), handle_of(optimizer, Optimizer, "optimizer"),
-                    _batch(model._place, inputs, targets, weight, shift_labels), options, model._place.stream, made)
+                    _batch(model._place, inputs, targets, weight, shift_labels, documents, positions, token_weights), options,
+                    model._place.stream, made)
     return _result(made)
 
 
 def eval_step(
     model: Module, inputs: Array | Sequence[Array] | DataBatch, targets: Array | Sequence[Array] | None = None, *,
-    weight: int | None = None, shift_labels: bool = False, microbatches: int = 1,
+    weight: int | None = None, shift_labels: bool = False, documents: Array | None = None, positions: Array | None = None,
+    token_weights: Array | None = None, label_smoothing: float = 0.0, z_loss: float = 0.0, microbatches: int = 1,
 ) -> StepResult:
     """Collective. The loss of a batch; changes nothing. Arguments as in train_step()."""
     made = struct("gw_step_result")
-    c.gw_eval_step(handle_of(model, Module, "model"), _batch(model._place, inputs, targets, weight, shift_labels),
-                   struct("gw_step_options", microbatches=microbatches), model._place.stream, made)
+    c.gw_eval_step(handle_of(model, Module, "model"),
+                   _batch(model._place, inputs, targets, weight, shift_labels, documents, positions, token_weights),
+                   struct("gw_step_options", microbatches=microbatches, label_smoothing=label_smoothing, z_loss=z_loss),
+                   model._place.stream, made)
     return _result(made)
+
+
+def log_probs(
+    model: Module, inputs: Array | Sequence[Array] | DataBatch, targets: Array | Sequence[Array] | None = None, *,
+    shift_labels: bool = False, documents: Array | None = None, positions: Array | None = None, microbatches: int = 1,
+) -> np.ndarray[Any, Any]:
+    """Collective. The log-probability that a decoder gives each label, float64 in the shape of the labels; 0 where a label does
+    not count. Whole logits never exist. Arguments as in train_step(). The gradients of a loss of these numbers are those of a
+    train_step() of the same labels with token_weights, which are the negative derivatives of the loss by them, and with the
+    number of rows or pairs as weight."""
+    if isinstance(inputs, DataBatch):
+        shape: tuple[int, ...] = inputs.labels.shape
+    else:
+        labels: Any = inputs if targets is None else targets
+        labels = labels[0] if isinstance(labels, (tuple, list)) else labels
+        shape = tuple(np.shape(labels))
+    out = np.zeros(shape)
+    c.gw_log_probs(handle_of(model, Module, "model"),
+                   _batch(model._place, inputs, targets, None, shift_labels, documents, positions),
+                   struct("gw_step_options", microbatches=microbatches), model._place.stream, out.reshape(-1), out.size)
+    return out

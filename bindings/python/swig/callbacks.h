@@ -162,6 +162,14 @@ static gw_status gwpy_schedule(void* user, int64_t step, double* out_factor) {
   return finish(result, state);
 }
 
+/* The callable gets (row, token) and ends the generation by False. */
+static gw_status gwpy_token(void* user, int64_t row, int64_t token, int32_t* stop) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* result = PyObject_CallFunction((PyObject*)user, "LL", (long long)row, (long long)token);
+  *stop = result == Py_False;
+  return finish(result, state);
+}
+
 /* Ends a wait when a signal's handler raised, as KeyboardInterrupt does. */
 static int32_t gwpy_interrupt(void* user) {
   (void)user;

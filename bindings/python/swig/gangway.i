@@ -72,12 +72,13 @@ GW_NUMBER(int64_t, INT64_MIN, INT64_MAX)
 
 // --- memory -----------------------------------------------------------------------------------------------------------
 %typemap(in) const void *, void *, void *const *, const int32_t *, const int64_t *, const size_t *, char *text,
-    const int64_t prompt[], int64_t out_tokens[], size_t out_sizes[], double out_norms[], const char *const *, const char *const [],
+    const int64_t prompt[], const int64_t prompts[], const int64_t lengths[], int64_t out_tokens[], int64_t out_counts[],
+    double out_log_probs[], double out_norms[], size_t out_sizes[], const char *const *, const char *const [],
     const gw_view *, gw_view *view {
   if (!gwpy_address($input, $descriptor, "$1_name", (void **)&$1)) SWIG_fail;
 }
-%typemap(argout) const int32_t *, const int64_t *, const size_t *, const double *, const int64_t prompt[], int64_t out_tokens[],
-    size_t out_sizes[], double out_norms[] ""
+%typemap(argout) const int32_t *, const int64_t *, const size_t *, const double *, const int64_t prompt[], const int64_t prompts[],
+    const int64_t lengths[], int64_t out_tokens[], int64_t out_counts[], double out_log_probs[], double out_norms[], size_t out_sizes[] ""
 %typemap(out) const void *, void * "$result = PyLong_FromVoidPtr((void *)$1);"
 %typemap(in) const char * {
   if (!gwpy_text($input, "$1_name", (const char **)&$1)) SWIG_fail;

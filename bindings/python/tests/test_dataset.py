@@ -90,6 +90,26 @@ def test_packed_documents_say_which_they_are(tmp_path):
     assert batch.labels.tolist() == [[2, 0, -100, 0, -100, -100], [5, 6, 7, 0, -100, -100]]
 
 
+def test_attention_stays_inside_of_documents(tmp_path):
+    path = tmp_path / "a.u8"
+    path.write_bytes(bytes([1, 2, 0, 3, 0, 4, 5, 6, 7, 0]))
+    data = gw.Dataset(path, sequence=6, packing="documents", document_end=0, shuffle=False)
+    model = gw.Llama(vocab=8, dim=16, layers=1, heads=2).parallelize()
+    batch = data.next(global_batch=2)
+    packed = gw.eval_step(model, batch)
+    assert gw.eval_step(model, batch.tokens, batch.labels, documents=batch.documents).loss == packed.loss
+    assert gw.eval_step(model, batch.tokens, batch.labels).loss != packed.loss
+    made = gw.eval_step(model, batch.tokens, documents=batch.documents)
+    assert made.weight == batch.label_count and abs(made.loss - packed.loss) < 1e-6
+    positions = 2 * np.arange(12).reshape(2, 6)
+    moved = gw.train_step(model, gw.SGD(model), batch.tokens, documents=batch.documents, positions=positions)
+    assert moved.weight == made.weight and moved.loss != made.loss
+    with pytest.raises(gw.InvalidArgument, match="document 0 comes again at token 4 of row 1"):
+        gw.eval_step(model, batch.tokens, documents=np.array([[0] * 6, [0, 0, 0, 1, 0, 0]]))
+    with pytest.raises(TypeError, match="own targets, weight and documents"):
+        gw.eval_step(model, batch, documents=batch.documents)
+
+
 def test_bad_input_is_refused_by_its_name(file, tmp_path):
     with pytest.raises(ValueError, match="weights has 1 numbers, paths 2"):
         gw.Dataset([file, file], weights=[1])

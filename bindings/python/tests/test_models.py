@@ -112,7 +112,9 @@ def test_a_folder_of_hugging_face_is_a_model_in_one_call(gangs):
         assert np.linalg.norm(found - wanted["logits"]) < 1e-6 * np.linalg.norm(wanted["logits"])
 
 
-@pytest.mark.parametrize("preset, family", [(gw.Llama, "llama"), (gw.Mistral, "mistral"), (gw.Qwen2, "qwen2"), (gw.Qwen3, "qwen3")])
+@pytest.mark.parametrize("preset, family", [(gw.Llama, "llama"), (gw.Mistral, "mistral"), (gw.Qwen2, "qwen2"), (gw.Qwen3, "qwen3"),
+                                            (gw.Gemma, "gemma"), (gw.Gemma2, "gemma2"), (gw.Gemma3, "gemma3_text"),
+                                            (gw.Olmo2, "olmo2"), (gw.GPT2, "gpt2"), (gw.Phi3, "phi3")])
 def test_a_preset_is_saved_in_the_keys_of_its_family(preset, family, tmp_path):
     preset(vocab=16, dim=16, layers=1, heads=2).parallelize().save(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == family

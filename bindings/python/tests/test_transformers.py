@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; test.sh s
 transformers = pytest.importorskip("transformers", reason="transformers is not installed; it is borrowed beside PyTorch")
 
 DATA = Path(__file__).parents[3] / "tests" / "data"
-FOLDERS = ("families/llama", "families/qwen3", "folders/llama3_bf16_sharded", "folders/llama_biases_f32", "folders/mistral_bf16",
+FOLDERS = ("families/llama", "families/qwen3", "families/gemma3", "families/olmo2", "folders/llama3_bf16_sharded", "folders/llama_biases_f32", "folders/mistral_bf16",
            "folders/qwen2_f16_tied")
 
 

@@ -23,8 +23,8 @@ enum gw_packing_value {
    * documents, and attention crosses their bounds. */
   GW_PACKING_STREAM = 0,
   /* Each row has whole documents, with padding at its end. Only documents that are longer than a row are
-   * cut. Labels do not cross the bounds of documents. The batch says which document each token belongs to,
-   * but gw_train_step does not take that yet: its attention crosses the bounds. */
+   * cut. The batch says which document each token belongs to, so that neither labels nor attention cross the
+   * bounds of documents, and positions count from 0 in each. */
   GW_PACKING_DOCUMENTS = 1
 };
 
@@ -79,7 +79,7 @@ GW_API void gw_dataset_release(gw_dataset *dataset);
 typedef struct gw_data_batch {
   size_t struct_size;
   const gw_ext *next;
-  const gw_batch *batch;    /* For gw_train_step and gw_eval_step: the tokens, and the labels. */
+  const gw_batch *batch;    /* For gw_train_step and gw_eval_step: the tokens, the labels, the documents. */
   const gw_view *tokens;    /* i64 [rows, sequence]; 0 where there is padding. */
   const gw_view *labels;    /* i64 [rows, sequence]: the token that follows; -100 where none does. */
   const gw_view *documents; /* i32 [rows, sequence], with packed documents, else null: each token's document

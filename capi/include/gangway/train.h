@@ -1,4 +1,4 @@
-/* Training steps, evaluation and text generation. */
+/* Training steps, evaluation, log-probabilities and text generation. */
 #ifndef GANGWAY_TRAIN_H
 #define GANGWAY_TRAIN_H
 
@@ -29,6 +29,22 @@ typedef struct gw_batch {
   int64_t weight;
   int32_t shift_labels; /* 1: label[i] belongs to token[i] itself. Default 0: it is the next token. */
   int32_t reserved;
+  /* Rows that hold several documents: a number for each token, i32 or i64 [rows, sequence], in memory of the
+   * host. Consecutive tokens with one number are a document, and attention does not leave it; a number that
+   * comes again in its row after another one is INVALID_ARGUMENT. A negative number is padding. Labels that
+   * the library makes or shifts do not count at the last token of a document and in padding; labels that are
+   * given are used as they are. Default null: each row is one document. */
+  const gw_view *documents;
+  /* The position of each token, likewise i32 or i64 [rows, sequence] in memory of the host, below
+   * max_positions. Which tokens a token sees follows from its place in the row, not from its position.
+   * Default null: positions count from 0 in each document. */
+  const gw_view *positions;
+  /* A weight of each label, GW_F32 or GW_F64, of the labels' shape, which multiplies its loss and is shifted with
+   * it; it may be zero or negative. With weight = -1 the loss is divided by the sum of the weights of the labels
+   * that count, which must not be negative over all ranks. Another weight is what this rank adds to that divisor.
+   * A loss that a program computes from gw_log_probs is trained by its negative derivatives as weights. Default
+   * null: each label weighs 1. */
+  const gw_view *token_weights;
 } gw_batch;
 GW_API void gw_batch_init(gw_batch *batch, size_t size);
 
@@ -51,6 +67,8 @@ typedef struct gw_step_options {
    * afterwards. Default 0. */
   int32_t gradient_norms;
   int32_t reserved;
+  double label_smoothing; /* Default 0. Of a decoder's loss: this share of it is the mean over all ids. Below 1. */
+  double z_loss; /* Default 0. Of a decoder's loss: adds z_loss times the squared log of the softmax's sum. */
 } gw_step_options;
 GW_API void gw_step_options_init(gw_step_options *options, size_t size);
 
@@ -71,7 +89,7 @@ typedef struct gw_step_result {
   double seconds;           /* The time of the step. */
   double wait_seconds;      /* The part of it that the rank waited in collectives. */
   double lr;                /* The learning rate. */
-  int64_t weight;           /* The items that counted, over all data ranks. */
+  int64_t weight;           /* The items that counted, over all data ranks; weight_sum, rounded. */
   int64_t step;
   int32_t skipped; /* 1: nothing was changed; skip_reason says why. */
   gw_skip_reason skip_reason;
@@ -79,6 +97,7 @@ typedef struct gw_step_result {
   int64_t tokens;    /* Of the batches of all data ranks, padding included. */
   int32_t stop;      /* 1: a rank asked for it by gw_step_options.stop; equal on all ranks. */
   int32_t reserved;
+  double weight_sum; /* What the loss was divided by: with gw_batch.token_weights their sum, else weight. */
 } gw_step_result;
 GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 
@@ -119,6 +138,21 @@ GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_
 GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
                                    gw_step_result *result);
 
+/* Collective. Gives the log-probability of each label of a batch, in the shape of the labels: out_log_probs in
+ * host memory, 0 where a label does not count. They are equal on all ranks of one data coordinate. Whole logits
+ * never exist. Reads only `microbatches` of the options.
+ *
+ * For preference losses (DPO and the like): compute the loss from these numbers, and give its negative
+ * derivatives by them to gw_train_step, as token_weights of the same labels, with the number of rows or pairs
+ * as weight. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than the number of labels, the
+ * batch has token_weights, the model is no decoder, and what gw_eval_step refuses. */
+GW_API gw_status gw_log_probs(gw_module *model, const gw_batch *batch, const gw_step_options *options,
+                              void *stream, double out_log_probs[], size_t out_capacity, size_t *out_count);
+
+/* Called on this rank for each new token of a prompt. *stop = 1: this rank asks to end after this token; all
+ * ranks do. */
+typedef gw_status (*gw_token_fn)(void *user, int64_t row, int64_t token, int32_t *stop);
+
 typedef struct gw_generate_options {
   size_t struct_size;
   const gw_ext *next;
@@ -126,16 +160,29 @@ typedef struct gw_generate_options {
   double temperature;  /* Default 1. 0: the most likely token. */
   int64_t top_k;       /* Choose among the top_k most likely tokens. Default 0: among all. */
   uint64_t seed;
+  double top_p; /* Choose among the fewest tokens whose probabilities reach it together. Default 1: all. */
+  double min_p; /* Leave out tokens below this times the most likely one's probability. Default 0: none. */
+  double repetition_penalty; /* Divides positive logits of tokens that are there, multiplies others. Default 1. */
+  const int64_t *stop_tokens; /* A row ends with the first of these. Default null: none. */
+  size_t stop_count;
+  gw_token_fn on_token; /* Default null. Ranks may have different ones. */
+  void *user;           /* Of on_token. */
 } gw_generate_options;
 GW_API void gw_generate_options_init(gw_generate_options *options, size_t size);
-/* Collective. Continues `prompt`, which is token ids, by a sharded decoder. Gives token_count tokens, the
- * same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count, the
- * model is no decoder, an id is outside of the vocabulary, or prompt_count + token_count - 1 is over
- * max_position_embeddings (rounded down to a multiple of tp). INVALID_STATE: a model without memory, or a
- * logit that is not finite. */
+/* Collective. Continues `prompt`, which is token ids, by a sharded decoder, on every mesh. Gives token_count
+ * tokens, or fewer if a stop token or on_token ends them, the same on every rank. A cache keeps the keys and
+ * values of earlier tokens. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count,
+ * the model is no decoder or not causal, an id is outside of the vocabulary, or prompt_count + token_count - 1
+ * is over max_position_embeddings. INVALID_STATE: a model without memory, or a logit that is not finite. */
 GW_API gw_status gw_generate(gw_module *model, const int64_t prompt[], size_t prompt_count,
                              const gw_generate_options *options, void *stream, int64_t out_tokens[],
                              size_t out_capacity, size_t *out_count);
+/* Collective. gw_generate for several prompts at a time: `lengths` has the number of tokens of each, and
+ * `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts says
+ * how many tokens of each row there are; the others are -1. Codes as in gw_generate. */
+GW_API gw_status gw_generate_rows(gw_module *model, const int64_t prompts[], const int64_t lengths[],
+                                  size_t row_count, const gw_generate_options *options, void *stream,
+                                  int64_t out_tokens[], size_t out_capacity, int64_t out_counts[]);
 
 #ifdef __cplusplus
 }

@@ -10,25 +10,40 @@
 namespace gangway {
 namespace {
 
-Tensor flat(const Tensor& tensor) { return tensor.reshape(Shape{tensor.count()}); }
+// Copies a view of rows, converted to the file's dtype, to host memory; a strided one in pieces of kPieceBytes
+// at most.
+void copy_view(Model& model, const Tensor& rows, DType dtype, char* to, Stream& stream) {
+  if (dtype == rows.dtype() && rows.contiguous())
+    return model.device().copy(to, rows.raw(), rows.bytes(), stream);
+  // Temporaries are reused from piece to piece in the order of the stream.
+  const StackScope scope(model.temporaries());
+  const Tensor stored = model.temporaries().allocate(dtype, rows.shape());
+  model.ops().cast(rows, stored, stream);
+  model.device().copy(to, stored.raw(), stored.bytes(), stream);
+}
 
 // Copies elements [first, first + count) of the rows, in the file's dtype, to host memory.
 void copy_elements(const SavedRows& saved, int64_t first, int64_t count, char* to, Stream& stream) {
   Model& model = *saved.model;
-  const Tensor rows = flat(saved.rows);
-  if (saved.dtype == rows.dtype()) {
-    const Tensor part = rows.slice(0, first, first + count);
-    return model.device().copy(to, part.raw(), part.bytes(), stream);
+  const auto item = static_cast<int64_t>(item_bytes(saved.dtype));
+  const bool dense = saved.rows.contiguous();
+  if (dense && saved.dtype == saved.rows.dtype()) {
+    const Tensor flat = saved.rows.reshape(Shape{saved.rows.count()});
+    return copy_view(model, flat.slice(0, first, first + count), saved.dtype, to, stream);
   }
-  // Temporaries are reused from piece to piece in the order of the stream.
-  const auto most = static_cast<int64_t>(kPieceBytes / item_bytes(saved.dtype));
-  for (int64_t done = 0; done < count; done += most) {
-    const StackScope scope(model.temporaries());
-    const int64_t some = std::min(most, count - done);
-    const Tensor stored = model.temporaries().allocate(saved.dtype, Shape{some});
-    model.ops().cast(rows.slice(0, first + done, first + done + some), stored, stream);
-    model.device().copy(to, stored.raw(), stored.bytes(), stream);
-    to += stored.bytes();
+  // A strided view is cut into whole rows where that is possible, else into parts of a row.
+  const Tensor rows = dense ? saved.rows.reshape(Shape{1, saved.rows.count()}) : saved.rows;
+  const int64_t columns = rows.dim(1), most = static_cast<int64_t>(kPieceBytes) / item;
+  while (count > 0) {
+    const int64_t row = first / columns, column = first % columns;
+    const int64_t whole = column == 0 ? std::min(count, most) / columns : 0;
+    const int64_t some = std::min({columns - column, count, most});
+    const Tensor part = whole > 0 ? rows.slice(0, row, row + whole)
+                                  : rows.slice(0, row, row + 1).slice(1, column, column + some);
+    copy_view(model, part, saved.dtype, to, stream);
+    first += part.count();
+    count -= part.count();
+    to += part.count() * item;
   }
 }
 
@@ -61,7 +76,8 @@ void DirectWrite::write(const SavedRows& saved, TensorSetWriter& writer) {
   Model& model = *saved.model;
   Stream& stream = model.device().stream();
   model.run().order(stream);
-  if (saved.rows.on_host() && is_on_host(model.device().memory_kind()) && saved.dtype == saved.rows.dtype()) {
+  if (saved.rows.on_host() && is_on_host(model.device().memory_kind()) &&
+      saved.dtype == saved.rows.dtype() && saved.rows.contiguous()) {
     stream.synchronize();
     return writer.write(saved.name, saved.box, saved.rows.raw());
   }

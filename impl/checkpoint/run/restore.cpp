@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "checkpoint/config_json.h"
-#include "checkpoint/file_names.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/header_json.h"
 #include "checkpoint/pieces.h"
@@ -31,20 +30,20 @@ void read_all(Model& model, const std::vector<RowsToRead>& all, Stream& stream) 
   RowReader reader(model, stream);
   for (const RowsToRead& to : all) {
     if (!to.rows || to.rows.count() == 0) continue;
-    const Tensor rows = to.rows.reshape(Shape{to.rows.count()});
-    for_pieces(to.shape, to.box, item_bytes(to.entry.tensor.dtype),
-               [&](int64_t at, int64_t count, uint64_t from) {
-                 reader.read(*to.entry.file, to.entry.tensor, from, rows.slice(0, at, at + count));
+    for_pieces(to.place, to.box, to.rows, item_bytes(to.entry.tensor.dtype),
+               [&](const Tensor& rows, std::span<const FileRun> runs) {
+                 reader.read(*to.entry.file, to.entry.tensor, runs, rows);
                });
   }
 }
 
-// The names of each parameter: its own first, then those under which it is tied.
-std::map<const Parameter*, std::vector<std::string>> names_of(Model& model) {
-  std::map<const Parameter*, std::vector<std::string>> names;
-  for (const NamedParameter& named : model.inspect().names())
-    names[named.parameter.get()].push_back(name_in_files(model.root(), named.name));
-  return names;
+// The places of each parameter: that of its own name first, then those of names under which it is tied.
+std::map<const Parameter*, std::vector<FilePlace>> places_of(Model& model) {
+  const std::vector<NamedParameter> names = model.inspect().names();
+  const FilePlaces all(model.root(), names);
+  std::map<const Parameter*, std::vector<FilePlace>> places;
+  for (const NamedParameter& named : names) places[named.parameter.get()].push_back(all.of(named.name));
+  return places;
 }
 
 }  // namespace
@@ -63,17 +62,17 @@ ModelValues::ModelValues(Model& model, const std::string& folder, LeftOut& left_
     check_same_function(parse_config_json(source_.config_text(), path), *own, path);
   }
   std::set<std::string> used;
-  const auto names = names_of(model);
+  const auto places = places_of(model);
   for (const NamedParameter& named : model.inspect().parameters()) {
     const Parameter& p = *named.parameter;
     bool found = false;
-    for (const std::string& name : names.at(&p)) {
-      const auto at = source_.tensors().find(name);
+    for (const FilePlace& place : places.at(&p)) {
+      const auto at = source_.tensors().find(place.name);
       if (at == source_.tensors().end()) continue;
-      used.insert(name);
+      used.insert(place.name);
       if (std::exchange(found, true)) continue;
-      check_tensor(name, at->second, p.shape, p.dtype);
-      rows_.push_back({p.shape, p.box(), p.shard, at->second});
+      check_tensor(place.name, at->second, place.shape, p.dtype);
+      rows_.push_back({place, p.box(), p.shard, at->second});
     }
     if (!found) left_out.add(Code::not_found, text("the checkpoint has no parameter ", named.name));
   }
@@ -113,7 +112,7 @@ void OptimizerStates::find(size_t i, LeftOut& left_out) {
     ++found;
     used_.insert(name);
     check_tensor(name, at->second, slot.shape, slot.tensor.dtype());
-    rows_.push_back({slot.shape, slot.box(), slot.tensor, at->second});
+    rows_.push_back({{name, slot.shape}, slot.box(), slot.tensor, at->second});
   }
   if (optimizer_.state(i).empty()) return;
   if (found == 0) without_.push_back(i);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/file_place.h"
 #include "checkpoint/run/checkpoints.h"
 #include "checkpoint/run/save_job.h"
 #include "checkpoint/source.h"
@@ -31,8 +32,8 @@ class LeftOut {
 
 // Rows of one tensor in memory and the tensor in the files that has their values.
 struct RowsToRead {
-  Shape shape;  // of the whole tensor
-  Box box;
+  FilePlace place;
+  Box box;  // of the tensor in memory
   Tensor rows;
   Source::Entry entry;
 };

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "checkpoint/file_names.h"
+#include "checkpoint/file_place.h"
 #include "checkpoint/run/bytes.h"
 #include "checkpoint/writing_rank.h"
 
@@ -70,13 +70,15 @@ void add_rows(SavePlan& plan, SavedRows rows) {
 
 void list_model(SavePlan& plan, const CheckpointPart& part, DType dtype) {
   plan.sets.push_back({name_in_checkpoint(part.name, "model"), false, {}, {}});
+  const FilePlaces places(part.model->root(), part.model->inspect().names());
   for (const NamedParameter& named : part.model->inspect().parameters()) {
     const Parameter& p = *named.parameter;
-    const DType stored = dtype == DType{} ? p.dtype : dtype;
-    const std::string name = name_in_files(part.model->root(), named.name);
-    plan.sets.back().tensors[name] = {name, stored, p.shape};
-    if (writes_rows(p.layout, part.model->gangs()))
-      add_rows(plan, {0, name, stored, p.box(), p.shard, part.model});
+    const FilePlace& place = places.of(named.name);
+    const TensorSpecOnDisk own{place.name, dtype == DType{} ? p.dtype : dtype, place.shape};
+    const DType stored = plan.sets.back().tensors.emplace(place.name, own).first->second.dtype;
+    if (writes_rows(p.layout, part.model->gangs()) && p.shard)
+      add_rows(plan, {0, place.name, stored, place.in_file(p.box()), place.as_in_file(p.shard, p.box()),
+                      part.model});
   }
 }
 

@@ -32,7 +32,9 @@ struct SavedRows {
   std::string name;
   DType dtype = DType::f32;  // in the file
   Box box;
-  Tensor rows;  // in the memory of the model or the optimizer
+  // In the memory of the model or the optimizer, in the order of the file; strided if the file has a matrix
+  // transposed.
+  Tensor rows;
   Model* model = nullptr;
   size_t at = 0;  // the byte of the host copy at which they begin; set by place_rows
   size_t bytes() const { return static_cast<size_t>(box.shape.count()) * item_bytes(dtype); }

@@ -1,6 +1,7 @@
 #include "ops/cpu/operations.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/cpu/kernels/attention_kernels.h"
 
@@ -13,8 +14,32 @@ HeadsView view(const Tensor& t, DType dtype) {
 
 template <typename Args>
 AttentionShape shape_of(const Args& args) {
-  return AttentionShape{args.q.dim(1), args.k.dim(1), args.q.dim(2), args.k.dim(2),
-                        args.q.dim(3), args.scale,    args.causal,   args.q_offset - args.k_offset};
+  const bool ranges = static_cast<bool>(args.first_key);
+  return AttentionShape{args.q.dim(1),
+                        args.k.dim(1),
+                        args.q.dim(2),
+                        args.k.dim(2),
+                        args.q.dim(3),
+                        args.scale,
+                        args.causal,
+                        args.q_offset - args.k_offset,
+                        args.cap,
+                        ranges ? args.first_key.template data<int32_t>() : nullptr,
+                        ranges ? args.end_key.template data<int32_t>() : nullptr,
+                        ranges && args.first_key.dim(0) > 1 ? args.q.dim(1) : 0,
+                        args.k_offset};
+}
+
+void* raw_or_null(const Tensor& t) { return t ? t.raw() : nullptr; }
+
+// Adds the parts of the rows of the batch, [B, H], in the order of the rows.
+template <typename S>
+void add_parts(const std::vector<double>& parts_BH, S* dsinks_H, size_t heads) {
+  for (size_t h = 0; h < heads; ++h) {
+    double sum = 0;
+    for (size_t at = h; at < parts_BH.size(); at += heads) sum += parts_BH[at];
+    dsinks_H[h] += static_cast<S>(sum);
+  }
 }
 
 // Runs the tasks of one call: batch * key/value heads. Each task runs on one thread, so no sum depends on the
@@ -33,8 +58,9 @@ void run(Context& context, const Kernels& kernels, DType dtype, const P& p, int6
 
 void attention(Context& context, const AttentionArgs& args) {
   const DType dtype = args.q.dtype();
-  const AttentionForward p{shape_of(args),      view(args.q, dtype),   view(args.k, dtype),
-                           view(args.v, dtype), view(args.out, dtype), args.lse ? args.lse.raw() : nullptr};
+  const AttentionForward p{shape_of(args),         view(args.q, dtype),   view(args.k, dtype),
+                           view(args.v, dtype),    view(args.out, dtype), raw_or_null(args.lse),
+                           raw_or_null(args.sinks)};
   run(context,
       choose(context.isa, portable::attention_kernels, avx2::attention_kernels, avx512::attention_kernels),
       dtype, p, args.q.dim(0));
@@ -62,14 +88,31 @@ void attention_merge(Context& context, const AttentionMergeArgs& args) {
 
 void attention_backward(Context& context, const AttentionBackwardArgs& args) {
   const DType dtype = args.q.dtype();
-  const AttentionBackward p{shape_of(args),       view(args.q, dtype),   view(args.k, dtype),
-                            view(args.v, dtype),  view(args.out, dtype), view(args.dout, dtype),
-                            view(args.dq, dtype), view(args.dk, dtype),  view(args.dv, dtype),
-                            args.lse.raw(),       args.accumulate};
+  const auto heads = static_cast<size_t>(args.q.dim(2));
+  std::vector<double> dsinks(args.dsinks ? static_cast<size_t>(args.q.dim(0)) * heads : 0);
+  const AttentionBackward p{shape_of(args),
+                            view(args.q, dtype),
+                            view(args.k, dtype),
+                            view(args.v, dtype),
+                            view(args.out, dtype),
+                            view(args.dout, dtype),
+                            view(args.dq, dtype),
+                            view(args.dk, dtype),
+                            view(args.dv, dtype),
+                            args.lse.raw(),
+                            args.accumulate,
+                            raw_or_null(args.sinks),
+                            args.dsinks ? dsinks.data() : nullptr};
   run(context,
       choose(context.isa, portable::attention_backward_kernels, avx2::attention_backward_kernels,
              avx512::attention_backward_kernels),
       dtype, p, args.q.dim(0));
+  if (!args.dsinks) return;
+  if (dtype == DType::f64) {
+    add_parts(dsinks, args.dsinks.data<double>(), heads);
+  } else {
+    add_parts(dsinks, args.dsinks.data<float>(), heads);
+  }
 }
 
 }  // namespace gangway::cpu

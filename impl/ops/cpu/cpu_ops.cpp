@@ -97,10 +97,28 @@ std::string describe_cpu_paths(Ops& ops) {
             : item_bytes(dtype) == 2         ? "f32 panels, " + own
                                              : own);
 #define GANGWAY_NAME(name, Args) #name,
-  for (const char* op :
-       {"rmsnorm", "rope", "swiglu", "attention", "attention_merge", "embedding", "head_loss", "loss_part",
-        "loss_join", GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_NAME) "cast", "fill", "add", "scale", "column_sum",
-        "norm_power", "divide_by_norm", "fill_normal", "id_range"})
+  for (const char* op : {"rmsnorm",
+                         "row_dot",
+                         "layernorm",
+                         "rope",
+                         "swiglu",
+                         "activation",
+                         "dropout",
+                         "attention",
+                         "attention_merge",
+                         "embedding",
+                         "head_loss",
+                         "loss_part",
+                         "loss_join",
+                         GANGWAY_OPTIMIZER_OPERATIONS(GANGWAY_NAME) "cast",
+                         "fill",
+                         "add",
+                         "scale",
+                         "column_sum",
+                         "norm_power",
+                         "divide_by_norm",
+                         "fill_normal",
+                         "id_range"})
     out += std::string(op) + ": " + own;
 #undef GANGWAY_NAME
   return out;

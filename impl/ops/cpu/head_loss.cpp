@@ -27,8 +27,16 @@ void zero(Context& context, const Tensor& t) {
 struct Chunk {
   Tensor x_CD, logits_CV;
   const int64_t* labels_C;
-  int64_t rows;
+  int64_t first, rows;  // `first` is the chunk's first token
 };
+
+// The weight of token t.
+double weight_of(const HeadLossArgs& args, int64_t t) {
+  return args.terms.weights ? real_at(args.terms.weights, t) : 1;
+}
+void write_log_prob(const HeadLossArgs& args, int64_t t, double value) {
+  if (args.terms.log_probs) set_real(args.terms.log_probs, t, value);
+}
 
 // Computes the chunk's losses, 0 for ignored labels, and replaces the logits by their gradients.
 void rows_of(Context& context, const HeadLossArgs& args, const Chunk& chunk, LossGradient gradient,
@@ -40,30 +48,34 @@ void rows_of(Context& context, const HeadLossArgs& args, const Chunk& chunk, Los
   context.pool.run(static_cast<size_t>(chunk.rows), 4, [&](int, size_t first, size_t last) {
     for (size_t r = first; r < last; ++r) {
       char* row = chunk.logits_CV.data<char>() + static_cast<int64_t>(r) * bytes;
-      const int64_t label = chunk.labels_C[r];
+      const int64_t label = chunk.labels_C[r], t = chunk.first + static_cast<int64_t>(r);
+      RowLoss loss{0, 0};
       if (label == args.ignore) {
-        losses_C[r] = 0;
         std::fill_n(row, bytes, 0);
       } else if (label < 0 || label >= vocabulary) {
-        losses_C[r] = std::numeric_limits<double>::quiet_NaN();
+        loss = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
         std::fill_n(row, bytes, static_cast<char>(0xff));  // a NaN in every floating dtype
       } else {
-        losses_C[r] = f64 ? k.row_f64(reinterpret_cast<double*>(row), vocabulary, label, args.scale, gradient)
-                          : k.row_f32(reinterpret_cast<float*>(row), vocabulary, label, args.scale, gradient);
+        const RowTerms terms{args.scale, weight_of(args, t), args.terms.cap, args.terms.label_smoothing,
+                             args.terms.z_loss};
+        loss = f64 ? k.row_f64(reinterpret_cast<double*>(row), vocabulary, label, terms, gradient)
+                   : k.row_f32(reinterpret_cast<float*>(row), vocabulary, label, terms, gradient);
       }
+      losses_C[r] = loss.loss;
+      write_log_prob(args, t, loss.log_prob);
     }
   });
 }
 
-// Adds the losses and the weight of one chunk, in the order of t.
+// Adds the losses and the weights of one chunk, in the order of t.
 void add_losses(const HeadLossArgs& args, const Chunk& chunk, const double* losses_C) {
-  if (args.loss) {
-    double& loss = *args.loss.data<double>();
-    for (int64_t r = 0; r < chunk.rows; ++r) loss += losses_C[r];
+  double loss = args.loss ? *args.loss.data<double>() : 0, weight = args.weight ? *args.weight.data<double>() : 0;
+  for (int64_t r = 0; r < chunk.rows; ++r) {
+    loss += losses_C[r];
+    if (chunk.labels_C[r] != args.ignore) weight += weight_of(args, chunk.first + r);
   }
-  if (args.weight)
-    *args.weight.data<double>() += static_cast<double>(
-        chunk.rows - std::count(chunk.labels_C, chunk.labels_C + chunk.rows, args.ignore));
+  if (args.loss) *args.loss.data<double>() = loss;
+  if (args.weight) *args.weight.data<double>() = weight;
 }
 
 // Returns the gradient as an operand of the products. Rows of bf16 lie at the front of the f32 rows' memory.
@@ -96,9 +108,10 @@ void head_loss(Context& context, const HeadLossArgs& args, Stack& temporaries) {
     const Tensor dx_CD = args.dx ? args.dx.slice(0, t, t + rows) : Tensor();
     if (std::all_of(labels, labels + rows, [&](int64_t l) { return l == args.ignore; })) {
       if (dx_CD) zero(context, dx_CD);
+      for (int64_t r = 0; r < rows; ++r) write_log_prob(args, t + r, 0);
       continue;
     }
-    const Chunk chunk{args.x.slice(0, t, t + rows), logits.slice(0, 0, rows), labels, rows};
+    const Chunk chunk{args.x.slice(0, t, t + rows), logits.slice(0, 0, rows), labels, t, rows};
     gemm(context, {.a = chunk.x_CD, .b = args.w, .c = chunk.logits_CV, .bias = {}, .transpose_b = true});
     rows_of(context, args, chunk, gradient, losses.data());
     add_losses(args, chunk, losses.data());

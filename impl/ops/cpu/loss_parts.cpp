@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/cpu/head_loss.h"
 #include "ops/cpu/kernels/head_loss_kernels.h"
 
 // C: tokens. V: ids of a part. W: parts.
@@ -65,10 +66,22 @@ class Statistics {
 
 bool is_id(int64_t label, int64_t ids) { return label >= 0 && label < ids; }
 
-void scale_row(const HeadLossKernels& k, float* x, int64_t n, double factor) { k.scale_f32(x, n, factor); }
-void scale_row(const HeadLossKernels& k, double* x, int64_t n, double factor) { k.scale_f64(x, n, factor); }
-HeadLossKernels::Part part_of(const HeadLossKernels& k, float* x, int64_t n) { return k.part_f32(x, n); }
-HeadLossKernels::Part part_of(const HeadLossKernels& k, double* x, int64_t n) { return k.part_f64(x, n); }
+RowPart part_of(const HeadLossKernels& k, float* x, int64_t n, int64_t label, double cap, bool sum) {
+  return k.part_f32(x, n, label, cap, sum);
+}
+RowPart part_of(const HeadLossKernels& k, double* x, int64_t n, int64_t label, double cap, bool sum) {
+  return k.part_f64(x, n, label, cap, sum);
+}
+void write_gradient(const HeadLossKernels& k, float* x, int64_t n, const PartGradient& gradient) {
+  k.gradient_f32(x, n, gradient);
+}
+void write_gradient(const HeadLossKernels& k, double* x, int64_t n, const PartGradient& gradient) {
+  k.gradient_f64(x, n, gradient);
+}
+
+double weight_of(const LossJoinArgs& args, size_t c) {
+  return args.terms.weights ? real_at(args.terms.weights, static_cast<int64_t>(c)) : 1;
+}
 
 // Replaces what loss_part left in one row by the row's gradient.
 template <typename S>
@@ -79,14 +92,31 @@ void gradient_of(const HeadLossKernels& k, const LossJoinArgs& args, const Stati
     std::fill_n(row_V, width, label == args.ignore ? S{0} : std::numeric_limits<S>::quiet_NaN());
     return;
   }
-  const double most = statistics.most(c);
-  const double factor = std::exp(statistics.most(args.part, c) - most) / statistics.sum(c, most);
+  const double most = statistics.most(c), part_most = statistics.most(args.part, c);
+  const double sum = statistics.sum(c, most), s = args.terms.label_smoothing;
+  const double slope = 1 + 2 * args.terms.z_loss * (std::log(sum) + most);
+  const double factor = std::exp(part_most - most) / sum * slope, scale = args.scale * weight_of(args, c);
+  const double spread = s / static_cast<double>(args.ids);  // what smoothing takes from each logit
   const int64_t local = label - args.first_id;
-  const bool here = local >= 0 && local < width;
-  // The label's probability minus 1, computed before any rounding.
-  const double at_label = here ? (static_cast<double>(row_V[local]) * factor - 1) * args.scale : 0;
-  scale_row(k, row_V, width, factor * args.scale);
-  if (here) row_V[local] = static_cast<S>(at_label);
+  const bool here = local >= 0 && local < width, capped = args.terms.cap > 0;
+  // The label's element, computed before any rounding.
+  double own = 0;
+  if (here) {
+    const double x = static_cast<double>(row_V[local]), ratio = capped ? x / args.terms.cap : 0;
+    own = ((capped ? std::exp(x - part_most) : x) * factor - (1 - s) - spread) * scale * (1 - ratio * ratio);
+  }
+  write_gradient(k, row_V, width, {part_most, factor * scale, spread * scale, args.terms.cap});
+  if (here) row_V[local] = static_cast<S>(own);
+}
+
+// The loss and the log-probability of one row whose label is an id.
+RowLoss loss_of(const LossJoinArgs& args, const Statistics& statistics, size_t c) {
+  const double most = statistics.most(c), s = args.terms.label_smoothing;
+  const double lse = std::log(statistics.sum(c, most)) + most;
+  const double negative_log = lse - statistics.label_logit(c);
+  const double mean = s == 0 ? 0 : args.logit_sums.data<double>()[c] / static_cast<double>(args.ids);
+  const double smooth = s == 0 ? 0 : s * (lse - mean);
+  return {weight_of(args, c) * ((1 - s) * negative_log + smooth + args.terms.z_loss * lse * lse), -negative_log};
 }
 
 }  // namespace
@@ -99,11 +129,12 @@ void loss_part(Context& context, const LossPartArgs& args) {
   for_each_row(context, args.logits, [&](auto* row_V, size_t c) {
     // The first comparison comes before the subtraction, which could overflow for a label far outside.
     const bool here = labels_C[c] >= args.first_id && labels_C[c] - args.first_id < width;
-    const double logit = here ? static_cast<double>(row_V[labels_C[c] - args.first_id]) : -kInfinity;
-    const HeadLossKernels::Part part = part_of(k, row_V, width);
+    const RowPart part = part_of(k, row_V, width, here ? labels_C[c] - args.first_id : -1, args.cap,
+                                 static_cast<bool>(args.logit_sums));
     statistics_3C[c] = part.most;
     statistics_3C[static_cast<size_t>(tokens) + c] = part.sum;
-    statistics_3C[2 * static_cast<size_t>(tokens) + c] = logit;
+    statistics_3C[2 * static_cast<size_t>(tokens) + c] = part.at_label;
+    if (args.logit_sums) args.logit_sums.data<double>()[c] = part.logit_sum;
   });
 }
 
@@ -113,14 +144,15 @@ void loss_join(Context& context, const LossJoinArgs& args) {
   for_each_row(context, args.logits,
                [&](auto* row_V, size_t c) { gradient_of(k, args, statistics, c, row_V); });
   const int64_t* const labels_C = args.labels.data<int64_t>();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   for (size_t c = 0; c < static_cast<size_t>(args.logits.dim(0)); ++c) {
-    if (labels_C[c] == args.ignore) continue;
-    if (args.weight) *args.weight.data<double>() += 1;
-    if (!args.loss) continue;
-    const double most = statistics.most(c);
-    *args.loss.data<double>() += is_id(labels_C[c], args.ids)
-                                     ? std::log(statistics.sum(c, most)) + most - statistics.label_logit(c)
-                                     : std::numeric_limits<double>::quiet_NaN();
+    const bool counts = labels_C[c] != args.ignore;
+    RowLoss row{0, 0};
+    if (counts) row = is_id(labels_C[c], args.ids) ? loss_of(args, statistics, c) : RowLoss{kNan, kNan};
+    if (args.terms.log_probs) set_real(args.terms.log_probs, static_cast<int64_t>(c), row.log_prob);
+    if (!counts) continue;
+    if (args.weight) *args.weight.data<double>() += weight_of(args, c);
+    if (args.loss) *args.loss.data<double>() += row.loss;
   }
 }
 

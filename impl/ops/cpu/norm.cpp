@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/cpu/kernels/layernorm_kernels.h"
 #include "ops/cpu/kernels/norm_kernels.h"
 
 namespace gangway::cpu {
@@ -14,33 +15,86 @@ const NormKernels& kernels(Isa isa) {
   return choose(isa, portable::norm_kernels, avx2::norm_kernels, avx512::norm_kernels);
 }
 
+const LayerNormKernels& layernorm_kernels(Isa isa) {
+  return choose(isa, portable::layernorm_kernels, avx2::layernorm_kernels, avx512::layernorm_kernels);
+}
+
 size_t grain_rows(const Tensor& x) {
   return std::max<size_t>(1, kGrainElements / std::max<size_t>(1, static_cast<size_t>(x.dim(1))));
 }
 
-// Adds the threads' partial sums to dweight_D, in the order of the threads.
-template <typename S>
-void add_partials(const std::vector<void*>& partials, S* dweight_D, int64_t width) {
-  for (void* partial : partials)
-    for (int64_t d = 0; d < width; ++d) dweight_D[d] += static_cast<const S*>(partial)[d];
+// Runs task(thread, first row, last row) over the rows of x.
+template <typename Task>
+void over_rows(Context& context, const Tensor& x, Task&& task) {
+  context.pool.run(static_cast<size_t>(x.dim(0)), grain_rows(x), [&](int thread, size_t first, size_t last) {
+    task(thread, static_cast<int64_t>(first), static_cast<int64_t>(last));
+  });
 }
+
+// The sums of one thread for each of some gradients of a row, [parts, D], in the dtype of the gradients. None if
+// no gradient is wanted.
+class Partials {
+ public:
+  Partials(Context& context, std::vector<Tensor> gradients) : gradients_(std::move(gradients)) {
+    for (const Tensor& g : gradients_)
+      if (g) part_bytes_ = g.bytes();
+    if (part_bytes_ == 0) return;
+    for (int t = 0; t < context.pool.threads(); ++t) {
+      threads_.push_back(context.scratch.of<char>(t, part_bytes_ * gradients_.size()));
+      std::fill_n(threads_.back(), part_bytes_ * gradients_.size(), char{0});
+    }
+  }
+  // Returns null if this gradient is not wanted.
+  void* of(int thread, size_t gradient) const {
+    if (!gradients_[gradient]) return nullptr;
+    return threads_.empty() ? gradients_[gradient].raw()
+                            : threads_[static_cast<size_t>(thread)] + gradient * part_bytes_;
+  }
+  // Adds the sums to the gradients, in the order of the threads.
+  void add() const {
+    for (size_t g = 0; g < gradients_.size(); ++g) {
+      if (!gradients_[g]) continue;
+      if (gradients_[g].dtype() == DType::f64) {
+        add_to<double>(g);
+      } else {
+        add_to<float>(g);
+      }
+    }
+  }
+
+ private:
+  template <typename S>
+  void add_to(size_t gradient) const {
+    S* const to_D = gradients_[gradient].data<S>();
+    for (char* thread : threads_) {
+      const S* part_D = reinterpret_cast<const S*>(thread + gradient * part_bytes_);
+      for (int64_t d = 0; d < gradients_[gradient].count(); ++d) to_D[d] += part_D[d];
+    }
+  }
+
+  std::vector<Tensor> gradients_;
+  size_t part_bytes_ = 0;  // of one gradient
+  std::vector<char*> threads_;
+};
+
+void* raw_or_null(const Tensor& t) { return t ? t.raw() : nullptr; }
 
 }  // namespace
 
 void rmsnorm(Context& context, const RmsNormArgs& args) {
   const NormForward p{args.x.raw(),
-                      args.residual ? args.residual.raw() : nullptr,
+                      raw_or_null(args.residual),
                       args.weight.raw(),
                       args.y.raw(),
                       args.residual ? args.sum.raw() : nullptr,
                       args.rstd.raw(),
                       args.x.dim(1),
-                      args.eps};
+                      args.eps,
+                      args.offset,
+                      raw_or_null(args.squares),
+                      args.squares ? args.width : args.x.dim(1)};
   const auto kernel = kernels(context.isa).forward[args.x.dtype()];
-  context.pool.run(static_cast<size_t>(args.x.dim(0)), grain_rows(args.x),
-                   [&](int, size_t first, size_t last) {
-                     kernel(p, static_cast<int64_t>(first), static_cast<int64_t>(last));
-                   });
+  over_rows(context, args.x, [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
 }
 
 void rmsnorm_backward(Context& context, const RmsNormBackwardArgs& args) {
@@ -48,31 +102,47 @@ void rmsnorm_backward(Context& context, const RmsNormBackwardArgs& args) {
                        args.x.raw(),
                        args.weight.raw(),
                        args.rstd.raw(),
-                       args.dsum ? args.dsum.raw() : nullptr,
-                       args.dx ? args.dx.raw() : nullptr,
-                       args.y ? args.y.raw() : nullptr,
-                       args.x.dim(1)};
-  const int64_t width = args.x.dim(1);
-  std::vector<void*> partials;
-  if (args.dweight) {
-    const size_t bytes = static_cast<size_t>(width) * item_bytes(args.dweight.dtype());
-    for (int t = 0; t < context.pool.threads(); ++t) {
-      partials.push_back(context.scratch.of<char>(t, bytes));
-      std::fill_n(static_cast<char*>(partials.back()), bytes, char{0});
-    }
-  }
+                       raw_or_null(args.dsum),
+                       raw_or_null(args.dx),
+                       raw_or_null(args.y),
+                       args.x.dim(1),
+                       args.offset,
+                       raw_or_null(args.dots),
+                       args.dots ? args.width : args.x.dim(1)};
+  const Partials partials(context, {args.dweight});
   const auto kernel = kernels(context.isa).backward[args.x.dtype()];
-  context.pool.run(static_cast<size_t>(args.x.dim(0)), grain_rows(args.x),
-                   [&](int thread, size_t first, size_t last) {
-                     kernel(p, partials.empty() ? nullptr : partials[static_cast<size_t>(thread)],
-                            static_cast<int64_t>(first), static_cast<int64_t>(last));
-                   });
-  if (!args.dweight) return;
-  if (args.dweight.dtype() == DType::f64) {
-    add_partials(partials, args.dweight.data<double>(), width);
-  } else {
-    add_partials(partials, args.dweight.data<float>(), width);
-  }
+  over_rows(context, args.x,
+            [&](int thread, int64_t first, int64_t last) { kernel(p, partials.of(thread, 0), first, last); });
+  partials.add();
+}
+
+void row_dot(Context& context, const RowDotArgs& args) {
+  const RowDot p{args.x.raw(),   args.y.raw(),  raw_or_null(args.weight),
+                 args.out.raw(), args.x.dim(1), args.offset};
+  const auto kernel = kernels(context.isa).row_dot[args.x.dtype()];
+  over_rows(context, args.x, [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
+}
+
+void layernorm(Context& context, const LayerNormArgs& args) {
+  const LayerNormForward p{args.x.raw(),      raw_or_null(args.residual),
+                           args.weight.raw(), args.bias.raw(),
+                           args.y.raw(),      args.residual ? args.sum.raw() : nullptr,
+                           args.mean.raw(),   args.rstd.raw(),
+                           args.x.dim(1),     args.eps};
+  const auto kernel = layernorm_kernels(context.isa).forward[args.x.dtype()];
+  over_rows(context, args.x, [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
+}
+
+void layernorm_backward(Context& context, const LayerNormBackwardArgs& args) {
+  const LayerNormBackward p{
+      args.dy.raw(),   args.x.raw(),           args.weight.raw(),    raw_or_null(args.bias), args.mean.raw(),
+      args.rstd.raw(), raw_or_null(args.dsum), raw_or_null(args.dx), raw_or_null(args.y),    args.x.dim(1)};
+  const Partials partials(context, {args.dweight, args.dbias});
+  const auto kernel = layernorm_kernels(context.isa).backward[args.x.dtype()];
+  over_rows(context, args.x, [&](int thread, int64_t first, int64_t last) {
+    kernel(p, partials.of(thread, 0), partials.of(thread, 1), first, last);
+  });
+  partials.add();
 }
 
 }  // namespace gangway::cpu

@@ -16,7 +16,8 @@ void rope(Context& context, const RopeArgs& args) {
                    args.sin.raw(),
                    args.positions ? args.positions.data<int32_t>() : nullptr,
                    args.heads,
-                   args.x.dim(1) / args.heads / 2,
+                   args.x.dim(1) / args.heads,
+                   args.cos.dim(1),
                    args.positions ? args.positions.dim(0) : args.sequence,
                    args.inverse};
   const auto kernel = choose(context.isa, portable::rope_kernels, avx2::rope_kernels, avx512::rope_kernels)

@@ -28,7 +28,8 @@ void run(Context& context, const Tensor& gate, Kernel kernel, const P& p) {
 }  // namespace
 
 void swiglu(Context& context, const SwigluArgs& args) {
-  run(context, args.gate, kernels(context.isa).forward[args.gate.dtype()], rows(args.gate, args.up, args.y));
+  run(context, args.gate, kernels(context.isa).forward[args.activation][args.gate.dtype()],
+      rows(args.gate, args.up, args.y));
 }
 
 void swiglu_backward(Context& context, const SwigluBackwardArgs& args) {
@@ -38,7 +39,7 @@ void swiglu_backward(Context& context, const SwigluBackwardArgs& args) {
                              args.dup.raw(),
                              args.dgate.stride(0),
                              args.dup.stride(0)};
-  run(context, args.gate, kernels(context.isa).backward[args.gate.dtype()], p);
+  run(context, args.gate, kernels(context.isa).backward[args.activation][args.gate.dtype()], p);
 }
 
 }  // namespace gangway::cpu

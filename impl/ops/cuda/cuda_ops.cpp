@@ -24,6 +24,9 @@ template <std::integral Number>
 void append(SegmentKey& key, Number number) {
   key.push_back(static_cast<uint64_t>(number));
 }
+template <typename Choice>
+requires std::is_enum_v<Choice>
+void append(SegmentKey& key, Choice choice) { key.push_back(static_cast<uint64_t>(choice)); }
 void append(SegmentKey& key, double number) { key.push_back(std::bit_cast<uint64_t>(number)); }
 template <typename T>
 void append(SegmentKey& key, T* address) {
@@ -61,6 +64,24 @@ class CudaOps final : public Ops {
   void rmsnorm(const RmsNormArgs& args, Stream& stream) override { run(args, stream, cuda::rmsnorm); }
   void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::rmsnorm_backward);
+  }
+  void row_dot(const RowDotArgs&, Stream&) override {
+    fail(Code::not_supported, "row_dot is not implemented on CUDA");
+  }
+  void layernorm(const LayerNormArgs&, Stream&) override {
+    fail(Code::not_supported, "layernorm is not implemented on CUDA");
+  }
+  void layernorm_backward(const LayerNormBackwardArgs&, Stream&) override {
+    fail(Code::not_supported, "layernorm_backward is not implemented on CUDA");
+  }
+  void activation(const ActivationArgs&, Stream&) override {
+    fail(Code::not_supported, "activation is not implemented on CUDA");
+  }
+  void activation_backward(const ActivationBackwardArgs&, Stream&) override {
+    fail(Code::not_supported, "activation_backward is not implemented on CUDA");
+  }
+  void dropout(const DropoutArgs&, Stream&) override {
+    fail(Code::not_supported, "dropout is not implemented on CUDA");
   }
   void rope(const RopeArgs& args, Stream& stream) override { run(args, stream, cuda::rope); }
   void swiglu(const SwigluArgs& args, Stream& stream) override { run(args, stream, cuda::swiglu); }

@@ -43,7 +43,7 @@ class AllGatherAttention final : public ContextAttention {
  protected:
   void attend_across(Context& ctx, const AttentionArgs& args) override {
     const Pair whole = gather(ctx, {args.k, args.v}, nullptr);
-    for (const Chunk& c : query_chunks(args.q.dim(1), args.causal)) {
+    for (const Chunk& c : query_chunks(args.q.dim(1), args.causal && !args.first_key)) {
       StackScope scope(ctx.temporaries);
       const Tensor lse = rows_of(args.lse, 2, c),
                    lse_now = ctx.temporaries.allocate(lse.dtype(), lse.shape());
@@ -54,7 +54,11 @@ class AllGatherAttention final : public ContextAttention {
                          .lse = lse_now,
                          .scale = args.scale,
                          .causal = args.causal,
-                         .q_offset = c.position},
+                         .q_offset = c.position,
+                         .first_key = args.first_key,
+                         .end_key = args.end_key,
+                         .cap = args.cap,
+                         .sinks = args.sinks},
                         ctx.stream);
       ctx.ops.cast(lse_now, lse, ctx.stream);
     }
@@ -68,7 +72,7 @@ class AllGatherAttention final : public ContextAttention {
     for (const Tensor& x : dwhole) ctx.ops.fill(x, 0, ctx.stream);
     const Tensor dq = wide == dtype ? args.dq : ctx.temporaries.allocate(wide, args.dq.shape());
     ctx.ops.fill(dq, 0, ctx.stream);
-    for (const Chunk& c : query_chunks(args.q.dim(1), args.causal)) {
+    for (const Chunk& c : query_chunks(args.q.dim(1), args.causal && !args.first_key)) {
       StackScope scope(ctx.temporaries);
       const Tensor lse = rows_of(args.lse, 2, c),
                    lse_now = ctx.temporaries.allocate(lse.dtype(), lse.shape());
@@ -85,7 +89,12 @@ class AllGatherAttention final : public ContextAttention {
                                   .scale = args.scale,
                                   .causal = args.causal,
                                   .q_offset = c.position,
-                                  .accumulate = true},
+                                  .accumulate = true,
+                                  .first_key = args.first_key,
+                                  .end_key = args.end_key,
+                                  .cap = args.cap,
+                                  .sinks = args.sinks,
+                                  .dsinks = args.dsinks},
                                  ctx.stream);
     }
     if (wide != dtype) ctx.ops.cast(dq, args.dq, ctx.stream);
@@ -93,10 +102,10 @@ class AllGatherAttention final : public ContextAttention {
   }
 
  private:
-  // The runs of consecutive queries. A causal mask needs the position of each query, so this rank's two
-  // chunks are computed separately; without a mask one run has all tokens.
-  std::vector<Chunk> query_chunks(int64_t tokens, bool causal) const {
-    if (!causal) return {{0, 0, tokens}};
+  // The runs of queries. The operation's own causal mask needs consecutive positions, so this rank's two chunks
+  // are computed separately; without that mask one run has all tokens.
+  std::vector<Chunk> query_chunks(int64_t tokens, bool by_position) const {
+    if (!by_position) return {{0, 0, tokens}};
     const std::array<Chunk, 2> chunks = chunks_of(tokens, rank(), ranks());
     return {chunks.begin(), chunks.end()};
   }
@@ -155,9 +164,8 @@ class AllGatherAttention final : public ContextAttention {
 
 }  // namespace
 
-std::shared_ptr<ContextAttention> make_all_gather_attention(const AttentionCoreOptions& options, GangPtr gang,
-                                                            std::shared_ptr<LocalPositions> positions) {
-  return std::make_shared<AllGatherAttention>(options, std::move(gang), std::move(positions));
+std::shared_ptr<ContextAttention> make_all_gather_attention(const AttentionCoreOptions& options, GangPtr gang) {
+  return std::make_shared<AllGatherAttention>(options, std::move(gang));
 }
 
 }  // namespace gangway

@@ -35,10 +35,16 @@ class AllToAllAttention final : public ContextAttention {
   }
 
  protected:
+  // This rank computes with whole rows.
+  KeyRanges key_ranges(Context& ctx, int64_t tokens) const override {
+    return documents(ctx).of_whole_rows(ctx, tokens, mask());
+  }
+
   void attend_across(Context& ctx, const AttentionArgs& args) override {
     AttentionArgs mine = args;
     mine.out = allocate_heads(ctx, args.out, args.out.dtype());
     mine.lse = lse_of(args.lse, mine.out);
+    mine.sinks = own_heads(args.sinks);
     to_heads(ctx, {{&args.q, &mine.q}, {&args.k, &mine.k}, {&args.v, &mine.v}}, nullptr);
     ctx.ops.attention(mine, ctx.stream);
     to_sequence(ctx, {{&mine.out, &args.out}});
@@ -54,6 +60,8 @@ class AllToAllAttention final : public ContextAttention {
               {&args.dout, &mine.dout}},
              &frame);
     mine.lse = lse_of(args.lse, mine.q);
+    mine.sinks = own_heads(args.sinks);
+    mine.dsinks = own_heads(args.dsinks);  // the other heads are those of other ranks
     const DType dtype = args.q.dtype();
     const DType of_kv = args.k.dim(2) < ranks() ? statistics_dtype(dtype) : dtype;
     mine.dq = ctx.temporaries.allocate(dtype, mine.q.shape());
@@ -78,6 +86,11 @@ class AllToAllAttention final : public ContextAttention {
   // The heads that rank r computes, of a tensor with `heads` heads.
   Heads heads_of(int64_t heads, int r) const {
     return {r * heads / ranks(), std::max<int64_t>(1, heads / ranks())};
+  }
+  Tensor own_heads(const Tensor& sinks) const {
+    if (!sinks) return {};
+    const Heads own = heads_of(sinks.dim(0), rank());
+    return sinks.slice(0, own.first, own.first + own.count);
   }
   // Views the statistics of forward in the layout of this rank's heads: [B, n, W S].
   static Tensor lse_of(const Tensor& lse, const Tensor& q_BSnK) {
@@ -161,9 +174,8 @@ class AllToAllAttention final : public ContextAttention {
 
 }  // namespace
 
-std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreOptions& options, GangPtr gang,
-                                                            std::shared_ptr<LocalPositions> positions) {
-  return std::make_shared<AllToAllAttention>(options, std::move(gang), std::move(positions));
+std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreOptions& options, GangPtr gang) {
+  return std::make_shared<AllToAllAttention>(options, std::move(gang));
 }
 
 }  // namespace gangway

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "nn/gradient.h"
-#include "tensor/host_staging.h"
 
 namespace gangway {
 namespace {
@@ -37,18 +35,6 @@ const char* name(ContextMethod method) noexcept {
   return number < 0 || number > 2 ? "unknown" : method_of(method).name;
 }
 
-Tensor LocalPositions::get(Context& ctx, int64_t tokens) {
-  if (rows_ && rows_.dim(0) == tokens && &rows_.device() == &ctx.ops.device()) return rows_;
-  rows_ = Tensor::allocate(ctx.ops.device().allocator(), DType::i32, Shape{tokens});
-  if (on_meta(ctx)) return rows_;
-  const HostStaging host(rows_);
-  auto* row = host.data<int32_t>();
-  for (const Chunk& c : chunks_of(tokens, rank_, ranks_))
-    for (int64_t i = 0; i < c.count; ++i) *row++ = static_cast<int32_t>(c.position + i);
-  host.send(ctx.stream);
-  return rows_;
-}
-
 Specs ContextAttention::check_forward(Context& ctx, std::span<const Spec> inputs) {
   Specs out = AttentionCore::check_forward(ctx, inputs);
   const int64_t tokens = inputs[0].shape[1];
@@ -58,10 +44,6 @@ Specs ContextAttention::check_forward(Context& ctx, std::span<const Spec> inputs
          " equal chunks");
   check_heads(inputs[0].shape[2], inputs[1].shape[2]);
   return out;
-}
-
-AttentionCore::Positions ContextAttention::positions(Context& ctx, int64_t tokens) {
-  return {tokens * ranks(), positions_->get(ctx, tokens)};
 }
 
 WorkPtr ContextAttention::start(Context& ctx, std::span<const Collective> records) const {
@@ -78,22 +60,33 @@ void ContextAttention::order(Context& ctx, const WorkPtr& work, Frame& frame) co
   order(ctx, work);
 }
 
+// Without tokens there is no mask, so that the ranges need not fit.
 void ContextAttention::attend(Context& ctx, const AttentionArgs& args) {
-  if (ranks() == 1 || args.q.count() == 0) return AttentionCore::attend(ctx, args);
+  // With a cache every rank reads all tokens.
+  if (ranks() == 1 || ctx.cache != nullptr) return AttentionCore::attend(ctx, args);
+  if (args.q.count() == 0) {
+    AttentionArgs none = args;
+    none.first_key = none.end_key = {};
+    return AttentionCore::attend(ctx, none);
+  }
   StackScope scope(ctx.temporaries);
   attend_across(ctx, args);
 }
 
 void ContextAttention::attend_backward(Context& ctx, const AttentionBackwardArgs& args, Frame& frame) {
-  if (ranks() == 1 || args.q.count() == 0) return AttentionCore::attend_backward(ctx, args, frame);
+  if (ranks() == 1) return AttentionCore::attend_backward(ctx, args, frame);
+  if (args.q.count() == 0) {
+    AttentionBackwardArgs none = args;
+    none.first_key = none.end_key = {};
+    return AttentionCore::attend_backward(ctx, none, frame);
+  }
   StackScope scope(ctx.temporaries);
   attend_across_backward(ctx, args, frame);
 }
 
 std::shared_ptr<ContextAttention> make_context_attention(ContextMethod method,
-                                                         const AttentionCoreOptions& options, GangPtr gang,
-                                                         std::shared_ptr<LocalPositions> positions) {
-  return method_of(method).make(options, std::move(gang), std::move(positions));
+                                                         const AttentionCoreOptions& options, GangPtr gang) {
+  return method_of(method).make(options, std::move(gang));
 }
 
 namespace {
@@ -105,7 +98,6 @@ std::vector<std::shared_ptr<ContextAttention>> context_cores(const ModulePtr& ro
     fail(Code::invalid_argument, "apply_context: the ", root == nullptr ? "module" : "gang", " is null");
   const std::vector<NamedModule> cores = cores_of(root);
   if (cores.empty()) fail(Code::invalid_argument, "apply_context: ", root->kind(), " holds no attention");
-  const auto positions = std::make_shared<LocalPositions>(gang->rank(), gang->size());
   std::vector<std::shared_ptr<ContextAttention>> made;
   for (const NamedModule& core : cores) {
     const auto& dense = dynamic_cast<const AttentionCore&>(*core.module);
@@ -114,7 +106,9 @@ std::vector<std::shared_ptr<ContextAttention>> context_cores(const ModulePtr& ro
            "apply_context: the root is an attention core itself; give the module around it");
     if (dynamic_cast<const ContextAttention*>(&dense) != nullptr)
       fail(Code::invalid_state, "apply_context: ", core.path, " is spread over ranks already");
-    made.push_back(make_context_attention(method, dense.options(), gang, positions));
+    made.push_back(make_context_attention(method, dense.options(), gang));
+    for (size_t i = 0; i < dense.parameters().size(); ++i)
+      made.back()->set_parameter(i, dense.parameters()[i]);
     made.back()->set_full_name(dense.full_name());
     made.back()->check_heads(dense.options().heads / tp, dense.options().kv_heads / tp);
   }

@@ -3,6 +3,9 @@
 // that decides how a rank's queries reach the keys of other ranks. All methods split the sequence by
 // balance.h. They can therefore be exchanged for each other, and they give the same numbers up to rounding.
 //
+// Documents and windows are masked by positions in the whole sequence, so that documents need not divide by
+// anything. Blocks of keys that none of a rank's queries see are not computed. A sink is added once.
+//
 // A layer saves this rank's own part of its activations. Backward receives again what forward received from
 // peers.
 //
@@ -21,32 +24,16 @@ namespace gangway {
 
 const char* name(ContextMethod method) noexcept;
 
-// The positions of this rank's tokens in the whole sequence, as a tensor on the device. It is made at first
-// use, and the layers of a model share it.
-class LocalPositions {
- public:
-  LocalPositions(int rank, int ranks) : rank_(rank), ranks_(ranks) {}
-  Tensor get(Context& ctx, int64_t tokens);
-  const Tensor& made() const { return rows_; }  // absent before the first get
-
- private:
-  const int rank_, ranks_;
-  Tensor rows_;
-};
-
 class ContextAttention : public AttentionCore {
  public:
-  ContextAttention(const AttentionCoreOptions& options, GangPtr gang,
-                   std::shared_ptr<LocalPositions> positions)
-      : AttentionCore(options), gang_(std::move(gang)), positions_(std::move(positions)) {}
+  ContextAttention(const AttentionCoreOptions& options, GangPtr gang)
+      : AttentionCore(options, {gang->rank(), gang->size()}), gang_(std::move(gang)) {}
 
   int ranks() const { return gang_->size(); }
   // INVALID_ARGUMENT: the method cannot divide this number of heads over the ranks.
   virtual void check_heads(int64_t /*heads*/, int64_t /*kv_heads*/) const {}
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
-  Positions positions(Context& ctx, int64_t tokens) override;
-  Values tables() const override { return {positions_->made()}; }
 
  protected:
   // These two compute attention over two or more ranks, for at least one token. Their contracts are those of
@@ -68,24 +55,21 @@ class ContextAttention : public AttentionCore {
   void attend_backward(Context& ctx, const AttentionBackwardArgs& args, Frame& frame) final;
 
   const GangPtr gang_;
-  const std::shared_ptr<LocalPositions> positions_;
 };
 
 std::shared_ptr<ContextAttention> make_context_attention(ContextMethod method,
-                                                         const AttentionCoreOptions& options, GangPtr gang,
-                                                         std::shared_ptr<LocalPositions> positions);
+                                                         const AttentionCoreOptions& options, GangPtr gang);
 
 // The maker of each method, defined in the method's own file.
-using ContextAttentionMaker = std::shared_ptr<ContextAttention> (*)(
-    const AttentionCoreOptions& options, GangPtr gang, std::shared_ptr<LocalPositions> positions);
-std::shared_ptr<ContextAttention> make_ring_attention(const AttentionCoreOptions& options, GangPtr gang,
-                                                      std::shared_ptr<LocalPositions> positions);
-std::shared_ptr<ContextAttention> make_all_gather_attention(const AttentionCoreOptions& options, GangPtr gang,
-                                                            std::shared_ptr<LocalPositions> positions);
-std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreOptions& options, GangPtr gang,
-                                                            std::shared_ptr<LocalPositions> positions);
+using ContextAttentionMaker = std::shared_ptr<ContextAttention> (*)(const AttentionCoreOptions& options,
+                                                                    GangPtr gang);
+std::shared_ptr<ContextAttention> make_ring_attention(const AttentionCoreOptions& options, GangPtr gang);
+std::shared_ptr<ContextAttention> make_all_gather_attention(const AttentionCoreOptions& options,
+                                                            GangPtr gang);
+std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreOptions& options,
+                                                            GangPtr gang);
 
-// Replaces every attention core below `root` by that of `method`. The call is local, but all ranks of the
+// Replaces every attention core below `root` by that of `method`, which keeps its parameters. The call is local, but all ranks of the
 // gang make it. `tp` is the degree of tensor parallelism, which divides the heads too. With a gang of one
 // rank nothing changes. A refused call changes nothing. INVALID_ARGUMENT: there is no attention below `root`,
 // or the method cannot divide its heads. INVALID_STATE: a method has been applied already.

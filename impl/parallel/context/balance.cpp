@@ -14,11 +14,6 @@ void check_sequence(int64_t tokens, int cp, int tp) {
        "; pad the sequences or change the degrees");
 }
 
-std::array<Chunk, 2> chunks_of(int64_t tokens, int rank, int ranks) {
-  const int64_t count = tokens / 2;
-  return {Chunk{0, rank * count, count}, Chunk{count, (2 * ranks - 1 - rank) * count, count}};
-}
-
 void split_sequence(Ops& ops, const Tensor& whole, const Tensor& local, int dim, int rank, int ranks,
                     Stream& stream) {
   for (const Chunk& c : chunks_of(local.dim(dim), rank, ranks))

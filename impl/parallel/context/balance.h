@@ -1,6 +1,5 @@
-// How context parallelism splits a sequence over W ranks: the sequence is cut into 2 W equal chunks, and rank
-// r holds chunk r and chunk 2W-1-r, one after the other (the "head and tail" order). With this order a causal
-// mask leaves every rank the same number of pairs of a query and a visible key.
+// How context parallelism splits a sequence over W ranks (nn/sequence_part.h). With this order a causal mask
+// leaves every rank the same number of pairs of a query and a visible key.
 //
 // split_sequence and join_sequence are the only places that split and join whatever runs along the sequence:
 // tokens, labels, positions, rows of a mask. Labels must be shifted before the split, because the label of a
@@ -9,10 +8,10 @@
 // Thread rule: values and pure functions; split_sequence and join_sequence run on `stream`.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "nn/sequence_part.h"
 #include "ops/ops.h"
 
 namespace gangway {
@@ -22,13 +21,6 @@ namespace gangway {
 // cp, cp tp), or of tp when cp is 1.
 void check_sequence(int64_t tokens, int cp, int tp = 1);
 
-// `count` consecutive tokens, which begin at `local` on their rank and at `position` in the whole sequence.
-struct Chunk {
-  int64_t local = 0, position = 0, count = 0;
-};
-// The two chunks of `rank`, which holds `tokens` tokens. `tokens` is even.
-std::array<Chunk, 2> chunks_of(int64_t tokens, int rank, int ranks);
-
 // split_sequence copies the part of `rank` from `whole` into `local`, split along `dim`; join_sequence copies
 // it back to its place in `whole`. Any dtype and any strides are allowed.
 void split_sequence(Ops& ops, const Tensor& whole, const Tensor& local, int dim, int rank, int ranks,
@@ -36,7 +28,7 @@ void split_sequence(Ops& ops, const Tensor& whole, const Tensor& local, int dim,
 void join_sequence(Ops& ops, const Tensor& local, const Tensor& whole, int dim, int rank, int ranks,
                    Stream& stream);
 
-// One step of ring attention, in which keys and values move on to the next rank after each step. The queries
+// One step of ring attention without ranges of keys, in which keys and values move on to the next rank after each step. The queries
 // from `first_query` on attend to the keys before `last_key`, which belong to rank `source`. `causal` is true
 // only in the step on this rank's own keys; the causal mask then compares local positions of queries and
 // keys. Otherwise each of these queries sees each of these keys.

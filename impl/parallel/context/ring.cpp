@@ -36,6 +36,10 @@ class RingAttention final : public ContextAttention {
   const char* kind() const override { return "RingAttention"; }
 
  protected:
+  KeyRanges key_ranges(Context& ctx, int64_t tokens) const override {
+    return documents(ctx).of_keys_of(rank(), ctx, tokens, mask());
+  }
+
   void attend_across(Context& ctx, const AttentionArgs& args) override {
     const DType dtype = args.q.dtype(), wide = statistics_dtype(dtype);
     const Tensor out_BSHK = wide == dtype ? args.out : ctx.temporaries.allocate(wide, args.out.shape());
@@ -71,10 +75,10 @@ class RingAttention final : public ContextAttention {
       if (i + 1 < ranks()) transfers = {{here.k, next.k}, {here.v, next.v}};
       if (i > 0) transfers.insert(transfers.end(), {{before.k, sum.k}, {before.v, sum.v}});
       const WorkPtr travel = pass_on(ctx, transfers);
-      const RingStep now = ring_step(i, args.q.dim(1), args.causal, rank(), ranks());
-      backward_of(ctx, step, now, here, i == 0 ? sum : part, i > 0);
+      const Visible now = visible(ctx, args.first_key, args.q.dim(1), i);
+      if (!now.nothing()) backward_of(ctx, step, now, here, i == 0 ? sum : part, i > 0);
       order(ctx, travel);
-      if (i > 0) add_keys(ctx, part, sum, now.last_key);
+      if (i > 0 && !now.nothing()) add_keys(ctx, part, sum, now.last_key);
       here = next;
     }
     const Pair &last = sums[(ranks() - 1) % 2], home = narrow ? sums[ranks() % 2] : Pair{args.dk, args.dv};
@@ -87,6 +91,27 @@ class RingAttention final : public ContextAttention {
   }
 
  private:
+  // What this rank's queries see of the keys of one step: the queries from first_query to end_query see some of
+  // the keys before last_key, by the ranges if there are some.
+  struct Visible {
+    int64_t first_query = 0, end_query = 0, last_key = 0;
+    bool causal = false;
+    Tensor first_key, end_key;
+    bool nothing() const { return first_query == end_query; }
+  };
+  // `own`: the ranges of step 0, absent if the operation's own mask is enough. Each query sees its own key, so
+  // that step 0 has all queries.
+  Visible visible(Context& ctx, const Tensor& own, int64_t tokens, int i) const {
+    if (!own) {
+      const RingStep step = ring_step(i, tokens, options().causal, rank(), ranks());
+      return {step.first_query, tokens, step.last_key, step.causal, {}, {}};
+    }
+    const int source = (rank() - i + ranks()) % ranks();
+    const KeyRanges seen = documents(ctx).of_keys_of(source, ctx, tokens, mask());
+    return {seen.first_query, seen.end_query, i == 0 ? tokens : seen.end_of_keys, false, seen.first_key,
+            seen.end_key};
+  }
+
   WorkPtr pass_on(Context& ctx, const std::vector<RingTransfer>& transfers) const {
     std::vector<Collective> records;
     for (const RingTransfer& transfer : transfers) {
@@ -109,14 +134,19 @@ class RingAttention final : public ContextAttention {
   // Computes step i of forward. Step 0 writes `out` and lse; later steps merge their results into them.
   void attend_to(Context& ctx, const AttentionArgs& args, const Pair& kv, int i, const Tensor& out) const {
     StackScope scope(ctx.temporaries);
-    const int64_t tokens = args.q.dim(1);
-    const RingStep step = ring_step(i, tokens, args.causal, rank(), ranks());
-    const auto queries = [&](const Tensor& x, int dim) { return x.slice(dim, step.first_query, tokens); };
+    const Visible step = visible(ctx, args.first_key, args.q.dim(1), i);
+    if (step.nothing()) return;
+    const auto queries = [&](const Tensor& x, int dim) {
+      return x.slice(dim, step.first_query, step.end_query);
+    };
     AttentionArgs now = args;
     now.q = queries(args.q, 1);
     now.k = kv.k.slice(1, 0, step.last_key);
     now.v = kv.v.slice(1, 0, step.last_key);
     now.causal = step.causal;
+    now.first_key = step.first_key;
+    now.end_key = step.end_key;
+    if (i > 0) now.sinks = {};
     const Tensor out_now = queries(out, 1), lse_now = queries(args.lse, 2);
     const bool direct = i == 0 && out.dtype() == args.q.dtype();
     now.out = direct ? out : ctx.temporaries.allocate(args.q.dtype(), now.q.shape());
@@ -130,29 +160,31 @@ class RingAttention final : public ContextAttention {
   }
 
   // Computes one step of backward from the final out and lse. It writes `dkv`, and it adds to dq if
-  // `accumulate`, otherwise it writes dq.
-  void backward_of(Context& ctx, const AttentionBackwardArgs& args, const RingStep& step, const Pair& kv,
+  // `accumulate`, otherwise it writes dq and adds the gradient of the sinks.
+  void backward_of(Context& ctx, const AttentionBackwardArgs& args, const Visible& step, const Pair& kv,
                    const Pair& dkv, bool accumulate) const {
     StackScope scope(ctx.temporaries);
-    const int64_t tokens = args.q.dim(1);
-    const auto queries = [&](const Tensor& x) { return x.slice(1, step.first_query, tokens); };
+    const auto queries = [&](const Tensor& x) { return x.slice(1, step.first_query, step.end_query); };
     const auto keys = [&](const Tensor& x) { return x.slice(1, 0, step.last_key); };
     AttentionBackwardArgs now = args;
     now.q = queries(args.q);
     now.out = queries(args.out);
     now.dout = queries(args.dout);
     now.dq = queries(args.dq);
-    if (step.first_query != 0) {
-      const Tensor tail = args.lse.slice(2, step.first_query, tokens);
-      now.lse = ctx.temporaries.allocate(tail.dtype(), tail.shape());
-      ctx.ops.cast(tail, now.lse, ctx.stream);
+    if (now.q.dim(1) != args.q.dim(1)) {
+      const Tensor some = args.lse.slice(2, step.first_query, step.end_query);
+      now.lse = ctx.temporaries.allocate(some.dtype(), some.shape());
+      ctx.ops.cast(some, now.lse, ctx.stream);
     }
     now.k = keys(kv.k);
     now.v = keys(kv.v);
     now.dk = keys(dkv.k);
     now.dv = keys(dkv.v);
     now.causal = step.causal;
+    now.first_key = step.first_key;
+    now.end_key = step.end_key;
     now.accumulate = accumulate;
+    if (accumulate) now.sinks = now.dsinks = {};
     if (accumulate)
       for (const Tensor& x : {dkv.k, dkv.v}) ctx.ops.fill(x, 0, ctx.stream);
     ctx.ops.attention_backward(now, ctx.stream);
@@ -171,9 +203,8 @@ class RingAttention final : public ContextAttention {
 
 }  // namespace
 
-std::shared_ptr<ContextAttention> make_ring_attention(const AttentionCoreOptions& options, GangPtr gang,
-                                                      std::shared_ptr<LocalPositions> positions) {
-  return std::make_shared<RingAttention>(options, std::move(gang), std::move(positions));
+std::shared_ptr<ContextAttention> make_ring_attention(const AttentionCoreOptions& options, GangPtr gang) {
+  return std::make_shared<RingAttention>(options, std::move(gang));
 }
 
 }  // namespace gangway

@@ -125,9 +125,12 @@ MemoryUse ModelInspector::memory() const {
   use.temporaries = parts_.temporaries.high_water_bytes();
   if (parts_.pipeline != nullptr) use.temporaries += parts_.pipeline->message_bytes();
   std::set<const Buffer*> tables;
-  for (const NamedModule& named : named_modules(parts_.root))
-    for (const Tensor& table : named.module->tables())
+  const auto count_tables = [&](const std::vector<Tensor>& made) {
+    for (const Tensor& table : made)
       if (table && tables.insert(table.buffer().get()).second) use.temporaries += table.bytes();
+  };
+  for (const NamedModule& named : named_modules(parts_.root)) count_tables(named.module->tables());
+  count_tables(runner_.documents().made());
   for (const auto& held : optimizers_)
     if (const auto bytes = held.lock()) {
       use.optimizer += bytes->device;

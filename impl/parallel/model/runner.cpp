@@ -8,6 +8,10 @@
 
 namespace gangway {
 
+ModelRunner::ModelRunner(ModelParts& parts)
+    : parts_(parts),
+      documents_(SequencePart{parts.gangs->coordinate(Axis::cp), parts.gangs->mesh().degree(Axis::cp)}) {}
+
 void ModelRunner::check_trainable(const char* call) const {
   parts_.check_materialized(call);
   const Gang& gang = *parts_.gangs->root();
@@ -39,7 +43,8 @@ Context ModelRunner::context(Stream& stream) {
                  .temporaries = parts_.temporaries,
                  .seed = parts_.seed,
                  .data_index = index,
-                 .tracer = &parts_.gangs->root()->owner()->tracer()};
+                 .tracer = &parts_.gangs->root()->owner()->tracer(),
+                 .documents = &documents_};
 }
 
 void ModelRunner::check_whole(const char* call) const {

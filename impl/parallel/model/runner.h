@@ -6,13 +6,14 @@
 #include <memory>
 #include <vector>
 
+#include "nn/documents.h"
 #include "parallel/model/parts.h"
 
 namespace gangway {
 
 class ModelRunner {
  public:
-  explicit ModelRunner(ModelParts& parts) : parts_(parts) {}
+  explicit ModelRunner(ModelParts& parts);
 
   // Local. INVALID_STATE: the model is not materialised. NOT_SUPPORTED: training over a fake gang.
   void check_trainable(const char* call) const;
@@ -23,8 +24,10 @@ class ModelRunner {
   // Makes later work of `stream` wait for the work of all earlier calls on their streams. Calls that take a
   // stream do this themselves, so each call may use another stream.
   void order(Stream& stream);
-  // Returns the context of a run on `stream`, with the seed of the model and this rank's data coordinate.
+  // Returns the context of a run on `stream`, with the seed of the model, this rank's data coordinate, and rows
+  // of one document each.
   Context context(Stream& stream);
+  const Documents& documents() const { return documents_; }  // those of context()
   void set_caller(void* caller) { caller_ = caller; }  // an opaque pointer: Context::caller of every run
   // Local, before forward. Throws what forward would refuse of its arguments, as far as that is visible
   // without running a module or reading values (nn/ids.h reads them). Returns the dtypes and shapes of the
@@ -70,6 +73,7 @@ class ModelRunner {
   void drop_given_up();
 
   ModelParts& parts_;
+  const Documents documents_;
   void* caller_ = nullptr;
   std::vector<std::weak_ptr<const void>> awaiting_;
   bool given_up_ = false;  // a forward was given up since the last reshard

@@ -69,9 +69,10 @@ std::vector<int> pipeline_stages(const PipelineOptions& options, int ranks) {
 class Pipeline::Pass final : public KnownSpecs {
  public:
   Pass(Pipeline& pipeline, const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
-       LossSink& loss)
+       LossSink& loss, std::span<const Documents> documents)
       : ctx(ctx),
         inputs(inputs),
+        documents(documents),
         recompute(recompute),
         loss(loss),
         microbatches_(static_cast<int>(inputs.size())) {
@@ -111,6 +112,7 @@ class Pipeline::Pass final : public KnownSpecs {
 
   Context ctx;
   const std::vector<Values>& inputs;
+  const std::span<const Documents> documents;
   const Recompute recompute;
   LossSink& loss;
   // By microbatch, for those whose backward has not run yet.
@@ -281,12 +283,12 @@ std::vector<Pipeline::Group*> Pipeline::groups_of(int stage) {
   return out;
 }
 
-void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
-                   LossSink& loss) {
+// Only this pipeline has the gangs of the pairs, so nobody else breaks them.
+template <typename Body>
+auto Pipeline::or_abort(Body&& body) {
   try {
-    run_pass(ctx, inputs, recompute, loss);
+    return body();
   } catch (const Error& error) {
-    // Only this pipeline has the gangs of the pairs, so nobody else breaks them.
     messages_->abort(error);
     throw;
   } catch (...) {
@@ -295,16 +297,58 @@ void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recomp
   }
 }
 
-void Pipeline::run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute,
-                        LossSink& loss) {
+void Pipeline::run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss,
+                   std::span<const Documents> documents) {
+  or_abort([&] {
+    Pass own(*this, ctx, inputs, recompute, loss, documents);
+    own.losses.resize(inputs.size());
+    run_pass(own);
+  });
+}
+
+Values Pipeline::forward(Context& ctx, const Values& inputs) {
+  return or_abort([&] { return forward_stages(ctx, inputs); });
+}
+
+Values Pipeline::forward_stages(Context& ctx, const Values& inputs) {
+  Values x{inputs[0]}, outputs;
+  for (int s = 0; s <= cut_->last_stage(); ++s) {
+    if (!cut_->is_local(s)) continue;
+    poll_interrupt_throttled();
+    Messages::ReceivePtr incoming;
+    if (s > 0 && !cut_->is_local(s - 1)) {
+      incoming = messages_->receive(Direction::forward, cut_->stage_rank()[static_cast<size_t>(s) - 1], nullptr,
+                                    ctx.stream);
+      x = messages_->wait(incoming, ctx.stream);
+    }
+    const bool last = s == cut_->last_stage();
+    if (last) x.insert(x.end(), inputs.begin() + 1, inputs.end());
+    const Stage& stage = cut_->stages()[static_cast<size_t>(s)];
+    for (Group* group : groups_of(s)) group->group->unshard(ctx.stream);
+    x = cut_->chain().forward_range(ctx, stage.first, stage.end, x, nullptr);
+    for (Group* group : groups_of(s)) group->group->reshard();
+    if (incoming != nullptr) messages_->release(incoming);
+    if (last) {
+      outputs = x;
+    } else if (!cut_->is_local(s + 1)) {
+      Values sent;
+      for (const Tensor& y : x) sent.push_back(messages_->pool().copy_of(y, ops_, ctx.stream));
+      messages_->send(Direction::forward, cut_->stage_rank()[static_cast<size_t>(s) + 1], std::move(sent), true,
+                      ctx.stream);
+    }
+  }
+  messages_->finish(ctx.stream);
+  return outputs;
+}
+
+void Pipeline::run_pass(Pass& own) {
+  const Context& ctx = own.ctx;
   for (Group& group : groups_) {
     group.unsharded = 0;
     group.to_reduce = static_cast<int>(group.stages.size());
   }
   if (tied_ != nullptr && ctx.training) tied_->begin();
-  Pass own(*this, ctx, inputs, recompute, loss);
-  own.losses.resize(inputs.size());
-  SchedulePass pass(*messages_, schedule(static_cast<int>(inputs.size())), cut_->rank(), !ctx.training, &own);
+  SchedulePass pass(*messages_, schedule(static_cast<int>(own.inputs.size())), cut_->rank(), !ctx.training, &own);
   for (PassAction action; pass.next(action, ctx.stream);) {
     poll_interrupt_throttled();
     const StackScope scope(ctx.temporaries);  // holds the outputs of a forward without a frame
@@ -320,6 +364,8 @@ Values Pipeline::compute(Pass& pass, const PassAction& action) {
   const bool last = action.stage == cut_->last_stage();
   Context ctx = pass.ctx;
   ctx.microbatch = action.microbatch;
+  if (!pass.documents.empty() && action.microbatch >= 0)
+    ctx.documents = &pass.documents[static_cast<size_t>(action.microbatch)];
   switch (action.kind) {
     case ActionKind::forward: {
       const Values& given = pass.inputs[static_cast<size_t>(action.microbatch)];

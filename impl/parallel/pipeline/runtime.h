@@ -13,9 +13,11 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "nn/documents.h"
 #include "parallel/fsdp/fsdp_state.h"
 #include "parallel/pipeline/pass.h"
 #include "parallel/pipeline/stage.h"
@@ -68,10 +70,18 @@ class Pipeline {
   void exchange_specs(Context ctx, const std::vector<Specs>& microbatches,
                       void (*check_outputs)(const Specs&));
   // Runs one pass: all forwards, and with ctx.training all backwards. Each entry of `inputs` has the inputs
-  // of a microbatch, then its targets.
-  void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
+  // of a microbatch, then its targets. `documents`: those of each microbatch; empty: the context's.
+  void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss,
+           std::span<const Documents> documents = {});
+  // Computes the stages one after the other, each once, and returns the outputs of the last one; empty on the
+  // other ranks. For inference, of which no backward comes: the outputs lie in the context's temporaries.
+  Values forward(Context& ctx, const Values& inputs);
 
  private:
+  // Runs `body`. If it fails, the gangs of the pairs break.
+  template <typename Body>
+  auto or_abort(Body&& body);
+  Values forward_stages(Context& ctx, const Values& inputs);
   struct Group {
     ParameterGroup* group;
     std::vector<int> stages;  // the stages of this rank that use the group
@@ -84,7 +94,7 @@ class Pipeline {
   const Schedule& schedule(int microbatches);
   Specs outputs_of(Context& ctx, int stage, Specs x, const Specs& inputs,
                    void (*check_outputs)(const Specs&));
-  void run_pass(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss);
+  void run_pass(Pass& own);
   Values compute(Pass& pass, const PassAction& action);
   std::vector<Group*> groups_of(int stage);
 

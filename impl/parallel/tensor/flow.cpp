@@ -67,6 +67,7 @@ class Flow {
 
   Value wired(const Module& module, const DataFlow& flow, const Value& in) {
     if (flow.mixes_tokens) check_whole_sequences(module, in);
+    check_own_parameters(module, in);
     std::map<size_t, Value> values = {{DataFlow::kInput, in}};
     const auto joined = [&](const std::vector<size_t>& names) {
       for (const size_t name : names) check_alike(values.at(name), values.at(names[0]), module);
@@ -85,11 +86,18 @@ class Flow {
 
   static Value leaf(const Module& module, const Value& in) {
     if (module.parameters().empty() || is_split(module)) return {};
+    check_own_parameters(module, in);
+    return {ValueLayout::replicate(), name_of(module)};
+  }
+
+  // A module without a row keeps whole parameters.
+  static void check_own_parameters(const Module& module, const Value& in) {
+    if (module.parameters().empty() || is_split(module)) return;
     if (in.layout && in.layout->kind != Kind::replicate)
       fail(Code::invalid_argument, "the plan has no row for ", name_of(module),
            ", which has parameters, and ", in.from, " gives it ", in.layout->text(),
-           "; give it a row (sequence_parallel for a norm on parts of the sequence)");
-    return {ValueLayout::replicate(), name_of(module)};
+           "; give it a row (sequence_parallel for a norm on parts of the sequence, headwise for the sinks of ",
+           "attention)");
   }
 
   const LayoutsOfModules& rows_;

@@ -40,11 +40,15 @@ void SplitLoss::run_chunks(Context& ctx, const HeadLossArgs& args) const {
   for (int64_t t = 0; t < tokens; t += logits.dim(0)) {
     const int64_t rows = std::min(logits.dim(0), tokens - t);
     const StackScope chunk_scope(ctx.temporaries);
+    LossTerms terms = args.terms;
+    for (Tensor* x : {&terms.weights, &terms.log_probs})
+      if (*x) *x = x->slice(0, t, t + rows);
     run_chunk(ctx, args,
               {.x_CD = args.x.slice(0, t, t + rows),
                .logits_CV = logits.slice(0, 0, rows),
                .labels_C = args.labels.slice(0, t, t + rows),
-               .dx_CD = args.dx ? args.dx.slice(0, t, t + rows) : Tensor()},
+               .dx_CD = args.dx ? args.dx.slice(0, t, t + rows) : Tensor(),
+               .terms = terms},
               t > 0 || args.dw_accumulate);
   }
   if (tokens == 0 && args.dw && !args.dw_accumulate) ctx.ops.fill(args.dw, 0, ctx.stream);
@@ -54,17 +58,19 @@ void SplitLoss::run_chunk(Context& ctx, const HeadLossArgs& args, const Chunk& g
   Chunk chunk = given;
   ctx.ops.gemm({.a = chunk.x_CD, .b = args.w, .c = chunk.logits_CV, .bias = {}, .transpose_b = true},
                ctx.stream);
-  const Tensor statistics = statistics_of_all(ctx, chunk);
+  const Statistics statistics = statistics_of_all(ctx, chunk);
   ctx.ops.loss_join({.logits = chunk.logits_CV,
                      .labels = chunk.labels_C,
-                     .statistics = statistics,
+                     .statistics = statistics.all,
                      .loss = args.loss,
                      .weight = args.weight,
                      .part = gang_->rank(),
                      .first_id = first_id(gang_->rank(), chunk.logits_CV),
                      .ids = gang_->size() * chunk.logits_CV.dim(1),
                      .scale = args.scale,
-                     .ignore = args.ignore},
+                     .ignore = args.ignore,
+                     .terms = chunk.terms,
+                     .logit_sums = statistics.logit_sums},
                     ctx.stream);
   if (!args.dx && !args.dw) return;
   Tensor gradient = chunk.logits_CV;
@@ -83,28 +89,46 @@ void SplitLoss::run_chunk(Context& ctx, const HeadLossArgs& args, const Chunk& g
                  ctx.stream);
 }
 
-Tensor SplitLoss::statistics_of_all(Context& ctx, Chunk& chunk) const {
+SplitLoss::Statistics SplitLoss::statistics_of_all(Context& ctx, Chunk& chunk) const {
   const int64_t rows = chunk.logits_CV.dim(0);
-  const auto part = [&](int rank, const Tensor& logits, const Tensor& statistics) {
+  const bool smooths = chunk.terms.label_smoothing != 0;
+  const auto sums = [&](int64_t ranks) {
+    return smooths ? ctx.temporaries.allocate(DType::f64, Shape{ranks, rows}) : Tensor();
+  };
+  const auto part = [&](int rank, const Tensor& logits, const Tensor& statistics, const Tensor& logit_sums) {
     ctx.ops.loss_part({.logits = logits,
                        .labels = chunk.labels_C,
                        .statistics = statistics,
-                       .first_id = first_id(rank, logits)},
+                       .first_id = first_id(rank, logits),
+                       .cap = chunk.terms.cap,
+                       .logit_sums = logit_sums},
                       ctx.stream);
   };
   if (exchange_ == Exchange::statistics) {
-    const Tensor own = ctx.temporaries.allocate(DType::f64, Shape{3, rows});
-    part(gang_->rank(), chunk.logits_CV, own);
-    return exchange(ctx, own);
+    const Tensor own = ctx.temporaries.allocate(DType::f64, Shape{3, rows}), own_sums = sums(1);
+    part(gang_->rank(), chunk.logits_CV, own, smooths ? own_sums.reshape(Shape{rows}) : Tensor());
+    const Tensor all = exchange(ctx, own);
+    if (!smooths) return {all, {}};
+    return {all, sum_of_rows(ctx, exchange(ctx, own_sums).reshape(Shape{gang_->size(), rows}))};
   }
   const Tensor all = ctx.temporaries.allocate(DType::f64, Shape{gang_->size(), 3, rows});
+  const Tensor all_sums = sums(gang_->size());
   const Tensor logits = exchange(ctx, chunk.logits_CV);
   const auto of = [](const Tensor& t, int rank) {
     return t.slice(0, rank, rank + 1).reshape(Shape{t.dim(1), t.dim(2)});
   };
-  for (int rank = 0; rank < gang_->size(); ++rank) part(rank, of(logits, rank), of(all, rank));
+  for (int rank = 0; rank < gang_->size(); ++rank)
+    part(rank, of(logits, rank), of(all, rank),
+         smooths ? all_sums.slice(0, rank, rank + 1).reshape(Shape{rows}) : Tensor());
   chunk.logits_CV = of(logits, gang_->rank());
-  return all;
+  return {all, smooths ? sum_of_rows(ctx, all_sums) : Tensor()};
+}
+
+// Adds all rows to the first one, in their order, and returns it.
+Tensor SplitLoss::sum_of_rows(Context& ctx, const Tensor& x) {
+  const auto row = [&](int64_t i) { return x.slice(0, i, i + 1).reshape(Shape{x.dim(1)}); };
+  for (int64_t i = 1; i < x.dim(0); ++i) ctx.ops.add(row(i), 1, row(0), ctx.stream);
+  return row(0);
 }
 
 Tensor SplitLoss::exchange(Context& ctx, const Tensor& own) const {

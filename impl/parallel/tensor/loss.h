@@ -35,12 +35,17 @@ class SplitLoss final : public HeadLoss {
  private:
   struct Chunk {
     Tensor x_CD, logits_CV, labels_C, dx_CD;
+    LossTerms terms;
   };
   void run_chunks(Context& ctx, const HeadLossArgs& args) const;
   void run_chunk(Context& ctx, const HeadLossArgs& args, const Chunk& chunk, bool accumulate) const;
-  // Returns the statistics [W, 3, C] of all ranks. `chunk.logits_CV` becomes what loss_part makes of it
-  // (ops.h).
-  Tensor statistics_of_all(Context& ctx, Chunk& chunk) const;
+  // The statistics [W, 3, C] of all ranks, and with label smoothing the sums of all logits [C].
+  struct Statistics {
+    Tensor all, logit_sums;
+  };
+  // `chunk.logits_CV` becomes what loss_part makes of it (ops.h).
+  Statistics statistics_of_all(Context& ctx, Chunk& chunk) const;
+  static Tensor sum_of_rows(Context& ctx, const Tensor& x);
   Tensor exchange(Context& ctx, const Tensor& own) const;  // [W, ...], gathered from all ranks
   int64_t first_id(int rank, const Tensor& logits_CV) const { return rank * logits_CV.dim(1); }
 

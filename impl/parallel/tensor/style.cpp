@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "nn/attention_core.h"
 #include "parallel/tensor/boundaries.h"
 #include "parallel/tensor/loss.h"
+#include "parallel/tensor/row_sums.h"
 
 namespace gangway {
 namespace {
@@ -21,11 +23,19 @@ template <typename... Parts>
 
 bool is_embedding(const Module& module) { return dynamic_cast<const Embedding*>(&module) != nullptr; }
 
+RmsNorm* norm_of(const StyledModule& styled) { return dynamic_cast<RmsNorm*>(&inner_of(styled)); }
+// The sinks of an attention core, one for each head, are split as the heads are.
+bool splits_sinks(const StyledModule& styled) {
+  return styled.row.style == TensorStyle::headwise &&
+         dynamic_cast<const AttentionCore*>(&inner_of(styled)) != nullptr;
+}
+
 bool splits(TensorStyle style) { return style == TensorStyle::colwise || style == TensorStyle::rowwise; }
 
 // Returns the dim of the weight that the style splits.
 int split_dim(const StyledModule& styled) {
   if (!splits(styled.row.style)) return kNoSplit;
+  if (norm_of(styled) != nullptr) return 0;
   const bool columns = styled.row.style == TensorStyle::colwise;
   return columns == is_embedding(inner_of(styled))
              ? 1
@@ -34,6 +44,7 @@ int split_dim(const StyledModule& styled) {
 
 const char* dim_name(const Module& module, int dim) {
   if (is_embedding(module)) return dim == 0 ? "rows" : "dim";
+  if (dynamic_cast<const RmsNorm*>(&module) != nullptr) return "dim";
   return dim == 0 ? "out" : "in";
 }
 
@@ -54,7 +65,7 @@ DataFlow::Pieces pieces_of(const StyledModule& styled) {
 
 // Refuses a split that cuts through a piece of the module's output.
 void check_pieces(const StyledModule& styled, int ranks) {
-  if (styled.row.style != TensorStyle::colwise) return;
+  if (styled.row.style != TensorStyle::colwise && norm_of(styled) == nullptr) return;
   if (const DataFlow::Pieces pieces = pieces_of(styled); pieces.count % ranks != 0)
     refuse(styled, styled.place.path, " has ", pieces.count, " ", pieces.name, ", which tp ", ranks,
            " does not divide");
@@ -176,6 +187,7 @@ RowLayouts layouts_of(const StyledModule& styled) {
     case TensorStyle::rowwise:
       all.input = all.takes = ids ? ValueLayout::replicate() : ValueLayout::shard(-1);
       all.makes = ValueLayout::partial();
+      if (norm_of(styled) != nullptr) all.makes = all.output = ValueLayout::shard(-1);
       break;
     case TensorStyle::sequence_parallel:
       all.input = all.takes = all.makes = all.output = ValueLayout::shard(1);
@@ -194,9 +206,10 @@ void check_style(const StyledModule& styled, const Gang& gang) {
   const RowLayouts layouts = layouts_of(styled);
   if (splits(styled.row.style)) {
     const auto* linear = dynamic_cast<const Linear*>(&module);
-    if (linear == nullptr && !is_embedding(module))
+    const bool norm = norm_of(styled) != nullptr && styled.row.style == TensorStyle::rowwise;
+    if (linear == nullptr && !is_embedding(module) && !norm)
       refuse(styled, styled.place.label, " is a ", module.kind(), "; ", name(styled.row.style),
-             " splits a Linear or an Embedding");
+             " splits a Linear or an Embedding", styled.row.style == TensorStyle::rowwise ? ", or an RMSNorm" : "");
     if (linear != nullptr && linear->bias() != nullptr && layouts.makes == ValueLayout::partial() &&
         layouts.output == ValueLayout::partial())
       refuse(styled, styled.place.path,
@@ -209,6 +222,10 @@ void check_style(const StyledModule& styled, const Gang& gang) {
              " does not divide");
   }
   if (styled.row.style == TensorStyle::headwise) check_headwise(styled);
+  if (splits_sinks(styled) && !module.parameters().empty() &&
+      module.parameters()[0]->shape[0] % gang.size() != 0)
+    refuse(styled, styled.place.path, " has ", module.parameters()[0]->shape[0], " heads, which tp ",
+           gang.size(), " does not divide");
   if (head_around(styled) != nullptr) check_head(styled);
   if (styled.row.style != TensorStyle::prepare_output)
     check_moves(styled, layouts.input, layouts.takes, gang);
@@ -220,6 +237,8 @@ void check_style(const StyledModule& styled, const Gang& gang) {
 
 ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks) {
   const Parameter& p = *inner_of(styled).parameters()[i];
+  if (splits_sinks(styled))
+    return {Placement::shard(kTensorAxis, 0, balanced_bounds(p.shape[0], ranks)), false, label(styled)};
   const bool weight = i == 0;
   const bool whole = !splits(styled.row.style) || (!weight && styled.row.style == TensorStyle::rowwise);
   const bool of_parts =
@@ -262,6 +281,10 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
   switch (styled.row.style) {
     case TensorStyle::replicate: return module;
     case TensorStyle::rowwise:
+      if (RmsNorm* norm = norm_of(styled)) {
+        norm->set_row_sums(std::make_shared<SplitRowSums>(gang, Channel::tp));
+        return bounded(module, input(), output());
+      }
       return partial_sum(
           module, input(), output(),
           chunked(sums_sequence(styled, layouts), layouts.makes, ValueLayout::shard(0), gang, chunks));

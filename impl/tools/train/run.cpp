@@ -291,8 +291,6 @@ Exit Run::train() {
   const int64_t steps = s_.integer("train.steps");
   if (step_ >= steps && !unlogged_)
     say("the run has its " + std::to_string(steps) + " steps already; raise train.steps to go on");
-  if (s_.text("data.packing") == "documents")
-    say("note: attention crosses the bounds of packed documents; labels do not");
   bool goes_on = true;
   if (const auto last = std::exchange(unlogged_, std::nullopt)) {
     goes_on = finish_step(*last);

@@ -22,8 +22,24 @@ std::vector<Problem> problems(int ranks) {
   return all;
 }
 
+// Documents that divide by nothing, with windows that are shorter than, as long as and longer than they are.
+std::vector<Problem> masked_problems(int ranks) {
+  std::vector<Problem> all;
+  const int64_t w = ranks;
+  for (const int64_t window : {0, 1, 3, 5, 1000})
+    all.push_back({2, 12 * w, 2 * w, w, 5, true, window, 0, false, {5, 1, 7, 2, 3}});
+  for (const int64_t window : {1, 4, 9}) all.push_back({2, 8 * w, w, w, 3, true, window});
+  all.push_back({2, 8 * w, w, w, 3, false, 0, 0, false, {3, 11}});  // each token sees its whole document
+  all.push_back({1, 6 * w, w, w, 4, true, 2, 0.7, true});
+  all.push_back({2, 10 * w, 2 * w, w, 4, true, 4, 0.7, true, {9, 2, 1, 30}});
+  all.push_back({1, 4 * w, 2 * w, 2 * w, 4, true, 0, 0.5, true});
+  all.push_back({0, 4 * w, w, w, 4, true, 2, 0, true, {3}});
+  return all;
+}
+
 void expect_dense(const Problem& p, ContextMethod method, DType dtype, double tolerance, int ranks) {
   const Dense dense(p);
+  std::vector<Vector> dsinks(static_cast<size_t>(ranks));
   run_ranks(ranks, [&](Gang& gang) {
     CoreRig rig(gang);
     const auto core = core_of(p, gang, method);
@@ -44,7 +60,14 @@ void expect_dense(const Problem& p, ContextMethod method, DType dtype, double to
             << names[i] << " of " << name(method) << " over " << ranks << ", " << p.text();
     }
     EXPECT_EQ(rig.temporaries.used_bytes(), 0u);
+    if (p.sinks) dsinks[static_cast<size_t>(gang.rank())] = get(got[4]);
   });
+  for (size_t h = 0; p.sinks && h < dense.dsinks.size(); ++h) {
+    double sum = 0;
+    for (const Vector& of_rank : dsinks) sum += of_rank.at(h);
+    EXPECT_NEAR(sum, dense.dsinks[h], tolerance * std::max(1.0, std::abs(dense.dsinks[h])))
+        << "sink of head " << h << ", " << name(method) << " over " << ranks << ", " << p.text();
+  }
 }
 
 // A rank whose peers do not exist. The fake gang records what it would have sent and received. It works only
@@ -60,6 +83,34 @@ class EachMethod : public testing::TestWithParam<ContextMethod> {};
 TEST_P(EachMethod, EqualsDenseAttentionInF64) {
   for (const int ranks : {1, 2, 3, 4, 8})
     for (const Problem& p : problems(ranks)) expect_dense(p, GetParam(), DType::f64, 1e-12, ranks);
+}
+
+TEST_P(EachMethod, EqualsDenseAttentionWithDocumentsWindowsCapsAndSinks) {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const Problem& p : masked_problems(ranks)) expect_dense(p, GetParam(), DType::f64, 1e-12, ranks);
+}
+
+TEST_P(EachMethod, AnotherDocumentLeavesTheBitsOfThisOneAlone) {
+  Problem p{1, 24, 4, 2, 8, true, 6, 0, true, {7, 17}};
+  const Dense dense(p);
+  Dense changed = dense;
+  for (size_t e = 0; e < 7 * 2 * 8; ++e) {  // keys and values of the first document
+    changed.k[e] += 1;
+    changed.v[e] = -changed.v[e];
+  }
+  run_ranks(2, [&](Gang& gang) {
+    std::vector<Vector> outs;
+    for (const Dense& values : {dense, changed}) {
+      CoreRig rig(gang);
+      const auto core = core_of(p, gang, GetParam());
+      outs.push_back(get(run_core(*core, p, values, DType::bf16, gang, rig)[0]));
+    }
+    const std::vector<int64_t> tokens = tokens_of(24, gang.rank(), 2);
+    for (size_t t = 0; t < tokens.size(); ++t)
+      for (size_t e = t * 32; e < (t + 1) * 32; ++e)
+        if (tokens[t] >= 7) EXPECT_EQ(outs[0][e], outs[1][e]) << "token " << tokens[t];
+    if (gang.rank() == 0) EXPECT_NE(outs[0], outs[1]);  // tokens 0 to 5 and 18 to 23
+  });
 }
 
 TEST_P(EachMethod, RoundsOnceInNarrowTypes) {

@@ -87,7 +87,7 @@ TEST(TensorPlan, ANormOfHeadsIsHeadwiseWhereTheHeadsAreSplit) {
     AttentionOptions options;
     options.dim = 16;
     options.heads = options.kv_heads = 4;
-    options.qk_norm = true;
+    options.qk_norm = QkNorm::head;
     return make_sequential({make_attention(options)});
   };
   const char* const heads =

@@ -49,7 +49,7 @@ inline ModulePtr attention_with_norms() {
   options.heads = 8;
   options.kv_heads = 4;
   options.head_dim = 6;
-  options.qk_norm = true;
+  options.qk_norm = QkNorm::head;
   options.eps = 1e-2;
   options.deviation = 0.5;
   return make_sequential({make_attention(options)});

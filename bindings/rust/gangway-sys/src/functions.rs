@@ -614,7 +614,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Writes folder/model.safetensors with Hugging Face's names and, for a decoder,"]
-    #[doc = " folder/config.json. The folder is made if it is missing."]
+    #[doc = " folder/config.json; above max_file_bytes model-00001-of-00002.safetensors and so on, with"]
+    #[doc = " model.safetensors.index.json. The folder is made if it is missing."]
     #[doc = ""]
     #[doc = " config.json has the keys of the model's family, and all other keys of the config.json from which the values"]
     #[doc = " were loaded (ids of tokens, notes of a user); of a model that was not loaded, those of the file that it"]
@@ -624,13 +625,13 @@ functions! {
     #[doc = ""]
     #[doc = " A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links"]
     #[doc = " and either hard links or an exchange of names, each reader of the folder finds all files of the earlier"]
-    #[doc = " checkpoint or all files of the new one. The new files also replace an index (model.safetensors.index.json)"]
-    #[doc = " and the files that it names (model-00001-of-00002.safetensors and so on); all else in the folder stays. A"]
+    #[doc = " checkpoint or all files of the new one. The new files replace all files of weights and the index of the"]
+    #[doc = " earlier one; all else in the folder stays. A"]
     #[doc = " file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie"]
     #[doc = " in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a"]
     #[doc = " killed one left."]
     #[doc = ""]
-    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, an empty name, or a model that transformers would read as"]
+    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, a negative max_file_bytes, an empty name, or a model that transformers would read as"]
     #[doc = " another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or another save into the"]
     #[doc = " folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends no signal here) and"]
     #[doc = " so on."]
@@ -1928,14 +1929,33 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    #[doc = " Collective. Gives the log-probability of each label of a batch, in the shape of the labels: out_log_probs in"]
+    #[doc = " host memory, 0 where a label does not count. They are equal on all ranks of one data coordinate. Whole logits"]
+    #[doc = " never exist. Reads only `microbatches` of the options."]
+    #[doc = ""]
+    #[doc = " For preference losses (DPO and the like): compute the loss from these numbers, and give its negative"]
+    #[doc = " derivatives by them to gw_train_step, as token_weights of the same labels, with the number of rows or pairs"]
+    #[doc = " as weight. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than the number of labels, the"]
+    #[doc = " batch has token_weights, the model is no decoder, and what gw_eval_step refuses."]
+    log_probs: pub fn gw_log_probs(
+        model: *mut gw_module,
+        batch: *const gw_batch,
+        options: *const gw_step_options,
+        stream: *mut ::std::os::raw::c_void,
+        out_log_probs: *mut f64,
+        out_capacity: usize,
+        out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
     generate_options_init: pub fn gw_generate_options_init(options: *mut gw_generate_options, size: usize);
 }
 functions! {
-    #[doc = " Collective. Continues `prompt`, which is token ids, by a sharded decoder. Gives token_count tokens, the"]
-    #[doc = " same on every rank. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count, the"]
-    #[doc = " model is no decoder, an id is outside of the vocabulary, or prompt_count + token_count - 1 is over"]
-    #[doc = " max_position_embeddings (rounded down to a multiple of tp). INVALID_STATE: a model without memory, or a"]
-    #[doc = " logit that is not finite."]
+    #[doc = " Collective. Continues `prompt`, which is token ids, by a sharded decoder, on every mesh. Gives token_count"]
+    #[doc = " tokens, or fewer if a stop token or on_token ends them, the same on every rank. A cache keeps the keys and"]
+    #[doc = " values of earlier tokens. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count,"]
+    #[doc = " the model is no decoder or not causal, an id is outside of the vocabulary, or prompt_count + token_count - 1"]
+    #[doc = " is over max_position_embeddings. INVALID_STATE: a model without memory, or a logit that is not finite."]
     generate: pub fn gw_generate(
         model: *mut gw_module,
         prompt: *const i64,
@@ -1945,6 +1965,22 @@ functions! {
         out_tokens: *mut i64,
         out_capacity: usize,
         out_count: *mut usize,
+    ) -> gw_status;
+}
+functions! {
+    #[doc = " Collective. gw_generate for several prompts at a time: `lengths` has the number of tokens of each, and"]
+    #[doc = " `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts says"]
+    #[doc = " how many tokens of each row there are; the others are -1. Codes as in gw_generate."]
+    generate_rows: pub fn gw_generate_rows(
+        model: *mut gw_module,
+        prompts: *const i64,
+        lengths: *const i64,
+        row_count: usize,
+        options: *const gw_generate_options,
+        stream: *mut ::std::os::raw::c_void,
+        out_tokens: *mut i64,
+        out_capacity: usize,
+        out_counts: *mut i64,
     ) -> gw_status;
 }
 functions! {
@@ -2153,24 +2189,39 @@ functions! {
     #[doc = "   max_position_embeddings                     max_positions         that of the class       CORRUPT"]
     #[doc = "   rms_norm_eps                                eps                   1e-6                    CORRUPT"]
     #[doc = "   rope_theta                                  rope_theta            10000                   CORRUPT"]
-    #[doc = "   rope_scaling: rope_type (or type) llama3:"]
-    #[doc = "     factor                                    rope_factor           CORRUPT; without scaling: 1"]
+    #[doc = "   rope_scaling: rope_type (or type)           rope_scaling          none: rope_factor is 1"]
+    #[doc = "     factor                                    rope_factor           CORRUPT; of longrope and yarn:"]
+    #[doc = "                                                                     max_positions / original"]
     #[doc = "     low_freq_factor                           rope_low_frequency_factor, likewise"]
     #[doc = "     high_freq_factor                          rope_high_frequency_factor"]
     #[doc = "     original_max_position_embeddings          rope_original_positions"]
+    #[doc = "     attention_factor                          rope_attention_factor 0"]
+    #[doc = "     beta_fast, beta_slow, mscale, mscale_all_dim, truncate          the fields of the same names"]
+    #[doc = "     short_factor, long_factor                 rope_short_factors, rope_long_factors"]
+    #[doc = "   partial_rotary_factor of a phi3             rope_partial          1                       1"]
     #[doc = "   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5"]
     #[doc = "   sliding_window                              window                4096                    0"]
+    #[doc = "   layer_types, or max_window_layers (28) of a qwen2 or qwen3, or sliding_window_pattern (6) of a gemma3_text"]
+    #[doc = "                                               window_layers"]
+    #[doc = "   rope_local_base_freq of a gemma3_text       window_rope_theta     10000                   CORRUPT"]
+    #[doc = "   query_pre_attn_scalar of a gemma2 or gemma3_text"]
+    #[doc = "                                               score_scale           256                     CORRUPT"]
+    #[doc = "   attn_logit_softcapping of a gemma2          score_cap             50                      0"]
+    #[doc = "   final_logit_softcapping of a gemma2 or gemma3_text"]
+    #[doc = "                                               logit_cap             that of the class       0"]
     #[doc = "   initializer_range                           initializer_range     0.02                    0.02"]
     #[doc = "   attention_bias                              qkv_bias, out_bias    0, or what the class always has"]
     #[doc = "   attention_out_bias (of this library)        out_bias              attention_bias          attention_bias"]
     #[doc = "   mlp_bias                                    mlp_bias              0                       0"]
     #[doc = "   tie_word_embeddings                         tied                  0                       0"]
     #[doc = ""]
-    #[doc = " window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where layer_types or"]
-    #[doc = " max_window_layers (28 if it is missing) give the window to no layer."]
+    #[doc = " A gpt2 has n_embd, n_layer, n_head, n_inner (4 n_embd), n_positions and layer_norm_epsilon for dim, layers,"]
+    #[doc = " heads, ffn, max_positions and eps."]
+    #[doc = ""]
+    #[doc = " window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where no layer has it."]
     #[doc = ""]
     #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),"]
-    #[doc = " attention_dropout not 0, partial_rotary_factor not 1, a quantization_config, and a key that the library"]
+    #[doc = " dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, a quantization_config, and a key that the library"]
     #[doc = " does not know and that may change what the model computes: one of its words is a word that configurations"]
     #[doc = " of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are"]
     #[doc = " ignored here and written again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the"]
@@ -2203,6 +2254,11 @@ functions! {
     rmsnorm_create: pub fn gw_rmsnorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
+    #[doc = " Local. Makes a layer norm with weight and bias, with the inputs and outputs of an RMS norm. The caller"]
+    #[doc = " releases *out_model. INVALID_ARGUMENT: dim or eps is not above 0."]
+    layernorm_create: pub fn gw_layernorm_create(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
     attention_options_init: pub fn gw_attention_options_init(options: *mut gw_attention_options, size: usize);
 }
 functions! {
@@ -2217,6 +2273,30 @@ functions! {
     #[doc = " Local. Makes a SwiGLU: x [..., dim] -> [..., dim], by way of `ffn` features. The caller releases"]
     #[doc = " *out_model. INVALID_ARGUMENT: a dim below 1."]
     mlp_create: pub fn gw_mlp_create(dim: i64, ffn: i64, bias: i32, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    feed_forward_options_init: pub fn gw_feed_forward_options_init(options: *mut gw_feed_forward_options, size: usize);
+}
+functions! {
+    #[doc = " Local. Makes a feed-forward layer, by default the SwiGLU of gw_mlp_create: x [..., dim] -> [..., dim]. The caller releases"]
+    #[doc = " *out_model. INVALID_ARGUMENT names the field and the rule."]
+    feed_forward_create: pub fn gw_feed_forward_create(
+        options: *const gw_feed_forward_options,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status;
+}
+functions! {
+    #[doc = " Local. Makes a layer that applies a function to each number: x [..., D] -> [..., D]. The caller releases"]
+    #[doc = " *out_model. INVALID_ARGUMENT: no such activation."]
+    activation_create: pub fn gw_activation_create(activation: gw_activation, out_model: *mut *mut gw_module) -> gw_status;
+}
+functions! {
+    #[doc = " Local. Makes a dropout: x [..., D] -> x, of which each number is zero with this probability, and else"]
+    #[doc = " divided by 1 - probability. It acts in forwards that a backward follows; others return x. The random bits"]
+    #[doc = " follow from the seed, the module's name, step, microbatch, data coordinate and the number's place in x, so"]
+    #[doc = " that ranks of tp, and a recomputation, have the same. The caller releases *out_model. INVALID_ARGUMENT: the"]
+    #[doc = " probability is not in [0, 1)."]
+    dropout_create: pub fn gw_dropout_create(probability: f64, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {
     #[doc = " Local. Makes a pre-norm block of norm, attention, norm and SwiGLU: x [B, S, dim] -> [B, S, dim]. The caller"]

@@ -16,8 +16,7 @@ open_enum! {
     Packing {
         /// Rows of consecutive tokens.
         Stream = GW_PACKING_STREAM,
-        /// Whole documents packed into rows. The steps do not take the documents of tokens yet: attention
-        /// crosses the bounds.
+        /// Whole documents packed into rows. Neither labels nor attention cross their bounds.
         Documents = GW_PACKING_DOCUMENTS,
     }
 }
@@ -249,7 +248,7 @@ pub struct DataBatch<'d> {
 impl<'d> DataBatch<'d> {
     /// For the calls that take a batch of views.
     pub fn batch(&self) -> Batch<'d> {
-        let batch = Batch::from_views(vec![self.tokens], vec![self.labels]);
+        let batch = Batch::from_views(vec![self.tokens], vec![self.labels]).documents_from(self.documents);
         if self.weight < 0 {
             return batch;
         }

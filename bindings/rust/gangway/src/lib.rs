@@ -91,8 +91,9 @@ pub use frame::{Frame, FrameOptions};
 pub use gang::{Gang, GangOptions, Trace, Traffic};
 pub use group::{Group, ShardGroup, Unsharded, Update};
 pub use layers::{
-    from_pretrained, Attention, AttentionOptions, Block, Decoder, DecoderOptions, Embedding, Linear, LinearSkipBiasAdd, Mlp,
-    RmsNorm, Sequential,
+    from_pretrained, Activate, Activation, Attention, AttentionOptions, Block, BlockNorms, Decoder, DecoderOptions, Dropout,
+    Embedding, FeedForward, FeedForwardOptions, LayerNorm, Linear, LinearSkipBiasAdd, Mlp, QkNorm, RmsNorm, RopeScaling,
+    Sequential,
 };
 pub use memory::{GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};

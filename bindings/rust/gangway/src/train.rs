@@ -1,4 +1,4 @@
-use crate::array::Views;
+use crate::array::{AsView, Views};
 use crate::error::{check, Error, Result};
 use crate::module::Module;
 use crate::optim::Optimizer;
@@ -27,6 +27,10 @@ options! {
         replay: bool,
         /// The step computes the norm of each parameter's gradient, for [`Module::gradient_norms`].
         gradient_norms: bool,
+        /// Of a decoder's loss: this share of it is the mean over all ids.
+        label_smoothing: f64,
+        /// Of a decoder's loss: adds this times the squared log of the softmax's sum.
+        z_loss: f64,
     }
 }
 
@@ -63,6 +67,8 @@ results! {
         tokens: i64,
         /// A rank asked for it by [`StepOptions::stop`]; equal on all ranks.
         stop: bool,
+        /// What the loss was divided by: the sum of the weights of tokens, or `weight`.
+        weight_sum: f64,
     }
 }
 
@@ -75,7 +81,7 @@ impl StepResult {
         (raw.tokens_per_second, raw.seconds) = (self.tokens_per_second, self.seconds);
         (raw.wait_seconds, raw.weight, raw.step) = (self.wait_seconds, self.weight, self.step);
         (raw.skipped, raw.skip_reason) = (self.skipped.write(), self.skip_reason.write());
-        (raw.tokens, raw.stop) = (self.tokens, self.stop.write());
+        (raw.tokens, raw.stop, raw.weight_sum) = (self.tokens, self.stop.write(), self.weight_sum);
         raw
     }
 }
@@ -89,6 +95,12 @@ options! {
         /// 0: all.
         top_k: i64,
         seed: u64,
+        /// Of the fewest tokens whose probabilities reach it together; 1: of all.
+        top_p: f64,
+        /// Not of tokens below this times the likeliest one's probability.
+        min_p: f64,
+        /// Divides positive logits of tokens that are there already, and multiplies others; 1: none.
+        repetition_penalty: f64,
     }
 }
 
@@ -100,15 +112,44 @@ pub struct Batch<'a> {
     targets: Vec<View<'a>>,
     weight: Option<i64>,
     shift_labels: Option<bool>,
+    documents: Option<View<'a>>,
+    positions: Option<View<'a>>,
+    token_weights: Option<View<'a>>,
 }
 
 impl<'a> Batch<'a> {
     pub fn new(inputs: impl Views<'a>, targets: impl Views<'a>) -> Batch<'a> {
-        Batch { inputs: inputs.views(), targets: targets.views(), weight: None, shift_labels: None }
+        Batch::from_views(inputs.views(), targets.views())
     }
 
     pub(crate) fn from_views(inputs: Vec<View<'a>>, targets: Vec<View<'a>>) -> Batch<'a> {
-        Batch { inputs, targets, weight: None, shift_labels: None }
+        Batch { inputs, targets, weight: None, shift_labels: None, documents: None, positions: None, token_weights: None }
+    }
+
+    /// A weight of each label, `f32` or `f64` of the labels' shape, which multiplies its loss; it may be zero or
+    /// negative. The loss is divided by their sum, or by that of [`Batch::weight`] over the ranks.
+    pub fn token_weights<V: AsView + ?Sized>(mut self, token_weights: &'a V) -> Batch<'a> {
+        self.token_weights = Some(token_weights.as_view());
+        self
+    }
+
+    /// For rows that hold several documents: a number for each token, i32 or i64 `[rows, sequence]`, in memory
+    /// of the host. Consecutive tokens with one number are a document, which attention does not leave; a
+    /// negative number is padding. Labels that the library makes or shifts do not count at the last token of a
+    /// document and in padding.
+    pub fn documents<V: AsView + ?Sized>(self, documents: &'a V) -> Batch<'a> {
+        self.documents_from(Some(documents.as_view()))
+    }
+
+    pub(crate) fn documents_from(mut self, documents: Option<View<'a>>) -> Batch<'a> {
+        self.documents = documents;
+        self
+    }
+
+    /// The position of each token, likewise; without it positions count from 0 in each document.
+    pub fn positions<V: AsView + ?Sized>(mut self, positions: &'a V) -> Batch<'a> {
+        self.positions = Some(positions.as_view());
+        self
     }
 
     /// Items that count; without it: labels that are not -100.
@@ -124,6 +165,11 @@ impl<'a> Batch<'a> {
         self
     }
 
+    fn label_count(&self) -> usize {
+        let labels = self.targets.first().or(self.inputs.first());
+        labels.map_or(0, |view| view.shape().iter().product::<i64>() as usize)
+    }
+
     fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_batch) -> R) -> R {
         let (inputs, targets) = (raw_views(&self.inputs), raw_views(&self.targets));
         let mut raw = initialised!(gw_batch, gw_batch_init);
@@ -133,6 +179,11 @@ impl<'a> Batch<'a> {
         raw.target_count = targets.len();
         raw.weight = self.weight.unwrap_or(raw.weight);
         raw.shift_labels = self.shift_labels.map_or(raw.shift_labels, i32::from);
+        let rows = [self.documents, self.positions, self.token_weights].map(|rows| raw_views(rows.as_slice()));
+        let place = |list: &[sys::gw_view]| list.first().map_or(std::ptr::null(), |view| view as *const _);
+        raw.documents = place(&rows[0]);
+        raw.positions = place(&rows[1]);
+        raw.token_weights = place(&rows[2]);
         call(&raw)
     }
 }
@@ -225,5 +276,58 @@ impl Module {
         })?;
         tokens.truncate(made);
         Ok(tokens)
+    }
+
+    /// Collective. Continues several prompts, whose lengths may differ, and ends a row with the first of
+    /// `stop_tokens`.
+    ///
+    /// # Errors
+    /// As [`Module::generate`].
+    pub fn generate_rows(
+        &mut self,
+        prompts: &[&[i64]],
+        stop_tokens: &[i64],
+        options: &GenerateOptions,
+    ) -> Result<Vec<Vec<i64>>> {
+        let mut raw = options.raw();
+        raw.stop_tokens = stop_tokens.as_ptr();
+        raw.stop_count = stop_tokens.len();
+        let count = usize::try_from(options.token_count)
+            .map_err(|_| Error::argument(format!("token_count is {}", options.token_count)))?;
+        let given = prompts.concat();
+        let lengths: Vec<i64> = prompts.iter().map(|prompt| prompt.len() as i64).collect();
+        let mut tokens = vec![0i64; count * prompts.len()];
+        let mut counts = vec![0i64; prompts.len()];
+        check(unsafe {
+            sys::gw_generate_rows(
+                self.raw(),
+                given.as_ptr(),
+                lengths.as_ptr(),
+                lengths.len(),
+                &raw,
+                std::ptr::null_mut(),
+                tokens.as_mut_ptr(),
+                tokens.len(),
+                counts.as_mut_ptr(),
+            )
+        })?;
+        let row = |(i, &made): (usize, &i64)| tokens[i * count..i * count + made as usize].to_vec();
+        Ok(counts.iter().enumerate().map(row).collect())
+    }
+
+    /// Collective. The log-probability that a decoder gives each label of a batch, in the order of the labels; 0
+    /// where a label does not count. The gradients of a loss of these numbers are those of a
+    /// [`Module::train_step_with`] with the negative derivatives of the loss as [`Batch::token_weights`].
+    ///
+    /// # Errors
+    /// `InvalidArgument`, on every rank: the model is no decoder, or what [`Module::eval_step_with`] refuses.
+    pub fn log_probs(&mut self, batch: &Batch<'_>, options: &StepOptions) -> Result<Vec<f64>> {
+        let (options, stream) = (options.raw(), std::ptr::null_mut());
+        let mut made = vec![0f64; batch.label_count()];
+        let (place, room, mut count) = (made.as_mut_ptr(), made.len(), 0);
+        batch.with_raw(|batch| {
+            check(unsafe { sys::gw_log_probs(self.raw(), batch, &options, stream, place, room, &mut count) })
+        })?;
+        Ok(made)
     }
 }

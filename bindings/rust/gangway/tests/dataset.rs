@@ -77,6 +77,17 @@ fn packed_documents_say_which_they_are() {
     let documents = batch.documents.unwrap();
     assert_eq!(documents.slice::<i32>().unwrap(), [0, 0, 0, 1, 1, -1, 0, 0, 0, 0, 0, -1]);
     assert_eq!(batch.labels.slice::<i64>().unwrap()[..6], [2, 0, -100, 0, -100, -100]);
+
+    let llama = DecoderOptions { dim: 16, layers: 1, heads: 2, vocab: 8, ..Default::default() };
+    let mut model = Decoder::new(&llama).unwrap();
+    model.materialize(None, 1, DType::F32).unwrap();
+    let packed = model.eval_step_on(&batch, &Default::default()).unwrap().loss;
+    let positions = Array::new(vec![5i64; 12], &[2, 6]).unwrap();
+    let plain = Batch::new(&batch.tokens, &batch.labels);
+    let mut loss = |batch: &Batch<'_>| model.eval_step_with(batch, &Default::default()).unwrap().loss;
+    assert_eq!(loss(&plain.clone().documents(&documents)), packed);
+    assert_ne!(loss(&plain), packed);
+    assert_ne!(loss(&plain.clone().documents(&documents).positions(&positions)), packed);
 }
 
 #[test]

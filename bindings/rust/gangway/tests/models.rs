@@ -268,10 +268,14 @@ fn every_layer_describes_itself() {
         RmsNorm::new(4, 1e-5),
         Attention::new(&attention),
         Mlp::new(4, 8, false),
+        LayerNorm::new(4, 1e-5),
+        Activate::new(Activation::Gelu),
+        Dropout::new(0.1),
+        FeedForward::new(&FeedForwardOptions { dim: 4, ffn: 8, plain: true, bias: true, ..Default::default() }),
         Block::new(&attention, 32, 1e-5),
     ];
     let counts = blocks.map(|block| block.unwrap().parameter_count().unwrap());
-    assert_eq!(counts, [1, 1, 4, 3, 9]);
+    assert_eq!(counts, [1, 1, 4, 3, 2, 0, 0, 4, 9]);
 }
 
 #[test]
@@ -417,9 +421,9 @@ fn calls_out_of_order_name_the_call_that_comes_first() {
 #[test]
 fn a_family_has_its_own_defaults() {
     let qwen3 = DecoderOptions::of_family("qwen3").unwrap();
-    assert_eq!((qwen3.family.as_str(), qwen3.qk_norm), ("qwen3", true));
+    assert_eq!((qwen3.family.as_str(), qwen3.qk_norm), ("qwen3", QkNorm::Head));
     assert!(Decoder::new(&DecoderOptions { dim: 16, layers: 1, heads: 2, ..qwen3.clone() }).is_ok());
-    let error = Decoder::new(&DecoderOptions { qk_norm: false, ..qwen3 }).unwrap_err();
+    let error = Decoder::new(&DecoderOptions { qk_norm: QkNorm::None, ..qwen3 }).unwrap_err();
     assert!(error.to_string().contains("in the family qwen3 it is always 1"), "{error}");
     assert!(DecoderOptions::of_family("gpt5").unwrap_err().to_string().contains("\"gpt5\" is unknown"));
 }

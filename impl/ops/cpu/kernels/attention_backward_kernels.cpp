@@ -1,6 +1,7 @@
 // The backward recomputes the probabilities from the scores and lse. The scale is applied when q and the keys
 // for dQ are packed, so that neither dK nor dQ needs a factor.
 #include "ops/cpu/kernels/attention_block.h"
+#include "ops/cpu/kernels/tanh.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
@@ -16,6 +17,7 @@ struct BackwardTask {
   S *q_ID, *do_ID, *dq_ID;                       // the tile
   S *p_IJ, *ds_IJ;                               // the block
   S lse[kTileRows], delta[kTileRows];            // delta: sum over D of dout * out
+  int64_t packed = 0, written = 0;  // keys: those before `written` have no row left that sees them
 
   BackwardTask(const AttentionBackward& args, ScratchAllocator& allocator)
       : p(args), padded(round_up(args.shape.width, kPad)) {
@@ -27,22 +29,39 @@ struct BackwardTask {
 
   void run(int64_t b, int64_t g) {
     const AttentionShape& a = p.shape;
-    pack_keys_as_columns<T>(p.k, b, g, 0, a.sk, a.width, padded, k_DJ);
-    pack_keys_as_columns<T>(p.v, b, g, 0, a.sk, a.width, padded, v_DJ);
-    pack_keys<T>(p.k, b, g, 0, a.sk, a.width, padded, static_cast<S>(a.scale), scaled_k_JD);
-    for (int64_t i = 0; i < round_up(a.sk, kKeys) * padded; ++i) dk_JD[i] = dv_JD[i] = 0;
+    packed = written = 0;
     const int64_t rows = a.sq * (a.heads / a.groups);
     for (int64_t first = 0; first < rows; first += kTileRows) {
-      const Tile tile(a, g, first);
+      const Tile tile(a, b, g, first);
+      write_keys(b, g, tile.first_block() / kKeys * kKeys);
+      pack_keys_until(b, g, tile.most_seen());
       load_tile(tile, b);
-      for (int64_t j0 = 0; j0 < tile.most_seen(); j0 += kKeys)
+      for (int64_t j0 = tile.first_block(); j0 < tile.most_seen(); j0 += kKeys)
         block(tile, j0, least(kKeys, tile.most_seen() - j0));
       for (int64_t i = 0; i < tile.rows; ++i)
         put_row<T>(p.dq, b, tile.position[i], tile.head[i], dq_ID + i * padded, a.width, p.accumulate);
     }
-    for (int64_t j = 0; j < a.sk; ++j) {
-      put_row<T>(p.dk, b, j, g, dk_JD + j * padded, a.width, p.accumulate);
-      put_row<T>(p.dv, b, j, g, dv_JD + j * padded, a.width, p.accumulate);
+    write_keys(b, g, a.sk);
+  }
+
+  // Packs whole blocks of keys as the tiles reach them, so that they are still in the cache.
+  void pack_keys_until(int64_t b, int64_t g, int64_t end) {
+    const AttentionShape& a = p.shape;
+    for (; packed < end; packed += kKeys) {
+      const int64_t last = least(packed + kKeys, a.sk), at = packed * padded;
+      pack_keys_as_columns<T>(p.k, b, g, packed, last, a.width, padded, k_DJ + at);
+      pack_keys_as_columns<T>(p.v, b, g, packed, last, a.width, padded, v_DJ + at);
+      pack_keys<T>(p.k, b, g, packed, last, a.width, padded, static_cast<S>(a.scale), scaled_k_JD + at);
+      for (int64_t i = at; i < at + kKeys * padded; ++i) dk_JD[i] = dv_JD[i] = 0;
+    }
+  }
+
+  // Writes the gradients of the keys before `end`.
+  void write_keys(int64_t b, int64_t g, int64_t end) {
+    pack_keys_until(b, g, end);
+    for (; written < end; ++written) {
+      put_row<T>(p.dk, b, written, g, dk_JD + written * padded, p.shape.width, p.accumulate);
+      put_row<T>(p.dv, b, written, g, dv_JD + written * padded, p.shape.width, p.accumulate);
     }
   }
 
@@ -65,26 +84,47 @@ struct BackwardTask {
         dot = fma(load(do_ID + i * padded + d, n), load(out + d, n), dot);
       });
       delta[i] = sum(dot);
+      if (p.dsinks != nullptr) add_dsink(b, tile.head[i], lse[i], delta[i]);
     }
+  }
+
+  // A sink's score has the value zero, so the gradient of its probability is 0.
+  void add_dsink(int64_t b, int64_t h, S lse_i, S delta_i) {
+    const double sink = static_cast<double>(to_scalar(static_cast<const T*>(p.sinks)[h]));
+    p.dsinks[b * p.shape.heads + h] -=
+        __builtin_exp(sink - static_cast<double>(lse_i)) * static_cast<double>(delta_i);
   }
 
   void block(const Tile& tile, int64_t j0, int64_t count) {
     const int64_t at = j0 * padded, width = p.shape.width, width_vectors = padded / kLanes;
     for (int64_t i = 0; i < tile.rows; i += kRows) {
-      const int64_t seen = tile.seen_by_group(i, j0, count);
-      if (seen <= 0) continue;
-      const int64_t vectors = score_vectors<S>(seen);
+      const Keys seen = tile.seen_by_group(i, j0, count), scored = whole_vectors<S>(seen);
+      // Rows without keys can lie between rows that see the block. The products for dK and dV read them too,
+      // so that `scored`, not `seen`, decides.
+      if (scored.first >= scored.end) continue;
+      const int64_t vectors = (scored.end - scored.first) / kLanes, first = scored.first;
       S *p_J = p_IJ + i * kKeys, *ds_J = ds_IJ + i * kKeys;
-      product<S>(vectors, width, q_ID + i * padded, padded, 1, k_DJ + at, kKeys, p_J, kKeys, false);
-      product<S>(vectors, width, do_ID + i * padded, padded, 1, v_DJ + at, kKeys, ds_J, kKeys, false);
-      for (int64_t r = i; r < least(i + kRows, tile.rows); ++r) softmax(r, tile.limit[r] - j0, vectors);
-      product<S>(width_vectors, seen, ds_J, kKeys, 1, scaled_k_JD + at, padded, dq_ID + i * padded, padded,
-                 true);
+      product<S>(vectors, width, q_ID + i * padded, padded, 1, k_DJ + at + first, kKeys, p_J + first, kKeys,
+                 false);
+      product<S>(vectors, width, do_ID + i * padded, padded, 1, v_DJ + at + first, kKeys, ds_J + first, kKeys,
+                 false);
+      for (int64_t r = i; r < least(i + kRows, tile.rows); ++r) {
+        const Keys row{tile.start[r] - j0, tile.limit[r] - j0};
+        if (p.shape.cap > 0) {
+          softmax<true>(r, scored, row);
+        } else {
+          softmax<false>(r, scored, row);
+        }
+      }
+      product<S>(width_vectors, seen.end - seen.first, ds_J + seen.first, kKeys, 1,
+                 scaled_k_JD + at + seen.first * padded, padded, dq_ID + i * padded, padded, true);
     }
-    int64_t first = 0;  // the first row that sees one of the kRows keys
+    int64_t first = 0, last = 0;  // rows [first, last) see one of the kRows keys
     for (int64_t j = 0; j < count; j += kRows) {
       while (tile.limit[first] <= j0 + j) ++first;
-      const int64_t rows = tile.rows - first, from = first * kKeys + j, to = at + j * padded;
+      while (last < tile.rows && tile.start[last] < j0 + j + kRows) ++last;
+      if (first >= last) continue;
+      const int64_t rows = last - first, from = first * kKeys + j, to = at + j * padded;
       product<S>(width_vectors, rows, p_IJ + from, 1, kKeys, do_ID + first * padded, padded, dv_JD + to,
                  padded, true);
       product<S>(width_vectors, rows, ds_IJ + from, 1, kKeys, q_ID + first * padded, padded, dk_JD + to,
@@ -92,22 +132,28 @@ struct BackwardTask {
     }
   }
 
-  // Processes one row, which sees the keys below `limit`: replaces the scores by the probabilities, and the
-  // probabilities' gradients by the scores' gradients.
-  void softmax(int64_t i, int64_t limit, int64_t vectors) {
-    const int64_t end = vectors * kLanes;
+  // Processes one row, which sees the keys `row` of those that are scored: replaces the scores by the
+  // probabilities, and the probabilities' gradients by the scores' gradients.
+  template <bool kCapped>
+  void softmax(int64_t i, Keys scored, Keys row) {
     S *p_J = p_IJ + i * kKeys, *ds_J = ds_IJ + i * kKeys;
     const Vec<T> lse_i = set(lse[i]), delta_i = set(delta[i]);
-    for (int64_t j = 0; j < end; j += kLanes) {
-      const Vec<T> probability = exp_flush(load(p_J + j) - lse_i);
+    const Vec<T> cap = set(static_cast<S>(p.shape.cap)), inverse = set(static_cast<S>(1 / p.shape.cap));
+    for (int64_t j = scored.first; j < scored.end; j += kLanes) {
+      Vec<T> score = load(p_J + j), slope = set(S(1));
+      if constexpr (kCapped) {
+        const Vec<T> t = tanh(score * inverse);
+        score = cap * t;
+        slope = slope - t * t;
+      }
+      const Vec<T> probability = exp_flush(score - lse_i);
       store(p_J + j, probability);
-      store(ds_J + j, probability * (load(ds_J + j) - delta_i));
+      Vec<T> d = probability * (load(ds_J + j) - delta_i);
+      if constexpr (kCapped) d = d * slope;
+      store(ds_J + j, d);
     }
-    for (int64_t j = first_cut<S>(limit); j < end; j += kLanes) {
-      const auto seen = lanes_below(limit, j, S());
-      store(p_J + j, select(seen, load(p_J + j), Vec<T>{}));
-      store(ds_J + j, select(seen, load(ds_J + j), Vec<T>{}));
-    }
+    hide(p_J, scored, row, S(0));
+    hide(ds_J, scored, row, S(0));
   }
 };
 

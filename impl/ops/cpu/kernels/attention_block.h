@@ -2,11 +2,12 @@
 // tile of query rows.
 //
 // The query rows of a key/value head (those of all its query heads, with the position as the slowest index)
-// are processed in tiles of kTileRows, and the keys in blocks of kKeys. In a tile, later rows see at least as
-// many keys as earlier ones. So each group of kRows rows is computed for the keys that its last row sees, and
-// each group of kRows keys from the first row that sees one of them. This skips the causal half, except at
-// the edges of the groups. All products use one micro-kernel, which broadcasts elements of one operand and
-// loads vectors of the other, along the keys or along the head width.
+// are processed in tiles of kTileRows, and the keys in blocks of kKeys. Each row sees one range of keys, and
+// neither end of the range decreases from row to row. So each group of kRows rows is computed from the first
+// key that its first row sees to the last key that its last row sees, and each group of kRows keys from the
+// first to the last row that sees one of them. This skips what causal masks, documents and windows hide,
+// except at the edges of the groups. All products use one micro-kernel, which broadcasts elements of one
+// operand and loads vectors of the other, along the keys or along the head width.
 //
 // Legend: I rows of the tile, J keys of the block, D head width. In scratch, rows of D are padded with zeros
 // to a multiple of kPad elements.
@@ -27,6 +28,11 @@ constexpr int kRows = kBytes == 64 ? 8 : 4;
 
 GW_SIMD int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 GW_SIMD int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+GW_SIMD constexpr int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+struct Keys {
+  int64_t first, end;
+};
 
 // c[r][column] (+)= sum over n of a[r * a_row + n * a_step] * b[n * b_row + column], for kRows rows and C
 // vectors of columns.
@@ -168,23 +174,33 @@ void put_row(const HeadsView& view, int64_t b, int64_t s, int64_t h, const Scala
 struct Tile {
   int64_t rows;
   int64_t position[kTileRows], head[kTileRows];
-  int64_t limit[kTileRows];  // the row sees keys [0, limit); limits never fall from row to row
+  int64_t start[kTileRows] = {}, limit[kTileRows] = {};  // the row sees keys [start, limit)
 
-  Tile(const AttentionShape& p, int64_t g, int64_t first) {
+  Tile(const AttentionShape& p, int64_t b, int64_t g, int64_t first) {
     const int64_t per_group = p.heads / p.groups;
     rows = least(kTileRows, p.sq * per_group - first);
     for (int64_t i = 0; i < rows; ++i) {
       position[i] = (first + i) / per_group;
       head[i] = g * per_group + (first + i) % per_group;
-      const int64_t seen = position[i] + p.shift + 1;
-      limit[i] = !p.causal ? p.sk : seen < 0 ? 0 : least(p.sk, seen);
+      const auto key = [&](int64_t k) { return most(0, least(p.sk, k)); };
+      if (p.first_key != nullptr) {
+        const int64_t at = b * p.range_stride + position[i];
+        start[i] = key(p.first_key[at] - p.key_offset);
+        limit[i] = key(p.end_key[at] - p.key_offset);
+      } else {
+        start[i] = 0;
+        limit[i] = p.causal ? key(position[i] + p.shift + 1) : p.sk;
+      }
     }
   }
 
   int64_t most_seen() const { return limit[rows - 1]; }
-  // Returns how many of the keys [j0, j0 + count) at least one row of the group that starts at i sees.
-  int64_t seen_by_group(int64_t i, int64_t j0, int64_t count) const {
-    return least(count, limit[least(i + kRows, rows) - 1] - j0);
+  // Returns the start of the first block of keys that a row sees, or most_seen() if no row sees a key.
+  int64_t first_block() const { return start[0] < most_seen() ? start[0] / kKeys * kKeys : most_seen(); }
+  // Returns, counted from j0, the part of the keys [j0, j0 + count) between the first and the last one that
+  // the rows of the group that starts at i see. It is empty or reversed if they see none.
+  Keys seen_by_group(int64_t i, int64_t j0, int64_t count) const {
+    return {most(0, start[i] - j0), least(count, limit[least(i + kRows, rows) - 1] - j0)};
   }
 
   // Packs factor * the tile's rows of one tensor into to_ID, with rows of zeros up to a multiple of kRows.
@@ -199,19 +215,12 @@ struct Tile {
   }
 };
 
-// Returns the number of whole vectors that hold the scores of `seen` keys. The keys are rounded up to kRows,
-// since the micro-kernel later reads kRows of them at a time.
+// Widens a range of keys to whole vectors of scores, and to multiples of kRows, since the micro-kernel later
+// reads kRows keys at a time.
 template <typename S>
-GW_SIMD int64_t score_vectors(int64_t seen) {
-  constexpr int64_t lanes = Compute<S>::kLanes;
-  return round_up(seen, lanes > kRows ? lanes : kRows) / lanes;
-}
-
-// Returns the start of the first vector of scores that the row does not see completely.
-template <typename S>
-GW_SIMD int64_t first_cut(int64_t limit) {
-  constexpr int64_t lanes = Compute<S>::kLanes;
-  return limit < 0 ? 0 : limit / lanes * lanes;
+GW_SIMD Keys whole_vectors(Keys seen) {
+  constexpr int64_t step = most(Compute<S>::kLanes, kRows);
+  return {seen.first / step * step, round_up(seen.end, step)};
 }
 
 // Returns a mask of the lanes below `limit` in the vector that starts at key j: all bits or none.
@@ -225,6 +234,16 @@ GW_SIMD I64 lanes_below(int64_t limit, int64_t j, double) {
   I64 at;
   for (int i = 0; i < kLanes64; ++i) at[i] = i;
   return at < limit - j;
+}
+
+// Replaces the scores outside of the keys that the row sees by `hidden`. `scored` has whole vectors.
+template <typename S>
+GW_SIMD void hide(S* scores_J, Keys scored, Keys row, S hidden) {
+  constexpr int64_t lanes = Compute<S>::kLanes;
+  for (int64_t j = scored.first; j < least(row.first, scored.end); j += lanes)
+    store(scores_J + j, select(lanes_below(row.first, j, S()), set(hidden), load(scores_J + j)));
+  for (int64_t j = most(scored.first, row.end / lanes * lanes); j < scored.end; j += lanes)
+    store(scores_J + j, select(lanes_below(row.end, j, S()), load(scores_J + j), set(hidden)));
 }
 
 template <template <typename> typename Task, typename T, typename Args>

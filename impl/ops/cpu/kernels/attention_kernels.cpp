@@ -1,6 +1,7 @@
 // The softmax runs over the blocks of keys with a running maximum of the scores (Milakov and Gimelshein,
 // "Online normalizer calculation for softmax", 2018).
 #include "ops/cpu/kernels/attention_block.h"
+#include "ops/cpu/kernels/tanh.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
@@ -15,10 +16,12 @@ struct ForwardTask {
   const AttentionForward& p;
   int64_t padded;
   bool resident;
-  S *k_DJ, *v_JD;  // all keys, or one block
+  int64_t packed = -1;  // without `resident`: the start of the block that is packed
+  S *k_DJ, *v_JD;       // all keys, or one block
   S *q_ID, *out_ID, *s_IJ;
-  S most[kTileRows];
-  Vec<T> total[kTileRows];  // separate for each lane until the end
+  S top[kTileRows];               // the largest score
+  Vec<T> total[kTileRows];        // separate for each lane until the end
+  bool begun[kTileRows / kRows];  // out_ID has sums for this group of rows
 
   ForwardTask(const AttentionForward& args, ScratchAllocator& allocator)
       : p(args), padded(round_up(args.shape.width, kPad)) {
@@ -32,23 +35,38 @@ struct ForwardTask {
   void run(int64_t b, int64_t g) {
     const AttentionShape& a = p.shape;
     if (resident) pack(b, g, 0, a.sk);
+    packed = -1;
     const int64_t rows = a.sq * (a.heads / a.groups);
     for (int64_t first = 0; first < rows; first += kTileRows) {
-      const Tile tile(a, g, first);
+      const Tile tile(a, b, g, first);
       tile.pack<T>(p.q, b, a.width, padded, static_cast<S>(a.scale), q_ID);
-      for (int64_t i = 0; i < kTileRows; ++i) {
-        most[i] = -static_cast<S>(__builtin_inf());
-        total[i] = Vec<T>{};
-      }
-      for (int64_t i = 0; i < kTileRows * padded; ++i) out_ID[i] = 0;
-      for (int64_t j0 = 0; j0 < tile.most_seen(); j0 += kKeys) {
-        const int64_t count = least(kKeys, tile.most_seen() - j0);
-        if (!resident) pack(b, g, j0, j0 + count);
+      clear(tile);
+      for (int64_t j0 = tile.first_block(); j0 < tile.most_seen(); j0 += kKeys) {
+        if (!resident && packed != j0) {
+          pack(b, g, j0, least(j0 + kKeys, a.sk));
+          packed = j0;
+        }
         const int64_t at = resident ? j0 * padded : 0;
-        block(tile, j0, count, k_DJ + at, v_JD + at);
+        block(tile, j0, least(kKeys, tile.most_seen() - j0), k_DJ + at, v_JD + at);
       }
       finish(tile, b);
     }
+  }
+
+  // Every row begins with its sink as the only score, whose value is zero, or with no score. The first product
+  // of a group of rows writes out_ID.
+  void clear(const Tile& tile) {
+    for (int64_t i = 0; i < kTileRows; ++i) {
+      top[i] = -static_cast<S>(__builtin_inf());
+      total[i] = Vec<T>{};
+    }
+    if (p.sinks != nullptr) {
+      for (int64_t i = 0; i < tile.rows; ++i) {
+        top[i] = to_scalar(static_cast<const T*>(p.sinks)[tile.head[i]]);
+        total[i][0] = 1;
+      }
+    }
+    for (bool& group : begun) group = false;
   }
 
   void pack(int64_t b, int64_t g, int64_t first, int64_t last) {
@@ -58,27 +76,31 @@ struct ForwardTask {
 
   void block(const Tile& tile, int64_t j0, int64_t count, const S* k, const S* v) {
     for (int64_t i = 0; i < tile.rows; i += kRows) {
-      const int64_t seen = tile.seen_by_group(i, j0, count);
-      if (seen <= 0) continue;
-      const int64_t vectors = score_vectors<S>(seen);
+      const Keys seen = tile.seen_by_group(i, j0, count);
+      if (seen.first >= seen.end) continue;
+      const Keys scored = whole_vectors<S>(seen);
       S* s = s_IJ + i * kKeys;
-      product<S>(vectors, p.shape.width, q_ID + i * padded, padded, 1, k, kKeys, s, kKeys, false);
-      for (int64_t r = i; r < least(i + kRows, tile.rows); ++r) softmax(r, tile.limit[r] - j0, vectors);
-      product<S>(padded / kLanes, seen, s, kKeys, 1, v, padded, out_ID + i * padded, padded, true);
+      product<S>((scored.end - scored.first) / kLanes, p.shape.width, q_ID + i * padded, padded, 1,
+                 k + scored.first, kKeys, s + scored.first, kKeys, false);
+      for (int64_t r = i; r < least(i + kRows, tile.rows); ++r)
+        softmax(r, scored, {tile.start[r] - j0, tile.limit[r] - j0});
+      product<S>(padded / kLanes, seen.end - seen.first, s + seen.first, kKeys, 1, v + seen.first * padded,
+                 padded, out_ID + i * padded, padded, begun[i / kRows]);
+      begun[i / kRows] = true;
     }
   }
 
-  // Processes one row, which sees the keys below `limit`: updates the maximum, replaces the scores by
-  // exponentials, and rescales the earlier sums to the new maximum.
-  void softmax(int64_t i, int64_t limit, int64_t vectors) {
-    const int64_t end = vectors * kLanes;
+  // Processes one row, which sees the keys `row` of those that are scored: updates the maximum, replaces the
+  // scores by exponentials, and rescales the earlier sums to the new maximum.
+  void softmax(int64_t i, Keys scored, Keys row) {
     const S nothing = -static_cast<S>(__builtin_inf());
     S* s_J = s_IJ + i * kKeys;
-    for (int64_t j = first_cut<S>(limit); j < end; j += kLanes)
-      store(s_J + j, select(lanes_below(limit, j, S()), load(s_J + j), set(nothing)));
-    Vec<T> lane_most = load(s_J);
-    for (int64_t j = kLanes; j < end; j += kLanes) lane_most = max(lane_most, load(s_J + j));
-    const S before = most[i], here = max_lane(lane_most), now = here > before ? here : before;
+    if (p.shape.cap > 0) cap_scores(s_J, scored);
+    hide(s_J, scored, row, nothing);
+    Vec<T> lane_most = load(s_J + scored.first);
+    for (int64_t j = scored.first + kLanes; j < scored.end; j += kLanes)
+      lane_most = max(lane_most, load(s_J + j));
+    const S before = top[i], here = max_lane(lane_most), now = here > before ? here : before;
     // A row that has seen no key yet subtracts 0: its scores stay -infinity, and their exponentials are 0.
     const Vec<T> origin = set(now > nothing ? now : S(0));
     Vec<T> sums = total[i];
@@ -86,10 +108,11 @@ struct ForwardTask {
       const Vec<T> shrink = exp_flush(set(before) - origin);
       sums = sums * shrink;
       S* out_D = out_ID + i * padded;
-      for (int64_t d = 0; d < padded; d += kLanes) store(out_D + d, load(out_D + d) * shrink);
-      most[i] = now;
+      for (int64_t d = 0; d < (begun[i / kRows] ? padded : 0); d += kLanes)
+        store(out_D + d, load(out_D + d) * shrink);
+      top[i] = now;
     }
-    for (int64_t j = 0; j < end; j += kLanes) {
+    for (int64_t j = scored.first; j < scored.end; j += kLanes) {
       const Vec<T> e = exp_flush(load(s_J + j) - origin);
       sums = sums + e;
       store(s_J + j, e);
@@ -97,16 +120,23 @@ struct ForwardTask {
     total[i] = sums;
   }
 
+  void cap_scores(S* s_J, Keys scored) {
+    const Vec<T> cap = set(static_cast<S>(p.shape.cap)), inverse = set(static_cast<S>(1 / p.shape.cap));
+    for (int64_t j = scored.first; j < scored.end; j += kLanes)
+      store(s_J + j, cap * tanh(load(s_J + j) * inverse));
+  }
+
   void finish(const Tile& tile, int64_t b) {
     for (int64_t i = 0; i < tile.rows; ++i) {
       const S all = sum(total[i]);
       const Vec<T> inverse = set(all > 0 || all != all ? 1 / all : S(0));
       S* out_D = out_ID + i * padded;
-      for (int64_t d = 0; d < padded; d += kLanes) store(out_D + d, load(out_D + d) * inverse);
+      for (int64_t d = 0; d < padded; d += kLanes)
+        store(out_D + d, begun[i / kRows] ? load(out_D + d) * inverse : Vec<T>{});
       put_row<T>(p.out, b, tile.position[i], tile.head[i], out_D, p.shape.width, false);
       if (p.lse == nullptr) continue;
       const int64_t at = (b * p.shape.heads + tile.head[i]) * p.shape.sq + tile.position[i];
-      static_cast<S*>(p.lse)[at] = most[i] + log(all);
+      static_cast<S*>(p.lse)[at] = top[i] + log(all);
     }
   }
 };

@@ -24,18 +24,26 @@ struct AttentionShape {
   double scale;
   bool causal;
   int64_t shift;  // causal: query i sees key j when j <= i + shift
+  double cap;     // above 0: scores become cap * tanh(score / cap)
+  // Not null: query i of row b sees keys j with first_key[b * range_stride + i] <= key_offset + j < end_key[..].
+  // Neither decreases from query to query. `causal` is not read then.
+  const int32_t *first_key, *end_key;
+  int64_t range_stride, key_offset;
 };
 
 struct AttentionForward {
   AttentionShape shape;
   HeadsView q, k, v, out;
-  void* lse;  // [B, H, Sq] contiguous, f32 or f64; may be null
+  void* lse;          // [B, H, Sq] contiguous, f32 or f64; may be null
+  const void* sinks;  // [H], or null
 };
 struct AttentionBackward {
   AttentionShape shape;
   HeadsView q, k, v, out, dout, dq, dk, dv;
   const void* lse;
-  bool accumulate;  // dq, dk and dv +=
+  bool accumulate;    // dq, dk and dv +=
+  const void* sinks;  // [H]; read only with dsinks
+  double* dsinks;     // [B, H] +=, or null
 };
 
 // A [batch, head, sequence] tensor of f32 or f64.

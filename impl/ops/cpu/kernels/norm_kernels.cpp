@@ -1,27 +1,9 @@
 #include "ops/cpu/kernels/norm_kernels.h"
 
-#include "ops/cpu/simd.h"
+#include "ops/cpu/kernels/row_sums.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
 namespace {
-
-// Sums over a row what body(d, Full{} or Part{n}, sum so far) adds. It uses four vectors of sums, since a
-// single one would wait for the latency of each addition.
-template <typename T, typename Body>
-GW_SIMD Scalar<T> sum_lanes(int64_t width, Body&& body) {
-  constexpr int64_t step = Compute<T>::kLanes;
-  Vec<T> a{}, b{}, c{}, d{};
-  int64_t i = 0;
-  for (; i + 4 * step <= width; i += 4 * step) {
-    a = body(i, Full{}, a);
-    b = body(i + step, Full{}, b);
-    c = body(i + 2 * step, Full{}, c);
-    d = body(i + 3 * step, Full{}, d);
-  }
-  for (; i + step <= width; i += step) a = body(i, Full{}, a);
-  if (i < width) b = body(i, Part{static_cast<int>(width - i)}, b);
-  return sum((a + b) + (c + d));
-}
 
 // Both passes use the same operations, so that a recomputed y has the same bits.
 template <typename V>
@@ -29,13 +11,11 @@ GW_SIMD V output(V s, V rstd, V weight) {
   return s * rstd * weight;
 }
 
-// y[d] = s[d] * rstd * weight[d] with s = x + residual. s is rounded to T first, so that a later pass over
-// the stored sum gives the same bits.
+// Stores s = x + residual and returns the sum of its squares. s is rounded to T first, so that a later pass
+// over the stored sum gives the same bits.
 template <typename T>
-void forward_row(const T* x, const T* residual, const T* weight, T* y, T* sum_out, Scalar<T>* rstd,
-                 int64_t width, Scalar<T> eps) {
-  using S = Scalar<T>;
-  const S squares = sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
+Scalar<T> add_residual(const T* x, const T* residual, T* sum_out, int64_t width) {
+  return sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
     Vec<T> s = load(x + d, n);
     if (residual != nullptr) {
       s = rounded<T>(s + load(residual + d, n));
@@ -43,39 +23,70 @@ void forward_row(const T* x, const T* residual, const T* weight, T* y, T* sum_ou
     }
     return fma(s, s, so_far);
   });
-  const S mean = squares / static_cast<S>(width);
-  const S r = S(1) / sqrt(mean + eps);
-  *rstd = r;
-  const T* s_D = residual != nullptr ? sum_out : x;
-  for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
-    store(y + d, output(load(s_D + d, n), set(r), load(weight + d, n)), n);
-  });
 }
 
+// y[d] = s[d] * rstd * (offset + weight[d]) with s = x + residual.
 template <typename T>
 void forward(const NormForward& p, int64_t first, int64_t last) {
+  using S = Scalar<T>;
   const int64_t width = p.width;
+  const T* weight = static_cast<const T*>(p.weight);
+  const Vec<T> offset = set(static_cast<S>(p.offset));
   for (int64_t t = first; t < last; ++t) {
     const int64_t at = t * width;
+    const T* x = static_cast<const T*>(p.x) + at;
     const T* residual = p.residual != nullptr ? static_cast<const T*>(p.residual) + at : nullptr;
     T* sum_out = p.residual != nullptr ? static_cast<T*>(p.sum) + at : nullptr;
-    forward_row<T>(static_cast<const T*>(p.x) + at, residual, static_cast<const T*>(p.weight),
-                   static_cast<T*>(p.y) + at, sum_out, static_cast<Scalar<T>*>(p.rstd) + t, width,
-                   static_cast<Scalar<T>>(p.eps));
+    const S squares = p.squares != nullptr ? static_cast<const S*>(p.squares)[t]
+                                           : add_residual<T>(x, residual, sum_out, width);
+    const S rstd = S(1) / sqrt(squares / static_cast<S>(p.whole_width) + static_cast<S>(p.eps));
+    static_cast<S*>(p.rstd)[t] = rstd;
+    const T* s_D = residual != nullptr ? sum_out : x;
+    T* y = static_cast<T*>(p.y) + at;
+    for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
+      store(y + d, output(load(s_D + d, n), set(rstd), load(weight + d, n) + offset), n);
+    });
   }
 }
 
-// With g = dy * weight: dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum. y, if present, may be dy in place.
+// With f = y * (offset + weight), or y: out[t] = sum of x f.
 template <typename T>
-void dx_row(const T* dy, const T* x, const T* weight, Scalar<T> rstd, const T* dsum, T* dx, T* y,
-            int64_t width) {
+void row_dot(const RowDot& p, int64_t first, int64_t last) {
   using S = Scalar<T>;
-  const S dot = sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
-    return fma(load(dy + d, n) * load(weight + d, n), load(x + d, n), so_far);
-  });
-  const S c = dot / static_cast<S>(width) * rstd * rstd * rstd;
+  const int64_t width = p.width;
+  const T* weight = static_cast<const T*>(p.weight);
+  const Vec<T> offset = set(static_cast<S>(p.offset));
+  for (int64_t t = first; t < last; ++t) {
+    const T *x = static_cast<const T*>(p.x) + t * width, *y = static_cast<const T*>(p.y) + t * width;
+    static_cast<S*>(p.out)[t] = sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
+      Vec<T> f = load(y + d, n);
+      if (weight != nullptr) f = f * (load(weight + d, n) + offset);
+      return fma(f, load(x + d, n), so_far);
+    });
+  }
+}
+
+// With g = dy * (offset + weight): dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum. y, if present, may be dy in
+// place.
+template <typename T>
+void dx_row(const NormBackward& p, int64_t t) {
+  using S = Scalar<T>;
+  const int64_t width = p.width, at = t * width;
+  const T *dy = static_cast<const T*>(p.dy) + at, *x = static_cast<const T*>(p.x) + at;
+  const T* weight = static_cast<const T*>(p.weight);
+  const T* dsum = p.dsum != nullptr ? static_cast<const T*>(p.dsum) + at : nullptr;
+  T* dx = static_cast<T*>(p.dx) + at;
+  T* y = p.y != nullptr ? static_cast<T*>(p.y) + at : nullptr;
+  const S rstd = static_cast<const S*>(p.rstd)[t];
+  const Vec<T> offset = set(static_cast<S>(p.offset));
+  const S dot = p.dots != nullptr
+                    ? static_cast<const S*>(p.dots)[t]
+                    : sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
+                        return fma(load(dy + d, n) * (load(weight + d, n) + offset), load(x + d, n), so_far);
+                      });
+  const S c = dot / static_cast<S>(p.whole_width) * rstd * rstd * rstd;
   for_lanes<T>(width, [&](int64_t d, auto n) GW_BODY {
-    const Vec<T> w = load(weight + d, n), s = load(x + d, n);
+    const Vec<T> w = load(weight + d, n) + offset, s = load(x + d, n);
     Vec<T> v = load(dy + d, n) * w * set(rstd);
     v = fma(s, set(-c), v);
     if (dsum != nullptr) v = v + load(dsum + d, n);
@@ -118,12 +129,7 @@ void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last)
       dweight_rows<T>(dy + t0 * width, x + t0 * width, rstd + t0, static_cast<Scalar<T>*>(dweight), t1 - t0,
                       width);
     if (p.dx == nullptr) continue;
-    for (int64_t t = t0; t < t1; ++t) {
-      const T* dsum = p.dsum != nullptr ? static_cast<const T*>(p.dsum) + t * width : nullptr;
-      T* y = p.y != nullptr ? static_cast<T*>(p.y) + t * width : nullptr;
-      dx_row<T>(dy + t * width, x + t * width, static_cast<const T*>(p.weight), rstd[t], dsum,
-                static_cast<T*>(p.dx) + t * width, y, width);
-    }
+    for (int64_t t = t0; t < t1; ++t) dx_row<T>(p, t);
   }
 }
 
@@ -132,6 +138,7 @@ void backward(const NormBackward& p, void* dweight, int64_t first, int64_t last)
 extern const NormKernels norm_kernels = {
     {forward<float>, forward<bf16_t>, forward<f16_t>, forward<double>},
     {backward<float>, backward<bf16_t>, backward<f16_t>, backward<double>},
+    {row_dot<float>, row_dot<bf16_t>, row_dot<f16_t>, row_dot<double>},
 };
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

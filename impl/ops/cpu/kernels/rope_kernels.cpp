@@ -15,14 +15,18 @@ void rotate(const RopeRows& p, int64_t first, int64_t last) {
     const S* cos_row = static_cast<const S*>(p.cos) + position * half;
     const S* sin_row = static_cast<const S*>(p.sin) + position * half;
     for (int64_t h = 0; h < p.heads; ++h) {
-      const T* x = static_cast<const T*>(p.x) + t * p.x_stride + h * 2 * half;
-      T* y = static_cast<T*>(p.y) + t * p.y_stride + h * 2 * half;
+      const T* x = static_cast<const T*>(p.x) + t * p.x_stride + h * p.width;
+      T* y = static_cast<T*>(p.y) + t * p.y_stride + h * p.width;
       for_lanes<T>(half, [&](int64_t i, auto n) GW_BODY {
         const Vec<T> c = load(cos_row + i, n), s = load(sin_row + i, n) * sign;
         const Vec<T> x1 = load(x + i, n), x2 = load(x + half + i, n);
         store(y + i, x1 * c - x2 * s, n);
         store(y + half + i, x2 * c + x1 * s, n);
       });
+      const int64_t rest = p.width - 2 * half;
+      if (rest > 0 && x != y)
+        __builtin_memcpy(static_cast<void*>(y + 2 * half), x + 2 * half,
+                         static_cast<size_t>(rest) * sizeof(T));
     }
   }
 }

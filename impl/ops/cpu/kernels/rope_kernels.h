@@ -13,9 +13,9 @@ struct RopeRows {
   const void* x;
   void* y;
   int64_t x_stride, y_stride;
-  const void *cos, *sin;     // [positions, half], contiguous, f32 or f64
-  const int32_t* positions;  // [sequence], or null: the row's own index
-  int64_t heads, half, sequence;
+  const void *cos, *sin;                 // [positions, half], contiguous, f32 or f64
+  const int32_t* positions;              // [sequence], or null: the row's own index
+  int64_t heads, width, half, sequence;  // the elements of a head from 2 * half on are copied
   bool inverse;
 };
 

@@ -1,11 +1,11 @@
-// Row kernels of SwiGLU. Legend: T tokens, F width. Strides are in elements; y and dy are contiguous.
+// Row kernels of SwiGLU and its kind. Legend: T tokens, F width. Strides are in elements; y and dy are contiguous.
 //
 // Thread rule: pure; threads share the rows.
 #pragma once
 
 #include <cstdint>
 
-#include "ops/cpu/kernels/kernels.h"
+#include "ops/cpu/kernels/activation_kernels.h"
 
 namespace gangway::cpu {
 
@@ -22,10 +22,13 @@ struct SwigluBackwardRows {
   int64_t dgate_stride, dup_stride;
 };
 
+// Computes rows [first, last).
+using SwigluKernel = ByDType<void (*)(const SwigluRows&, int64_t first, int64_t last)>;
+using SwigluBackwardKernel = ByDType<void (*)(const SwigluBackwardRows&, int64_t first, int64_t last)>;
+
 struct SwigluKernels {
-  // Computes rows [first, last).
-  ByDType<void (*)(const SwigluRows&, int64_t first, int64_t last)> forward;
-  ByDType<void (*)(const SwigluBackwardRows&, int64_t first, int64_t last)> backward;
+  ByActivation<SwigluKernel> forward;
+  ByActivation<SwigluBackwardKernel> backward;
 };
 
 namespace portable {

@@ -1,0 +1,99 @@
+#include "nn/kv_cache.h"
+
+#include <algorithm>
+
+#include "nn/gradient.h"
+#include "tensor/host_staging.h"
+
+namespace gangway {
+namespace {
+
+// Makes a tensor i32 [rows, tokens] whose element (row, i) is value(row, i).
+template <typename Value>
+Tensor made(Context& ctx, int64_t rows, int64_t tokens, const Value& value) {
+  const Tensor tensor =
+      Tensor::allocate(ctx.ops.device().allocator(), DType::i32, Shape{rows, tokens});
+  if (on_meta(ctx) || tensor.count() == 0) return tensor;
+  const HostStaging host(tensor);
+  auto* out = host.data<int32_t>();
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < tokens; ++i) *out++ = static_cast<int32_t>(value(row, i));
+  host.send(ctx.stream);
+  return tensor;
+}
+
+}  // namespace
+
+KvCache::KvCache(std::vector<int64_t> padding, int64_t positions, int64_t columns)
+    : padding_(std::move(padding)),
+      positions_(positions),
+      columns_(columns),
+      pads_(std::any_of(padding_.begin(), padding_.end(), [](int64_t p) { return p != 0; })) {}
+
+void KvCache::advance(int64_t tokens) {
+  used_ += tokens;
+  made_for_ = -1;
+}
+
+void KvCache::extend(Context& ctx, const void* layer, int64_t window, AttentionArgs& args) {
+  const int64_t tokens = args.q.dim(1), end = used_ + tokens;
+  GW_CHECK(args.k.dim(0), ==, rows());
+  GW_CHECK(end, <=, columns_);
+  Layer& kept = layers_[layer];
+  const auto store = [&](Tensor& all, Tensor& x) {
+    const Shape shape{rows(), columns_, x.dim(2), x.dim(3)};
+    if (!all) all = Tensor::allocate(ctx.ops.device().allocator(), x.dtype(), shape);
+    ctx.ops.cast(x, all.slice(1, used_, end), ctx.stream);
+    x = all.slice(1, 0, end);
+  };
+  store(kept.k, args.k);
+  store(kept.v, args.v);
+  args.q_offset = used_;
+  if (!pads_ && window == 0) return;
+  const KeyRanges& seen = ranges(ctx, tokens, window);
+  args.first_key = seen.first_key;
+  args.end_key = seen.end_key;
+}
+
+// Drops the tensors of an earlier forward.
+void KvCache::begin(int64_t tokens) {
+  if (made_for_ == tokens) return;
+  ranges_.clear();
+  position_rows_ = {};
+  made_for_ = tokens;
+}
+
+const KeyRanges& KvCache::ranges(Context& ctx, int64_t tokens, int64_t window) {
+  begin(tokens);
+  KeyRanges& seen = ranges_[window];
+  if (seen.first_key) return seen;
+  const int64_t count = pads_ ? rows() : 1;
+  // A query in the padding sees nothing: its range is empty.
+  seen.first_key = made(ctx, count, tokens, [&](int64_t row, int64_t i) {
+    const int64_t column = used_ + i, first = std::min(padding_[static_cast<size_t>(row)], column + 1);
+    return window == 0 ? first : std::max(first, column - window + 1);
+  });
+  seen.end_key = made(ctx, count, tokens, [&](int64_t, int64_t i) { return used_ + i + 1; });
+  return seen;
+}
+
+Positions KvCache::positions(Context& ctx, int64_t tokens) {
+  begin(tokens);
+  if (!position_rows_) {
+    // Padding has positions of the table, too, before the first token and behind the last one.
+    const auto position = [&](int64_t row, int64_t i) {
+      return std::clamp<int64_t>(used_ + i - padding_[static_cast<size_t>(row)], 0, positions_ - 1);
+    };
+    position_rows_ = made(ctx, pads_ ? rows() : 1, tokens, position);
+    if (!pads_) position_rows_ = position_rows_.reshape(Shape{tokens});
+  }
+  return {positions_, position_rows_};
+}
+
+size_t KvCache::bytes() const {
+  size_t bytes = 0;
+  for (const auto& [layer, kept] : layers_) bytes += kept.k.bytes() + kept.v.bytes();
+  return bytes;
+}
+
+}  // namespace gangway

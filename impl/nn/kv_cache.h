@@ -1,0 +1,63 @@
+// The keys and values of the tokens that a decoder has read (a KV cache), so that a new token costs one row of
+// each product and one pass over the keys of its row. Whoever generates makes one, puts it into the context
+// and moves it on; attention layers extend it. A layer keeps the heads that this rank computes.
+//
+// The rows of a batch end in the same column, whatever the lengths of their prompts: the first columns of a
+// shorter row are padding, which no query sees. A forward of tokens [rows, S] fills the columns [used(), used()
+// + S). advance(n) then keeps n of them; the others were padding behind the last token, and the next forward
+// writes over them.
+//
+// Thread rule: that of the model.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "nn/documents.h"
+
+namespace gangway {
+
+class KvCache {
+ public:
+  // `padding`: the columns before the first token of each row. `positions`: the most tokens that a row will
+  // have. `columns`: the most columns that forwards will write.
+  KvCache(std::vector<int64_t> padding, int64_t positions, int64_t columns);
+
+  int64_t used() const { return used_; }
+  void advance(int64_t tokens);
+
+  // Whether the head computes logits. A prompt's tokens but the last one need none.
+  bool wants_logits() const { return wants_logits_; }
+  void set_wants_logits(bool wants) { wants_logits_ = wants; }
+
+  // Stores k and v of `layer` and replaces them by those of all columns so far, with the keys that each query
+  // sees: earlier ones of its row, at most `window` with itself (0: all).
+  void extend(Context& ctx, const void* layer, int64_t window, AttentionArgs& args);
+  // The positions of the forward's tokens, whose first one in each row has position 0.
+  Positions positions(Context& ctx, int64_t tokens);
+
+  size_t bytes() const;  // of all keys and values
+
+ private:
+  struct Layer {
+    Tensor k, v;  // [rows, columns, heads, width]
+  };
+  void begin(int64_t tokens);
+  const KeyRanges& ranges(Context& ctx, int64_t tokens, int64_t window);
+  int64_t rows() const { return static_cast<int64_t>(padding_.size()); }
+
+  const std::vector<int64_t> padding_;
+  const int64_t positions_, columns_;
+  const bool pads_;  // whether any row has padding
+  int64_t used_ = 0;
+  bool wants_logits_ = true;
+  std::map<const void*, Layer> layers_;
+  // Of the forward that runs; made at first use.
+  int64_t made_for_ = -1;
+  Tensor position_rows_;
+  std::map<int64_t, KeyRanges> ranges_;  // by window
+};
+
+}  // namespace gangway

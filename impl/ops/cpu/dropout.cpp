@@ -1,0 +1,31 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cpu/kernels/dropout_kernels.h"
+#include "ops/cpu/operations.h"
+
+namespace gangway::cpu {
+
+void dropout(Context& context, const DropoutArgs& args) {
+  constexpr size_t kGrainElements = 4096;  // a random number costs far more than the product
+  const DropoutRows p{args.x.raw(),
+                      args.y.raw(),
+                      args.rows ? args.rows.data<int64_t>() : nullptr,
+                      args.first_row,
+                      args.first_column,
+                      args.columns,
+                      args.x.dim(1),
+                      args.key,
+                      static_cast<uint64_t>(std::ceil(args.probability * 0x1p53)),
+                      1 / (1 - args.probability)};
+  const auto kernel =
+      choose(context.isa, portable::dropout_kernels, avx2::dropout_kernels, avx512::dropout_kernels)
+          .apply[args.x.dtype()];
+  const size_t grain = kGrainElements / std::max<size_t>(1, static_cast<size_t>(args.x.dim(1)));
+  context.pool.run(static_cast<size_t>(args.x.dim(0)), std::max<size_t>(1, grain),
+                   [&](int, size_t first, size_t last) {
+                     kernel(p, static_cast<int64_t>(first), static_cast<int64_t>(last));
+                   });
+}
+
+}  // namespace gangway::cpu
