@@ -93,8 +93,9 @@ static void trains(rank* me) {
   int64_t both[10], counts[2];
   EXPECT_OK(gw_generate_rows(s.model, prompts, lengths, 2, &g, NULL, both, 10, counts));
   EXPECT(counts[0] == 5 && counts[1] == 5 && memcmp(both, out, sizeof both / 2) == 0);
-  EXPECT_REFUSED(gw_generate_rows(s.model, prompts, lengths, 2, &g, NULL, both, me->index == 0 ? 9 : 10, counts),
-                 "token_count is 5 for each of 2 rows, out_capacity 9");
+  EXPECT_REFUSED(
+      gw_generate_rows(s.model, prompts, lengths, 2, &g, NULL, both, me->index == 0 ? 9 : 10, counts),
+      "token_count is 5 for each of 2 rows, out_capacity 9");
   const int64_t stop = both[1];
   g.stop_tokens = &stop;
   g.stop_count = 1;

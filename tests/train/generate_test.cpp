@@ -156,7 +156,8 @@ TEST(Generate, RefusalsAreAgreed) {
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.top_k = -3; }, "top_k = -3"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.top_p = 0; }, "top_p = 0"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.min_p = 1.5; }, "min_p = 1.5"},
-        {[](std::vector<int64_t>&, GenerateOptions& o) { o.repetition_penalty = 0; }, "repetition_penalty = 0"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.repetition_penalty = 0; },
+         "repetition_penalty = 0"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.stop_tokens = {64}; }, "stop token 64 is outside"},
     };
     for (const Row& row : table) {
@@ -306,7 +307,8 @@ TEST(Generate, PromptsOfDifferentLengthsGiveOnEveryMeshTheTokensOfEachWithoutACa
           GenerateMesh{"cp 2, all-to-all", {.cp = 2}, false, ContextMethod::all_to_all},
           GenerateMesh{"pp 2, tp 2, sequence parallel, dp 2", {.pp = 2, .dp_shard = 2, .tp = 2}, true}}) {
       int ranks = 1;
-      for (const int degree : {c.mesh.tp, c.mesh.cp, c.mesh.pp, c.mesh.dp_shard}) ranks *= std::max(1, degree);
+      for (const int degree : {c.mesh.tp, c.mesh.cp, c.mesh.pp, c.mesh.dp_shard})
+        ranks *= std::max(1, degree);
       test::run_ranks(ranks, [&](Gang& root) {
         ParallelOptions parallel = test::parallel(Strategy::full_shard);
         parallel.tensor.family.sequence_parallel = c.sequence_parallel;
@@ -364,7 +366,7 @@ TEST(Sampling, TopPKeepsTheFewestTokensWhoseProbabilitiesReachIt) {
     return sample(logits, {}, options, uniform);
   };
   EXPECT_EQ(drawn(0.3, 0.999), 1);
-  EXPECT_EQ(drawn(0.6, 0.5), 1);    // of 0.4 and 0.3, the first has 4/7
+  EXPECT_EQ(drawn(0.6, 0.5), 1);  // of 0.4 and 0.3, the first has 4/7
   EXPECT_EQ(drawn(0.6, 0.58), 2);
   EXPECT_EQ(drawn(0.8, 0.999), 3);  // 0.4, 0.3 and 0.2
   EXPECT_EQ(drawn(1, 0.999), 0);
