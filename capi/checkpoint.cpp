@@ -15,7 +15,11 @@ gw_status gw_module_save(gw_module* model, const char* folder, const gw_save_opt
     std::string path;
     Model& m = required(model, "model").ready();
     CollectiveCall(m.gangs(), "save").read([&] {
-      s.dtype = optional_dtype(read_struct(options, gw_save_options_init, "options").dtype);
+      const gw_save_options o = read_struct(options, gw_save_options_init, "options");
+      s.dtype = optional_dtype(o.dtype);
+      if (o.max_file_bytes < 0)
+        fail(Code::invalid_argument, "options.max_file_bytes is ", o.max_file_bytes, ", below 0");
+      s.max_file_bytes = static_cast<uint64_t>(o.max_file_bytes);
       path = &required(folder, "folder");
     });
     save_model(m, path, s);

@@ -6,6 +6,7 @@
 // Thread rule: one thread at a time; collective over the model's gangs.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -19,16 +20,17 @@ class Module;  // nn/module.h
 struct SaveOptions {
   DType dtype = DType{};  // of the file; DType{}: each parameter's master dtype
   std::map<std::string, std::string> metadata;
+  uint64_t max_file_bytes = 0;  // of a file of weights; a tensor is never cut; 0: no limit
 };
 
 // Names of the files in a folder, as Hugging Face has them.
 inline constexpr char kWeightsName[] = "model.safetensors";
 inline constexpr char kIndexName[] = "model.safetensors.index.json";
 
-// Writes folder/model.safetensors and, for a decoder, folder/config.json. Collective; each rank writes its
-// own rows into the file. The files change in one commit (save_folder.h): readers find either the whole
-// earlier checkpoint or the whole new one. The commit also removes an index and the files
-// model-*-of-*.safetensors of an earlier checkpoint.
+// Writes folder/model.safetensors, or above max_file_bytes several files with an index, and, for a decoder,
+// folder/config.json. Collective; each rank writes its own rows into the files. The files change in one commit (save_folder.h): readers find either the whole
+// earlier checkpoint or the whole new one. The commit also removes the files of weights of an
+// earlier checkpoint.
 void save_model(Model& model, const std::string& folder, const SaveOptions& options);
 
 struct LoadOptions {

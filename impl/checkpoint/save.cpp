@@ -1,11 +1,13 @@
-// Saving: rank 0 creates the new files in a staging folder and writes the header; every rank writes its rows;
+// Saving: rank 0 creates the new files in a staging folder and writes their headers; every rank writes its rows;
 // when all rows are on disk, rank 0 commits. No rank needs memory for more than its shards and a small
 // buffer.
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -21,6 +23,7 @@
 #include "checkpoint/row_copies.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save_folder.h"
+#include "checkpoint/tensor_set_plan.h"
 #include "checkpoint/writing_rank.h"
 #include "gang/agreement.h"
 #include "parallel/collective_call.h"
@@ -65,35 +68,66 @@ std::string config_to_keep(Model& model, const DecoderOptions& options, const st
   }
 }
 
-SafetensorsHeader describe(Model& model, const FilePlaces& places, const SaveOptions& options) {
-  SafetensorsHeader header;
-  header.metadata = options.metadata;
-  header.metadata.emplace("format", "pt");  // Hugging Face's loader requires it
+TensorSetPlan plan_files(Model& model, const FilePlaces& places, const SaveOptions& options) {
+  std::vector<TensorSpecOnDisk> tensors;
+  std::set<std::string> seen;
   for (const NamedParameter& named : model.inspect().parameters()) {
     const FilePlace& place = places.of(named.name);
-    header.tensors.emplace(place.name,
-                           StoredTensor{stored_dtype(*named.parameter, options), place.shape, 0, 0});
+    if (seen.insert(place.name).second)  // parameters that are fused in the files have one tensor
+      tensors.push_back({place.name, stored_dtype(*named.parameter, options), place.shape});
   }
-  return header;
+  return TensorSetPlan("model", std::move(tensors), options.max_file_bytes, options.metadata);
 }
 
 // Writes this rank's rows of one parameter, piece by piece.
-void write_rows(const Parameter& parameter, const FilePlace& place, const StoredTensor& stored,
-                uint64_t data_start, RowWriter& writer) {
+void write_rows(const Parameter& parameter, const FilePlace& place, const TensorSetPlan::Place& there,
+                RowWriter& writer) {
   if (!parameter.shard) return;
-  for_pieces(place, parameter.box(), parameter.shard, item_bytes(stored.dtype),
+  const DType dtype = there.spec.dtype;
+  for_pieces(place, parameter.box(), parameter.shard, item_bytes(dtype),
              [&](const Tensor& rows, std::span<const FileRun> runs) {
-               writer.write(rows, stored.dtype, data_start + stored.first, runs);
+               writer.write(rows, dtype, there.first, runs);
              });
 }
 
-// The text that must be equal on all ranks. It includes the header, because each rank writes its rows at the
-// offsets of the header that it made itself.
-std::string signature(const SaveOptions& options, const std::string& header) {
+// A file of weights that this rank has open.
+struct OpenFile {
+  OpenFile(Model& model, const std::string& path, Stream& stream)
+      : file(path, O_WRONLY), writer(model, file, stream) {}
+  OutputFile file;
+  RowWriter writer;
+};
+
+// Writes the rows of this rank; opens each file at its first write. `folder`: of the staged files.
+void write_own_rows(Model& model, const FilePlaces& places, const TensorSetPlan& plan,
+                    const std::string& folder, Stream& stream) {
+  std::map<size_t, OpenFile> files;
+  for (const NamedParameter& named : model.inspect().parameters()) {
+    if (!writes_rows(named.parameter->layout, model.gangs())) continue;
+    const FilePlace& place = places.of(named.name);
+    const TensorSetPlan::Place& there = plan.place(place.name);
+    auto opened = files.find(there.file);
+    if (opened == files.end())
+      opened = files.try_emplace(there.file, model, folder + plan.files()[there.file].name, stream).first;
+    write_rows(*named.parameter, place, there, opened->second.writer);
+  }
+  for (auto& [index, opened] : files) {
+    opened.writer.finish();
+    opened.file.sync();
+    opened.file.close();
+  }
+}
+
+// The text that must be equal on all ranks. It includes the headers, because each rank writes its rows at the
+// offsets of the headers that it made itself.
+std::string signature(const SaveOptions& options, const TensorSetPlan& plan) {
+  std::string headers;
+  for (const TensorSetPlan::File& file : plan.files()) headers += file.name + "\n" + file.header;
   CallSignature signature("save");
   signature.add("dtype", options.dtype == DType{} ? "the master's" : name(options.dtype));
   for (const auto& [key, value] : options.metadata) signature.add("metadata " + key, value);
-  signature.add("header hash", philox_key(0, header));
+  signature.add("max_file_bytes", options.max_file_bytes);
+  signature.add("header hash", philox_key(0, headers));
   return signature.text();
 }
 
@@ -129,8 +163,12 @@ void stage_copy(const SaveFolder& folder, const std::string& name, const std::st
 
 // Replaces an earlier checkpoint by the staged files, config.json included. Files that belong to the model,
 // such as its tokenizer, come along from the folder of its origin unless there are some of their names.
-void commit(SaveFolder& folder, Model& model, DType stored, const std::string& path) {
-  std::vector<std::string> names = {kWeightsName, kIndexName};
+void commit(SaveFolder& folder, Model& model, const TensorSetPlan& plan, DType stored,
+            const std::string& path) {
+  std::set<std::string> weights = {kWeightsName, kIndexName};
+  for (const TensorSetPlan::File& file : plan.files()) weights.insert(file.name);
+  if (!plan.index_name().empty()) stage(folder, plan.index_name(), plan.index());
+  std::vector<std::string> names(weights.begin(), weights.end());
   if (const DecoderOptions* options = decoder_options(model.root())) {
     stage(folder, kConfigName, config_json(*options, stored, config_to_keep(model, *options, path)));
     names.push_back(kConfigName);
@@ -144,7 +182,7 @@ void commit(SaveFolder& folder, Model& model, DType stored, const std::string& p
     }
   folder.commit(names);
   for (const std::string& name : folder.names())
-    if (is_shard_name(name)) folder.remove(name);
+    if (is_shard_name(name) && !weights.contains(name)) folder.remove(name);
 }
 
 }  // namespace
@@ -154,42 +192,34 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
   Gang& root = *gangs.root();
   Stream& stream = model.device().stream();
   std::optional<SaveFolder> folder;  // on rank 0 only
-  SafetensorsHeader header;
+  std::optional<TensorSetPlan> plan;
   const FilePlaces places(model.root(), model.inspect().names());
-  std::string bytes, weights, arguments;
+  std::string staged, arguments;
   const CollectiveCall call(gangs, "save");
   call.check(
       [&] {
         check(model, path, options);
-        header = describe(model, places, options);
-        bytes = make_safetensors_header(header);
-        arguments = signature(options, bytes);
+        plan = plan_files(model, places, options);
+        arguments = signature(options, *plan);
         if (root.rank() != 0) return;
         folder.emplace(path);
-        weights = folder->staged(kWeightsName);
-        OutputFile(weights, O_WRONLY | O_CREAT | O_EXCL).write(0, bytes.data(), bytes.size());
+        staged = folder->staged("");
+        for (const TensorSetPlan::File& file : plan->files())
+          OutputFile(staged + file.name, O_WRONLY | O_CREAT | O_EXCL)
+              .write(0, file.header.data(), file.header.size());
       },
       arguments);
 
   // Rank 0 sends the absolute path, because the ranks' working directories may differ.
-  weights = root.agreement().broadcast_bytes(Channel::control, weights, 0);
+  staged = root.agreement().broadcast_bytes(Channel::control, staged, 0);
   call.check([&] {
-    OutputFile own(weights, O_WRONLY);
     model.run().order(stream);
-    RowWriter writer(model, own, stream);
-    for (const NamedParameter& named : model.inspect().parameters())
-      if (writes_rows(named.parameter->layout, gangs)) {
-        const FilePlace& place = places.of(named.name);
-        write_rows(*named.parameter, place, header.tensors.at(place.name), bytes.size(), writer);
-      }
-    writer.finish();
-    own.sync();
-    own.close();
+    write_own_rows(model, places, *plan, staged, stream);
   });
 
   call.check([&] {
     if (root.rank() == 0)
-      commit(*folder, model, stored_dtype(*model.inspect().parameters()[0].parameter, options), path);
+      commit(*folder, model, *plan, stored_dtype(*model.inspect().parameters()[0].parameter, options), path);
   });
 }
 

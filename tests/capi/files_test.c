@@ -20,6 +20,9 @@ static void saves_and_loads(rank* me) {
   so.dtype = GW_I32;
   EXPECT_REFUSED(gw_module_save(a, me->user, &so), "dtype = i32 is not floating");
   so.dtype = GW_DTYPE_NONE;
+  so.max_file_bytes = -1;
+  EXPECT_REFUSED(gw_module_save(a, me->user, &so), "max_file_bytes is -1");
+  so.max_file_bytes = 2000; /* several files */
   EXPECT_OK(gw_module_save(a, me->user, &so));
   EXPECT_OK(gw_decoder_create(&o, &b));
   p.seed = 6;

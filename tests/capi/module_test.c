@@ -127,7 +127,7 @@ static void linear_gives_known_values_and_gradients(void** state) {
 
 static void layers_have_the_documented_shapes(void** state) {
   (void)state;
-  gw_module* m[6] = {NULL};
+  gw_module* m[10] = {NULL};
   gw_attention_options a;
   gw_attention_options_init(&a, sizeof a);
   a.dim = 8;
@@ -138,18 +138,27 @@ static void layers_have_the_documented_shapes(void** state) {
   assert_ok(gw_attention_create(&a, &m[2]));
   assert_ok(gw_mlp_create(8, 16, 0, &m[3]));
   assert_ok(gw_block_create(&a, 16, 1e-5, &m[4]));
-  static const size_t counts[5] = {1, 1, 4, 3, 9};
-  for (int i = 0; i < 5; ++i) {
+  assert_ok(gw_linear_create(8, 3, 0, &m[5]));
+  assert_ok(gw_layernorm_create(8, 1e-5, &m[6]));
+  assert_ok(gw_activation_create(GW_ACTIVATION_GELU, &m[7]));
+  assert_ok(gw_dropout_create(0.1, &m[8]));
+  gw_feed_forward_options f;
+  gw_feed_forward_options_init(&f, sizeof f);
+  f.dim = 8;
+  f.ffn = 16;
+  f.plain = f.bias = 1;
+  assert_ok(gw_feed_forward_create(&f, &m[9]));
+  static const size_t counts[10] = {1, 1, 4, 3, 9, 1, 2, 0, 0, 4};
+  for (int i = 0; i < 10; ++i) {
     size_t count = 0;
     assert_ok(gw_module_parameter_count(m[i], &count));
     assert_int_equal(count, counts[i]);
   }
   /* A chain: an embedding, then a linear layer. */
-  assert_ok(gw_linear_create(8, 3, 0, &m[5]));
   gw_module* const parts[2] = {m[0], m[5]};
   gw_module* sequential = NULL;
   assert_ok(gw_sequential_create(parts, 2, &sequential));
-  for (int i = 0; i < 6; ++i) gw_module_release(m[i]);
+  for (int i = 0; i < 10; ++i) gw_module_release(m[i]);
   assert_ok(gw_module_materialize(sequential, NULL, 3, GW_DTYPE_NONE));
   int64_t ids[4] = {0, 1, 4, 1};
   const int64_t shape[2] = {2, 2};
@@ -196,6 +205,25 @@ static void bad_layers_are_refused(void** state) {
   assert_refused(gw_attention_create(&a, NULL), "out_model is null");
   assert_refused(gw_mlp_create(8, 0, 0, &m), "is 0");
   assert_refused(gw_mlp_create(8, 8, 0, NULL), "out_model is null");
+  assert_refused(gw_layernorm_create(0, 1e-5, &m), "dim is 0");
+  assert_refused(gw_layernorm_create(1, 1e-5, NULL), "out_model is null");
+  assert_refused(gw_activation_create(5, &m), "activation is 5");
+  assert_refused(gw_activation_create(0, NULL), "out_model is null");
+  assert_refused(gw_dropout_create(1, &m), "probability is 1");
+  assert_refused(gw_dropout_create(0, NULL), "out_model is null");
+  gw_feed_forward_options f;
+  gw_feed_forward_options_init(&f, sizeof f);
+  assert_refused(gw_feed_forward_create(&f, &m), "is 0");
+  assert_refused(gw_feed_forward_create(NULL, &m), "options is null");
+  assert_refused(gw_feed_forward_create(&f, NULL), "out_model is null");
+  f.activation = -1;
+  assert_refused(gw_feed_forward_create(&f, &m), "options.activation is -1");
+  l = small_llama();
+  assert_refused((l.rope_scaling = 4, gw_decoder_create(&l, &m)), "options.rope_scaling is 4");
+  l = small_llama();
+  assert_refused((l.rope_short_factors = "1 two", gw_decoder_create(&l, &m)), "\"1 two\"");
+  l = small_llama();
+  assert_refused((l.rope_partial = 0.5, gw_decoder_create(&l, &m)), "rope_partial is 0.5");
   assert_refused(gw_block_create(NULL, 8, 1e-5, &m), "attention is null");
   assert_refused(gw_block_create(&a, 8, 1e-5, NULL), "out_model is null");
   assert_refused(gw_sequential_create(NULL, 0, &m), "0 modules");
@@ -205,6 +233,7 @@ static void bad_layers_are_refused(void** state) {
   assert_null(m);
   gw_decoder_options_init(NULL, 0);
   gw_attention_options_init(NULL, 0);
+  gw_feed_forward_options_init(NULL, 0);
 }
 
 static void nulls_are_refused(void** state) {

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <set>
 #include <thread>
 
 #include "checkpoint/model_io.h"
@@ -67,6 +68,36 @@ TEST(SaveModel, AnIndependentReaderFindsTheValues) {
   const SafetensorsFile file(folder.path() + "/model.safetensors");
   EXPECT_EQ(file.metadata().at("note"), "half way");
   EXPECT_EQ(file.metadata().at("format"), "pt");
+}
+
+TEST(SaveModel, WritesSeveralFilesWithAnIndexAboveTheLimit) {
+  const TemporaryFolder one, several;
+  run_ranks(3, [&](Gang& root) {
+    const auto model = llama(root, seeded(6));
+    save_model(*model, one.path(), {});
+    save_model(*model, several.path(), {.dtype = {}, .metadata = {}, .max_file_bytes = 8000});
+    save_model(*model, several.path(), {.dtype = {}, .metadata = {}, .max_file_bytes = 16000});
+    const auto again = llama(root, seeded(7));
+    load_model(*again, several.path());
+    save_model(*again, several.path() + "/again", {});
+  });
+  EXPECT_TRUE(read_all(several.path() + "/again/model.safetensors") ==
+              read_all(one.path() + "/model.safetensors"));
+  const nlohmann::json index = nlohmann::json::parse(read_all(several.path() + "/model.safetensors.index.json"));
+  std::set<std::string> files = {"again", "config.json", "model.safetensors.index.json"};
+  uint64_t bytes = 0;
+  for (const auto& [tensor, file] : index.at("weight_map").items()) {
+    files.insert(file.get<std::string>());
+    const StoredTensor stored =
+        SafetensorsFile(several.path() + "/" + file.get<std::string>()).tensors().at(tensor);
+    bytes += stored.last - stored.first;
+  }
+  EXPECT_GT(files.size(), 4u) << "there are several files of weights";
+  EXPECT_EQ(index.at("metadata").at("total_size"), bytes);
+  EXPECT_EQ(several.names(), std::vector<std::string>(files.begin(), files.end()))
+      << "none of the first save is left";
+  run_ranks(1, [&](Gang& root) { save_model(*llama(root, seeded(6)), several.path(), {}); });
+  EXPECT_EQ(several.names(), (std::vector<std::string>{"again", "config.json", "model.safetensors"}));
 }
 
 TEST(SaveModel, WritesHuggingFacesConfig) {

@@ -80,10 +80,12 @@ TEST(LearnedPositions, DocumentsBeginAtPositionZero) {
   const ModulePtr layer = make_learned_positions(4, 2);
   rig.materialize(*layer, DType::f64);
   const Vector table = get(layer->parameters()[0]->value);
-  const int64_t ids[] = {0, 0, 0, 1, 1, 7, 7, 7, 7, 9};
-  const Documents documents({.ids = Tensor::borrow(*make_device("cpu"), const_cast<int64_t*>(ids), DType::i64, {2, 5}),
+  int64_t ids[] = {0, 0, 0, 1, 1, 7, 7, 7, 7, 9};
+  const std::shared_ptr<Device> host = make_device("cpu");
+  const Documents documents({.ids = Tensor::borrow(*host, ids, DType::i64, {2, 5}),
                              .positions = {},
-                             .most_positions = 4});
+                             .most_positions = 4},
+                            {});
   Context ctx = rig.context();
   ctx.documents = &documents;
   Frame frame(rig.device->allocator());

@@ -377,6 +377,7 @@ class PlainOps final : public OpsWithoutOptimizers {
         const double below = 0.5 * std::erfc(-x * root);
         return {x * below, below + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI)};
       }
+      case Activation::tanh: return {std::tanh(x), 1 - std::tanh(x) * std::tanh(x)};
       case Activation::relu: break;
     }
     return {std::max(x, 0.0), x > 0 ? 1.0 : 0.0};

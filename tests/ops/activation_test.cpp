@@ -8,8 +8,9 @@ using namespace ops_testing;
 
 using Values = std::vector<double>;
 
-constexpr Activation kAll[] = {Activation::silu, Activation::gelu_tanh, Activation::gelu, Activation::relu};
-const char* const kNames[] = {"silu", "gelu_tanh", "gelu", "relu"};
+constexpr Activation kAll[] = {Activation::silu, Activation::gelu_tanh, Activation::gelu, Activation::relu,
+                               Activation::tanh};
+const char* const kNames[] = {"silu", "gelu_tanh", "gelu", "relu", "tanh"};
 
 const char* name_of(Activation a) { return kNames[static_cast<int>(a)]; }
 
@@ -20,6 +21,7 @@ double activated(Activation a, double x) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::gelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
     case Activation::relu: return std::max(x, 0.0);
+    case Activation::tanh: return std::tanh(x);
   }
   return NAN;
 }

@@ -328,9 +328,10 @@ end
 # --- files ------------------------------------------------------------------------------------------------------------
 
 """
-    save(model, folder; dtype)
+    save(model, folder; dtype, max_file_bytes = 0)
 
-Writes `folder/model.safetensors` with Hugging Face's names and, for a decoder, config.json. One commit: readers find all of the
+Writes `folder/model.safetensors` with Hugging Face's names and, for a decoder, config.json; with `max_file_bytes` several
+files of up to so many bytes, and their index. One commit: readers find all of the
 earlier checkpoint or all of the new one, whenever the save ends or is killed. Collective.
 """
 function save(model::Model, folder; keywords...)

@@ -331,10 +331,12 @@ class Module:
 
     # --- files (collective)
 
-    def save(self, folder: PathLike, *, dtype: DTypeLike = None) -> None:
-        """folder/model.safetensors with Hugging Face's names, and config.json for a decoder. One commit: readers find all of
+    def save(self, folder: PathLike, *, dtype: DTypeLike = None, max_file_bytes: int = 0) -> None:
+        """folder/model.safetensors with Hugging Face's names, and config.json for a decoder; with max_file_bytes several
+        files of up to so many bytes, and their index. One commit: readers find all of
         the earlier checkpoint or all of the new one, whenever the save ends or is killed."""
-        c.gw_module_save(self._h, path_of(folder, "folder"), struct("gw_save_options", dtype=dtype_of(dtype)))
+        c.gw_module_save(self._h, path_of(folder, "folder"), struct(
+            "gw_save_options", dtype=dtype_of(dtype), max_file_bytes=max_file_bytes))
 
     def load(
         self, path: PathLike, *, ignore_extra: bool = False, ignore_config: bool = False

@@ -13,10 +13,12 @@ typedef struct gw_save_options {
   const gw_ext *next;
   gw_dtype dtype; /* The dtype of the files. Default GW_DTYPE_NONE: the master's. */
   int32_t reserved;
+  int64_t max_file_bytes; /* Of a file of weights; a tensor is never cut. Default 0: no limit, one file. */
 } gw_save_options;
 GW_API void gw_save_options_init(gw_save_options *options, size_t size);
 /* Collective. Writes folder/model.safetensors with Hugging Face's names and, for a decoder,
- * folder/config.json. The folder is made if it is missing.
+ * folder/config.json; above max_file_bytes model-00001-of-00002.safetensors and so on, with
+ * model.safetensors.index.json. The folder is made if it is missing.
  *
  * config.json has the keys of the model's family, and all other keys of the config.json from which the values
  * were loaded (ids of tokens, notes of a user); of a model that was not loaded, those of the file that it
@@ -26,13 +28,13 @@ GW_API void gw_save_options_init(gw_save_options *options, size_t size);
  *
  * A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links
  * and either hard links or an exchange of names, each reader of the folder finds all files of the earlier
- * checkpoint or all files of the new one. The new files also replace an index (model.safetensors.index.json)
- * and the files that it names (model-00001-of-00002.safetensors and so on); all else in the folder stays. A
+ * checkpoint or all files of the new one. The new files replace all files of weights and the index of the
+ * earlier one; all else in the folder stays. A
  * file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie
  * in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a
  * killed one left.
  *
- * INVALID_ARGUMENT: a dtype that is not floating, an empty name, or a model that transformers would read as
+ * INVALID_ARGUMENT: a dtype that is not floating, a negative max_file_bytes, an empty name, or a model that transformers would read as
  * another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or another save into the
  * folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends no signal here) and
  * so on. */

@@ -5,7 +5,7 @@
 namespace gangway::cpu {
 namespace {
 
-static_assert(static_cast<int>(Activation::relu) + 1 == kActivations);
+static_assert(static_cast<int>(Activation::tanh) + 1 == kActivations);
 
 const ActivationKernels& kernels(Isa isa) {
   return choose(isa, portable::activation_kernels, avx2::activation_kernels, avx512::activation_kernels);

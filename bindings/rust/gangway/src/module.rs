@@ -19,6 +19,8 @@ options! {
     SaveOptions = gw_save_options, gw_save_options_init {
         /// `DType::NONE`: the master's.
         dtype: DType,
+        /// Of a file of weights; above it there are several, with an index. 0: no limit.
+        max_file_bytes: i64,
     }
 }
 

@@ -34,8 +34,8 @@ constexpr ActivationKernel kBackward = {backward<F, float>, backward<F, bf16_t>,
 }  // namespace
 
 extern const ActivationKernels activation_kernels = {
-    {{kForward<Silu>, kForward<GeluTanh>, kForward<Gelu>, kForward<Relu>}},
-    {{kBackward<Silu>, kBackward<GeluTanh>, kBackward<Gelu>, kBackward<Relu>}},
+    {{kForward<Silu>, kForward<GeluTanh>, kForward<Gelu>, kForward<Relu>, kForward<Tanh>}},
+    {{kBackward<Silu>, kBackward<GeluTanh>, kBackward<Gelu>, kBackward<Relu>, kBackward<Tanh>}},
 };
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

@@ -13,7 +13,7 @@ enum class Activation : uint8_t;
 
 namespace gangway::cpu {
 
-constexpr int kActivations = 4;
+constexpr int kActivations = 5;
 
 // One entry for each Activation, in its order.
 template <typename Entry>

@@ -6,6 +6,7 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include "ops/cpu/kernels/tanh.h"
 #include "ops/cpu/simd.h"
 
 namespace gangway::cpu::GANGWAY_ISA_NAMESPACE {
@@ -108,6 +109,17 @@ struct Relu {
   template <typename V>
   GW_SIMD static V slope(V x, V) {
     return select(x > V{}, all<V>(1), V{});
+  }
+};
+
+struct Tanh {
+  template <typename V>
+  GW_SIMD static V value(V x) {
+    return tanh(x);
+  }
+  template <typename V>
+  GW_SIMD static V slope(V, V value) {
+    return all<V>(1) - value * value;
   }
 };
 

@@ -54,8 +54,8 @@ constexpr SwigluBackwardKernel kBackward = {backward<F, float>, backward<F, bf16
 }  // namespace
 
 extern const SwigluKernels swiglu_kernels = {
-    {{kForward<Silu>, kForward<GeluTanh>, kForward<Gelu>, kForward<Relu>}},
-    {{kBackward<Silu>, kBackward<GeluTanh>, kBackward<Gelu>, kBackward<Relu>}},
+    {{kForward<Silu>, kForward<GeluTanh>, kForward<Gelu>, kForward<Relu>, kForward<Tanh>}},
+    {{kBackward<Silu>, kBackward<GeluTanh>, kBackward<Gelu>, kBackward<Relu>, kBackward<Tanh>}},
 };
 
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE
