@@ -306,7 +306,8 @@ void Pipeline::run_pass(Pass& own) {
     group.to_reduce = static_cast<int>(group.stages.size());
   }
   if (tied_ != nullptr && ctx.training) tied_->begin();
-  SchedulePass pass(*messages_, schedule(static_cast<int>(own.inputs.size())), cut_->rank(), !ctx.training, &own);
+  SchedulePass pass(*messages_, schedule(static_cast<int>(own.inputs.size())), cut_->rank(), !ctx.training,
+                    &own);
   for (PassAction action; pass.next(action, ctx.stream);) {
     poll_interrupt_throttled();
     const StackScope scope(ctx.temporaries);  // holds the outputs of a forward without a frame

@@ -108,7 +108,8 @@ TEST_P(EachMethod, AnotherDocumentLeavesTheBitsOfThisOneAlone) {
     const std::vector<int64_t> tokens = tokens_of(24, gang.rank(), 2);
     for (size_t t = 0; t < tokens.size(); ++t) {
       const auto of_token = [&](const Vector& out) {
-        return Vector(out.begin() + static_cast<ptrdiff_t>(t) * 32, out.begin() + static_cast<ptrdiff_t>(t + 1) * 32);
+        return Vector(out.begin() + static_cast<ptrdiff_t>(t) * 32,
+                      out.begin() + static_cast<ptrdiff_t>(t + 1) * 32);
       };
       EXPECT_EQ(of_token(outs[0]) == of_token(outs[1]), tokens[t] >= 7) << "token " << tokens[t];
     }
