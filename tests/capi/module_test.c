@@ -338,7 +338,7 @@ static void a_decoder_is_of_a_family(void** state) {
   o.qk_norm = 0;
   assert_refused(gw_decoder_create(&o, &model), "qk_norm is 0, but in the family qwen3 it is always 1");
   o.qk_norm = 1;
-  o.window = o.max_positions - 1; /* refused where a longer sequence is used */
+  o.window = o.max_positions - 1;
   assert_ok(gw_decoder_create(&o, &model));
   gw_module_release(model);
   o.family = "gpt5";

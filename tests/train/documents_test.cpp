@@ -62,18 +62,20 @@ std::shared_ptr<Model> model_of(Gang& root, const Case& c, const DecoderOptions&
   options.tensor.family.sequence_parallel = c.sequence_parallel;
   // The vocabulary is a prime, so embedding and head stay whole.
   if (c.degrees.tp > 1)
-    options.tensor.rows = plan_from_text(
-        c.sequence_parallel ? "model.embed_tokens -> prepare_output(Replicate, Shard(1))\n"
-                              "model.layers.1 -> prepare_output(Shard(1), Replicate)\n"
-                              "model.norm -> replicate\nlm_head -> replicate\n"
-                            : "model.embed_tokens -> replicate\nlm_head -> replicate\n");
-  auto model = std::make_shared<Model>(make_decoder(config), create_gangs(root.shared_from_this(), c.degrees));
+    options.tensor.rows =
+        plan_from_text(c.sequence_parallel ? "model.embed_tokens -> prepare_output(Replicate, Shard(1))\n"
+                                             "model.layers.1 -> prepare_output(Shard(1), Replicate)\n"
+                                             "model.norm -> replicate\nlm_head -> replicate\n"
+                                           : "model.embed_tokens -> replicate\nlm_head -> replicate\n");
+  auto model =
+      std::make_shared<Model>(make_decoder(config), create_gangs(root.shared_from_this(), c.degrees));
   model->build().parallelize(options);
   // Initial sinks and weights are small; larger ones make every gradient count.
   uint32_t seed = 1;
   for (const NamedParameter& p : model->inspect().parameters()) {
     std::vector<double> values(static_cast<size_t>(p.parameter->shape.count()));
-    for (double& x : values) x = static_cast<double>((seed = seed * 1664525u + 1013904223u) >> 8) / 0x1p24 - 0.5;
+    for (double& x : values)
+      x = static_cast<double>((seed = seed * 1664525u + 1013904223u) >> 8) / 0x1p24 - 0.5;
     model->inspect().assign(*p.parameter,
                             test::tensor_of(*model, DType::f64, p.parameter->shape, values.data()),
                             model->device().stream());
@@ -97,8 +99,9 @@ Batch batch_of(Model& model) {
   const std::vector<int64_t> documents = documents_of_rows();
   Batch batch;
   batch.inputs = {test::tensor_of(model, DType::i64, shape, ids_of_rows().data() + from)};
-  batch.documents = on_host(DType::i64, shape,
-                            std::vector<int64_t>(documents.begin() + from, documents.begin() + from + shape.count()));
+  batch.documents =
+      on_host(DType::i64, shape,
+              std::vector<int64_t>(documents.begin() + from, documents.begin() + from + shape.count()));
   return batch;
 }
 
@@ -227,7 +230,8 @@ TEST(PackedDocuments, RowsWithoutDocumentsTakeAWindowOnEveryMesh) {
 // The logits of row 0, whose documents have 7, 1, 11 and 5 tokens.
 std::vector<double> logits_of(Model& model, const std::vector<int64_t>& tokens) {
   const std::vector<int64_t> all = documents_of_rows();
-  const Documents documents({on_host(DType::i64, {1, kTokens}, {all.begin(), all.begin() + kTokens}), {}}, {});
+  const Documents documents({on_host(DType::i64, {1, kTokens}, {all.begin(), all.begin() + kTokens}), {}},
+                            {});
   Context ctx = model.run().context(model.device().stream());
   ctx.documents = &documents;
   const StackScope scope(model.temporaries());
@@ -310,11 +314,13 @@ TEST(PackedDocuments, WrongDocumentsAndPositionsAreRefusedWithTheirPlace) {
     });
     std::vector<int64_t> positions(kRows * kTokens);
     positions[kTokens + 3] = 48;
-    refused("token 3 of row 1 has position 48, outside of [0, 48)",
-            [&](Batch& b) { b.positions = on_host(DType::i64, {kRows, kTokens}, positions); });
+    refused("token 3 of row 1 has position 48, outside of [0, 48)", [&](Batch& b) {
+      b.positions = on_host(DType::i64, {kRows, kTokens}, positions);
+    });
     positions[kTokens + 3] = -1;
-    refused("token 3 of row 1 has position -1",
-            [&](Batch& b) { b.positions = on_host(DType::i64, {kRows, kTokens}, positions); });
+    refused("token 3 of row 1 has position -1", [&](Batch& b) {
+      b.positions = on_host(DType::i64, {kRows, kTokens}, positions);
+    });
     EXPECT_GT(eval_step(*model, batch_of(*model), {}, model->device().stream()).weight, 0);
   });
 }

@@ -164,7 +164,8 @@ class AllGatherAttention final : public ContextAttention {
 
 }  // namespace
 
-std::shared_ptr<ContextAttention> make_all_gather_attention(const AttentionCoreOptions& options, GangPtr gang) {
+std::shared_ptr<ContextAttention> make_all_gather_attention(const AttentionCoreOptions& options,
+                                                            GangPtr gang) {
   return std::make_shared<AllGatherAttention>(options, std::move(gang));
 }
 

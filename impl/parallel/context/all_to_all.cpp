@@ -174,7 +174,8 @@ class AllToAllAttention final : public ContextAttention {
 
 }  // namespace
 
-std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreOptions& options, GangPtr gang) {
+std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreOptions& options,
+                                                            GangPtr gang) {
   return std::make_shared<AllToAllAttention>(options, std::move(gang));
 }
 

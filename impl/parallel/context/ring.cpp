@@ -108,8 +108,8 @@ class RingAttention final : public ContextAttention {
     }
     const int source = (rank() - i + ranks()) % ranks();
     const KeyRanges seen = documents(ctx).of_keys_of(source, ctx, tokens, mask());
-    return {seen.first_query, seen.end_query, i == 0 ? tokens : seen.end_of_keys, false, seen.first_key,
-            seen.end_key};
+    return {seen.first_query, seen.end_query, i == 0 ? tokens : seen.end_of_keys, false,
+            seen.first_key,   seen.end_key};
   }
 
   WorkPtr pass_on(Context& ctx, const std::vector<RingTransfer>& transfers) const {

@@ -96,7 +96,8 @@ class Flow {
     if (in.layout && in.layout->kind != Kind::replicate)
       fail(Code::invalid_argument, "the plan has no row for ", name_of(module),
            ", which has parameters, and ", in.from, " gives it ", in.layout->text(),
-           "; give it a row (sequence_parallel for a norm on parts of the sequence, headwise for the sinks of ",
+           "; give it a row (sequence_parallel for a norm on parts of the sequence, headwise for the sinks "
+           "of ",
            "attention)");
   }
 

@@ -36,7 +36,8 @@ constexpr Key kKeys[] = {
     {"data.validation", Kind::sources, "", "", "token files for [evaluate]"},
     {"data.sequence", Kind::integer, "1024", "1..2147483647", "tokens of a row"},
     {"data.packing", Kind::choice, "stream", "stream|documents",
-     "rows cut from the stream of tokens, or whole documents packed into rows, whose bounds attention does not "
+     "rows cut from the stream of tokens, or whole documents packed into rows, whose bounds attention does "
+     "not "
      "cross"},
     {"data.document_end", Kind::integer, "-1", "-1..",
      "the id that ends a document; -1: none, or the files' index"},

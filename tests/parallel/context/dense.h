@@ -22,8 +22,8 @@ struct Problem {
   Shape k_shape() const { return {batch, tokens, kv_heads, width}; }
   AttentionCoreOptions options() const { return {heads, kv_heads, scale(), causal, window, cap, sinks}; }
   std::string text() const {
-    return gangway::text(q_shape().text(), " by ", kv_heads, causal ? " causal" : " full", ", window ", window,
-                         ", cap ", cap, sinks ? ", sinks" : "", ", ", lengths.size(), " lengths");
+    return gangway::text(q_shape().text(), " by ", kv_heads, causal ? " causal" : " full", ", window ",
+                         window, ", cap ", cap, sinks ? ", sinks" : "", ", ", lengths.size(), " lengths");
   }
   // The document of each token of each row.
   std::vector<int64_t> document_ids() const {

@@ -281,7 +281,7 @@ pub enum Decoder {}
 impl Decoder {
     /// # Errors
     /// - `InvalidArgument`: an option is out of its range; the text names it.
-    /// - `NotSupported`: there is no such family, or a window below `max_positions`.
+    /// - `NotSupported`: there is no such family.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(options: &DecoderOptions) -> Result<Module> {
         let mut handle = std::ptr::null_mut();
