@@ -235,7 +235,8 @@ TEST_F(AttentionScores, BlocksThatNoQuerySeesAreNotComputed) {
     a.run(bench);
     for (const Tensor* t : {&a.out, &a.dq, &a.dk, &a.dv}) {
       const Values got = values(*t);
-      EXPECT_TRUE(std::all_of(got.begin(), got.begin() + 128 * 64, [](double x) { return std::isfinite(x); }));
+      EXPECT_TRUE(
+          std::all_of(got.begin(), got.begin() + 128 * 64, [](double x) { return std::isfinite(x); }));
       EXPECT_TRUE(std::isnan(got[128 * 64]));
     }
   }

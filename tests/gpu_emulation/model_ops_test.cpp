@@ -1,5 +1,5 @@
-// Norms, activations, dropout, rotary angles of a part of a head, and the terms of losses on the software GPU,
-// against plain loops in f64.
+// Norms, activations, dropout and rotary angles of a part of a head on the software GPU, against plain loops in
+// f64.
 #include "base/philox.h"
 #include "gpu_emulation/cuda_ops_testing.h"
 
@@ -32,7 +32,8 @@ TEST_F(ModelOps, RmsNormTakesAnOffset) {
       RmsNormArgs forward{.x = x, .residual = {}, .weight = w, .y = y, .sum = {}, .rstd = rstd};
       forward.offset = 1;
       bench.ops->rmsnorm(forward, bench.stream());
-      RmsNormBackwardArgs backward{.dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = dw};
+      RmsNormBackwardArgs backward{
+          .dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = dw};
       backward.y = again;
       backward.offset = 1;
       bench.ops->rmsnorm_backward(backward, bench.stream());
@@ -46,7 +47,8 @@ TEST_F(ModelOps, RmsNormTakesAnOffset) {
         for (int64_t d = 0; d < D; ++d) {
           const double normed = X[at(t * D + d)] * r;
           want_y.push_back(normed * (1 + W[at(d)]));
-          want_dx.push_back(r * (G[at(t * D + d)] * (1 + W[at(d)]) - normed * along / static_cast<double>(D)));
+          want_dx.push_back(r *
+                            (G[at(t * D + d)] * (1 + W[at(d)]) - normed * along / static_cast<double>(D)));
           want_dw[at(d)] += G[at(t * D + d)] * normed;
         }
       }
@@ -70,15 +72,19 @@ TEST_F(ModelOps, RmsNormOfPartsIsThatOfTheWholeRow) {
     const Tensor x = random_tensor(bench, dtype, {T, D}, 1), w = random_tensor(bench, dtype, {D}, 2),
                  dy = random_tensor(bench, dtype, {T, D}, 3), y = bench.empty(dtype, {T, D}),
                  dx = bench.empty(dtype, {T, D}), rstd = bench.empty(dtype, {T});
-    bench.ops->rmsnorm({.x = x, .residual = {}, .weight = w, .y = y, .sum = {}, .rstd = rstd}, bench.stream());
-    bench.ops->rmsnorm_backward({.dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = {}},
-                                bench.stream());
-    const Tensor squares = bench.empty(dtype, {T}), dots = bench.empty(dtype, {T}), other = bench.empty(dtype, {T});
+    bench.ops->rmsnorm({.x = x, .residual = {}, .weight = w, .y = y, .sum = {}, .rstd = rstd},
+                       bench.stream());
+    bench.ops->rmsnorm_backward(
+        {.dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = {}}, bench.stream());
+    const Tensor squares = bench.empty(dtype, {T}), dots = bench.empty(dtype, {T}),
+                 other = bench.empty(dtype, {T});
     const auto both = [&](const Tensor& of, const Tensor& a, const Tensor& b, const Tensor& weight) {
-      bench.ops->row_dot({part_of(a, 0, cut), part_of(b, 0, cut), weight ? part_of(weight, 0, cut) : Tensor(), of},
-                         bench.stream());
-      bench.ops->row_dot({part_of(a, cut, D), part_of(b, cut, D), weight ? part_of(weight, cut, D) : Tensor(), other},
-                         bench.stream());
+      bench.ops->row_dot(
+          {part_of(a, 0, cut), part_of(b, 0, cut), weight ? part_of(weight, 0, cut) : Tensor(), of},
+          bench.stream());
+      bench.ops->row_dot(
+          {part_of(a, cut, D), part_of(b, cut, D), weight ? part_of(weight, cut, D) : Tensor(), other},
+          bench.stream());
       bench.ops->add(other, 1, of, bench.stream());
     };
     both(squares, x, x, {});
@@ -87,12 +93,18 @@ TEST_F(ModelOps, RmsNormOfPartsIsThatOfTheWholeRow) {
       const Tensor own_x = part_of(x, first, last), own_w = part_of(w, first, last),
                    own_y = bench.empty(dtype, own_x.shape()), own_dx = bench.empty(dtype, own_x.shape()),
                    own_rstd = bench.empty(dtype, {T});
-      RmsNormArgs forward{.x = own_x, .residual = {}, .weight = own_w, .y = own_y, .sum = {}, .rstd = own_rstd};
+      RmsNormArgs forward{
+          .x = own_x, .residual = {}, .weight = own_w, .y = own_y, .sum = {}, .rstd = own_rstd};
       forward.squares = squares;
       forward.width = D;
       bench.ops->rmsnorm(forward, bench.stream());
-      RmsNormBackwardArgs backward{.dy = part_of(dy, first, last), .x = own_x, .weight = own_w, .rstd = own_rstd,
-                                   .dsum = {}, .dx = own_dx, .dweight = {}};
+      RmsNormBackwardArgs backward{.dy = part_of(dy, first, last),
+                                   .x = own_x,
+                                   .weight = own_w,
+                                   .rstd = own_rstd,
+                                   .dsum = {},
+                                   .dx = own_dx,
+                                   .dweight = {}};
       backward.dots = dots;
       backward.width = D;
       bench.ops->rmsnorm_backward(backward, bench.stream());
@@ -121,18 +133,20 @@ TEST_F(ModelOps, LayerNormAndItsGradientsAreTheFormulas) {
   for (const DType dtype : kFloats)
     for (const auto& [T, D] : kSizes) {
       const DType wide = accumulator_of(dtype);
-      const Tensor x = random_tensor(bench, dtype, {T, D}, 1), residual = random_tensor(bench, dtype, {T, D}, 2),
-                   w = random_tensor(bench, dtype, {D}, 3), bias = random_tensor(bench, dtype, {D}, 4),
-                   dy = random_tensor(bench, dtype, {T, D}, 5), dsum = random_tensor(bench, dtype, {T, D}, 6),
-                   y = bench.empty(dtype, {T, D}), sum = bench.empty(dtype, {T, D}),
-                   again = bench.empty(dtype, {T, D}), dx = bench.empty(dtype, {T, D}),
-                   mean = bench.empty(wide, {T}), rstd = bench.empty(wide, {T}),
-                   dw = tensor(bench, wide, {D}, Values(at(D), 3)), db = tensor(bench, wide, {D}, Values(at(D), 2));
+      const Tensor x = random_tensor(bench, dtype, {T, D}, 1),
+                   residual = random_tensor(bench, dtype, {T, D}, 2), w = random_tensor(bench, dtype, {D}, 3),
+                   bias = random_tensor(bench, dtype, {D}, 4), dy = random_tensor(bench, dtype, {T, D}, 5),
+                   dsum = random_tensor(bench, dtype, {T, D}, 6), y = bench.empty(dtype, {T, D}),
+                   sum = bench.empty(dtype, {T, D}), again = bench.empty(dtype, {T, D}),
+                   dx = bench.empty(dtype, {T, D}), mean = bench.empty(wide, {T}),
+                   rstd = bench.empty(wide, {T}), dw = tensor(bench, wide, {D}, Values(at(D), 3)),
+                   db = tensor(bench, wide, {D}, Values(at(D), 2));
       bench.ops->layernorm({x, residual, w, bias, y, sum, mean, rstd}, bench.stream());
       bench.ops->layernorm_backward({dy, sum, w, bias, mean, rstd, dsum, dx, dw, db, again}, bench.stream());
       const Values S = values(sum), W = values(w), B = values(bias), G = values(dy), R = values(dsum);
       Values want_sum = values(x), want_y, want_dx, want_dw(at(D), 3), want_db(at(D), 2);
-      for (size_t i = 0; i < want_sum.size(); ++i) want_sum[i] = rounded(dtype, want_sum[i] + values(residual)[i]);
+      for (size_t i = 0; i < want_sum.size(); ++i)
+        want_sum[i] = rounded(dtype, want_sum[i] + values(residual)[i]);
       const auto n = static_cast<double>(D);
       for (int64_t t = 0; t < T; ++t) {
         double m = 0, variance = 0, total = 0, along = 0;
@@ -179,11 +193,11 @@ TEST_F(ModelOps, ActivationsAndTheirGradientsAreTheFormulas) {
   for (const DType dtype : kFloats)
     for (const Activation a : kActivations)
       for (const auto& [T, F] : {Sizes{1, 1}, {3, 7}, {2, 128}}) {
-        const Tensor x = random_tensor(bench, dtype, {T, F}, 1, 2), dy = random_tensor(bench, dtype, {T, F}, 2),
-                     up = random_tensor(bench, dtype, {T, F}, 3), y = bench.empty(dtype, {T, F}),
-                     again = bench.empty(dtype, {T, F}), dx = bench.empty(dtype, {T, F}),
-                     gated = bench.empty(dtype, {T, F}), dgate = bench.empty(dtype, {T, F}),
-                     dup = bench.empty(dtype, {T, F});
+        const Tensor x = random_tensor(bench, dtype, {T, F}, 1, 2),
+                     dy = random_tensor(bench, dtype, {T, F}, 2), up = random_tensor(bench, dtype, {T, F}, 3),
+                     y = bench.empty(dtype, {T, F}), again = bench.empty(dtype, {T, F}),
+                     dx = bench.empty(dtype, {T, F}), gated = bench.empty(dtype, {T, F}),
+                     dgate = bench.empty(dtype, {T, F}), dup = bench.empty(dtype, {T, F});
         bench.ops->activation({x, y, a}, bench.stream());
         bench.ops->activation_backward({x, dy, dx, again, a}, bench.stream());
         bench.ops->swiglu({x, up, gated, a}, bench.stream());
@@ -194,21 +208,22 @@ TEST_F(ModelOps, ActivationsAndTheirGradientsAreTheFormulas) {
           for (size_t i = 0; i < X.size(); ++i) all[i] = of(i);
           return all;
         };
-        const Values slope =
-            numeric_gradient(X, [&](const Values& moved) {
-              double sum = 0;
-              for (const double m : moved) sum += activated(a, m);
-              return sum;
-            });
+        const Values slope = numeric_gradient(X, [&](const Values& moved) {
+          double sum = 0;
+          for (const double m : moved) sum += activated(a, m);
+          return sum;
+        });
         const double near = std::max(tolerance(dtype), 1e-9);
-        expect_close(values(y), each([&](size_t i) { return activated(a, X[i]); }), tolerance(dtype), "y", 0.1);
+        expect_close(values(y), each([&](size_t i) { return activated(a, X[i]); }), tolerance(dtype), "y",
+                     0.1);
         EXPECT_TRUE(same_bits(again, y));
         expect_close(values(dx), each([&](size_t i) { return G[i] * slope[i]; }), near, "dx", 0.1);
-        expect_close(values(gated), each([&](size_t i) { return activated(a, X[i]) * U[i]; }), tolerance(dtype),
-                     "gated", 0.1);
-        expect_close(values(dgate), each([&](size_t i) { return G[i] * U[i] * slope[i]; }), near, "dgate", 0.1);
-        expect_close(values(dup), each([&](size_t i) { return G[i] * activated(a, X[i]); }), tolerance(dtype), "dup",
+        expect_close(values(gated), each([&](size_t i) { return activated(a, X[i]) * U[i]; }),
+                     tolerance(dtype), "gated", 0.1);
+        expect_close(values(dgate), each([&](size_t i) { return G[i] * U[i] * slope[i]; }), near, "dgate",
                      0.1);
+        expect_close(values(dup), each([&](size_t i) { return G[i] * activated(a, X[i]); }), tolerance(dtype),
+                     "dup", 0.1);
       }
 }
 
@@ -221,8 +236,14 @@ TEST_F(ModelOps, DropoutDependsOnTheElementsPlaceOnly) {
         const Tensor x = random_tensor(bench, dtype, {T, D}, 1), y = bench.empty(dtype, {T, D});
         std::vector<int64_t> rows;
         for (int64_t t = 0; t < T; ++t) rows.push_back(with_rows ? 40 - 7 * t : 5 + t);
-        DropoutArgs args{.x = x, .y = y, .rows = with_rows ? ids_tensor(bench, rows) : Tensor(), .key = 77,
-                         .probability = 0.3, .first_row = 5, .first_column = 13, .columns = 101};
+        DropoutArgs args{.x = x,
+                         .y = y,
+                         .rows = with_rows ? ids_tensor(bench, rows) : Tensor(),
+                         .key = 77,
+                         .probability = 0.3,
+                         .first_row = 5,
+                         .first_column = 13,
+                         .columns = 101};
         bench.ops->dropout(args, bench.stream());
         Values want = values(x);
         for (int64_t i = 0; i < T * D; ++i) {
@@ -250,7 +271,8 @@ TEST_F(ModelOps, RopeTurnsTheFirstElementsAndCopiesTheRest) {
       for (int64_t t = 0; t < T; ++t)
         for (int64_t h = 0; h < H; ++h)
           for (int64_t i = 0; i < R / 2; ++i) {
-            const size_t first = at((t * H + h) * K + i), second = first + at(R / 2), angle = at(t * (R / 2) + i);
+            const size_t first = at((t * H + h) * K + i), second = first + at(R / 2),
+                         angle = at(t * (R / 2) + i);
             want[first] = X[first] * C[angle] - X[second] * S[angle];
             want[second] = X[second] * C[angle] + X[first] * S[angle];
           }
@@ -258,132 +280,6 @@ TEST_F(ModelOps, RopeTurnsTheFirstElementsAndCopiesTheRest) {
       args.y = x;
       bench.ops->rope(args, bench.stream());
       EXPECT_TRUE(same_bits(x, y)) << "in place";
-    }
-}
-
-// The loss of rows of logits by its definition, and its gradient by the raw logits.
-struct Loss {
-  LossTerms terms;  // without tensors
-  Values weights;
-  std::vector<int64_t> labels;
-  int64_t ids;
-
-  double row(const double* raw, size_t c, double* log_prob = nullptr) const {
-    Values logits(raw, raw + ids);
-    double total = 0, mean = 0;
-    for (double& z : logits) {
-      if (terms.cap > 0) z = terms.cap * std::tanh(z / terms.cap);
-      total += std::exp(z);
-      mean += z / static_cast<double>(ids);
-    }
-    const double log_total = std::log(total), s = terms.label_smoothing;
-    if (log_prob != nullptr) *log_prob = logits[at(labels[c])] - log_total;
-    return weights[c] * ((1 - s) * (log_total - logits[at(labels[c])]) + s * (log_total - mean) +
-                         terms.z_loss * log_total * log_total);
-  }
-};
-
-struct Terms {
-  double cap, smoothing, z_loss;
-};
-constexpr Terms kTerms[] = {{0, 0, 0}, {3, 0, 0}, {0, 0.2, 0}, {0, 0, 0.1}, {2.5, 0.1, 0.03}};
-const std::vector<int64_t> kLabels = {3, -100, 0, 9, 12};
-const Values kWeights = {0.5, 7, -2, 0, 1.5};
-
-Loss loss_of(const Terms& t, int64_t ids) { return {{.cap = t.cap, .weights = {}, .label_smoothing = t.smoothing, .z_loss = t.z_loss, .log_probs = {}}, kWeights, kLabels, ids}; }
-
-// Sums and log probabilities of all rows, and the gradient of scale times the loss by raw logits.
-void expect_loss(const Loss& want, const Values& raw, double scale, const Tensor& loss, const Tensor& weight,
-                 const Tensor& log_probs, const Values& gradient, double near, const std::string& what) {
-  double sum = 0, counted = 0;
-  Values probs, all;
-  for (size_t c = 0; c < want.labels.size(); ++c) {
-    const Values row(raw.begin() + static_cast<long>(c) * want.ids, raw.begin() + static_cast<long>(c + 1) * want.ids);
-    const bool ignored = want.labels[c] == -100;
-    double prob = 0;
-    if (!ignored) sum += want.row(row.data(), c, &prob);
-    if (!ignored) counted += want.weights[c];
-    probs.push_back(prob);
-    Values g = ignored ? Values(row.size(), 0)
-                       : numeric_gradient(row, [&](const Values& x) { return want.row(x.data(), c); });
-    for (const double x : g) all.push_back(scale * x);
-  }
-  expect_close(values(loss), {1 + sum}, near, "loss " + what);
-  expect_close(values(weight), {2 + counted}, 1e-12, "weight " + what);
-  expect_close(values(log_probs), probs, near, "log_probs " + what);
-  if (!gradient.empty()) expect_close(gradient, all, near, "gradient " + what, 0.1);
-}
-
-TEST_F(ModelOps, HeadLossHasItsTerms) {
-  Bench bench;
-  const int64_t T = 5, D = 6;
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
-    for (const int64_t V : {16, 13})
-      for (const Terms& terms : kTerms) {
-        const DType wide = accumulator_of(dtype);
-        Loss want = loss_of(terms, V);
-        const Tensor x = random_tensor(bench, dtype, {T, D}, 1), w = random_tensor(bench, dtype, {V, D}, 2),
-                     loss = tensor(bench, DType::f64, {1}, {1}), weight = tensor(bench, DType::f64, {1}, {2}),
-                     dx = bench.empty(dtype, {T, D}), log_probs = bench.empty(wide, {T});
-        LossTerms with = want.terms;
-        with.weights = tensor(bench, wide, {T}, kWeights);
-        with.log_probs = log_probs;
-        HeadLossArgs args{.x = x, .w = w, .labels = ids_tensor(bench, kLabels), .loss = loss, .weight = weight,
-                          .dx = dx, .dw = {}, .scale = 0.25, .dw_accumulate = true, .ignore = -100, .terms = with};
-        bench.ops->head_loss(args, bench.temporaries, bench.stream());
-        const Values X = values(x), W = values(w);
-        Values raw(at(T * V), 0), rows_dx(at(T * D), 0);
-        for (int64_t i = 0; i < T * V; ++i)
-          for (int64_t d = 0; d < D; ++d) raw[at(i)] += X[at(i / V * D + d)] * W[at(i % V * D + d)];
-        for (int64_t t = 0; t < T; ++t) {
-          if (kLabels[at(t)] == -100) continue;
-          const Values row(raw.begin() + t * V, raw.begin() + (t + 1) * V);
-          const Values g = numeric_gradient(row, [&](const Values& z) { return want.row(z.data(), at(t)); });
-          for (int64_t i = 0; i < V * D; ++i) rows_dx[at(t * D + i % D)] += 0.25 * g[at(i / D)] * W[at(i)];
-        }
-        const double near = dtype == DType::f64 ? 1e-9 : dtype == DType::f32 ? 2e-5 : 0.02;
-        expect_loss(want, raw, 0.25, loss, weight, log_probs, {}, near, "");
-        expect_close(values(dx), rows_dx, near, "dx", 0.1);
-      }
-}
-
-TEST_F(ModelOps, JoinedPartsOfALossHaveItsTerms) {
-  Bench bench;
-  const int64_t C = 5, V = 13, cut = 8;
-  for (const DType dtype : {DType::f64, DType::f32})
-    for (const Terms& terms : kTerms) {
-      const Loss want = loss_of(terms, V);
-      const Values raw = values(random_tensor(bench, dtype, {C, V}, 3, 2));
-      const Tensor whole = tensor(bench, dtype, {C, V}, raw), ids = ids_tensor(bench, kLabels),
-                   statistics = bench.empty(DType::f64, {2, 3, C}), sums = bench.empty(DType::f64, {2, C});
-      std::vector<Tensor> parts;
-      for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, cut}, {cut, V}}) {
-        const int64_t p = static_cast<int64_t>(parts.size());
-        const Tensor view = whole.slice(1, first, last);
-        parts.push_back(tensor(bench, dtype, view.shape(), values(view)));
-        bench.ops->loss_part({parts.back(), ids, statistics.slice(0, p, p + 1).reshape({3, C}), first, terms.cap,
-                              sums.slice(0, p, p + 1).reshape({C})},
-                             bench.stream());
-      }
-      Values all_sums(at(C), 0), gradient(at(C * V));
-      for (int64_t i = 0; i < 2 * C; ++i) all_sums[at(i % C)] += values(sums)[at(i)];
-      const Tensor logit_sums = tensor(bench, DType::f64, {C}, all_sums);
-      for (int p = 0; p < 2; ++p) {
-        const Tensor loss = tensor(bench, DType::f64, {1}, {1}), weight = tensor(bench, DType::f64, {1}, {2}),
-                     log_probs = bench.empty(dtype, {C});
-        LossTerms with = want.terms;
-        with.weights = tensor(bench, dtype, {C}, kWeights);
-        with.log_probs = log_probs;
-        bench.ops->loss_join({.logits = parts[at(p)], .labels = ids, .statistics = statistics, .loss = loss,
-                              .weight = weight, .part = p, .first_id = p == 0 ? 0 : cut, .ids = V, .scale = 0.25,
-                              .ignore = -100, .terms = with, .logit_sums = logit_sums},
-                             bench.stream());
-        const int64_t first = p == 0 ? 0 : cut, width = p == 0 ? cut : V - cut;
-        for (int64_t i = 0; i < C * width; ++i)
-          gradient[at(i / width * V + first + i % width)] = values(parts[at(p)])[at(i)];
-        if (p == 0) continue;
-        expect_loss(want, raw, 0.25, loss, weight, log_probs, gradient, dtype == DType::f64 ? 1e-9 : 2e-5, "");
-      }
     }
 }
 

@@ -55,14 +55,14 @@ class CostedOps final : public test::OpsInterceptor {
     OpsInterceptor::row_dot(a, s);
   }
   void layernorm(const LayerNormArgs& a, Stream& s) override {
-    costs_ = {{"layernorm", 0,
-               bytes({&a.x, &a.residual, &a.weight, &a.bias, &a.y, &a.sum, &a.mean, &a.rstd})}};
+    costs_ = {
+        {"layernorm", 0, bytes({&a.x, &a.residual, &a.weight, &a.bias, &a.y, &a.sum, &a.mean, &a.rstd})}};
     OpsInterceptor::layernorm(a, s);
   }
   void layernorm_backward(const LayerNormBackwardArgs& a, Stream& s) override {
-    costs_ = {{"layernorm_backward", 0,
-               bytes({&a.dy, &a.x, &a.weight, &a.mean, &a.rstd, &a.dsum, &a.dx, &a.y})},
-              {"add_partials", 0, 256 * bytes({&a.dweight, &a.dbias})}};
+    costs_ = {
+        {"layernorm_backward", 0, bytes({&a.dy, &a.x, &a.weight, &a.mean, &a.rstd, &a.dsum, &a.dx, &a.y})},
+        {"add_partials", 0, 256 * bytes({&a.dweight, &a.dbias})}};
     OpsInterceptor::layernorm_backward(a, s);
   }
   void activation(const ActivationArgs& a, Stream& s) override {
@@ -78,8 +78,9 @@ class CostedOps final : public test::OpsInterceptor {
     OpsInterceptor::dropout(a, s);
   }
   void rmsnorm_backward(const RmsNormBackwardArgs& a, Stream& s) override {
-    costs_ = {{"rmsnorm_backward", 0, bytes({&a.dy, &a.x, &a.weight, &a.rstd, &a.dsum, &a.dx, &a.y, &a.dots})},
-              {"add_partials", 0, 256 * bytes(a.dweight)}};
+    costs_ = {
+        {"rmsnorm_backward", 0, bytes({&a.dy, &a.x, &a.weight, &a.rstd, &a.dsum, &a.dx, &a.y, &a.dots})},
+        {"add_partials", 0, 256 * bytes(a.dweight)}};
     OpsInterceptor::rmsnorm_backward(a, s);
   }
   void rope(const RopeArgs& a, Stream& s) override {

@@ -37,8 +37,8 @@ __device__ Activated<S> gelu_tanh(S x) {
 // The complement of the error function keeps the relative precision of the left tail.
 template <typename S>
 __device__ Activated<S> gelu(S x) {
-  constexpr S kHalfRoot = S(0.70710678118654752440);                  // sqrt(1 / 2)
-  constexpr S kDensity = S(0.39894228040143267794);                   // 1 / sqrt(2 pi)
+  constexpr S kHalfRoot = S(0.70710678118654752440);  // sqrt(1 / 2)
+  constexpr S kDensity = S(0.39894228040143267794);   // 1 / sqrt(2 pi)
   const S below = S(0.5) * erfc(-kHalfRoot * x);
   return {x * below, below + x * kDensity * exp(S(-0.5) * x * x)};
 }

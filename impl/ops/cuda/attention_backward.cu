@@ -167,8 +167,8 @@ void run(const Backward<T>& p, int64_t batch, const T* sinks_H, Wide<T>* dsinks_
            native(stream), p, rows);
   if (dsinks_H != nullptr)
     launch("attention_dsinks", dsinks_kernel<T>,
-           {static_cast<unsigned>(p.heads), kThreads, kWarpSize * sizeof(S)}, native(stream), p, batch, sinks_H,
-           dsinks_H);
+           {static_cast<unsigned>(p.heads), kThreads, kWarpSize * sizeof(S)}, native(stream), p, batch,
+           sinks_H, dsinks_H);
   if constexpr (sizeof(T) == 2)
     attention_backward_on_tensor_cores(p, batch, stream);
   else
@@ -203,22 +203,11 @@ void attention_backward(const AttentionBackwardArgs& args, Stream& stream) {
     using S = Wide<T>;
     S* const along_BHS =
         static_cast<S*>(workspace(stream, static_cast<size_t>(batch * heads * rows + 1) * sizeof(S)));
-    run<T>({heads_of<const T>(args.q),
-            heads_of<const T>(args.k),
-            heads_of<const T>(args.v),
-            heads_of<const T>(args.out),
-            heads_of<const T>(args.dout),
-            gradient_of(args.dq, args.accumulate),
-            gradient_of(args.dk, args.accumulate),
-            gradient_of(args.dv, args.accumulate),
-            args.lse.data<S>(),
-            along_BHS,
-            sight_of(args),
-            heads,
-            args.k.dim(2),
-            static_cast<int>(width),
-            static_cast<S>(args.scale),
-            static_cast<S>(args.cap)},
+    run<T>({heads_of<const T>(args.q), heads_of<const T>(args.k), heads_of<const T>(args.v),
+            heads_of<const T>(args.out), heads_of<const T>(args.dout), gradient_of(args.dq, args.accumulate),
+            gradient_of(args.dk, args.accumulate), gradient_of(args.dv, args.accumulate), args.lse.data<S>(),
+            along_BHS, sight_of(args), heads, args.k.dim(2), static_cast<int>(width),
+            static_cast<S>(args.scale), static_cast<S>(args.cap)},
            batch, args.sinks ? args.sinks.data<T>() : nullptr,
            args.sinks && args.dsinks ? args.dsinks.data<S>() : nullptr, stream);
   });

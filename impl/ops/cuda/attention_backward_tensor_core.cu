@@ -138,7 +138,8 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dkv_tensor_core_
   const int column = lane_of_warp() % 4 * 2;
   Span spans[2];
   for (int i = 0; i < 2; ++i)
-    spans[i] = p.sight.template queries_of<general>(b, first + first_row_of_warp() + lane_of_warp() / 4 + 8 * i);
+    spans[i] =
+        p.sight.template queries_of<general>(b, first + first_row_of_warp() + lane_of_warp() / 4 + 8 * i);
 
   float dk[makes_dk ? width / 8 : 1][4] = {}, dv[makes_dv ? width / 8 : 1][4] = {};
   if (begin < end) {

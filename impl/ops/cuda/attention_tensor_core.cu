@@ -104,7 +104,8 @@ __global__ void __launch_bounds__(kTensorCoreThreads, width <= 64 ? 3 : 2)
                 b = blockIdx.z;
   const int64_t group = h / (p.heads / p.groups);
   const int64_t row = first + first_row_of_warp() + lane_of_warp() / 4;
-  const Span spans[2] = {p.sight.template keys_of<general>(b, row), p.sight.template keys_of<general>(b, row + 8)};
+  const Span spans[2] = {p.sight.template keys_of<general>(b, row),
+                         p.sight.template keys_of<general>(b, row + 8)};
   const auto [begin, end] = p.sight.template keys_of_tile<general>(b, first, kBlockRows);
 
   Rows<width> rows;

@@ -177,8 +177,7 @@ void add_losses(const double* losses_2C, int64_t rows, const Tensor& loss, const
                 Stream& stream) {
   if (!loss && !weight) return;
   launch("head_loss", add_losses_kernel, {dim3(1), kThreads, kWarpSize * sizeof(double)}, native(stream),
-         losses_2C, rows, loss ? loss.data<double>() : nullptr,
-         weight ? weight.data<double>() : nullptr);
+         losses_2C, rows, loss ? loss.data<double>() : nullptr, weight ? weight.data<double>() : nullptr);
 }
 
 void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream) {
@@ -207,9 +206,8 @@ void head_loss(Products& products, const HeadLossArgs& args, Stack& temporaries,
     const int64_t rows = std::min(step, tokens - t);
     const Tensor x_CD = args.x.slice(0, t, t + rows), logits_CV = logits.slice(0, 0, rows);
     products.gemm({.a = x_CD, .b = args.w, .c = logits_CV, .bias = {}, .transpose_b = true}, stream);
-    with_float(args.x.dtype(), [&](auto type) {
-      rows_of<decltype(type)>(args, logits_CV, t, backward, stream);
-    });
+    with_float(args.x.dtype(),
+               [&](auto type) { rows_of<decltype(type)>(args, logits_CV, t, backward, stream); });
     const Tensor dlogits_CV = gradient_view(logits_CV, args.x.dtype());
     if (args.dx)
       products.gemm({.a = dlogits_CV, .b = args.w, .c = args.dx.slice(0, t, t + rows), .bias = {}}, stream);

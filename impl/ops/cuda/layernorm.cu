@@ -153,9 +153,9 @@ void layernorm(const LayerNormArgs& args, Stream& stream) {
                               rows,
                               width,
                               static_cast<S>(args.eps)};
-    const bool fit = fits_packs({address(args.x), address(args.residual), address(args.weight),
-                                 address(args.bias), address(args.y),
-                                 args.residual ? address(args.sum) : 0, width * sizeof(T)});
+    const bool fit =
+        fits_packs({address(args.x), address(args.residual), address(args.weight), address(args.bias),
+                    address(args.y), args.residual ? address(args.sum) : 0, width * sizeof(T)});
     const size_t shared = 2 * kWarpSize * sizeof(S) + static_cast<size_t>(width) * sizeof(T);
     check_width("layernorm", width, sizeof(T), shared);
     with_packs<T>(fit, [&](auto n) {
@@ -195,9 +195,9 @@ void layernorm_backward(const LayerNormBackwardArgs& args, Stream& stream) {
                                rows,
                                width,
                                keeps};
-    const bool fit = fits_packs({address(args.dy), address(args.x), address(args.weight),
-                                 args.y ? address(args.bias) : 0, address(args.dsum), address(args.dx),
-                                 address(args.y), width * sizeof(T)});
+    const bool fit =
+        fits_packs({address(args.dy), address(args.x), address(args.weight), args.y ? address(args.bias) : 0,
+                    address(args.dsum), address(args.dx), address(args.y), width * sizeof(T)});
     const size_t shared = sums + (keeps ? kept : 0);
     with_packs<T>(fit, [&](auto n) {
       launch("layernorm_backward", layernorm_backward_kernel<T, n()>,

@@ -158,17 +158,16 @@ void loss_part(const LossPartArgs& args, Stream& stream) {
   if (rows == 0) return;
   with_logits(args.logits, [&](auto type, auto n) {
     using S = decltype(type);
-    const Part<S> p = {
-        args.logits.data<S>(),
-        args.labels.data<int64_t>(),
-        args.statistics.data<double>(),
-        rows,
-        width,
-        args.first_id,
-        static_cast<S>(args.cap),
-        args.logit_sums ? args.logit_sums.data<double>() : nullptr};
-    const auto kernel = args.cap > 0 || args.logit_sums ? loss_part_kernel<S, n(), true>
-                                                        : loss_part_kernel<S, n(), false>;
+    const Part<S> p = {args.logits.data<S>(),
+                       args.labels.data<int64_t>(),
+                       args.statistics.data<double>(),
+                       rows,
+                       width,
+                       args.first_id,
+                       static_cast<S>(args.cap),
+                       args.logit_sums ? args.logit_sums.data<double>() : nullptr};
+    const auto kernel =
+        args.cap > 0 || args.logit_sums ? loss_part_kernel<S, n(), true> : loss_part_kernel<S, n(), false>;
     launch("loss_part", kernel, {blocks(rows), kThreads, kWarpSize * sizeof(double)}, native(stream), p);
   });
 }

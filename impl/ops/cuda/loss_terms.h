@@ -11,9 +11,9 @@ namespace gangway::cuda {
 // S is the type of the logits.
 template <typename S>
 struct RowTerms {
-  const S* weights_C;   // null: each weight is 1
-  S* log_probs_C;       // null: not wanted
-  S cap;                // 0: none
+  const S* weights_C;  // null: each weight is 1
+  S* log_probs_C;      // null: not wanted
+  S cap;               // 0: none
   S label_smoothing, z_loss;
 
   __device__ S weight(int64_t row) const { return weights_C == nullptr ? S(1) : weights_C[row]; }

@@ -234,8 +234,7 @@ void row_dot(const RowDotArgs& args, Stream& stream) {
                          rows,
                          width,
                          static_cast<S>(args.offset)};
-    const bool fit =
-        fits_packs({address(args.x), address(args.y), address(args.weight), width * sizeof(T)});
+    const bool fit = fits_packs({address(args.x), address(args.y), address(args.weight), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
       launch("row_dot", row_dot_kernel<T, n()>,
              {blocks(rows), threads_for(width, n()), kWarpSize * sizeof(S)}, native(stream), p);

@@ -76,12 +76,12 @@ void rope(const RopeArgs& args, Stream& stream) {
                        args.y.stride(0),
                        copied,
                        args.inverse ? S(-1) : S(1)};
-    const bool fit = fits_packs(
-        {address(args.x), address(args.y), row_bytes(args.x), row_bytes(args.y), head_width * sizeof(T),
-         half * sizeof(T), copied * sizeof(T)});
+    const bool fit = fits_packs({address(args.x), address(args.y), row_bytes(args.x), row_bytes(args.y),
+                                 head_width * sizeof(T), half * sizeof(T), copied * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
       const int64_t threads = rows * args.heads * ((half + copied) / n());
-      launch("rope", rope_kernel<T, n()>, {blocks(pieces(threads, kThreads)), kThreads, 0}, native(stream), p);
+      launch("rope", rope_kernel<T, n()>, {blocks(pieces(threads, kThreads)), kThreads, 0}, native(stream),
+             p);
     });
   });
 }

@@ -79,14 +79,13 @@ void swiglu(const SwigluArgs& args, Stream& stream) {
   if (rows == 0 || width == 0) return;
   with_float(args.gate.dtype(), [&](auto type) {
     using T = decltype(type);
-    const Forward<T> p = {args.gate.data<T>(),  args.up.data<T>(),    args.y.data<T>(),
-                          rows,                 width,                args.gate.stride(0),
-                          args.up.stride(0),    args.activation};
+    const Forward<T> p = {args.gate.data<T>(), args.up.data<T>(), args.y.data<T>(), rows, width,
+                          args.gate.stride(0), args.up.stride(0), args.activation};
     const bool fit = fits_packs({address(args.gate), address(args.up), address(args.y), row_bytes(args.gate),
                                  row_bytes(args.up), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      const auto kernel = args.activation == Activation::silu ? swiglu_kernel<T, n(), true>
-                                                              : swiglu_kernel<T, n(), false>;
+      const auto kernel =
+          args.activation == Activation::silu ? swiglu_kernel<T, n(), true> : swiglu_kernel<T, n(), false>;
       launch("swiglu", kernel, grid_of(rows, width, n()), native(stream), p);
     });
   });
