@@ -255,7 +255,9 @@ TEST_F(AttentionScores, AChangeInOneDocumentLeavesTheBitsOfAnotherAlone) {
       a.run(bench);
       std::vector<Values> now;
       for (const Tensor* t : {&a.out, &a.dq, &a.dk, &a.dv}) now.push_back(values(t->slice(1, cut, rows)));
-      if (changed) EXPECT_EQ(now, before) << name(dtype);
+      if (changed) {
+        EXPECT_EQ(now, before) << name(dtype);
+      }
       before = now;
     }
   }

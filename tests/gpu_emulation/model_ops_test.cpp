@@ -33,7 +33,7 @@ TEST_F(ModelOps, RmsNormTakesAnOffset) {
       forward.offset = 1;
       bench.ops->rmsnorm(forward, bench.stream());
       RmsNormBackwardArgs backward{
-          .dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = dw};
+          .dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = dw, .y = {}};
       backward.y = again;
       backward.offset = 1;
       bench.ops->rmsnorm_backward(backward, bench.stream());
@@ -75,7 +75,8 @@ TEST_F(ModelOps, RmsNormOfPartsIsThatOfTheWholeRow) {
     bench.ops->rmsnorm({.x = x, .residual = {}, .weight = w, .y = y, .sum = {}, .rstd = rstd},
                        bench.stream());
     bench.ops->rmsnorm_backward(
-        {.dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = {}}, bench.stream());
+        {.dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = {}, .y = {}},
+        bench.stream());
     const Tensor squares = bench.empty(dtype, {T}), dots = bench.empty(dtype, {T}),
                  other = bench.empty(dtype, {T});
     const auto both = [&](const Tensor& of, const Tensor& a, const Tensor& b, const Tensor& weight) {
@@ -104,7 +105,8 @@ TEST_F(ModelOps, RmsNormOfPartsIsThatOfTheWholeRow) {
                                    .rstd = own_rstd,
                                    .dsum = {},
                                    .dx = own_dx,
-                                   .dweight = {}};
+                                   .dweight = {},
+                                   .y = {}};
       backward.dots = dots;
       backward.width = D;
       bench.ops->rmsnorm_backward(backward, bench.stream());

@@ -157,28 +157,31 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dkv_tensor_core_
         next.load(p, b, h, query + columns);
       else if (h < last_head)
         next.load(p, b, h + 1, begin);
-      float weight[columns / 8][4], slope[general && makes_dk ? columns / 8 : 1][4];
+      float weight[columns / 8][4], dweight[makes_dk ? columns / 8 : 1][4];
       multiply_rows(k, first_row_of_warp(), now.q, weight);
+      // Before the weights, so that no slope has to be kept in registers.
+      if constexpr (general && makes_dk) multiply_rows(v, first_row_of_warp(), now.dout, dweight);
       for (int i = 0; i < 2; ++i) {
         const int unseen = columns_before(spans[i].begin, query, columns),
                   seen = columns_before(spans[i].end, query, columns);
         for (int j = 0; j < columns / 8; ++j)
           for (int c = 0; c < 2; ++c) {
             const int at = 8 * j + column + c;
-            const Weight w = weight_of<general>(p, weight[j][2 * i + c], now.lse[at] * kLog2OfE);
-            weight[j][2 * i + c] = at < unseen || at >= seen ? 0.0f : w.value;
-            if constexpr (general && makes_dk) slope[j][2 * i + c] = w.slope;
+            float& to = weight[j][2 * i + c];
+            const Weight w = weight_of<general>(p, to, now.lse[at] * kLog2OfE);
+            to = at < unseen || at >= seen ? 0.0f : w.value;
+            if constexpr (general && makes_dk)
+              dweight[j][2 * i + c] = to * (dweight[j][2 * i + c] - now.along[at]) * w.slope;
           }
       }
       if constexpr (makes_dv) add_weighted_rows(weight, now.dout, dv);
       if constexpr (makes_dk) {
-        float dweight[columns / 8][4];
-        multiply_rows(v, first_row_of_warp(), now.dout, dweight);
-        for (int j = 0; j < columns / 8; ++j)
-          for (int i = 0; i < 4; ++i) {
-            dweight[j][i] = weight[j][i] * (dweight[j][i] - now.along[8 * j + column + i % 2]);
-            if constexpr (general) dweight[j][i] *= slope[j][i];
-          }
+        if constexpr (!general) {
+          multiply_rows(v, first_row_of_warp(), now.dout, dweight);
+          for (int j = 0; j < columns / 8; ++j)
+            for (int i = 0; i < 4; ++i)
+              dweight[j][i] = weight[j][i] * (dweight[j][i] - now.along[8 * j + column + i % 2]);
+        }
         add_weighted_rows(dweight, now.q, dk);
       }
     }
