@@ -98,12 +98,12 @@ std::shared_ptr<Engine> with_data_engine(const EngineRow::Launcher* launcher,
   return with_data_engines({rank}, own, data_engines(launcher, {rank}, own, options), options)[0];
 }
 
-// Makes the engine over host memory, which detects failures. Ranks that do not share a host use MPI messages.
+// Makes the engine over host memory, which detects failures.
 std::shared_ptr<Engine> make_control_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
                                             const EngineOptions& options,
                                             const std::shared_ptr<Store>& store) {
   if (options.size == 1) return make_self_engine(rank, options);
-  if (store == nullptr) return lowered(mpi_module().make_control(rank, options), rank);
+  if (store == nullptr) return make_network_engine(rank, options, mpi_module().all_gather);
   if (row.uses_network) return make_network_engine(rank, options, store, nullptr);
   if (row.shares_host || row.launcher != nullptr || !store->facts().spans_hosts)
     return make_host_engine(rank, options, store);

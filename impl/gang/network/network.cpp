@@ -20,6 +20,7 @@ constexpr int64_t kLingerMs = 2000;      // how long a network that was left wai
 constexpr int64_t kExitMs = 1000;        // the same at the end of the process
 constexpr int64_t kBeatMs = 2500;
 constexpr int kMostBeats = 16;           // unanswered, so that they never fill a connection
+constexpr int64_t kLookMs = 5;
 constexpr size_t kBudget = 1 << 20;      // bytes moved on one connection before the others have their turn
 
 }  // namespace
@@ -126,24 +127,59 @@ void Network::run() noexcept {
   changed();
 }
 
+bool Network::has_nothing_left() {
+  return is_leaving_ && (linger_.passed() || std::all_of(links_.begin(), links_.end(),
+                                                         [](const Link& link) { return link.is_lost; }));
+}
+
 bool Network::turn() {
-  std::vector<pollfd> fds{{wake_.get(), POLLIN, 0}};
   int64_t nap = 0;
   {
     const Lock lock(mutex_);
-    if (is_leaving_ && (linger_.passed() || std::all_of(links_.begin(), links_.end(),
-                                                       [](const Link& link) { return link.is_lost; })))
-      return false;
-    for (const Link& link : links_) {
-      const auto events = [](bool writes) { return static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN); };
-      fds.push_back({link.control.get(), events(!link.control_out.empty()), 0});  // -1 once it has ended
-      fds.push_back({link.data.get(), events(link.has_data()), 0});
-    }
+    if (has_nothing_left()) return false;
     const auto now = Deadline::Clock::now();
     nap = next_beat_ <= now
               ? 0
               : std::chrono::duration_cast<std::chrono::milliseconds>(next_beat_ - now).count() + 1;
     nap = linger_.left_ms(nap);
+  }
+  if (drivers_ != 0 || was_driven_.exchange(false)) {
+    // The thread that waits moves the bytes. This one looks now and then whether it still does.
+    pollfd one{wake_.get(), POLLIN, 0};
+    poll(&one, 1, static_cast<int>(std::min(nap, kLookMs)));
+    eventfd_t ignored;
+    if (one.revents != 0) eventfd_read(wake_.get(), &ignored);
+    if (drivers_ != 0) nap = 0;
+  }
+  move(nap, nullptr);
+  const Lock lock(mutex_);
+  beat();
+  return true;
+}
+
+void Network::drive(uint64_t seen, int64_t ms) {
+  ++drivers_;
+  try {
+    move(ms, &seen);
+  } catch (...) {
+    --drivers_;
+    throw;
+  }
+  was_driven_ = true;
+  --drivers_;
+}
+
+// Waits until a socket is ready, at most so long, and serves it. Several threads may be here.
+void Network::move(int64_t nap, const uint64_t* seen) {
+  std::vector<pollfd> fds{{seen == nullptr ? wake_.get() : -1, POLLIN, 0}};
+  {
+    const Lock lock(mutex_);
+    for (const Link& link : links_) {
+      const auto events = [](bool writes) { return static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN); };
+      fds.push_back({link.control.get(), events(!link.control_out.empty()), 0});  // -1 once it has ended
+      fds.push_back({link.data.get(), events(link.has_data()), 0});
+    }
+    if (seen != nullptr && version_ != *seen) nap = 0;
   }
   if (poll(fds.data(), fds.size(), static_cast<int>(nap)) < 0 && errno != EINTR)
     fail_system(Code::io, "network: poll failed", errno);
@@ -155,9 +191,6 @@ bool Network::turn() {
     const Lock lock(mutex_);
     if ((control != 0 || data != 0) && !link.is_lost) serve(link, control, data);
   }
-  const Lock lock(mutex_);
-  beat();
-  return true;
 }
 
 void Network::serve(Link& link, short control, short data) {
@@ -287,14 +320,8 @@ uint64_t Network::version() {
   return version_;
 }
 
-void Network::wait_for_change(uint64_t seen, int64_t ms) {
-  std::unique_lock lock(mutex_);
-  happened_.wait_for(lock, std::chrono::milliseconds(ms), [&] { return version_ != seen; });
-}
-
 void Network::changed() noexcept {
   ++version_;
-  happened_.notify_all();
 }
 
 }  // namespace gangway::network

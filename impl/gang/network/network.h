@@ -1,13 +1,14 @@
 // The connections of one rank to all others of its root gang, and the thread that moves them.
 //
 // The thread reads and writes all sockets, so bytes move while the rank computes, a call never waits for
-// another call's reader, and a peer that dies is seen at once. It sends beats: a host that does not answer
+// another call's reader, and a peer that dies is seen at once. A thread that waits for a call does the same in
+// its place, which spares a change of threads for each message. The network sends beats: a host that does not answer
 // them ends its connection (TCP_USER_TIMEOUT), and with liveness_ms a rank that sends none is lost, too.
 //
 // Thread rule: any thread.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <functional>
 #include <list>
 #include <map>
@@ -56,9 +57,10 @@ class Network {
   // Returns the ranks that the oldest call of the gang's channel waits for, as a text.
   std::string awaited(const Group& group, const Key& key);
 
-  // A count of what has happened, and a wait until it changes, at most `ms`.
+  // Moves the bytes of all connections, for a thread that waits for one of its calls. Waits for the sockets at
+  // most `ms`, but not if something has happened since version() was `seen`.
   uint64_t version();
-  void wait_for_change(uint64_t seen, int64_t ms);
+  void drive(uint64_t seen, int64_t ms);
 
   // The root gang was shut down in order, so the process may end without releasing it.
   void mark_shut_down() noexcept;
@@ -70,6 +72,8 @@ class Network {
   // network.cpp: the thread
   void run() noexcept;
   bool turn();  // returns false when the network has ended
+  void move(int64_t nap_ms, const uint64_t* seen);
+  bool has_nothing_left();
   void serve(Link& link, short control, short data);
   void hear(Link& link);
   void beat();
@@ -105,9 +109,10 @@ class Network {
   const NetworkOptions options_;
   const pid_t process_;
   Descriptor wake_;
+  std::atomic<int> drivers_ = 0;  // threads that wait for a call and drive the sockets meanwhile
+  std::atomic<bool> was_driven_ = false;
 
   std::mutex mutex_;  // guards all below
-  std::condition_variable happened_;
   uint64_t version_ = 0;
   std::list<Link> links_;
   std::vector<Link*> by_rank_;  // null: this rank

@@ -125,14 +125,17 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
         if (call.open->records == 0) break;
         throw *broken;
       }
-      if (backoff.yields()) continue;
+      if (backoff.yields()) {
+        network->drive(seen, 0);
+        continue;
+      }
       if (own.passed()) {
         network->break_group(*group, timeout_of(call));
         continue;
       }
       if (deadline.passed()) fail(Code::not_ready, options().label, ".", awaited(call), " yet");
       poll_interrupt();
-      network->wait_for_change(seen, kNapMs);
+      network->drive(seen, kNapMs);
     }
     works->add_wait(backoff.since_start_ns());
   }
@@ -348,6 +351,13 @@ std::shared_ptr<Engine> make_network_engine(const std::shared_ptr<Rank>& rank, c
   auto engine = one_host(rank, options, store);
   meeting.clean_up();
   return engine;
+}
+
+std::shared_ptr<Engine> make_network_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
+                                            void (*gather)(const void* mine, size_t bytes, void* all)) {
+  network::Meeting meeting(gather, options, Deadline::after_ms(options.timeout_ms));
+  meeting.exchange();
+  return network::make_root(rank, options, meeting);
 }
 
 }  // namespace gangway

@@ -36,4 +36,8 @@ using OneHostEngine = std::shared_ptr<Engine> (*)(const std::shared_ptr<Rank>& r
 std::shared_ptr<Engine> make_network_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                             const std::shared_ptr<Store>& store, OneHostEngine one_host);
 
+// The same for ranks that a launcher has connected: they find each other by its exchange of bytes.
+std::shared_ptr<Engine> make_network_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
+                                            void (*gather)(const void* mine, size_t bytes, void* all));
+
 }  // namespace gangway

@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/interrupt.h"
+#include "base/refusal.h"
 #include "gang/rendezvous/resolve.h"
 
 namespace gangway::network {
@@ -29,6 +30,12 @@ Place read_place(const std::string& bytes) {
 
 std::string bytes_of(const Place& place) { return {reinterpret_cast<const char*>(&place), sizeof place}; }
 
+StoreFacts facts_of_launcher() {
+  StoreFacts facts;
+  facts.spans_hosts = true;
+  return facts;
+}
+
 bool same_host(const Place& a, const Place& b) {
   return std::memcmp(a.identity.host, b.identity.host, sizeof a.identity.host) == 0;
 }
@@ -37,13 +44,22 @@ bool same_host(const Place& a, const Place& b) {
 
 Meeting::Meeting(std::shared_ptr<Store> store, const EngineOptions& options, Deadline deadline)
     : store_(std::move(store)), options_(options), deadline_(deadline), facts_(store_->facts()) {
+  say_who();
+}
+
+Meeting::Meeting(GatherBytes gather, const EngineOptions& options, Deadline deadline)
+    : gather_(gather), options_(options), deadline_(deadline), facts_(facts_of_launcher()) {
+  say_who();
+}
+
+void Meeting::say_who() {
   mine_.identity = own_identity();
   std::array<uint8_t, sizeof mine_.process> random{};
   random_bytes(random);
   std::memcpy(&mine_.process, random.data(), random.size());
-  mine_.liveness_ms = options.liveness_ms;
-  mine_.rank = options.rank;
-  mine_.size = options.size;
+  mine_.liveness_ms = options_.liveness_ms;
+  mine_.rank = options_.rank;
+  mine_.size = options_.size;
   char name[64] = {};
   if (gethostname(name, sizeof name - 1) == 0) put_text(mine_.host_name, name);
 }
@@ -67,7 +83,9 @@ void Meeting::open_listener() {
 }
 
 void Meeting::exchange() {
-  if (options_.rank == 0) {
+  if (gather_ != nullptr) {
+    exchange_by_gather();
+  } else if (options_.rank == 0) {
     exchange_as_first();
   } else {
     exchange_as_other();
@@ -86,6 +104,30 @@ void Meeting::exchange_as_first() {
   store_->put(key("all"), all);
   for (int r = 0; r < options_.size; ++r)
     places_.push_back(read_place(all.substr(static_cast<size_t>(r) * sizeof(Place), sizeof(Place))));
+}
+
+// Every rank takes part, also one that cannot listen.
+void Meeting::exchange_by_gather() {
+  struct Record {
+    Place place;
+    std::array<uint8_t, 32> attempt;
+    int32_t code;
+    char refusal[300];
+  };
+  Record record{};
+  if (const auto refusal = error_thrown_by([&] { open_listener(); })) {
+    record.code = static_cast<int32_t>(refusal->code());
+    refusal->message().copy(record.refusal, sizeof record.refusal - 1);
+  }
+  random_bytes(record.attempt);
+  record.place = mine_;
+  std::vector<Record> all(static_cast<size_t>(options_.size));
+  gather_(&record, sizeof record, all.data());
+  for (const Record& one : all) {
+    if (one.code != 0) throw Error(static_cast<Code>(one.code), one.refusal);
+    places_.push_back(one.place);
+  }
+  attempt_ = as_text(all[0].attempt);
 }
 
 // A store that outlives jobs may still hold an earlier attempt, which rank 0 replaces.
@@ -134,14 +176,14 @@ std::string Meeting::wait(const std::string& name) {
 
 void Meeting::check() {
   poll_interrupt();
-  if (!attempt_.empty())
+  if (store_ != nullptr && !attempt_.empty())
     if (const auto why = store_->get(key("failed"))) fail(Code::gang, "gang.create: ", *why);
   if (deadline_.passed())
     fail(Code::timeout, "gang.create: the ranks did not meet in ", options_.timeout_ms, " ms");
 }
 
 void Meeting::give_up(const Error& error) noexcept {
-  if (attempt_.empty() || error.code() == Code::gang || error.code() == Code::timeout) return;
+  if (store_ == nullptr || attempt_.empty() || error.code() == Code::gang || error.code() == Code::timeout) return;
   try {
     store_->put(key("failed"), text("rank ", options_.rank, " on ", mine_.host_name, " failed: ",
                                     error.message()).substr(0, 2000));
@@ -198,6 +240,7 @@ Secret Meeting::pair_key() const {
 }
 
 void Meeting::clean_up() noexcept {
+  if (store_ == nullptr) return;
   try {
     store_->remove(key(text("place/", options_.rank)));
     if (options_.rank != 0) return;

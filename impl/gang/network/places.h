@@ -31,10 +31,15 @@ struct Place {
   char host_name[64] = {};  // for texts
 };
 
-// The start of a gang: one attempt of its ranks to meet.
+// Puts the `bytes` bytes of every rank one after another into `all`. Collective, and trusted.
+using GatherBytes = void (*)(const void* mine, size_t bytes, void* all);
+
+// The start of a gang: one attempt of its ranks to meet, at a store or by an exchange of a launcher that has
+// connected them. Without a store a rank that fails cannot tell the others.
 class Meeting {
  public:
   Meeting(std::shared_ptr<Store> store, const EngineOptions& options, Deadline deadline);
+  Meeting(GatherBytes gather, const EngineOptions& options, Deadline deadline);
 
   // Opens the socket at which this rank listens, and exchanges places. Collective. After a failure of one
   // rank the others fail too, with its text.
@@ -62,12 +67,15 @@ class Meeting {
   void open_listener();
   void exchange_as_first();
   void exchange_as_other();
+  void exchange_by_gather();
+  void say_who();
   std::string key(const std::string& what) const { return "network/" + attempt() + "/" + what; }
   std::string wait(const std::string& name);
   std::optional<std::string> wait_briefly(const std::string& name);
   void check_places() const;
 
-  const std::shared_ptr<Store> store_;
+  const std::shared_ptr<Store> store_;  // null: the ranks meet by gather_
+  const GatherBytes gather_ = nullptr;
   const EngineOptions options_;
   const Deadline deadline_;
   const StoreFacts facts_;

@@ -1,20 +1,9 @@
-// Gangs over several hosts, which are network namespaces of this machine. Skipped where these cannot be made.
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// Gangs over several hosts, which are network namespaces of this machine.
+#include "gang/network/hosts.h"
 
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <vector>
 
 #include "base/error.h"
-#include "gang/launchers.h"
-#include "support/scratch.h"
 
 namespace gangway::test {
 namespace {
@@ -22,91 +11,17 @@ namespace {
 constexpr int kPeerLost = 10 + static_cast<int>(Code::peer_lost);
 constexpr int kInvalid = 10 + static_cast<int>(Code::invalid_argument);
 
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-bool shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
-
-struct Ended {
-  int status = -1;  // exit status, or 128 + signal
-  std::string output;
-};
-
-class Hosts : public testing::Test {
+class Hosts : public OnHosts {
  protected:
-  void SetUp() override {
-    if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
-    is_up_ = true;
-    if (!shell("bash " GANGWAY_HOSTS " up 3 " + prefix())) GTEST_SKIP() << "no network namespaces here";
-    secret_ = write_secret("secret", 's');
-  }
-  void TearDown() override {
-    if (!is_up_) return;
-    shell("bash " GANGWAY_HOSTS " down " + prefix());
-    for (int host = 1; host <= 3; ++host) shell("rm -rf /etc/netns/" + name(host));
-  }
-
-  // Names of hosts are this and a number: other tests of this machine have hosts of their own.
-  const std::string& prefix() const { return prefix_; }
-  std::string name(int host) const { return prefix_ + std::to_string(host); }
-
-  std::string write_secret(const std::string& file, char byte) {
-    std::string path = scratch_.path() + "/" + file;
-    std::ofstream(path) << std::string(32, byte);
-    EXPECT_EQ(chmod(path.c_str(), 0600), 0);
-    return path;
-  }
-
-  // Starts one rank on each host of the list, in rank order.
-  void start(const std::vector<int>& hosts, const std::string& what, const Variables& more = {}) {
-    for (size_t r = 0; r < hosts.size(); ++r) start_rank(static_cast<int>(r), hosts, what, more);
-  }
-  void start_rank(int rank, const std::vector<int>& hosts, const std::string& what, const Variables& more) {
-    const std::string file = output_of(rank);
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(120);
-      const int out = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-      dup2(out, 1);
-      dup2(out, 2);
-      forget_launchers();
-      unsetenv("GTEST_OUTPUT");
-      Variables all = {{"RANK", std::to_string(rank)},
-                       {"WORLD_SIZE", std::to_string(hosts.size())},
-                       {"MASTER_ADDR", "10.77.0.1"},
-                       {"MASTER_PORT", "29500"},
-                       {"GANGWAY_SECRET_FILE", secret_}};
-      for (const auto& [variable, value] : more) all[variable] = value;
-      for (const auto& [variable, value] : all)
-        value.empty() ? unsetenv(variable.c_str()) : setenv(variable.c_str(), value.c_str(), 1);
-      const std::string host = name(hosts[static_cast<size_t>(rank)]);
-      execlp("ip", "ip", "netns", "exec", host.c_str(), GANGWAY_NETWORK_RANK, what.c_str(), nullptr);
-      _exit(127);
-    }
-    children_.push_back(child);
-  }
-  std::string output_of(int rank) const { return scratch_.path() + "/out." + std::to_string(rank); }
+  std::string program() const override { return GANGWAY_NETWORK_RANK; }
 
   void wait_until_they_begin() {
     for (size_t r = 0; r < children_.size(); ++r)
-      for (int i = 0; i < 600 && read(output_of(static_cast<int>(r))).find("began") == std::string::npos; ++i)
+      for (int i = 0; i < 600 && text_of_file(output_of(static_cast<int>(r))).find("began") == std::string::npos; ++i)
         usleep(100'000);
     usleep(300'000);
   }
 
-  std::vector<Ended> finish() {
-    std::vector<Ended> all;
-    for (size_t r = 0; r < children_.size(); ++r) {
-      int status = 0;
-      waitpid(children_[r], &status, 0);
-      all.push_back({WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-                     read(output_of(static_cast<int>(r)))});
-    }
-    children_.clear();
-    return all;
-  }
   void expect_all_well(const std::string& engine = "network") {
     for (const Ended& one : finish()) {
       EXPECT_EQ(one.status, 0) << one.output;
@@ -125,6 +40,15 @@ class Hosts : public testing::Test {
     }
     EXPECT_NE(said.find(words), std::string::npos) << said;
   }
+  // Runs gangrun over hosts, with namespaces in place of remote hosts.
+  Ended gangrun(const std::string& hosts, const std::string& command) const {
+    const std::string file = scratch_.path() + "/gangrun";
+    const int status =
+        std::system(("env -u GTEST_OUTPUT timeout 120 " GANGWAY_GANGRUN " -n 1 --hosts " + hosts +
+                     " --agent 'bash " GANGWAY_HOSTS " agent' -- " + command + " >" + file + " 2>&1")
+                        .c_str());
+    return {WEXITSTATUS(status), text_of_file(file)};
+  }
   // The line of a run in which every rank prints the same.
   std::string bits(const std::vector<int>& hosts, const std::string& engine) {
     start(hosts, "bits");
@@ -138,12 +62,6 @@ class Hosts : public testing::Test {
     }
     return line;
   }
-
-  const std::string prefix_ = "gwn" + std::to_string(getpid()) + "h";
-  Scratch scratch_;
-  std::string secret_;
-  std::vector<pid_t> children_;
-  bool is_up_ = false;
 };
 
 TEST_F(Hosts, EveryOperationEqualsTheSerialFoldOnTwoHosts) {
@@ -240,6 +158,20 @@ TEST_F(Hosts, StrangersDoNotDisturbAStart) {
   expect_all_well();
   kill(stranger, SIGKILL);
   waitpid(stranger, nullptr, 0);
+}
+
+TEST_F(Hosts, GangrunStartsTheRanksOfEveryHost) {
+  const Ended ended = gangrun(name(1) + ":2," + name(2), GANGWAY_NETWORK_RANK " bits");
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  for (const char* const line : {"[0] engine network", "[1] engine network", "[2] engine network"})
+    EXPECT_NE(ended.output.find(line), std::string::npos) << ended.output;
+}
+
+TEST_F(Hosts, GangrunReturnsTheStatusOfTheRankThatFailed) {
+  const Ended ended = gangrun(name(1) + "," + name(2), "bash -c '[ $RANK = 0 ] && exec sleep 100; exit 7'");
+  EXPECT_EQ(ended.status, 7) << ended.output;
+  EXPECT_NE(ended.output.find("rank 1 (process"), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find("host " + name(2)), std::string::npos) << ended.output;
 }
 
 }  // namespace
