@@ -10,17 +10,21 @@
 
 #include "base/config.h"
 #include "base/line.h"
+#include "gang/rendezvous/identity.h"
 
 namespace gangway::capi {
 namespace {
 
 // The record that ranks exchange through the caller's all-gather: rank and size, the id that rank 0 made, or
-// an error.
+// an error; on which host the rank is, and where rank 0's store listens if they are not on one.
 struct RendezvousRecord {
   int32_t rank = -1, size = 0;
   int32_t code = 0;  // of the error; 0: there is none
   char id[kIdBytes] = {};
-  char refusal[436] = "";
+  int32_t port = 0;
+  char address[48] = "";
+  char host[64] = "";  // network_of_host(), as a hash
+  char refusal[320] = "";
 };
 static_assert(sizeof(RendezvousRecord) == 512);
 
@@ -36,14 +40,20 @@ class RendezvousExchange {
   RendezvousExchange(const gw_gang_options& o, const std::string& gang) : options_(o), gang_(gang) {}
 
   bool done() const { return done_; }
-  std::string_view id() const { return {id_, kIdBytes}; }  // the id that rank 0 made; valid after exchange()
+  // Valid after exchange(): the id that rank 0 made, and where its store listens; host "": on the ranks' host.
+  std::string_view id() const { return {id_, kIdBytes}; }
+  const std::string& host() const { return host_; }
+  int port() const { return port_; }
   // Exchanges the records. Throws the first error (lowest rank).
   void exchange(const std::optional<Error>& refusal) {
     done_ = true;
     RendezvousRecord mine;
     mine.rank = options_.rank;
     mine.size = options_.size;
-    if (refusal) {
+    if (const auto why = error_thrown_by([&] { say_place(mine); }); why && !refusal) refuse(mine, *why);
+    if (mine.code != 0) {
+      // The other ranks get this refusal.
+    } else if (refusal) {
       refuse(mine, *refusal);
     } else if (options_.rank == 0) {
       if (const auto why = error_thrown_by([&] { make_id(mine.id); })) refuse(mine, *why);
@@ -68,6 +78,25 @@ class RendezvousExchange {
       if (record.code != 0) throw Error(static_cast<Code>(record.code), record.refusal);
     }
     std::memcpy(id_, records[0].id, kIdBytes);
+    bool is_one_host = true;
+    for (int32_t r = 1; r < options_.size; ++r)
+      is_one_host = is_one_host && std::memcmp(records[r].host, records[0].host, sizeof mine.host) == 0;
+    if (is_one_host) return;
+    records[0].address[sizeof records[0].address - 1] = '\0';
+    host_ = records[0].address;
+    port_ = records[0].port;
+    if (host_.empty())
+      fail(Code::invalid_argument, gang_, ": its ranks are on several hosts, and rank 0's has no address; set "
+           "GANGWAY_INTERFACE there");
+  }
+
+  void say_place(RendezvousRecord& mine) const {
+    copy_line(mine.host, sizeof mine.host, hash_of_network());
+    if (options_.rank != 0) return;
+    StorePlace place;  // without one, ranks of one host still meet
+    static_cast<void>(error_thrown_by([&] { place = place_for_store(); }));
+    copy_line(mine.address, sizeof mine.address, place.address);
+    mine.port = place.port;
   }
 
   // Uses the stack instead of the heap. It is not inlined, so that only this case takes so much stack.
@@ -86,6 +115,8 @@ class RendezvousExchange {
   const gw_gang_options& options_;
   const std::string& gang_;
   bool done_ = false;
+  std::string host_;
+  int port_ = 0;
   char id_[kIdBytes] = {};
 };
 
@@ -101,6 +132,7 @@ class LazyStore final : public Store {
   std::optional<std::string> get(const std::string& key) override { return store().get(key); }
   void remove(const std::string& key) override { store().remove(key); }
   std::string wait(const std::string& key, Deadline deadline) override { return store().wait(key, deadline); }
+  StoreFacts facts() const override { return const_cast<LazyStore*>(this)->store().facts(); }
 
  private:
   Store& store() {
@@ -113,7 +145,7 @@ class LazyStore final : public Store {
       rendezvous_.exchange(std::nullopt);
       const int64_t timeout_ms = options_.timeout_ms > 0 ? options_.timeout_ms : config().timeout_ms;
       store_ = connect_by_id(std::string(rendezvous_.id()), options_.rank, options_.size,
-                             Deadline::after_ms(timeout_ms));
+                             Deadline::after_ms(timeout_ms), {rendezvous_.host(), rendezvous_.port()});
     } catch (...) {  // remembered, because a rank enters the exchange only once
       failure_ = std::current_exception();
       throw;

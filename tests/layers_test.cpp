@@ -57,6 +57,7 @@ const std::map<std::string, Names>& leaves() {
       {"gang/host", {"gang/registry.cpp"}},
       {"gang/nccl", {"cuda/module.cpp"}},
       {"gang/mpi", {"gang/registry.cpp"}},
+      {"gang/network", {"gang/registry.cpp"}},
   };
   return table;
 }
@@ -68,11 +69,11 @@ const std::map<std::string, std::vector<Names>>& floors() {
   static const std::map<std::string, std::vector<Names>> table = {
       {"gang",
        {{"call_log", "collective", "descriptor", "engine", "engine_options", "mpi_module", "backoff", "rank",
-         "read_only", "work"},
+         "read_only", "work", "kernels"},
         {"local", "planes", "rendezvous"},
-        {"host", "mpi", "nccl"},
+        {"host", "mpi", "nccl", "network"},
         {"modules", "registry"}}},
-      {"gang/host", {{"kernels", "memory"}, {"presence"}, {"call"}, {"algorithms"}}},
+      {"gang/host", {{"memory"}, {"presence"}, {"call"}, {"algorithms"}}},
       // checkpoint/run stands on top.
       {"checkpoint",
        {{"config_json", "config_read", "file_names", "folders", "header_json", "input_file", "json_scalars",

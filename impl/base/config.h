@@ -39,7 +39,8 @@ struct Config {
   int secret_fd = -1;
   // GANGWAY_PORT: the port of the store between hosts. 0 means MASTER_PORT + 1.
   int port = 0;
-  // GANGWAY_INTERFACE: the address that rank 0's store listens on between hosts. Empty means MASTER_ADDR.
+  // GANGWAY_INTERFACE: the address, or the name of the interface, at which this rank listens between hosts.
+  // Empty means MASTER_ADDR for rank 0, and the address from which the others reach it.
   std::string interface;
   // GANGWAY_MODULES: the folder of the loadable modules. If it is empty, the library looks for a module
   // beside itself, then where the dynamic linker finds the program's libraries, then where the library was

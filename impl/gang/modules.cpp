@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "base/error.h"
-#include "base/interrupt.h"
 #include "base/loadable.h"
 
 namespace gangway {
@@ -57,7 +56,7 @@ const MpiModule& mpi_module() {
   static const MpiModule* module = nullptr;
   const std::lock_guard lock(mutex);
   if (module == nullptr) module = &find();
-  module->start(poll_interrupt);
+  module->start();
   return *module;
 }
 

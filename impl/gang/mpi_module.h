@@ -6,11 +6,11 @@
 // Thread rule: any thread, once MPI runs.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "gang/engine.h"
 #include "gang/engine_options.h"
-#include "gang/rank.h"
 
 namespace gangway {
 
@@ -19,18 +19,18 @@ struct MpiModule {
   const char* build_id;
 
   // Starts MPI if it is not started. NOT_SUPPORTED if MPI has no thread support. MPI is ended at exit, if all
-  // gangs over it were shut down in order. `poll_interrupt` is the core's function, because the core has the
-  // hooks.
-  void (*start)(void (*poll_interrupt)());
+  // gangs over it were shut down in order.
+  void (*start)();
   int (*rank)();
   int (*size)();
   // Collective over all ranks: returns whether they share a machine and its namespaces, so that they can
   // share memory. INVALID_STATE on every rank: they run different builds of the library.
   bool (*on_one_host)();
-  // Collective over all ranks. make_data: an engine over the collectives of this MPI. make_control: an engine
-  // over messages with deadlines between single ranks, for ranks that share no memory.
+  // Collective over all ranks: an engine over the collectives of this MPI.
   std::shared_ptr<Engine> (*make_data)(const EngineOptions& options);
-  std::shared_ptr<Engine> (*make_control)(const std::shared_ptr<Rank>& owner, const EngineOptions& options);
+  // Collective over all ranks: puts the `bytes` bytes of every rank one after another into `all`. Ranks of
+  // several hosts find each other by it, for a control engine of their own.
+  void (*all_gather)(const void* mine, size_t bytes, void* all);
 };
 
 }  // namespace gangway

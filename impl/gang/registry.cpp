@@ -8,6 +8,7 @@
 #include "gang/host/host.h"
 #include "gang/local/local_engine.h"
 #include "gang/modules.h"
+#include "gang/network/network_engine.h"
 #include "gang/planes/dual_engine.h"
 #include "gang/planes/lowering.h"
 
@@ -30,7 +31,8 @@ constexpr EngineRow::Launcher kMpi{
 constexpr EngineRow kRows[] = {
     {.name = "auto", .holds_threads = true},
     {.name = "self", .holds_one_rank_only = true},
-    {.name = "host"},
+    {.name = "host", .shares_host = true},
+    {.name = "network", .uses_network = true},
     {.name = "mpi", .launcher = &kMpi},
     {.name = "fake", .simulates_peers = true},
     {.name = "threads",
@@ -41,7 +43,7 @@ constexpr EngineRow kRows[] = {
      .refusal = "is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")",
      .refusal_code = Code::not_supported},
 };
-constexpr EngineRow kUnknown{.name = "", .refusal = "is unknown (auto, self, fake, host, mpi, threads)"};
+constexpr EngineRow kUnknown{.name = "", .refusal = "is unknown (auto, self, fake, host, network, mpi, threads)"};
 
 // The makers that modules registered.
 struct Registered {
@@ -96,12 +98,16 @@ std::shared_ptr<Engine> with_data_engine(const EngineRow::Launcher* launcher,
   return with_data_engines({rank}, own, data_engines(launcher, {rank}, own, options), options)[0];
 }
 
-// Makes the engine over host memory, which detects failures. Ranks that do not share a host use MPI messages.
-std::shared_ptr<Engine> make_control_engine(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
+// Makes the engine over host memory, which detects failures.
+std::shared_ptr<Engine> make_control_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
+                                            const EngineOptions& options,
                                             const std::shared_ptr<Store>& store) {
   if (options.size == 1) return make_self_engine(rank, options);
-  if (store == nullptr) return lowered(mpi_module().make_control(rank, options), rank);
-  return make_host_engine(rank, options, store);
+  if (store == nullptr) return make_network_engine(rank, options, mpi_module().all_gather);
+  if (row.uses_network) return make_network_engine(rank, options, store, nullptr);
+  if (row.shares_host || row.launcher != nullptr || !store->facts().spans_hosts)
+    return make_host_engine(rank, options, store);
+  return make_network_engine(rank, options, store, make_host_engine);
 }
 
 }  // namespace
@@ -131,7 +137,8 @@ bool needs_store(const EngineRow& row, int size) {
 std::shared_ptr<Engine> make_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store) {
   if (row.launcher != nullptr && options.size > 1) row.launcher->check_place(options);
-  return with_data_engine(row.launcher, rank, make_control_engine(rank, options, store), options);
+  return with_data_engine(row.launcher, rank, make_control_engine(row, rank, options, store),
+                          options);
 }
 
 std::shared_ptr<Engine> make_engine_of_one(const std::shared_ptr<Rank>& rank, const EngineOptions& options) {

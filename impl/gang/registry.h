@@ -26,6 +26,8 @@ struct EngineRow {
   bool holds_one_rank_only = false;
   bool simulates_peers = false;  // one process acts for all ranks
   bool holds_threads = false;    // ranks may be threads of one process
+  bool shares_host = false;      // all ranks must be on one host
+  bool uses_network = false;     // sockets are used on one host, too
   // Set if the program's launcher (MPI) has connected the ranks already, so that they need no store.
   struct Launcher {
     bool (*shares_host)();                              // collective: whether all ranks run on one host
@@ -46,10 +48,11 @@ void check_engine(const EngineRow& row, const std::string& name, int size);
 // is collective over them, and returns false if they run on several hosts.
 bool needs_store(const EngineRow& row, int size);
 
-// Makes the engine of a rank that is a process: "self" for one rank; else "host", with the launcher's data
-// engine if the row has a launcher. Collective over the store, or over the launcher's connections if there is
-// no store. NOT_SUPPORTED: the launcher's library is not installed, or the ranks are on several hosts without
-// a launcher. The row must have passed check_engine().
+// Makes the engine of a rank that is a process: "self" for one rank; else "host" where all ranks share a host,
+// and "network" where they do not, with the launcher's data engine if the row has a launcher. Collective over
+// the store, or over the launcher's connections if there is no store. NOT_SUPPORTED: the launcher's library
+// is not installed, or the ranks are on several hosts although the row wants one. The row must have passed
+// check_engine().
 std::shared_ptr<Engine> make_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store);
 

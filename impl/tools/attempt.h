@@ -68,6 +68,7 @@ struct Signals {
 // Functions for values that all attempts of a job share, and for processes.
 // Returns the descriptor of a sealed memory file, which closes on exec. Only the ranks inherit it.
 int make_secret();
+int secret_from_input();  // the same with 32 bytes of the standard input
 std::string make_job();
 // Returns a free port for programs that want one. gangway itself uses no port on one host.
 int free_port();
@@ -103,6 +104,10 @@ class Attempt {
   [[noreturn]] void become(const RankProcess& rank, const std::array<int, 2>& ends, int report);
   void step();
   void take_signals();
+  void limit_end();
+  void look_at_input();
+  // Names a rank in a text: "rank 3", or "host node1".
+  std::string called(const RankProcess& rank) const;
   void enforce_end_request();
   void reap();
   void decide();
@@ -125,13 +130,14 @@ class Attempt {
   const std::string job_;
   const int restart_;
   const Deadline deadline_;
-  const int port_ = free_port();
+  const int port_ = options_.node.world != 0 ? options_.node.port : free_port();
   std::vector<RankProcess> ranks_;
   std::array<OutputQueue, 2> queues_{OutputQueue(1), OutputQueue(2)};
   std::optional<Failure> cause_;  // the likeliest cause of the failure so far
   Deadline decide_at_ = Deadline::never(), decide_last_ = Deadline::never();
   std::optional<Failure> failure_;
   Deadline end_at_ = Deadline::never(), kill_at_ = Deadline::never();
+  bool input_ended_ = false;
   bool warned_ = false;   // SIGUSR1 was forwarded
   int end_requests_ = 0;  // the number of SIGINT, SIGTERM and SIGHUP that were forwarded
   int end_signal_ = 0;    // the last of them

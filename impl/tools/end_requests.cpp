@@ -40,12 +40,26 @@ void Attempt::take_signals() {
       signal_all(signal);
     }
     if (ends) end_signal_ = signal;
-    if (ends && end_requests_ == 1) {
-      signal_all(SIGCONT);  // a stopped rank cannot end
-      deaf_at_ = Deadline::after_ms(kKillMs);
-      end_by_ = Deadline::after_ms(static_cast<int64_t>(options_.end_grace_s * 1000));
-    }
+    if (ends && end_requests_ == 1) limit_end();
   }
+}
+
+void Attempt::limit_end() {
+  signal_all(SIGCONT);  // a stopped rank cannot end
+  deaf_at_ = Deadline::after_ms(kKillMs);
+  end_by_ = Deadline::after_ms(static_cast<int64_t>(options_.end_grace_s * 1000));
+}
+
+// The input of a node ends when the gangrun that has started it is gone, or has given this host up.
+void Attempt::look_at_input() {
+  char ignored[64];
+  if (read(0, ignored, sizeof ignored) > 0) return;
+  input_ended_ = true;
+  if (failure_ || end_requests_ > 0) return;
+  ++end_requests_;
+  end_signal_ = SIGTERM;
+  signal_all(SIGTERM);
+  limit_end();
 }
 
 // A rank that ignores the signal has no reason to end. One that handles it may be saving its state, for which
@@ -55,7 +69,7 @@ void Attempt::enforce_end_request() {
     deaf_at_ = Deadline::never();
     for (const RankProcess& rank : ranks_)
       if (rank.running && ignores(rank.pid, end_signal_)) {
-        say(text("rank ", rank.rank, " ignores SIG", sigabbrev_np(end_signal_), ": killing it"));
+        say(text(called(rank), " ignores SIG", sigabbrev_np(end_signal_), ": killing it"));
         signal_rank(rank.pid, SIGKILL);
       }
   }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "tools/hosts.h"
 #include "tools/launch.h"
 #include "tools/rank_command.h"
 #include "tools/rank_count.h"
@@ -61,13 +62,59 @@ void add_program(CLI::App& app, Part& part) {
   app.prefix_command();
 }
 
-// Options that torchrun needs and gangrun does not: all ranks are on this host, where they find each other.
+// The hosts of a gang that is not on this one.
+struct HostOptions {
+  std::string list, file;
+  std::string agent = "ssh -o BatchMode=yes";
+};
+
+void add_hosts(CLI::App& app, HostOptions& hosts, gangway::tools::Node& node) {
+  app.add_option("--hosts", hosts.list, "start the ranks on these hosts: a,b:2 (2 ranks on b; else as -n says)")
+      ->type_name("LIST");
+  app.add_option("--hostfile", hosts.file, "the same from a file with a host in each line")->type_name("FILE");
+  app.add_option("--agent", hosts.agent,
+                 "the command that runs another on a host; default: ssh -o BatchMode=yes")
+      ->type_name("COMMAND");
+  // What a gangrun tells those that it starts on other hosts.
+  const auto read_node = [&node](const std::string& word) {
+    try {
+      gangway::tools::read_node(word, node);
+    } catch (const std::invalid_argument& error) {
+      throw CLI::ValidationError(error.what());
+    }
+  };
+  app.add_option_function<std::string>("--node", read_node, "")->group("");
+  app.add_option("--node-master", node.master, "")->group("");
+  app.add_option("--node-port", node.port, "")->group("");
+  app.add_option("--node-job", node.job, "")->group("");
+  app.add_option("--node-restart", node.restart, "")->group("");
+}
+
+// Makes of the one program a remote shell for each host.
+void spread(LaunchOptions& options, const HostOptions& hosts, const Part& part, const std::string& python) {
+  if (options.programs.size() != 1)
+    throw std::invalid_argument("several programs start on this host only, not with --hosts");
+  if (!hosts.list.empty() && !hosts.file.empty())
+    throw std::invalid_argument("--hosts and --hostfile contradict each other");
+  const Program& program = options.programs[0];
+  const auto list = hosts.file.empty() ? gangway::tools::read_hosts(hosts.list, program.ranks)
+                                       : gangway::tools::read_host_file(hosts.file, program.ranks);
+  std::vector<std::string> words = {"--grace=" + std::to_string(options.grace_s),
+                                    "--end-grace=" + std::to_string(options.end_grace_s)};
+  if (!options.prefix) words.emplace_back("--no-prefix");
+  if (part.options.module) words.emplace_back("--module");
+  if (part.options.no_python) words.emplace_back("--no-python");
+  if (!python.empty()) words.push_back("--python=" + python);
+  options.programs = gangway::tools::programs_on(list, hosts.agent, words, program.command);
+  options.prefix = false;  // the nodes write it
+}
+
+// Options that torchrun needs and gangrun does not.
 void add_torchrun(CLI::App& app) {
   const auto check_nodes = [](const std::string& nodes) {
     if (nodes != "1" && nodes != "1:1")
       throw CLI::ValidationError("--nnodes " + nodes +
-                                 ": gangrun starts ranks on this host only; over several hosts, use torchrun "
-                                 "--no-python, srun or mpirun");
+                                 ": gangrun starts ranks on this host, or on those of --hosts");
   };
   app.add_option_function<std::string>("--nnodes", check_nodes, "1, as for torchrun")->type_name("COUNT");
   app.add_flag("--standalone")->description("as for torchrun; always so");
@@ -120,6 +167,8 @@ int main(int count, char** arguments) {
                  "those that ignore the signal in 5")
       ->check(CLI::Range(0.0, 1e6));
   add_torchrun(app);
+  HostOptions hosts;
+  add_hosts(app, hosts, options.node);
   app.add_flag("--no-prefix", no_prefix, "leave the ranks' output as it is, without \"[rank] \"");
   app.set_version_flag("--version", GANGWAY_VERSION);
   app.footer(
@@ -139,7 +188,12 @@ int main(int count, char** arguments) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   options.prefix = !no_prefix;
+  const bool is_spread = !hosts.list.empty() || !hosts.file.empty();
   try {
+    if (is_spread) {
+      spread(options, hosts, programs[0], python);
+      return gangway::tools::launch(options);  // the nodes look for the program
+    }
     for (Part& part : programs) {
       part.options.python = python;
       part.program.command = gangway::tools::rank_command(std::move(part.program.command), part.options);

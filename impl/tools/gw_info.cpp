@@ -12,6 +12,7 @@
 #include "device/cuda_module.h"
 #include "gang/modules.h"
 #include "ops/ops.h"
+#include "tools/check_gang.h"
 
 namespace {
 
@@ -42,18 +43,25 @@ int main(int count, char** arguments) {
   using namespace gangway;
   CLI::App app("gw-info: what gangway can do on this machine.", "gw-info");
   app.set_version_flag("--version", GANGWAY_VERSION);
+  bool checks = false;
+  app.add_flag("--check", checks,
+               "under a launcher: make its gang, and print latency and bandwidth of each pair of ranks");
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   try {
+    if (checks) {
+      std::printf("%s", tools::check_gang().c_str());
+      return 0;
+    }
     const auto device = make_device("cpu");
     const auto ops = make_ops(device);
     std::printf("gangway %s\n\nprocessor: %s, %u hardware threads, %d for this process\n", GANGWAY_VERSION,
                 processor().c_str(), std::thread::hardware_concurrency(), usable_cores());
     std::printf(
-        "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), threads, fake\n%s",
+        "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), network (hosts), threads, fake\n%s",
         describe_modules().c_str());
     std::printf("%s\noperations on the cpu:\n%s\n", describe_cuda_module().c_str(),
                 describe_paths(*ops).c_str());

@@ -36,6 +36,7 @@ void Attempt::step() {
   std::vector<pollfd> fds{{signals_.fd, POLLIN, 0}};
   for (const OutputQueue& queue : queues_)
     fds.push_back({queue.empty() ? -1 : queue.fd(), POLLOUT, 0});  // poll ignores a descriptor of -1
+  fds.push_back({options_.node.world != 0 && !input_ended_ ? 0 : -1, POLLIN, 0});
   std::vector<Stream*> streams;
   for (RankProcess& rank : ranks_)
     for (Stream* const stream : {&rank.out, &rank.err})
@@ -49,7 +50,8 @@ void Attempt::step() {
   for (size_t i = 0; i < 2; ++i)
     if (fds[i + 1].revents != 0) queues_[i].write_some();
   for (size_t i = 0; i < streams.size(); ++i)
-    if (fds[i + 3].revents != 0) streams[i]->read_available();
+    if (fds[i + 4].revents != 0) streams[i]->read_available();
+  if (fds[3].revents != 0) look_at_input();
   if (fds[0].revents != 0) take_signals();
   reap();
   decide();
@@ -118,8 +120,9 @@ int launch(const LaunchOptions& options) {
   signals.fd = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals.fd < 0) fail_system(Code::io, "no signalfd", errno);
   Watchdog watchdog(static_cast<size_t>(options.ranks()));
-  const int secret = make_secret();
-  const std::string job = make_job();
+  const bool is_node = options.node.world != 0;
+  const int secret = is_node ? secret_from_input() : make_secret();
+  const std::string job = is_node ? options.node.job : make_job();
   const Deadline deadline = options.timeout_s > 0
                                 ? Deadline::after_ms(static_cast<int64_t>(options.timeout_s * 1000))
                                 : Deadline::never();

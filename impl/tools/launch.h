@@ -14,6 +14,17 @@ namespace gangway::tools {
 struct Program {
   int ranks = 1;
   std::vector<std::string> command;
+  std::string host;  // set if the program is the remote shell of a host (hosts.h)
+};
+
+// What a gangrun that another one has started on this host knows of the whole job.
+struct Node {
+  int first_rank = 0;  // of the ranks of this host
+  int world = 0;       // the ranks of all hosts; 0: this gangrun is no node
+  std::string master = "127.0.0.1";
+  int port = 0;
+  std::string job;
+  int restart = 0;
 };
 
 struct LaunchOptions {
@@ -25,6 +36,7 @@ struct LaunchOptions {
   // After SIGINT, SIGTERM or SIGHUP, the time in which the ranks may save and end before they are killed.
   double end_grace_s = 300;
   bool prefix = true;
+  Node node;
 
   int ranks() const {
     int all = 0;

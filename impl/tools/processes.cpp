@@ -34,14 +34,30 @@ Bytes random_of() {
 
 }  // namespace
 
-int make_secret() {
+namespace {
+
+int keep_secret(const std::array<uint8_t, 32>& secret) {
   const int fd = memfd_create("gangway-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) fail_system(Code::io, "memfd_create failed", errno);
-  const auto secret = random_of<std::array<uint8_t, 32>>();
   if (write(fd, secret.data(), secret.size()) != static_cast<ssize_t>(secret.size()))
     fail_system(Code::io, "cannot write the secret", errno);
   fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
   return fd;
+}
+
+}  // namespace
+
+int make_secret() { return keep_secret(random_of<std::array<uint8_t, 32>>()); }
+
+int secret_from_input() {
+  std::array<uint8_t, 32> secret;
+  for (size_t have = 0; have < secret.size();) {
+    const ssize_t n = read(0, secret.data() + have, secret.size() - have);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail(Code::io, "the standard input ended after ", have, " of the secret's 32 bytes");
+    have += static_cast<size_t>(n);
+  }
+  return keep_secret(secret);
 }
 
 std::string make_job() {
@@ -136,7 +152,7 @@ void Attempt::start(RankProcess& rank) {
 // with all processes that it started.
 void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, int report) {
   setpgid(0, 0);
-  if (rank.rank != 0 || isatty(0) != 0) {  // a background group may not read the terminal
+  if (rank.rank != 0 || isatty(0) != 0 || options_.node.world != 0) {  // a background group may not read the terminal
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, 0);
   }
@@ -144,15 +160,16 @@ void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, in
     if (ends[static_cast<size_t>(i)] != i + 1) dup2(ends[static_cast<size_t>(i)], i + 1);
   fcntl(secret_, F_SETFD, 0);
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
-  set("RANK", std::to_string(rank.rank));
-  set("WORLD_SIZE", std::to_string(options_.ranks()));
+  const Node& node = options_.node;
+  set("RANK", std::to_string(node.first_rank + rank.rank));
+  set("WORLD_SIZE", std::to_string(node.world != 0 ? node.world : options_.ranks()));
   set("LOCAL_RANK", std::to_string(rank.rank));
   set("LOCAL_WORLD_SIZE", std::to_string(options_.ranks()));
-  set("MASTER_ADDR", "127.0.0.1");
+  set("MASTER_ADDR", node.master);
   set("MASTER_PORT", std::to_string(port_));
   set("GANGWAY_SECRET_FD", std::to_string(secret_));
   set("GANGWAY_JOB", job_);
-  set("GANGWAY_RESTART_COUNT", std::to_string(restart_));
+  set("GANGWAY_RESTART_COUNT", std::to_string(node.world != 0 ? node.restart : restart_));
   std::vector<char*> arguments;
   for (const std::string& word : rank.program->command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -195,13 +212,19 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
     decide_last_ = Deadline::after_ms(kExitingMs);
   }
   const char* const name = killed ? sigabbrev_np(facts.si_status) : nullptr;
+  const std::string who = called(rank);
   cause_ = Failure{
       killed ? 128 + facts.si_status : facts.si_status,
-      killed ? text("rank ", rank.rank, " (process ", rank.pid, ") was killed by signal ", facts.si_status,
+      killed ? text(who, " (process ", rank.pid, ") was killed by signal ", facts.si_status,
                     " (SIG", name != nullptr ? name : "?", ", ", strsignal(facts.si_status), ")")
-             : text("rank ", rank.rank, " (process ", rank.pid, ") exited with code ", facts.si_status,
+             : text(who, " (process ", rank.pid, ") exited with code ", facts.si_status,
                     facts.si_status == kStartMeAgain ? " (start it again to continue)" : ""),
       killed || (facts.si_status != kStartMeAgain && facts.si_status != kWrongUsage)};
+}
+
+std::string Attempt::called(const RankProcess& rank) const {
+  if (!rank.program->host.empty()) return "host " + rank.program->host;
+  return text("rank ", options_.node.first_rank + rank.rank);
 }
 
 void Attempt::signal_all(int signal) {

@@ -52,7 +52,7 @@ std::array<int, 2> Attempt::open_streams(RankProcess& rank) {
     Stream& stream = i == 0 ? rank.out : rank.err;
     stream.fd = pipe[0];
     stream.lines.emplace(LineSink{&queues_[i], terminal, terminal ? &drawing_ : nullptr},
-                         text("[", rank.rank, "] "), rank.rank == 0);
+                         text("[", options_.node.first_rank + rank.rank, "] "), rank.rank == 0);
     ends[i] = pipe[1];
   }
   return ends;

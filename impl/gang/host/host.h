@@ -29,7 +29,8 @@
 //                  engine's shared control memory (board, region), one rank among the members (team), the
 //                  survivors of a break, and the handover of the arena to other processes
 //   memory/        the arena, one slice for each rank; shared.h lays out what lies in it
-//   kernels/       the arithmetic of reductions, and copies
+//
+// The arithmetic of reductions, and copies, are in gang/kernels/, which other engines use too.
 //
 // Thread rule: any thread; each engine has an Engine's rule (gang/engine.h).
 #pragma once

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include <gangway_build_id.h>
-#include "gang/mpi/control_engine.h"
 #include "gang/mpi/data_engine.h"
 #include "gang/mpi/runtime.h"
 #include "gang/rendezvous/identity.h"
@@ -31,6 +30,12 @@ bool all_on_one_host() {
   return on_one_host(all);
 }
 
+void all_gather(const void* mine, size_t bytes, void* all) {
+  check(MPI_Allgather(mine, static_cast<int>(bytes), MPI_BYTE, all, static_cast<int>(bytes), MPI_BYTE,
+                      MPI_COMM_WORLD),
+        "MPI_Allgather");
+}
+
 }  // namespace
 }  // namespace gangway::mpi
 
@@ -38,6 +43,6 @@ extern "C" __attribute__((visibility("default"))) const void* gangway_mpi_module
   using namespace gangway::mpi;
   static constexpr gangway::MpiModule module{gangway::kBuildId,  start,           world_rank,
                                              world_size,         all_on_one_host, make_data_engine,
-                                             make_control_engine};
+                                             all_gather};
   return &module;
 }

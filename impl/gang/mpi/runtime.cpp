@@ -11,7 +11,6 @@ namespace {
 
 std::atomic<int> roots = 0;
 std::atomic<bool> disorder = false;
-std::atomic<void (*)()> core_interrupt = nullptr;
 
 bool is_over() {
   int over = 0;
@@ -28,10 +27,9 @@ void end() {
 
 }  // namespace
 
-void start(void (*poll_interrupt)()) {
+void start() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  core_interrupt = poll_interrupt;
   int running = 0, threads = 0;
   MPI_Initialized(&running);
   if (is_over()) fail(Code::invalid_state, "gang.create: MPI was finalized in this process");
@@ -46,8 +44,6 @@ void start(void (*poll_interrupt)()) {
          ", but engine \"mpi\" needs ", MPI_THREAD_MULTIPLE,
          " (MPI_THREAD_MULTIPLE); initialize MPI with it or let gangway do so");
 }
-
-void poll_core_interrupt() { core_interrupt.load()(); }
 
 void began_root() { ++roots; }
 

@@ -11,9 +11,7 @@
 
 namespace gangway::mpi {
 
-void start(void (*poll_interrupt)());
-// Calls the interrupt hook of the core, which start() was given.
-void poll_core_interrupt();
+void start();
 void began_root();  // counts a root gang over this MPI
 // Counts a root gang as ended. `in_order`: it was shut down, otherwise it was destroyed without a shutdown.
 // At exit MPI is finalized only if all root gangs were shut down.

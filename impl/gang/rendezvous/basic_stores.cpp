@@ -62,6 +62,7 @@ class PrefixStore final : public Store {
   PrefixStore(std::shared_ptr<Store> inner, std::string prefix)
       : inner_(std::move(inner)), prefix_(std::move(prefix)) {}
 
+  StoreFacts facts() const override { return inner_->facts(); }
   void put(const std::string& key, const std::string& value) override { inner_->put(full(key), value); }
   std::optional<std::string> get(const std::string& key) override { return inner_->get(full(key)); }
   void remove(const std::string& key) override { inner_->remove(full(key)); }
@@ -87,6 +88,12 @@ class CallbackStore final : public Store {
   }
   CallbackStore(const CallbackStore&) = delete;
   CallbackStore& operator=(const CallbackStore&) = delete;
+
+  StoreFacts facts() const override {
+    StoreFacts facts;
+    facts.spans_hosts = true;
+    return facts;
+  }
 
   void check() const {
     if (callbacks_.put == nullptr || callbacks_.get == nullptr || callbacks_.remove == nullptr)

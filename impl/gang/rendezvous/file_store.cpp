@@ -38,6 +38,11 @@ std::string file_name(const std::string& key) {
 
 class FileStore final : public Store {
  public:
+  StoreFacts facts() const override {
+    StoreFacts facts;
+    facts.spans_hosts = true;  // of one file system
+    return facts;
+  }
   explicit FileStore(std::string folder) : folder_(std::move(folder)) {
     if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
       fail_system(Code::io, "store: cannot make the folder " + folder_, errno);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/library_build.h"
+#include "gang/rendezvous/hmac.h"
 
 namespace gangway {
 namespace {
@@ -29,6 +30,8 @@ std::string network_of_host() {
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), name);
   return name + number_of_space("net");
 }
+
+std::string hash_of_network() { return hex(hmac_sha256({}, {network_of_host()})).substr(0, 16); }
 
 RankIdentity own_identity() {
   RankIdentity own{};

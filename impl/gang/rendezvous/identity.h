@@ -21,6 +21,7 @@ RankIdentity own_identity();
 // Identifies the boot of the machine and the network namespace: processes in one of them reach each other's
 // abstract sockets.
 std::string network_of_host();
+std::string hash_of_network();  // of network_of_host(), for names and records of a fixed size
 
 // Returns whether all ranks run on one host and in the same namespaces. INVALID_STATE, which names two ranks
 // and both ids: they run different builds of the library. all[r] is rank r's.

@@ -1,6 +1,10 @@
 #include "gang/rendezvous/resolve.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -9,10 +13,12 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "gang/descriptor.h"
 #include "gang/rendezvous/store_common.h"
 
 namespace gangway {
@@ -117,6 +123,77 @@ std::vector<SocketAddress> resolve(const std::string& host, int port, bool liste
     if (question->answer != EAI_AGAIN) fail(Code::io, "store: the host \"", host, "\" is not known: ", why);
   } while (backoff.pause());
   fail(Code::timeout, "store: the address of the host \"", host, "\" was not found in time: ", why);
+}
+
+std::string number_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  } else if (address->sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
+  }
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string_view all = text;
+  const bool is_mapped = all.starts_with(kMapped) && all.find('.') != std::string_view::npos;
+  return std::string(is_mapped ? all.substr(kMapped.size()) : all);
+}
+
+std::string local_number(int fd) {
+  SocketAddress own;
+  own.size = sizeof own.bytes;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&own.bytes), &own.size) == 0 ? number_of(own.get()) : "";
+}
+
+std::string peer_number(int fd) {
+  SocketAddress peer;
+  peer.size = sizeof peer.bytes;
+  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer.bytes), &peer.size) == 0 ? number_of(peer.get())
+                                                                                     : "";
+}
+
+bool is_loopback_number(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
+}
+
+bool is_loopback(const SocketAddress& address) { return is_loopback_number(number_of(address.get())); }
+
+std::string first_address() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6})
+    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+      if ((one->ifa_flags & IFF_UP) == 0 || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
+      const std::string number = number_of(one->ifa_addr);
+      if (!number.starts_with("fe80:")) return number;
+    }
+  return "";
+}
+
+int free_port(const std::string& address) {
+  for (const SocketAddress& one : resolve(address, 0, true, Deadline::after_ms(1000))) {
+    const Descriptor fd(socket(one.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    SocketAddress own;
+    own.size = sizeof own.bytes;
+    if (!fd || bind(fd.get(), one.get(), one.size) != 0 ||
+        getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own.bytes), &own.size) != 0)
+      continue;
+    return ntohs(own.bytes.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port
+                                                 : reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port);
+  }
+  fail_system(Code::io, text("store: no port of ", address, " can be used"), errno);
+}
+
+std::string interface_address(const std::string& setting) {
+  ifaddrs* all = nullptr;
+  if (if_nametoindex(setting.c_str()) == 0 || getifaddrs(&all) != 0) return without_brackets(setting);
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6})
+    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next)
+      if (one->ifa_addr != nullptr && one->ifa_addr->sa_family == family && setting == one->ifa_name)
+        return number_of(one->ifa_addr);
+  fail(Code::invalid_argument, "GANGWAY_INTERFACE: the interface ", setting, " has no address");
 }
 
 std::string without_brackets(const std::string& host) {

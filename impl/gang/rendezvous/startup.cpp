@@ -179,10 +179,10 @@ Secret find_secret(const Environment& e, Deadline deadline) {
   if (!on_one_host(e))
     fail(Code::invalid_argument, "GANGWAY_SECRET_FILE is not set: ", e.size, " ranks on several hosts (",
          e.local_size, " here, MASTER_ADDR \"", e.host,
-         "\") need a file with the gang's secret, 32 bytes, mode 0600");
+         "\") need the same secret. Make a file of 32 random bytes on one host (head -c 32 /dev/urandom >FILE; "
+         "chmod 600 FILE), copy it to the others, and set GANGWAY_SECRET_FILE to it on every rank");
   // Containers may share the folder, but no sockets, and jobs of theirs may have the same name.
-  const std::string network = hex(hmac_sha256({}, {network_of_host()})).substr(0, 16);
-  return shared_secret(secret_folder(), text(e.job, ".", e.restart, ".", network), deadline);
+  return shared_secret(secret_folder(), text(e.job, ".", e.restart, ".", hash_of_network()), deadline);
 }
 
 }  // namespace
@@ -218,7 +218,9 @@ std::shared_ptr<Store> connect(const Environment& environment, int generation, D
     const Config& c = config();
     // Other ranks reach rank 0 at MASTER_ADDR, so it listens there unless another address is named.
     options.any_interface = !c.interface.empty();
-    options.host = environment.rank == 0 && !c.interface.empty() ? c.interface : environment.host;
+    options.not_loopback = c.interface.empty();
+    options.host = environment.rank == 0 && !c.interface.empty() ? interface_address(c.interface)
+                                                                 : environment.host;
     options.port = c.port != 0 ? c.port : environment.port + 1;
     if (c.port == 0 && environment.port == 0)
       fail(Code::invalid_argument,
@@ -230,12 +232,23 @@ std::shared_ptr<Store> connect(const Environment& environment, int generation, D
   return make_prefix_store(make_tcp_store(options), text(generation, "/"));
 }
 
-std::shared_ptr<Store> connect_by_id(const std::string& id, int rank, int size, Deadline deadline) {
+StorePlace place_for_store() {
+  const std::string& wish = config().interface;
+  StorePlace place{wish.empty() ? first_address() : interface_address(wish), 0};
+  if (place.address.empty()) return place;
+  place.port = free_port(place.address);
+  return place;
+}
+
+std::shared_ptr<Store> connect_by_id(const std::string& id, int rank, int size, Deadline deadline,
+                                     const StorePlace& place) {
   TcpStoreOptions options;
   if (id.size() != kIdBytes)
     fail(Code::invalid_argument, "an id has ", kIdBytes, " bytes, this one ", id.size());
   std::copy_n(id.begin(), options.secret.size(), options.secret.begin());
   options.job = id.substr(options.secret.size());
+  options.host = place.address;
+  options.port = place.port;
   options.rank = rank;
   options.size = size;
   options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongestMs));

@@ -45,9 +45,19 @@ void check_expected_size(const Environment& environment, int expected, const cha
 // part of the keys.
 std::shared_ptr<Store> connect(const Environment& environment, int generation, Deadline deadline);
 
-// An id with which ranks on one host find each other: a secret that authenticates them, then a random name
-// that separates jobs.
+// Where rank 0's store listens. An empty address means an abstract socket of this host.
+struct StorePlace {
+  std::string address;
+  int port = 0;
+};
+// Returns an address of this host that others reach (GANGWAY_INTERFACE, else the first that is no loopback;
+// "" if there is none), and a port of it that is free now.
+StorePlace place_for_store();
+
+// An id with which ranks find each other: a secret that authenticates them, then a random name that separates
+// jobs. Without a place the ranks are on one host.
 constexpr size_t kIdBytes = 64;
-std::shared_ptr<Store> connect_by_id(const std::string& id, int rank, int size, Deadline deadline);
+std::shared_ptr<Store> connect_by_id(const std::string& id, int rank, int size, Deadline deadline,
+                                     const StorePlace& place = {});
 
 }  // namespace gangway

@@ -10,11 +10,22 @@
 #include <string>
 
 #include "base/deadline.h"
+#include "gang/rendezvous/hmac.h"
 
 namespace gangway {
 
 constexpr size_t kStoreKeyLimit = 1 << 10;    // bytes of one key, at least 1; otherwise INVALID_ARGUMENT
 constexpr size_t kStoreValueLimit = 1 << 20;  // bytes of one value; a larger one is INVALID_ARGUMENT
+
+// What a store knows of the ranks that meet at it.
+struct StoreFacts {
+  bool spans_hosts = false;  // ranks may be on several hosts
+  // Made from the secret with which the ranks have proved that they belong together; absent where the store
+  // itself is trusted.
+  std::optional<Secret> key;
+  std::string own_address;     // of this rank's connection to rank 0, as a number, or ""
+  std::string server_address;  // the address at which this rank has reached rank 0, or ""
+};
 
 class Store {
  public:
@@ -26,6 +37,8 @@ class Store {
 
   // Blocks until the key exists. Calls the interrupt hook meanwhile. Throws TIMEOUT, which names the key.
   virtual std::string wait(const std::string& key, Deadline deadline) = 0;
+
+  virtual StoreFacts facts() const { return {}; }
 };
 
 // A store that the threads of one process share.

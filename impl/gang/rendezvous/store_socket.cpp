@@ -46,6 +46,8 @@ Descriptor make_socket(const SocketAddress& address) {
   if (!fd) fail_system(Code::io, "store: no socket", errno);
   const int on = 1;
   if (address.bytes.ss_family != AF_UNIX) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int off = 0;
+  if (address.bytes.ss_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   return fd;
 }
 
@@ -54,6 +56,15 @@ bool is_any_interface(const SocketAddress& address) {
   const auto* const six = reinterpret_cast<const sockaddr_in6*>(&address.bytes);
   return (address.bytes.ss_family == AF_INET && four->sin_addr.s_addr == htonl(INADDR_ANY)) ||
          (address.bytes.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&six->sin6_addr));
+}
+
+// Returns the addresses that are no loopback; if there are none, those that mean every interface.
+std::vector<SocketAddress> reachable(std::vector<SocketAddress> all, int port, Deadline deadline) {
+  std::erase_if(all, is_loopback);
+  if (!all.empty()) return all;
+  for (const char* const every : {"::", "0.0.0.0"})
+    for (const SocketAddress& one : resolve(every, port, true, deadline)) all.push_back(one);
+  return all;
 }
 
 }  // namespace
@@ -68,8 +79,9 @@ std::string store_place(const TcpStoreOptions& options) {
 
 Descriptor store_listen(const TcpStoreOptions& options) {
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
-  const std::vector<SocketAddress> all = addresses(options, true, deadline);
-  if (!options.any_interface && std::any_of(all.begin(), all.end(), is_any_interface))
+  std::vector<SocketAddress> all = addresses(options, true, deadline);
+  if (options.not_loopback) all = reachable(std::move(all), options.port, deadline);
+  if (!options.any_interface && !options.not_loopback && std::any_of(all.begin(), all.end(), is_any_interface))
     fail(Code::invalid_argument, "store: rank 0 would listen on every interface of its host (", options.host,
          ", port ", options.port, "); name one address in GANGWAY_INTERFACE");
   StoreBackoff backoff(Deadline::after_ms(deadline.left_ms(kBindMs)));

@@ -18,6 +18,7 @@
 #include "base/interrupt.h"
 #include "gang/rendezvous/frames.h"
 #include "gang/rendezvous/handshake.h"
+#include "gang/rendezvous/resolve.h"
 #include "gang/rendezvous/store_common.h"
 #include "gang/rendezvous/store_server.h"
 #include "gang/rendezvous/store_socket.h"
@@ -111,7 +112,7 @@ Link join(const TcpStoreOptions& options) {
        " within ", options.timeout_ms, " ms",
        options.host.empty() ? "; if ranks are in several containers, these are network namespaces of their "
                               "own, whose sockets do not meet: "
-                              "start the ranks in one, or with the engine mpi"
+                              "start the ranks in one, or give all of them the MASTER_ADDR of rank 0"
                             : "");
 }
 
@@ -128,6 +129,16 @@ class TcpStore final : public Store {
   }
   TcpStore(const TcpStore&) = delete;
   TcpStore& operator=(const TcpStore&) = delete;
+
+  StoreFacts facts() const override {
+    StoreFacts facts;
+    facts.key = Secret(hmac_sha256(options_.secret, {"gang network", options_.job}));
+    facts.spans_hosts = !options_.host.empty();
+    if (!facts.spans_hosts) return facts;
+    facts.own_address = local_number(link_.socket.get());
+    facts.server_address = peer_number(link_.socket.get());
+    return facts;
+  }
 
   void put(const std::string& key, const std::string& value) override {
     check_store_value(key, value);

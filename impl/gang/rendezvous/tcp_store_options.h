@@ -20,6 +20,9 @@ struct TcpStoreOptions {
   std::string host;
   int port = 0;
   bool any_interface = false;   // allows the server to listen on 0.0.0.0 or ::
+  // The server listens at those addresses of `host` that are no loopback; if it has no other (Debian gives a
+  // host's own name the address 127.0.1.1), at every address.
+  bool not_loopback = false;
   int64_t timeout_ms = 60'000;  // for connecting and for the handshake
 };
 

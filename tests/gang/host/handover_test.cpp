@@ -139,7 +139,7 @@ TEST(Handover, RanksOfSeveralHostsAreRefusedOnEachWithAText) {
     EXPECT_EQ(ranks.report(r).code, static_cast<int64_t>(Code::not_supported));
     EXPECT_NE(std::strstr(ranks.report(r).text,
                           "the ranks are on several hosts (or network namespaces), which share "
-                          "no memory; choose the engine mpi"),
+                          "no memory; choose the engine auto"),
               nullptr)
         << ranks.report(r).text;
   }

@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 #include "gang/host/memory/arena.h"
 #include "gang/host/presence/board.h"
 #include "gang/host/presence/region.h"

@@ -1,9 +1,10 @@
-// One rank that an MPI launcher starts: a GoogleTest program. Every rank runs the same tests in the same
+// One rank that an MPI launcher starts, or of a gang over hosts (GANGWAY_TEST_ENGINE): a GoogleTest program. Every rank runs the same tests in the same
 // order.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error_of.h"
@@ -18,7 +19,8 @@ namespace {
 
 GangPtr make_root(int64_t timeout_ms = 120'000) {
   GangOptions options;
-  options.engine = "mpi";
+  const char* const engine = std::getenv("GANGWAY_TEST_ENGINE");
+  options.engine = engine != nullptr ? engine : "mpi";
   options.threads = 1;
   options.timeout_ms = timeout_ms;
   options.arena_bytes = uint64_t{256} << 20;

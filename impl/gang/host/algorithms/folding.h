@@ -6,7 +6,7 @@
 #include <array>
 
 #include "gang/host/call/algorithm.h"
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 
 namespace gangway::host {
 

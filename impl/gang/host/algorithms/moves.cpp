@@ -1,6 +1,6 @@
 #include "gang/host/algorithms/moves.h"
 
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 
 namespace gangway::host {
 namespace {

@@ -1,6 +1,6 @@
 #include "gang/host/algorithms/rounds.h"
 
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 
 namespace gangway::host {
 

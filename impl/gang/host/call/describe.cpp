@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 
 namespace gangway::host {
 

@@ -3,7 +3,7 @@
 #include "gang/host/call/describe.h"
 #include "gang/host/call/reasons.h"
 #include "gang/host/call/staging.h"
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 
 namespace gangway::host {
 namespace {

@@ -1,7 +1,7 @@
 #include "gang/host/call/staging.h"
 
 #include "gang/host/call/reasons.h"
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 
 namespace gangway::host {
 namespace {

@@ -31,7 +31,7 @@ constexpr char kFailed[] = "host/failed";
 constexpr char kProcess[] = "host/process/";
 constexpr char kOtherHosts[] =
     "host engine: the ranks are on several hosts (or network namespaces), which share no memory; choose the "
-    "engine mpi";
+    "engine auto";
 
 // How often a rank asks the store for failures: together all ranks ask about a thousand times a second, since
 // one thread of rank 0 answers all of them. Rank 0 asks for so many ranks that have not announced themselves.

@@ -1,7 +1,7 @@
 // The tables of kernels, one for each instruction set. Only fold*.cpp include this header.
 #pragma once
 
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 
 namespace gangway::host {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "gang/host/kernels/fold_table.h"
+#include "gang/kernels/fold_table.h"
 
 namespace gangway::host::avx2 {
 namespace {
@@ -30,7 +30,7 @@ inline void store_f16(F16* __restrict out, const float* acc, size_t n) {
   for (; i < n; ++i) out[i].bits = static_cast<uint16_t>(_cvtss_sh(acc[i], _MM_FROUND_TO_NEAREST_INT));
 }
 
-#include "gang/host/kernels/fold_kernels.inc"
+#include "gang/kernels/fold_kernels.inc"
 
 void stream(unsigned char* to, const unsigned char* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += sizeof(__m256i))

@@ -5,7 +5,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "gang/host/kernels/fold_table.h"
+#include "gang/kernels/fold_table.h"
 
 namespace gangway::host::portable {
 namespace {
@@ -25,7 +25,7 @@ inline void store_f16(F16* __restrict out, const float* acc, size_t n) {
   for (size_t i = 0; i < n; ++i) out[i].bits = to_f16(acc[i]).bits;
 }
 
-#include "gang/host/kernels/fold_kernels.inc"
+#include "gang/kernels/fold_kernels.inc"
 
 #if defined(__x86_64__)
 void stream(unsigned char* to, const unsigned char* from, size_t bytes) {

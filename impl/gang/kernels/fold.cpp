@@ -1,4 +1,4 @@
-#include "gang/host/kernels/fold.h"
+#include "gang/kernels/fold.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #endif
 
 #include "base/config.h"
-#include "gang/host/kernels/fold_table.h"
+#include "gang/kernels/fold_table.h"
 
 namespace gangway::host {
 namespace {

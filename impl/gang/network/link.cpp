@@ -1,0 +1,161 @@
+#include "gang/network/link.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+
+namespace gangway::network {
+namespace {
+
+[[noreturn]] void end_of(int reason) {
+  if (reason == ETIMEDOUT || reason == EHOSTUNREACH || reason == ENETUNREACH)
+    throw LinkEnd{text("is lost: its host does not answer (", strerror(reason), ")")};
+  throw LinkEnd{"has died: its connection ended"};
+}
+
+const std::array<char, 64 << 10> kZeros{};
+
+}  // namespace
+
+Link::Link(int rank, Descriptor control_socket, Descriptor data_socket, const Secret& to_peer,
+           const Secret& from_peer)
+    : rank(rank),
+      control(std::move(control_socket)),
+      data(std::move(data_socket)),
+      reader_(from_peer),
+      writer_(to_peer) {}
+
+void Link::post(const ControlFrame& frame) {
+  control_out += writer_.seal(frame);
+  send_control();
+}
+
+void Link::send_control() {
+  size_t done = 0;
+  while (done < control_out.size()) {
+    const ssize_t n = send(control.get(), control_out.data() + done, control_out.size() - done,
+                           MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n < 0) end_of(errno);
+    done += static_cast<size_t>(n);
+  }
+  control_out.erase(0, done);
+}
+
+bool Link::receive_control() {
+  char bytes[16 << 10];
+  const ssize_t n = recv(control.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n < 0) end_of(errno);
+  if (n == 0) throw LinkEnd{"has died: its connection ended"};
+  heard = Deadline::Clock::now();
+  beats = 0;
+  reader_.add({bytes, static_cast<size_t>(n)});
+  return static_cast<size_t>(n) == sizeof bytes;
+}
+
+void Link::queue(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece) {
+  transfer->out[piece].is_queued = true;
+  queue_.push_back({group, transfer, piece});
+}
+
+bool Link::start_chunk() {
+  if (queue_.empty()) return false;
+  sending_ = std::move(queue_.front());
+  queue_.pop_front();
+  const Outgoing& piece = sending_.transfer->out[sending_.piece];
+  const Key& key = sending_.transfer->key;
+  out_head_ = {};
+  out_head_.gang = sending_.group->id;
+  out_head_.sequence = key.sequence;
+  out_head_.channel = static_cast<uint8_t>(key.channel);
+  out_head_.lane = static_cast<uint8_t>(key.lane);
+  out_head_.part = piece.part;
+  out_head_.bytes = static_cast<uint32_t>(std::min(kChunk, piece.bytes - piece.sent));
+  out_at_ = piece.from + piece.sent;
+  out_tail_ = 1;
+  out_done_ = 0;
+  is_sending_ = true;
+  return true;
+}
+
+size_t Link::send_part(size_t most) {
+  const size_t payload_end = sizeof out_head_ + out_head_.bytes;
+  iovec parts[3];
+  int count = 0;
+  if (out_done_ < sizeof out_head_)
+    parts[count++] = {reinterpret_cast<char*>(&out_head_) + out_done_, sizeof out_head_ - out_done_};
+  bool whole = true;
+  if (out_done_ < payload_end) {
+    const size_t at = std::max(out_done_, sizeof out_head_) - sizeof out_head_;
+    size_t bytes = std::min<size_t>(out_head_.bytes - at, std::max<size_t>(most, 1));
+    if (out_at_ == nullptr) bytes = std::min(bytes, kZeros.size());
+    const char* const from = out_at_ == nullptr ? kZeros.data() : out_at_ + at;
+    parts[count++] = {const_cast<char*>(from), bytes};
+    whole = at + bytes == out_head_.bytes;
+  }
+  if (whole) {
+    const size_t at = std::max(out_done_, payload_end) - payload_end;
+    parts[count++] = {reinterpret_cast<char*>(&out_tail_) + at, sizeof out_tail_ - at};
+  }
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = static_cast<size_t>(count);
+  const ssize_t n = sendmsg(data.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  if (n < 0) end_of(errno);
+  out_done_ += static_cast<size_t>(n);
+  return static_cast<size_t>(n);
+}
+
+size_t Link::receive_part(size_t most) {
+  char thrown_away[64 << 10];
+  iovec parts[2];
+  int count = 0;
+  if (in_done_ < sizeof in_head_) {
+    parts[count++] = {reinterpret_cast<char*>(&in_head_) + in_done_, sizeof in_head_ - in_done_};
+  } else {
+    const size_t at = in_done_ - sizeof in_head_;
+    bool whole = true;
+    if (at < in_head_.bytes) {
+      size_t bytes = std::min<size_t>(in_head_.bytes - at, std::max<size_t>(most, 1));
+      if (in_at_ == nullptr) bytes = std::min(bytes, sizeof thrown_away);
+      parts[count++] = {in_at_ == nullptr ? thrown_away : in_at_ + at, bytes};
+      whole = at + bytes == in_head_.bytes;
+    }
+    if (whole) {
+      const size_t tail = at > in_head_.bytes ? at - in_head_.bytes : 0;
+      parts[count++] = {reinterpret_cast<char*>(&in_tail_) + tail, sizeof in_tail_ - tail};
+    }
+  }
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = static_cast<size_t>(count);
+  const ssize_t n = recvmsg(data.get(), &message, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+  if (n < 0) end_of(errno);
+  if (n == 0) throw LinkEnd{"has died: its connection ended"};
+  in_done_ += static_cast<size_t>(n);
+  heard = Deadline::Clock::now();
+  return static_cast<size_t>(n);
+}
+
+void Link::forget(const Transfer& transfer) noexcept {
+  std::erase_if(queue_, [&](const Queued& one) { return one.transfer.get() == &transfer; });
+  if (is_sending_ && sending_.transfer.get() == &transfer) {
+    // A tail that has left in part was good, and so was all before it.
+    if (out_done_ <= sizeof out_head_ + out_head_.bytes) out_tail_ = 0;
+    sending_ = {};
+    out_at_ = nullptr;
+  }
+  if (landing_.transfer.get() == &transfer) {
+    landing_ = {};
+    in_at_ = nullptr;
+  }
+}
+
+}  // namespace gangway::network

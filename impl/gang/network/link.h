@@ -1,0 +1,158 @@
+// The two connections between this process and one peer: control, whose frames have a MAC, and data, which
+// carries chunks of pieces.
+//
+//   chunk   head 32 bytes: gang u64, sequence u64, channel u8, lane u8 (as the sender sees it), part u16,
+//                          bytes u32, zero u64
+//           payload
+//           tail 8 bytes: 1 if the payload is good. 0: the sender gave the call up in the middle of the chunk.
+//
+// A chunk names a call and a piece of it, and goes straight into the memory of that piece. A chunk of a call
+// that this rank has given up is read and thrown away.
+//
+// Thread rule: under the network's mutex.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/deadline.h"
+#include "gang/descriptor.h"
+#include "gang/network/control_frames.h"
+#include "gang/network/group.h"
+
+namespace gangway::network {
+
+struct ChunkHead {
+  uint64_t gang = 0, sequence = 0;
+  uint8_t channel = 0, lane = 0;
+  uint16_t part = 0;
+  uint32_t bytes = 0;
+  uint64_t zero = 0;
+};
+static_assert(sizeof(ChunkHead) == 32);
+
+constexpr size_t kChunk = 256 << 10;
+
+// A connection that has ended, or bytes that no peer sends.
+struct LinkEnd {
+  std::string why;
+};
+
+class Link {
+ public:
+  Link(int rank, Descriptor control, Descriptor data, const Secret& to_peer, const Secret& from_peer);
+
+  // --- control ---
+  void post(const ControlFrame& frame);  // sends what the socket takes; throws LinkEnd
+  void send_control();                   // throws LinkEnd
+  // Reads what has come and returns whether there may be more. Throws LinkEnd.
+  bool receive_control();
+  std::optional<ControlFrame> next_frame() { return reader_.next(); }
+
+  // --- data ---
+  void queue(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
+  // Sends chunks until the socket is full, the budget is spent, or the queue is empty. Calls `left(group,
+  // transfer, piece)` for each piece that has left whole.
+  template <typename Left>
+  void send_data(size_t budget, Left&& left);
+  // Reads chunks. `find(head)` returns the place of a chunk; `came(place)` is called for each whole piece.
+  template <typename Find, typename Came>
+  void receive_data(size_t budget, Find&& find, Came&& came);
+  // Forgets a call: what is left of its chunks is sent as void, and read without keeping it.
+  void forget(const Transfer& transfer) noexcept;
+  bool has_data() const { return is_sending_ || !queue_.empty(); }
+
+  struct Landing {
+    std::shared_ptr<Group> group;
+    TransferPtr transfer;
+    size_t piece = 0;
+  };
+
+  const int rank;
+  Descriptor control, data;
+  std::string control_out;    // frames that the socket has not taken yet
+  bool has_left = false;      // the peer has said goodbye
+  bool is_lost = false;       // the connections have ended
+  bool is_shut = false;       // this side has sent its end
+  int beats = 0;              // sent since the peer was last heard
+  Deadline::Clock::time_point heard = Deadline::Clock::now();
+
+ private:
+  struct Queued {
+    std::shared_ptr<Group> group;
+    TransferPtr transfer;
+    size_t piece;
+  };
+
+  bool start_chunk();
+  // Each moves some bytes of the current chunk, at most `most`, and returns their number; 0: not now.
+  size_t send_part(size_t most);
+  size_t receive_part(size_t most);
+
+  ControlReader reader_;
+  ControlWriter writer_;
+
+  std::deque<Queued> queue_;
+  bool is_sending_ = false;
+  Queued sending_;
+  ChunkHead out_head_;
+  uint64_t out_tail_ = 1;
+  const char* out_at_ = nullptr;  // null: zeros
+  size_t out_done_ = 0;           // of head, payload and tail together
+
+  ChunkHead in_head_;
+  uint64_t in_tail_ = 0;
+  Landing landing_;
+  char* in_at_ = nullptr;  // null: thrown away
+  size_t in_done_ = 0;
+};
+
+template <typename Left>
+void Link::send_data(size_t budget, Left&& left) {
+  while (budget != 0 && (is_sending_ || start_chunk())) {
+    const size_t sent = send_part(budget);
+    if (sent == 0) return;
+    budget -= sent < budget ? sent : budget;
+    if (out_done_ != sizeof out_head_ + out_head_.bytes + sizeof out_tail_) continue;
+    is_sending_ = false;
+    const Queued done = std::exchange(sending_, {});
+    if (done.transfer == nullptr) continue;
+    Outgoing& piece = done.transfer->out[done.piece];
+    piece.sent += out_head_.bytes;
+    if (piece.sent != piece.bytes)
+      queue_.push_back(done);  // behind the others, so that channels alternate
+    else
+      left(done.group, done.transfer);
+  }
+}
+
+template <typename Find, typename Came>
+void Link::receive_data(size_t budget, Find&& find, Came&& came) {
+  while (budget != 0) {
+    const size_t got = receive_part(budget);
+    if (got == 0) return;
+    budget -= got < budget ? got : budget;
+    if (in_done_ == sizeof in_head_) {
+      if (in_head_.bytes == 0 || in_head_.bytes > kChunk) throw LinkEnd{"it sent a chunk of a wrong size"};
+      landing_ = find(in_head_);
+      in_at_ = nullptr;
+      if (landing_.transfer != nullptr) {
+        const Incoming& piece = landing_.transfer->in[landing_.piece];
+        if (in_head_.bytes > piece.bytes - piece.have) throw LinkEnd{"it sent more than was asked for"};
+        in_at_ = piece.to + piece.have;
+      }
+    }
+    if (in_done_ < sizeof in_head_ + in_head_.bytes + sizeof in_tail_) continue;
+    in_done_ = 0;
+    const Landing done = std::exchange(landing_, {});
+    if (done.transfer == nullptr || in_tail_ != 1) continue;
+    Incoming& piece = done.transfer->in[done.piece];
+    piece.have += in_head_.bytes;
+    if (piece.have == piece.bytes) came(done);
+  }
+}
+
+}  // namespace gangway::network

@@ -1,0 +1,327 @@
+#include "gang/network/network.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+
+namespace gangway::network {
+
+namespace {
+
+constexpr int64_t kLingerMs = 2000;      // how long a network that was left waits for its peers
+constexpr int64_t kExitMs = 1000;        // the same at the end of the process
+constexpr int64_t kBeatMs = 2500;
+constexpr int kMostBeats = 16;           // unanswered, so that they never fill a connection
+constexpr int64_t kLookMs = 5;
+constexpr size_t kBudget = 1 << 20;      // bytes moved on one connection before the others have their turn
+
+}  // namespace
+
+// The networks of this process. Their threads outlive the gangs a little, so they are ended as the process
+// exits.
+class Networks {
+ public:
+  static Networks& instance() {
+    static Networks networks;
+    return networks;
+  }
+
+  void start(const std::shared_ptr<Network>& network) {
+    sigset_t all, before;
+    sigfillset(&all);
+    const std::lock_guard lock(mutex_);
+    reap();
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signal handlers run on its own threads
+    try {
+      running_.push_back({network, std::thread([network] { network->run(); })});
+    } catch (const std::system_error& error) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      fail(Code::io, "network: no thread: ", error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  ~Networks() {
+    if (getpid() != process_) {  // a forked child does not have the threads
+      for (auto& [network, thread] : running_) thread.detach();
+      return;
+    }
+    for (auto& [network, thread] : running_) network->end_now();
+    for (auto& [network, thread] : running_) thread.join();
+  }
+
+ private:
+  Networks() {
+    hmac_sha256({}, {});  // starts libcrypto first, so that it ends after the threads
+    // A child that keeps the connections of its parent would hide that the parent has died.
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] {
+                     for (auto& [network, thread] : instance().running_) network->close_in_child();
+                     instance().mutex_.unlock();
+                   });
+  }
+  void reap() {
+    for (auto it = running_.begin(); it != running_.end();) {
+      if (!it->network->has_ended()) {
+        ++it;
+        continue;
+      }
+      it->thread.join();
+      it = running_.erase(it);
+    }
+  }
+
+  struct Running {
+    std::shared_ptr<Network> network;
+    std::thread thread;
+  };
+
+  const pid_t process_ = getpid();
+  std::mutex mutex_;
+  std::list<Running> running_;
+};
+
+std::shared_ptr<Network> Network::start(const NetworkOptions& options, std::list<Link> links) {
+  const auto network = std::make_shared<Network>(options, std::move(links));
+  Networks::instance().start(network);
+  return {network.get(), [network](Network* left) { left->leave(); }};
+}
+
+Network::Network(const NetworkOptions& options, std::list<Link> links)
+    : options_(options),
+      process_(getpid()),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      links_(std::move(links)),
+      by_rank_(static_cast<size_t>(options.size)),
+      next_beat_(Deadline::Clock::now()),
+      last_turn_(Deadline::Clock::now()) {
+  if (!wake_) fail_system(Code::io, "network: no eventfd", errno);
+  for (Link& link : links_) by_rank_[static_cast<size_t>(link.rank)] = &link;
+}
+
+void Network::run() noexcept {
+  pthread_setname_np(pthread_self(), "gw-network");
+  try {
+    while (turn()) {
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::error, text("the network's thread ended: ", error.what()));
+    const Lock lock(mutex_);
+    for (Link& link : links_) lose(link, "cannot be reached: this rank's network has ended");
+  }
+  const Lock lock(mutex_);
+  for (Link& link : links_) {
+    link.is_lost = true;
+    link.control.reset();
+    link.data.reset();
+  }
+  ended_ = true;
+  changed();
+}
+
+bool Network::has_nothing_left() {
+  return is_leaving_ && (linger_.passed() || std::all_of(links_.begin(), links_.end(),
+                                                         [](const Link& link) { return link.is_lost; }));
+}
+
+bool Network::turn() {
+  int64_t nap = 0;
+  {
+    const Lock lock(mutex_);
+    if (has_nothing_left()) return false;
+    const auto now = Deadline::Clock::now();
+    nap = next_beat_ <= now
+              ? 0
+              : std::chrono::duration_cast<std::chrono::milliseconds>(next_beat_ - now).count() + 1;
+    nap = linger_.left_ms(nap);
+  }
+  if (drivers_ != 0 || was_driven_.exchange(false)) {
+    // The thread that waits moves the bytes. This one looks now and then whether it still does.
+    pollfd one{wake_.get(), POLLIN, 0};
+    poll(&one, 1, static_cast<int>(std::min(nap, kLookMs)));
+    eventfd_t ignored;
+    if (one.revents != 0) eventfd_read(wake_.get(), &ignored);
+    if (drivers_ != 0) nap = 0;
+  }
+  move(nap, nullptr);
+  const Lock lock(mutex_);
+  beat();
+  return true;
+}
+
+void Network::drive(uint64_t seen, int64_t ms) {
+  ++drivers_;
+  try {
+    move(ms, &seen);
+  } catch (...) {
+    --drivers_;
+    throw;
+  }
+  was_driven_ = true;
+  --drivers_;
+}
+
+// Waits until a socket is ready, at most so long, and serves it. Several threads may be here.
+void Network::move(int64_t nap, const uint64_t* seen) {
+  std::vector<pollfd> fds{{seen == nullptr ? wake_.get() : -1, POLLIN, 0}};
+  {
+    const Lock lock(mutex_);
+    for (const Link& link : links_) {
+      const auto events = [](bool writes) { return static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN); };
+      fds.push_back({link.control.get(), events(!link.control_out.empty()), 0});  // -1 once it has ended
+      fds.push_back({link.data.get(), events(link.has_data()), 0});
+    }
+    if (seen != nullptr && version_ != *seen) nap = 0;
+  }
+  if (poll(fds.data(), fds.size(), static_cast<int>(nap)) < 0 && errno != EINTR)
+    fail_system(Code::io, "network: poll failed", errno);
+  eventfd_t ignored;
+  if (fds[0].revents != 0) eventfd_read(wake_.get(), &ignored);
+  size_t at = 1;
+  for (Link& link : links_) {  // the list itself never changes
+    const short control = fds[at++].revents, data = fds[at++].revents;
+    const Lock lock(mutex_);
+    if ((control != 0 || data != 0) && !link.is_lost) serve(link, control, data);
+  }
+}
+
+void Network::serve(Link& link, short control, short data) {
+  try {
+    // Control first: what a peer says before it dies counts.
+    if ((control & POLLOUT) != 0) link.send_control();
+    if ((control & (POLLIN | POLLHUP | POLLERR)) != 0) hear(link);
+    if ((data & (POLLIN | POLLHUP | POLLERR)) != 0 && !link.is_lost) move_data(link, /*reads=*/true);
+    if ((data & POLLOUT) != 0 && !link.is_lost) move_data(link, /*reads=*/false);
+    if (is_leaving_ && !link.is_shut && link.control_out.empty() && !link.has_data()) {
+      link.is_shut = true;
+      shutdown(link.control.get(), SHUT_WR);
+      shutdown(link.data.get(), SHUT_WR);
+    }
+  } catch (const LinkEnd& end) {
+    lose(link, end.why);
+  } catch (const Error& error) {  // a frame that no peer makes
+    lose(link, text("cannot be trusted: ", error.message()));
+  } catch (const std::bad_alloc&) {
+    lose(link, "cannot be heard: no memory");
+  }
+}
+
+void Network::hear(Link& link) {
+  bool more = true;
+  try {
+    for (int i = 0; i < 16 && more; ++i) more = link.receive_control();
+  } catch (const LinkEnd&) {
+    while (const auto frame = link.next_frame()) on_frame(link, *frame);
+    if (!link.has_left) throw;
+    link.control.reset();  // what it has sent may still be on its way on the data connection
+    link.control_out.clear();
+    return;
+  }
+  while (const auto frame = link.next_frame()) on_frame(link, *frame);
+}
+
+// Sends beats, and looks who sends none.
+void Network::beat() {
+  const auto now = Deadline::Clock::now();
+  const auto ms = [](Deadline::Clock::duration d) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+  };
+  const int64_t every = options_.liveness_ms > 0 ? std::max<int64_t>(10, options_.liveness_ms / 5) : kBeatMs;
+  // This rank may have been stopped itself: then the peers' beats lie in the sockets.
+  const bool slept = ms(now - last_turn_) > 2 * every;
+  last_turn_ = now;
+  if (slept)
+    for (Link& link : links_) link.heard = now;
+  if (now < next_beat_) return;
+  next_beat_ = now + std::chrono::milliseconds(every);
+  for (Link& link : links_) {
+    if (link.is_lost || link.has_left || is_leaving_) continue;
+    if (options_.liveness_ms > 0 && ms(now - link.heard) > options_.liveness_ms) {
+      lose(link, text("gave no sign of life for ", options_.liveness_ms, " ms"));
+      continue;
+    }
+    if (link.beats >= kMostBeats) continue;
+    ++link.beats;
+    post(link, {});
+  }
+}
+
+void Network::leave() noexcept {
+  if (getpid() != process_) return;
+  const Lock lock(mutex_);
+  is_leaving_ = true;
+  linger_ = Deadline::after_ms(kLingerMs);
+  for (Link& link : links_) {
+    if (link.is_lost) continue;
+    post(link, {ControlKind::goodbye, 0, ""});
+    if (link.is_lost || !link.control_out.empty() || link.has_data()) continue;
+    link.is_shut = true;
+    shutdown(link.control.get(), SHUT_WR);
+    shutdown(link.data.get(), SHUT_WR);
+  }
+  wake();
+}
+
+// The process ends. Peers of a gang that was not shut down notice that this rank has died.
+void Network::end_now() noexcept {
+  bool says_goodbye = false;
+  {
+    const Lock lock(mutex_);
+    says_goodbye = is_shut_down_ && !is_leaving_;
+    if (!says_goodbye) linger_ = Deadline::after_ms(is_leaving_ ? linger_.left_ms(kExitMs) : 0);
+    is_leaving_ = is_leaving_ || !says_goodbye;
+  }
+  if (says_goodbye) {
+    leave();
+    const Lock lock(mutex_);
+    linger_ = Deadline::after_ms(kExitMs);
+  }
+  wake();
+}
+
+bool Network::has_ended() {
+  const Lock lock(mutex_);
+  return ended_;
+}
+
+void Network::wake() noexcept { eventfd_write(wake_.get(), 1); }
+
+void Network::close_in_child() noexcept {
+  for (Link& link : links_) link.control.reset(), link.data.reset();
+}
+
+void Network::move_data(Link& link, bool reads) {
+  if (reads)
+    link.receive_data(
+        kBudget, [&](const ChunkHead& head) { return find(link, head); },
+        [&](const Link::Landing& whole) { piece_came(whole.group, whole.transfer, whole.piece); });
+  else
+    link.send_data(kBudget, [&](const std::shared_ptr<Group>& group, const TransferPtr& transfer) {
+      --transfer->missing_out;
+      settle(group, transfer);
+    });
+}
+
+void Network::mark_shut_down() noexcept {
+  const Lock lock(mutex_);
+  is_shut_down_ = true;
+}
+
+uint64_t Network::version() {
+  const Lock lock(mutex_);
+  return version_;
+}
+
+void Network::changed() noexcept {
+  ++version_;
+}
+
+}  // namespace gangway::network

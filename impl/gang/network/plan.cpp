@@ -1,0 +1,220 @@
+#include "gang/network/plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "gang/kernels/fold.h"
+#include "tensor/layout.h"
+
+namespace gangway::network {
+namespace {
+
+constexpr size_t kExchange = 16 << 10;   // an all_reduce of at most so many bytes takes one hop
+constexpr size_t kFoldBlock = 16 << 10;  // bytes folded at a time
+
+// out (+)= the fold of `in`, which may overlap `out`.
+void fold_to(const std::vector<const char*>& in, const Collective& c, size_t count, char* out,
+             bool accumulate) {
+  alignas(64) char result[kFoldBlock];
+  const size_t item = item_bytes(c.dtype), block = kFoldBlock / item;
+  std::vector<const void*> inputs(in.begin(), in.end());
+  host::FoldArgs args;
+  args.in = inputs.data();
+  args.ranks = static_cast<int>(in.size());
+  args.out = result;
+  args.dtype = c.dtype;
+  args.reduce = c.reduce;
+  for (size_t at = 0; at < count; at += block) {
+    args.first = at;
+    args.count = std::min(block, count - at);
+    host::fold_kernels().fold(args);
+    if (accumulate)
+      host::fold_kernels().add(out + at * item, result, args.count, c.dtype);
+    else
+      std::memcpy(out + at * item, result, args.count * item);
+  }
+}
+
+class Planner {
+ public:
+  Planner(const Collective& c, int rank, int size)
+      : c_(c), rank_(rank), size_(size), item_(item_bytes(c.dtype)), t_(std::make_shared<Transfer>()) {}
+
+  TransferPtr plan() {
+    add_pieces();
+    t_->note.count = c_.counts == nullptr ? c_.count : 0;
+    t_->note.dtype = static_cast<uint32_t>(c_.dtype);
+    t_->note.root = facts(c_.op).has_root ? c_.peer : -1;
+    // A send and its receive have equal notes.
+    t_->note.op = static_cast<uint8_t>(c_.op == CollectiveOp::recv ? CollectiveOp::send : c_.op);
+    t_->note.reduce = static_cast<uint8_t>(c_.reduce);
+    t_->op_name = name(c_.op);
+    if (is_pair(c_)) {
+      t_->peers = {c_.peer};
+    } else {
+      for (int r = 0; r < size_; ++r)
+        if (r != rank_) t_->peers.push_back(r);
+    }
+    t_->missing_notes = static_cast<int>(t_->peers.size());
+    t_->noted.resize(static_cast<size_t>(size_));
+    t_->owes_room.resize(static_cast<size_t>(size_));
+    t_->missing_in = t_->in.size();
+    t_->missing_out = t_->out.size();
+    t_->missing_first = static_cast<size_t>(
+        std::count_if(t_->in.begin(), t_->in.end(), [](const Incoming& i) { return i.part == 0; }));
+    return t_;
+  }
+
+ private:
+  void add_pieces() {
+    switch (c_.op) {
+      case CollectiveOp::barrier: return;
+      case CollectiveOp::all_reduce:
+        return c_.count * item_ <= kExchange ? exchange_inputs() : exchange_slices();
+      case CollectiveOp::reduce:
+        if (rank_ != c_.peer) return send(c_.peer, 0, in(), c_.count * item_);
+        return fold_from_all(0, c_.count);
+      case CollectiveOp::reduce_scatter:
+        for (int r = 0; r < size_; ++r)
+          if (r != rank_) send(r, 0, in() + offset(c_.counts, r), part(c_.counts, r));
+        return fold_from_all(offset(c_.counts, rank_), part(c_.counts, rank_) / item_);
+      case CollectiveOp::broadcast:
+        if (rank_ != c_.peer) return take(c_.peer, 0, out(), c_.count * item_);
+        copy(out(), in(), c_.count * item_);
+        return send_to_all(in(), c_.count * item_);
+      case CollectiveOp::all_gather:
+        send_to_all(in(), part(c_.counts, rank_));
+        return take_blocks(c_.counts);
+      case CollectiveOp::gather:
+        if (rank_ != c_.peer) return send(c_.peer, 0, in(), part(c_.counts, rank_));
+        return take_blocks(c_.counts);
+      case CollectiveOp::scatter: return scatter();
+      case CollectiveOp::all_to_all: return exchange_blocks();
+      case CollectiveOp::send: return send(c_.peer, 0, in(), c_.count * item_);
+      case CollectiveOp::recv: return take(c_.peer, 0, out(), c_.count * item_);
+    }
+  }
+
+  // Every rank gets all inputs and folds them. The fold may write to the input, which must have left.
+  void exchange_inputs() {
+    send_to_all(in(), c_.count * item_);
+    fold_from_all(0, c_.count);
+    t_->fold_needs_out = true;
+  }
+
+  // Rank r folds slice r and sends the result to all. A result may come into `out` while `in` is the same
+  // memory: rank r has it only after this rank's slice r has left.
+  void exchange_slices() {
+    const std::vector<int64_t> bounds = balanced_bounds(static_cast<int64_t>(c_.count), size_);
+    const auto first = [&](int r) { return static_cast<size_t>(bounds[static_cast<size_t>(r)]) * item_; };
+    const size_t own = first(rank_), own_bytes = first(rank_ + 1) - own;
+    char* const result = c_.accumulate ? stage(c_.count * item_) : out();
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) send(r, 0, in() + first(r), first(r + 1) - first(r));
+    const std::vector<const char*> inputs = stage_inputs(own, own_bytes);
+    t_->fold = [=, c = c_, count = own_bytes / item_] { fold_to(inputs, c, count, result + own, false); };
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      send(r, 1, result + own, own_bytes);
+      take(r, 1, result + first(r), first(r + 1) - first(r));
+    }
+    if (c_.accumulate)
+      t_->last = [result, c = c_] { host::fold_kernels().add(c.out, result, c.count, c.dtype); };
+  }
+
+  // This rank folds `count` elements of every input, which begin at byte `first` of its own.
+  void fold_from_all(size_t first, size_t count) {
+    if (count == 0) return;
+    const std::vector<const char*> inputs = stage_inputs(first, count * item_);
+    t_->fold = [=, c = c_, to = out()] { fold_to(inputs, c, count, to, c.accumulate); };
+  }
+
+  std::vector<const char*> stage_inputs(size_t first, size_t bytes) {
+    char* staging = stage(bytes * static_cast<size_t>(size_ - 1));
+    std::vector<const char*> inputs;
+    for (int r = 0; r < size_; ++r) {
+      inputs.push_back(r == rank_ ? in() + first : staging);
+      if (r == rank_) continue;
+      take(r, 0, staging, bytes);
+      staging += bytes;
+    }
+    return inputs;
+  }
+
+  void take_blocks(const size_t* counts) {
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) take(r, 0, out() + offset(counts, r), part(counts, r));
+    copy(out() + offset(counts, rank_), in(), part(counts, rank_));
+  }
+
+  void scatter() {
+    if (rank_ != c_.peer) return take(c_.peer, 0, out(), part(c_.counts, rank_));
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) send(r, 0, in() + offset(c_.counts, r), part(c_.counts, r));
+    copy(out(), in() + offset(c_.counts, rank_), part(c_.counts, rank_));
+  }
+
+  void exchange_blocks() {
+    const size_t* const got = c_.counts == nullptr ? nullptr : c_.counts + size_;
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      send(r, 0, in() + offset(c_.counts, r), part(c_.counts, r));
+      take(r, 0, out() + offset(got, r), part(got, r));
+    }
+    copy(out() + offset(got, rank_), in() + offset(c_.counts, rank_), part(got, rank_));
+  }
+
+  void send_to_all(const char* from, size_t bytes) {
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) send(r, 0, from, bytes);
+  }
+  void send(int to, uint16_t part, const char* from, size_t bytes) {
+    if (bytes == 0) return;
+    Outgoing piece;
+    piece.to = to;
+    piece.part = part;
+    piece.from = from;
+    piece.bytes = bytes;
+    piece.is_ready = part == 0;
+    t_->out.push_back(piece);
+  }
+  void take(int from, uint16_t part, char* to, size_t bytes) {
+    if (bytes == 0) return;
+    Incoming piece;
+    piece.from = from;
+    piece.part = part;
+    piece.to = to;
+    piece.bytes = bytes;
+    t_->in.push_back(piece);
+  }
+  char* stage(size_t bytes) {
+    t_->staging.push_back(std::make_unique_for_overwrite<char[]>(std::max<size_t>(bytes, 1)));
+    return t_->staging.back().get();
+  }
+  static void copy(char* to, const char* from, size_t bytes) {
+    if (bytes != 0 && to != from) std::memmove(to, from, bytes);
+  }
+
+  const char* in() const { return static_cast<const char*>(c_.in); }
+  char* out() const { return static_cast<char*>(c_.out); }
+  // Bytes of rank r's block, and where it begins.
+  size_t part(const size_t* counts, int r) const {
+    return (counts == nullptr ? c_.count : counts[r]) * item_;
+  }
+  size_t offset(const size_t* counts, int r) const {
+    if (counts == nullptr) return c_.count * static_cast<size_t>(r) * item_;
+    return std::accumulate(counts, counts + r, size_t{0}) * item_;
+  }
+
+  const Collective& c_;
+  const int rank_, size_;
+  const size_t item_;
+  const TransferPtr t_;
+};
+
+}  // namespace
+
+TransferPtr plan_transfer(const Collective& c, int rank, int size) { return Planner(c, rank, size).plan(); }
+
+}  // namespace gangway::network

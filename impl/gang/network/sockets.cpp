@@ -1,0 +1,91 @@
+#include "gang/network/sockets.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "gang/rendezvous/resolve.h"
+#include "gang/rendezvous/store_socket.h"
+
+namespace gangway::network {
+namespace {
+
+constexpr int64_t kHostMs = 10'000;     // a host that does not answer for so long is lost
+constexpr int64_t kShortestMs = 1'000;  // where liveness_ms asks for less
+constexpr int64_t kResolveMs = 10'000;
+
+Descriptor make_socket(int family) {
+  Descriptor fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  if (fd) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  return fd;
+}
+
+bool listen_on(const SocketAddress& address, Listener& out) {
+  out.socket = make_socket(address.bytes.ss_family);
+  if (!out.socket) return false;
+  const int off = 0;
+  if (address.bytes.ss_family == AF_INET6)
+    setsockopt(out.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (bind(out.socket.get(), address.get(), address.size) != 0 || listen(out.socket.get(), SOMAXCONN) != 0)
+    return false;
+  SocketAddress own;
+  own.size = sizeof own.bytes;
+  if (getsockname(out.socket.get(), reinterpret_cast<sockaddr*>(&own.bytes), &own.size) != 0) return false;
+  out.port = ntohs(own.bytes.ss_family == AF_INET6
+                       ? reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port
+                       : reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port);
+  return true;
+}
+
+}  // namespace
+
+Listener listen_at(const std::string& address, const std::string& what) {
+  Listener listener;
+  int reason = EADDRNOTAVAIL;
+  for (const char* const every : {"::", "0.0.0.0"}) {
+    const std::string number = address.empty() ? every : address;
+    for (const SocketAddress& one : resolve(number, 0, true, Deadline::after_ms(kResolveMs))) {
+      if (listen_on(one, listener)) return listener;
+      reason = errno;
+    }
+    if (!address.empty()) break;
+  }
+  fail_system(Code::io, text(what, " cannot listen at ", address.empty() ? "any address" : address), reason);
+}
+
+Descriptor dial(const std::string& address, int port, Deadline deadline, int& reason) {
+  for (const SocketAddress& one : resolve(address, port, false, deadline)) {
+    Descriptor fd = make_socket(one.bytes.ss_family);
+    if (!fd) {
+      reason = errno;
+      continue;
+    }
+    if (connect(fd.get(), one.get(), one.size) == 0) return fd;
+    reason = errno;
+    if (reason != EINPROGRESS) continue;
+    reason = ETIMEDOUT;
+    socklen_t size = sizeof reason;
+    if (!wait_ready(fd.get(), POLLOUT, deadline)) continue;
+    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &reason, &size) == 0 && reason == 0) return fd;
+  }
+  return {};
+}
+
+void watch_host(int fd, int64_t liveness_ms) {
+  const int64_t ms = liveness_ms > 0 ? std::clamp(liveness_ms, kShortestMs, kHostMs) : kHostMs;
+  const int limit = static_cast<int>(ms), on = 1;
+  const int pause = std::max(1, static_cast<int>(ms / 4000)), probes = 3;
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &pause, sizeof pause);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof pause);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+}  // namespace gangway::network

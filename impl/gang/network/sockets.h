@@ -1,0 +1,28 @@
+// TCP sockets between ranks: listening, connecting, and addresses as texts.
+//
+// Thread rule: any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/deadline.h"
+#include "gang/descriptor.h"
+
+namespace gangway::network {
+
+struct Listener {
+  Descriptor socket;
+  int port = 0;  // chosen by the system
+};
+
+// Listens at `address`, a number; "" means every interface. `what` begins the text of an error (IO).
+Listener listen_at(const std::string& address, const std::string& what);
+
+// Connects to a number. An empty result has the reason in `errno_out`.
+Descriptor dial(const std::string& address, int port, Deadline deadline, int& errno_out);
+
+// Makes a control connection notice a lost host: it ends when the peer's host has not answered for so long.
+void watch_host(int fd, int64_t liveness_ms);
+
+}  // namespace gangway::network

@@ -1,0 +1,178 @@
+// Gangs over several hosts, which are network namespaces of this machine.
+#include "gang/network/hosts.h"
+
+#include <chrono>
+
+#include "base/error.h"
+
+namespace gangway::test {
+namespace {
+
+constexpr int kPeerLost = 10 + static_cast<int>(Code::peer_lost);
+constexpr int kInvalid = 10 + static_cast<int>(Code::invalid_argument);
+
+class Hosts : public OnHosts {
+ protected:
+  std::string program() const override { return GANGWAY_NETWORK_RANK; }
+
+  void wait_until_they_begin() {
+    for (size_t r = 0; r < children_.size(); ++r)
+      for (int i = 0; i < 600 && text_of_file(output_of(static_cast<int>(r))).find("began") == std::string::npos; ++i)
+        usleep(100'000);
+    usleep(300'000);
+  }
+
+  void expect_all_well(const std::string& engine = "network") {
+    for (const Ended& one : finish()) {
+      EXPECT_EQ(one.status, 0) << one.output;
+      EXPECT_NE(one.output.find("engine " + engine), std::string::npos) << one.output;
+    }
+  }
+  // All ranks end with this status, and at least one of them says `words`.
+  void expect_all_refused(int status, const std::string& words) {
+    std::string said;
+    for (const Ended& one : finish()) {
+      EXPECT_NE(one.status, 0) << one.output;
+      if (status != 0) {
+        EXPECT_EQ(one.status, status) << one.output;
+      }
+      said += one.output;
+    }
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  }
+  // Runs gangrun over hosts, with namespaces in place of remote hosts.
+  Ended gangrun(const std::string& hosts, const std::string& command) const {
+    const std::string file = scratch_.path() + "/gangrun";
+    const int status =
+        std::system(("env -u GTEST_OUTPUT timeout 120 " GANGWAY_GANGRUN " -n 1 --hosts " + hosts +
+                     " --agent 'bash " GANGWAY_HOSTS " agent' -- " + command + " >" + file + " 2>&1")
+                        .c_str());
+    return {WEXITSTATUS(status), text_of_file(file)};
+  }
+  // The line of a run in which every rank prints the same.
+  std::string bits(const std::vector<int>& hosts, const std::string& engine) {
+    start(hosts, "bits");
+    std::string line;
+    for (const Ended& one : finish()) {
+      EXPECT_EQ(one.status, 0) << one.output;
+      EXPECT_NE(one.output.find("engine " + engine), std::string::npos) << one.output;
+      const std::string its = one.output.substr(0, one.output.find('\n'));
+      EXPECT_TRUE(line.empty() || line == its) << line << " and " << its;
+      line = its;
+    }
+    return line;
+  }
+};
+
+TEST_F(Hosts, EveryOperationEqualsTheSerialFoldOnTwoHosts) {
+  start({1, 1, 2, 2}, "small");
+  expect_all_well();
+}
+
+TEST_F(Hosts, ReductionsHaveTheBitsOfOneHostWhereverTheRanksAre) {
+  const std::string one_host = bits({1, 1, 1, 1}, "host");
+  EXPECT_EQ(bits({1, 1, 2, 2}, "network"), one_host);
+  EXPECT_EQ(bits({1, 2, 1, 2}, "network"), one_host) << "cyclic";
+  EXPECT_EQ(bits({1, 1, 2, 3}, "network"), one_host) << "uneven";
+}
+
+TEST_F(Hosts, AKilledRankIsNamedOnTheOtherHost) {
+  start({1, 2, 2}, "sums");
+  wait_until_they_begin();
+  kill(children_[1], SIGKILL);
+  const std::vector<Ended> all = finish();
+  for (const size_t r : {size_t{0}, size_t{2}}) {
+    EXPECT_EQ(all[r].status, kPeerLost) << all[r].output;
+    EXPECT_NE(all[r].output.find("(peer 1)"), std::string::npos) << all[r].output;
+  }
+}
+
+TEST_F(Hosts, ACutLinkIsNoticedOnBothSides) {
+  start({1, 2}, "sums", {{"GANGWAY_LIVENESS_MS", "1000"}});
+  wait_until_they_begin();
+  const auto began = std::chrono::steady_clock::now();
+  ASSERT_TRUE(shell("ip -n " + name(2) + " link set eth0 down"));
+  expect_all_refused(kPeerLost, "(peer 0)");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+}
+
+TEST_F(Hosts, AWrongSecretIsRefused) {
+  const std::string other = write_secret("other", 'o');
+  start_rank(0, {1, 2}, "small", {{"GANGWAY_TIMEOUT_MS", "4000"}});
+  start_rank(1, {1, 2}, "small", {{"GANGWAY_SECRET_FILE", other}});
+  sleep(3);
+  kill(children_[0], SIGKILL);
+  const std::vector<Ended> all = finish();
+  EXPECT_NE(all[1].status, 0);
+  EXPECT_NE(all[1].output.find("does not know this gang's secret"), std::string::npos) << all[1].output;
+}
+
+TEST_F(Hosts, WithoutASecretTheTextSaysHowToMakeOne) {
+  start({1, 2}, "small", {{"GANGWAY_SECRET_FILE", ""}});
+  expect_all_refused(kInvalid, "head -c 32 /dev/urandom");
+}
+
+TEST_F(Hosts, AnAddressThatTheHostDoesNotHaveIsRefused) {
+  start({1, 2}, "small", {{"GANGWAY_INTERFACE", "10.99.9.9"}, {"MASTER_ADDR", "10.77.0.1"}});
+  usleep(3'000'000);
+  kill(children_[1], SIGKILL);  // it cannot know why rank 0 does not come
+  const std::vector<Ended> all = finish();
+  EXPECT_NE(all[0].status, 0);
+  EXPECT_NE(all[0].output.find("10.99.9.9"), std::string::npos) << all[0].output;
+}
+
+TEST_F(Hosts, AnInterfaceMayBeGivenByItsName) {
+  start({1, 2}, "small", {{"GANGWAY_INTERFACE", "eth0"}});
+  expect_all_well();
+}
+
+TEST_F(Hosts, AHostNameThatIsItsOwnLoopbackIsReachedFromElsewhere) {
+  for (int host = 1; host <= 2; ++host) {
+    ASSERT_TRUE(shell("mkdir -p /etc/netns/" + name(host)));
+    std::ofstream("/etc/netns/" + name(host) + "/hosts")
+        << "127.0.0.1 localhost\n" << (host == 1 ? "127.0.1.1 " : "10.77.0.1 ") << name(1) << "\n";
+  }
+  start({1, 1, 2}, "small", {{"MASTER_ADDR", name(1)}});
+  expect_all_well();
+}
+
+TEST_F(Hosts, HostsMeetByIPv6) {
+  for (int host = 1; host <= 2; ++host)
+    ASSERT_TRUE(shell("ip -n " + name(host) + " addr add fd77::" + std::to_string(host) +
+                      "/64 dev eth0 nodad"));
+  start({1, 2}, "small", {{"MASTER_ADDR", "[fd77::1]"}});
+  expect_all_well();
+}
+
+TEST_F(Hosts, StrangersDoNotDisturbAStart) {
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    const std::string noise =
+        "for i in $(seq 40); do for port in 29500 29501 $(ss -Hltn | awk '{print $4}' | sed 's/.*://'); do "
+        "timeout 1 bash -c \"head -c 3000 /dev/urandom >/dev/tcp/10.77.0.1/$port\"; done; done >/dev/null 2>&1";
+    execlp("ip", "ip", "netns", "exec", name(1).c_str(), "bash", "-c", noise.c_str(), nullptr);
+    _exit(127);
+  }
+  usleep(200'000);
+  start({1, 1, 2}, "small");
+  expect_all_well();
+  kill(stranger, SIGKILL);
+  waitpid(stranger, nullptr, 0);
+}
+
+TEST_F(Hosts, GangrunStartsTheRanksOfEveryHost) {
+  const Ended ended = gangrun(name(1) + ":2," + name(2), GANGWAY_NETWORK_RANK " bits");
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  for (const char* const line : {"[0] engine network", "[1] engine network", "[2] engine network"})
+    EXPECT_NE(ended.output.find(line), std::string::npos) << ended.output;
+}
+
+TEST_F(Hosts, GangrunReturnsTheStatusOfTheRankThatFailed) {
+  const Ended ended = gangrun(name(1) + "," + name(2), "bash -c '[ $RANK = 0 ] && exec sleep 100; exit 7'");
+  EXPECT_EQ(ended.status, 7) << ended.output;
+  EXPECT_NE(ended.output.find("rank 1 (process"), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find("host " + name(2)), std::string::npos) << ended.output;
+}
+
+}  // namespace
+}  // namespace gangway::test

@@ -1,0 +1,290 @@
+// The engine between hosts, with ranks as processes of one host: results, and how calls end when a rank does
+// something else, stops or dies.
+#include <chrono>
+
+#include "gang/gang_matrix.h"
+#include "gang/processes.h"
+#include "gang/sum_of.h"
+#include "gang/thread_ranks.h"
+
+namespace gangway::test {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Deadline::Clock::now().time_since_epoch())
+      .count();
+}
+
+GangOptions network_options(int rank, int size, const std::shared_ptr<Store>& store) {
+  GangOptions options = thread_rank_options();
+  options.engine = "network";
+  options.rank = rank;
+  options.size = size;
+  options.store = store;
+  return options;
+}
+
+GangPtr make_gang(int rank, int size, const std::shared_ptr<Store>& store) {
+  return Gang::create(network_options(rank, size, store));
+}
+
+float sum(Gang& gang, float own) {
+  std::vector<float> x{own};
+  gang.run_now(Channel::user, sum_of(x));
+  return x[0];
+}
+
+// Runs `call`, which fails, and reports how.
+template <typename Call>
+void report_failure(Report& report, Gang& gang, Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    report.at_ns = now_ns();
+    report.code = static_cast<int64_t>(error.code());
+    report.peer = error.peer;
+    report.say(error.message());
+  }
+  if (const auto error = gang.error()) report.gang_code = static_cast<int64_t>(error->code());
+}
+
+Code code_of(Report& report) { return static_cast<Code>(report.code.load()); }
+
+template <typename Body>
+void run_processes(int size, Body&& body) {
+  Processes ranks(size, [&](int rank, const std::shared_ptr<Store>& store, Report&) {
+    const GangPtr root = make_gang(rank, size, store);
+    EXPECT_STREQ(root->engine_name(), "network");
+    body(*root);
+    root->shutdown(60'000);
+  });
+  ranks.expect_all_well();
+}
+
+class NetworkMatrix : public testing::TestWithParam<int> {};
+
+TEST_P(NetworkMatrix, EveryOperationEqualsTheSerialFold) { run_processes(GetParam(), matrix); }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, NetworkMatrix, testing::Values(2, 3));
+
+TEST(Network, LongCallsAreRightOverSeveralChunks) { run_processes(3, several_chunks); }
+
+TEST(Network, ChildGangsCountTheirOwnCalls) {
+  run_processes(4, [](Gang& root) {
+    const GangPtr pair = root.split(root.rank() % 2, -root.rank());  // in the opposite order
+    EXPECT_EQ(pair->size(), 2);
+    EXPECT_EQ(pair->rank(), root.rank() < 2 ? 1 : 0);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(sum(*pair, 1), 2) << i;
+    EXPECT_EQ(sum(root, 1), 4);
+    const int first[] = {0, 3};
+    const GangPtr some = root.create_gang(first);
+    EXPECT_EQ(some != nullptr, root.rank() % 3 == 0);
+    if (some != nullptr) small_matrix(*some);
+  });
+}
+
+TEST(Network, CallsOfTwoChannelsMayCross) {
+  run_processes(2, [](Gang& root) {
+    std::vector<float> a(100'000, 1), b(100'000, 2);
+    const bool first = root.rank() == 0;
+    const WorkPtr one = root.run(first ? Channel::user : Channel::tp, sum_of(first ? a : b));
+    const WorkPtr two = root.run(first ? Channel::tp : Channel::user, sum_of(first ? b : a));
+    two->wait(Deadline::never());
+    one->wait(Deadline::never());
+    EXPECT_EQ(a.back(), 2);
+    EXPECT_EQ(b.front(), 4);
+  });
+}
+
+TEST(Network, AProbeSeesTheNextMessageOnly) {
+  run_processes(2, [](Gang& root) {
+    std::vector<float> x(3000, 5);
+    Collective c;
+    c.peer = 1 - root.rank();
+    c.count = x.size();
+    if (root.rank() == 0) {
+      c.op = CollectiveOp::send;
+      c.in = x.data();
+      root.run_now(Channel::user, c);
+      return;
+    }
+    std::optional<Message> message;
+    while (!(message = root.probe(Channel::user, 0))) usleep(100);
+    EXPECT_EQ(message->count, 3000U);
+    x.assign(x.size(), 0);
+    c.op = CollectiveOp::recv;
+    c.out = x.data();
+    root.run_now(Channel::user, c);
+    EXPECT_EQ(x.back(), 5);
+    EXPECT_FALSE(root.probe(Channel::user, 0));
+  });
+}
+
+TEST(Network, AKilledRankIsNamedAtOnceByEveryWaiter) {
+  Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = make_gang(rank, 3, store);
+    const GangPtr child = root->duplicate();
+    sum(*root, 1);
+    report.stage = 1;
+    if (rank == 1) pause();
+    report_failure(report, *child, [&] { sum(*child, 1); });
+    EXPECT_TRUE(root->error()) << "a lost rank breaks every gang that holds it";
+  });
+  for (int r = 0; r < 3; ++r) ranks.wait_for_stage(r, 1);
+  usleep(50'000);
+  const int64_t at = now_ns();
+  ranks.kill(1, SIGKILL);
+  for (const int r : {0, 2}) {
+    EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+    EXPECT_EQ(code_of(ranks.report(r)), Code::peer_lost) << ranks.report(r).text;
+    EXPECT_EQ(ranks.report(r).peer, 1);
+    EXPECT_LT(ranks.report(r).at_ns - at, 1'000'000'000);
+  }
+}
+
+TEST(Network, ARankThatDiesInALongCallEndsIt) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = make_gang(rank, 2, store);
+    std::vector<float> x(4 << 20, 1);
+    report.stage = 1;
+    report_failure(report, *root, [&] {
+      for (;;) {
+        root->run_now(Channel::user, sum_of(x));
+        x.assign(x.size(), 1);
+        ++report.stage;
+      }
+    });
+  });
+  ranks.wait_for_stage(0, 3);
+  ranks.kill(1, SIGKILL);
+  EXPECT_TRUE(ranks.ended_well(0)) << ranks.report(0).text;
+  EXPECT_EQ(code_of(ranks.report(0)), Code::peer_lost) << ranks.report(0).text;
+}
+
+TEST(Network, DifferentCallsAreAMismatchOnEveryRank) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = make_gang(rank, 2, store);
+    std::vector<float> x(rank == 0 ? 3 : 4);
+    report_failure(report, *root, [&] { root->run_now(Channel::user, sum_of(x)); });
+  });
+  for (const int r : {0, 1}) {
+    EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+    EXPECT_EQ(code_of(ranks.report(r)), Code::mismatch) << ranks.report(r).text;
+    EXPECT_NE(std::string(ranks.report(r).text).find("(3 f32, sum)"), std::string::npos)
+        << ranks.report(r).text;
+  }
+}
+
+TEST(Network, AMissingRankIsNamedAtTheDeadline) {
+  Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    GangOptions options = network_options(rank, 3, store);
+    options.timeout_ms = 3000;
+    const GangPtr root = Gang::create(options);
+    sum(*root, 1);
+    if (rank == 2) {
+      report.stage = 1;
+      while (!root->error()) usleep(10'000);  // the others tell it
+      return;
+    }
+    report_failure(report, *root, [&] { sum(*root, 1); });
+  });
+  ranks.expect_all_well();
+  bool is_named = false;
+  for (const int r : {0, 1}) {
+    EXPECT_EQ(code_of(ranks.report(r)), Code::timeout) << ranks.report(r).text;
+    is_named = is_named ||
+               std::string(ranks.report(r).text).find("all_reduce #1: rank 2 did not come") != std::string::npos;
+  }
+  EXPECT_TRUE(is_named) << ranks.report(0).text;
+}
+
+TEST(Network, AnAbortWakesThePeers) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = make_gang(rank, 2, store);
+    if (rank == 0) return root->abort("enough");
+    report_failure(report, *root, [&] { sum(*root, 1); });
+  });
+  EXPECT_TRUE(ranks.ended_well(1));
+  EXPECT_EQ(code_of(ranks.report(1)), Code::aborted) << ranks.report(1).text;
+  EXPECT_NE(std::string(ranks.report(1).text).find("enough"), std::string::npos) << ranks.report(1).text;
+}
+
+TEST(Network, ARankThatLeavesIsNamed) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    GangPtr root = make_gang(rank, 2, store);
+    sum(*root, 1);
+    if (rank == 0) {
+      root.reset();
+      report.stage = 1;
+      while (report.may_end == 0) usleep(1000);
+      return;
+    }
+    report_failure(report, *root, [&] { sum(*root, 1); });
+  });
+  ranks.wait_until(1, [](const Report& report) { return report.code != 0; });
+  ranks.report(0).may_end = 1;
+  EXPECT_EQ(code_of(ranks.report(1)), Code::peer_lost) << ranks.report(1).text;
+  EXPECT_TRUE(ranks.ended_well(0));
+}
+
+TEST(Network, AStoppedRankIsLostWhereLivenessAsksOnly) {
+  for (const int64_t liveness_ms : {0, 500}) {
+    Processes ranks(2, [&](int rank, const std::shared_ptr<Store>& store, Report& report) {
+      GangOptions options = network_options(rank, 2, store);
+      options.liveness_ms = liveness_ms;
+      const GangPtr root = Gang::create(options);
+      std::vector<float> x(1 << 20, 1);
+      report.stage = 1;
+      report_failure(report, *root, [&] {
+        while (report.turn == 0) root->run_now(Channel::user, sum_of(x));
+        root->abort("the test is over");
+        sum(*root, 1);
+      });
+    });
+    for (const int r : {0, 1}) ranks.wait_for_stage(r, 1);
+    ranks.kill(1, SIGSTOP);
+    usleep(2'500'000);
+    EXPECT_EQ(ranks.report(0).code != 0, liveness_ms != 0) << ranks.report(0).text;
+    if (liveness_ms != 0) {
+      EXPECT_EQ(code_of(ranks.report(0)), Code::peer_lost) << ranks.report(0).text;
+    }
+    for (const int r : {0, 1}) ranks.report(r).turn = 1;
+    ranks.kill(1, SIGCONT);
+    EXPECT_TRUE(ranks.ended_well(0)) << ranks.report(0).text;
+  }
+}
+
+TEST(Network, SurvivorsGoOnInASmallerGang) {
+  Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = make_gang(rank, 3, store);
+    sum(*root, 1);
+    if (rank == 1) raise(SIGKILL);
+    report_failure(report, *root, [&] { sum(*root, 1); });
+    const int survivors[] = {0, 1, 2};  // one of them is left out
+    const GangPtr smaller = root->shrink(survivors);
+    EXPECT_EQ(smaller->size(), 2);
+    EXPECT_EQ(sum(*smaller, 1), 2);
+    small_matrix(*smaller);
+    smaller->shutdown(60'000);
+  });
+  for (const int r : {0, 2}) EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+}
+
+TEST(Network, ARankThatCannotStartTellsTheOthers) {
+  Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    GangOptions options = network_options(rank, 3, store);
+    options.liveness_ms = rank == 2 ? 700 : 800;
+    try {
+      Gang::create(options);
+    } catch (const Error& error) {
+      report.say(error.message());
+      report.code = static_cast<int64_t>(error.code());
+    }
+  });
+  ranks.expect_all_well();
+  for (const int r : {0, 1, 2})
+    EXPECT_EQ(code_of(ranks.report(r)), Code::invalid_argument) << ranks.report(r).text;
+}
+
+}  // namespace
+}  // namespace gangway::test

@@ -1,0 +1,26 @@
+// Sharded training over several hosts without MPI, against the references of one rank.
+#include "gang/network/hosts.h"
+
+namespace gangway::test {
+namespace {
+
+class HostsTraining : public OnHosts {
+ protected:
+  std::string program() const override { return GANGWAY_MPI_TRAINING_RANK; }
+
+  void expect_training(const std::vector<int>& hosts, const std::string& tests) {
+    start(hosts, "--gtest_filter=" + tests, {{"GANGWAY_TEST_ENGINE", "auto"}});
+    for (const Ended& one : finish()) EXPECT_EQ(one.status, 0) << one.output;
+  }
+};
+
+TEST_F(HostsTraining, FiveStepsOfEveryMeshOverTwoHostsAreTheReferences) {
+  expect_training({1, 1, 2, 2}, "MpiTraining.Losses*");
+}
+
+TEST_F(HostsTraining, GradientsAndSavedModelsAreRightOverThreeUnevenHosts) {
+  expect_training({1, 2, 1, 3}, "MpiTraining.EveryGradient*:MpiTraining.AModel*");
+}
+
+}  // namespace
+}  // namespace gangway::test
