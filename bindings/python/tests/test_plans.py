@@ -99,10 +99,11 @@ def test_a_bias_that_is_handed_out_trains_like_one_that_is_added(root_gangs):
 
 
 class Sum:
-    """y = a(x0) + b(x1)."""
+    """y = a(x0) + b(x1), six wide, also where the ranks have parts of x0 and x1."""
 
     def shapes(self, first, second):
-        return [first]
+        shape, dtype = first
+        return [((*shape[:-1], 6), dtype)]
 
     def forward(self, call):
         call.outputs[0][...] = call.forward("a", call.inputs[0])[0] + call.forward("b", call.inputs[1])[0]
@@ -133,15 +134,17 @@ class Twice(Sum):
 def test_a_row_prepares_both_inputs_of_a_module(root_gangs):
     plan = "sum -> prepare_input(Replicate, Shard(-1); Replicate, Shard(-1))\nsum.a -> rowwise\nsum.b -> rowwise"
 
-    def made(tp, plan):
-        inner = gw.Custom(Sum(), inputs=2, children={"a": gw.Linear(6, 6), "b": gw.Linear(6, 6, bias=False)})
-        return gw.Custom(Twice(), children={"sum": inner}).parallelize(
-            gw.Gangs.create_parallel(root_gangs.root, tp=tp), plan=plan, seed=5, master_dtype="f64")
+    alone = gw.Gangs.create(gw.Gang.create_threads(1)[0])
+    both = gw.Gangs.create_parallel(root_gangs.root, tp=2)
 
-    wanted, found = trained(made(1, None)), trained(made(2, plan))
+    def made(gangs, plan):
+        inner = gw.Custom(Sum(), inputs=2, children={"a": gw.Linear(6, 6), "b": gw.Linear(6, 6, bias=False)})
+        return gw.Custom(Twice(), children={"sum": inner}).parallelize(gangs, plan=plan, seed=5, master_dtype="f64")
+
+    wanted, found = trained(made(alone, None)), trained(made(both, plan))
     for name, value in wanted.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-14, err_msg=name)
-    model = made(2, "sum.a -> prepare_input(Replicate, Replicate; Replicate, Shard(-1))\nsum.* -> replicate")
+    model = made(both, "sum.a -> prepare_input(Replicate, Replicate; Replicate, Shard(-1))\nsum.b -> replicate")
     with pytest.raises(gw.InvalidArgument, match="the plan prepares 2 inputs, but it gets 1"):
         trained(model)
 

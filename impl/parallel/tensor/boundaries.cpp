@@ -43,9 +43,7 @@ Specs Boundaries::check_forward(Context& ctx, std::span<const Spec> inputs) {
   Specs x(inputs.begin(), inputs.end());
   if (chunks_.move != nullptr && ctx.training) SequenceChunks::checked(x[0].shape, chunks_.chunks);
   if (before_ != nullptr) x[0] = before_->check_forward(ctx, {x.data(), 1})[0];
-  if (x.size() <= further_.size())
-    fail(Code::invalid_argument, "module ", full_name(), ": the plan prepares ", further_.size() + 1,
-         " inputs, but it gets ", x.size());
+  check_count(x.size());
   for (size_t i = 0; i < further_.size(); ++i)
     if (further_[i] != nullptr) x[i + 1] = further_[i]->check_forward(ctx, {&x[i + 1], 1})[0];
   Specs y = child(0).check_forward(ctx, x);
@@ -60,7 +58,14 @@ Values Boundaries::prepared(Context& ctx, std::span<const Tensor> inputs, Frame*
   return x;
 }
 
+void Boundaries::check_count(size_t inputs) const {
+  if (inputs <= further_.size())
+    fail(Code::invalid_argument, "module ", full_name(), ": the plan prepares ", further_.size() + 1,
+         " inputs, but it gets ", inputs);
+}
+
 void Boundaries::move_further(Context& ctx, Values& x, Frame* frame) const {
+  check_count(x.size());
   for (size_t i = 0; i < further_.size(); ++i)
     if (further_[i] != nullptr) x.at(i + 1) = further_[i]->forward_one(ctx, x.at(i + 1), frame);
 }

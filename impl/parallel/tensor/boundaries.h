@@ -43,6 +43,8 @@ class Boundaries : public Module {
 
  private:
   Values forward_as_it_arrives(Context& ctx, std::span<const Tensor> inputs, Frame* frame) const;
+  // INVALID_ARGUMENT: there are fewer inputs than the plan prepares.
+  void check_count(size_t inputs) const;
   // Replaces the inputs after the first.
   void move_further(Context& ctx, Values& x, Frame* frame) const;
 
