@@ -95,8 +95,8 @@ ModulePtr make_decoder(const DecoderOptions& options);
 // Returns the options that a decoder was built from, with values in place of every 0 that means "derived".
 // Also finds a decoder inside wrappers. Null: the module is no decoder.
 const DecoderOptions* decoder_options(const Module& module);
-// INVALID_ARGUMENT: sequences of `tokens` tokens are longer than max_positions. The text begins with `what`, as
-// "Decoder".
+// INVALID_ARGUMENT: sequences of `tokens` tokens are longer than max_positions. The text begins with `what`,
+// as "Decoder".
 void check_sequence_length(const DecoderOptions& options, int64_t tokens, const char* what);
 
 // --- custom modules: the caller supplies the computation ---------------------------------------------------
