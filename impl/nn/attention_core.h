@@ -1,7 +1,7 @@
 // The part of attention between its projections: {q, k, v} -> {out}, softmax(scale q k^T + mask) v for each
-// head. It is a child of every attention layer ("core_attention"); its only parameter, if it has one, is "sinks".
-// This class runs the operation on one device; context parallelism replaces it by a subclass that attends to
-// keys of other ranks. Queries see keys of their own document only (Context::documents).
+// head. It is a child of every attention layer ("core_attention"); its only parameter, if it has one, is
+// "sinks". This class runs the operation on one device; context parallelism replaces it by a subclass that
+// attends to keys of other ranks. Queries see keys of their own document only (Context::documents).
 //
 // q and out are [B, S, H, K], k and v [B, S, G, K]; q and k are rotated. With a frame it saves q, k, v, out
 // and lse.

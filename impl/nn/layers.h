@@ -164,8 +164,8 @@ DecoderOptions completed(const DecoderOptions& options);
 const DecoderOptions* decoder_options(const Module& module);
 // Returns the window of a layer, by its number in the whole model; 0: it has none.
 int64_t window_of_layer(const DecoderOptions& options, int64_t layer);
-// INVALID_ARGUMENT: sequences of `tokens` tokens are longer than max_positions. The text begins with `what`, as
-// "Decoder".
+// INVALID_ARGUMENT: sequences of `tokens` tokens are longer than max_positions. The text begins with `what`,
+// as "Decoder".
 void check_sequence_length(const DecoderOptions& options, int64_t tokens, const char* what);
 
 // --- custom modules: the caller supplies the computation ---------------------------------------------------

@@ -1,5 +1,5 @@
-// How ranks share a whole sequence (context parallelism): the sequence is cut into 2 W equal chunks, and rank r of
-// W holds chunk r and chunk 2W-1-r, one after the other (the "head and tail" order).
+// How ranks share a whole sequence (context parallelism): the sequence is cut into 2 W equal chunks, and rank
+// r of W holds chunk r and chunk 2W-1-r, one after the other (the "head and tail" order).
 //
 // Thread rule: values.
 #pragma once

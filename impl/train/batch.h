@@ -52,7 +52,8 @@ class PreparedBatch {
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
   // Returns the arguments of forward: the inputs, then the targets.
   Values microbatch(int index) const;
-  // Returns the documents of each microbatch's rows; empty if the batch gives neither documents nor positions.
+  // Returns the documents of each microbatch's rows; empty if the batch gives neither documents nor
+  // positions.
   const std::vector<Documents>& documents() const { return documents_; }
 
  private:

@@ -25,8 +25,9 @@ struct Batch {
   bool shift_labels = false;
   // [rows, sequence] of whole sequences, i32 or i64, in host memory; absent: each row is one document, with
   // positions 0, 1, 2, ... Consecutive tokens with one number in `documents` are a document, which attention
-  // does not leave; a negative number is padding. Positions start at 0 in each document where they are absent.
-  // Labels that the library makes or shifts are ignored at the last token of a document and in padding.
+  // does not leave; a negative number is padding. Positions start at 0 in each document where they are
+  // absent. Labels that the library makes or shifts are ignored at the last token of a document and in
+  // padding.
   Tensor documents, positions;
   // A weight of each label, f32 or f64, of the labels' shape, which multiplies its loss; it is shifted with the
   // label. `weight` -1 is then the sum of the weights of the labels that count. Another `weight` is what this

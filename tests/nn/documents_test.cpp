@@ -68,7 +68,8 @@ TEST(Documents, NoRangesWhereTheMaskAloneSaysTheSame) {
   EXPECT_TRUE(documents.of_own_queries(ctx, 4, {7, true}).first_key);
 }
 
-// For each rank and source: a key in the range of a query is one that it sees, and all that it sees are in it.
+// For each rank and source: a key in the range of a query is one that it sees, and all that it sees are in
+// it.
 TEST(Documents, RangesHoldTheKeysThatAQuerySees) {
   Rig rig;
   Context ctx = rig.context();

@@ -1,5 +1,5 @@
-// Steps with rows that hold several documents: equal to the documents one by one, on every mesh; and the batches
-// that are refused.
+// Steps with rows that hold several documents: equal to the documents one by one, on every mesh; and the
+// batches that are refused.
 #include <map>
 
 #include "nn/documents.h"

@@ -102,8 +102,8 @@ class AllGatherAttention final : public ContextAttention {
   }
 
  private:
-  // The runs of queries. The operation's own causal mask needs consecutive positions, so this rank's two chunks
-  // are computed separately; without that mask one run has all tokens.
+  // The runs of queries. The operation's own causal mask needs consecutive positions, so this rank's two
+  // chunks are computed separately; without that mask one run has all tokens.
   std::vector<Chunk> query_chunks(int64_t tokens, bool by_position) const {
     if (!by_position) return {{0, 0, tokens}};
     const std::array<Chunk, 2> chunks = chunks_of(tokens, rank(), ranks());

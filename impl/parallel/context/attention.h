@@ -69,10 +69,11 @@ std::shared_ptr<ContextAttention> make_all_gather_attention(const AttentionCoreO
 std::shared_ptr<ContextAttention> make_all_to_all_attention(const AttentionCoreOptions& options,
                                                             GangPtr gang);
 
-// Replaces every attention core below `root` by that of `method`, which keeps its parameters. The call is local, but all ranks of the
-// gang make it. `tp` is the degree of tensor parallelism, which divides the heads too. With a gang of one
-// rank nothing changes. A refused call changes nothing. INVALID_ARGUMENT: there is no attention below `root`,
-// or the method cannot divide its heads. INVALID_STATE: a method has been applied already.
+// Replaces every attention core below `root` by that of `method`, which keeps its parameters. The call is
+// local, but all ranks of the gang make it. `tp` is the degree of tensor parallelism, which divides the heads
+// too. With a gang of one rank nothing changes. A refused call changes nothing. INVALID_ARGUMENT: there is no
+// attention below `root`, or the method cannot divide its heads. INVALID_STATE: a method has been applied
+// already.
 void apply_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp = 1);
 // Makes the checks of apply_context and changes nothing.
 void check_context(const ModulePtr& root, const GangPtr& gang, ContextMethod method, int tp = 1);

@@ -28,10 +28,10 @@ void split_sequence(Ops& ops, const Tensor& whole, const Tensor& local, int dim,
 void join_sequence(Ops& ops, const Tensor& local, const Tensor& whole, int dim, int rank, int ranks,
                    Stream& stream);
 
-// One step of ring attention without ranges of keys, in which keys and values move on to the next rank after each step. The queries
-// from `first_query` on attend to the keys before `last_key`, which belong to rank `source`. `causal` is true
-// only in the step on this rank's own keys; the causal mask then compares local positions of queries and
-// keys. Otherwise each of these queries sees each of these keys.
+// One step of ring attention without ranges of keys, in which keys and values move on to the next rank after
+// each step. The queries from `first_query` on attend to the keys before `last_key`, which belong to rank
+// `source`. `causal` is true only in the step on this rank's own keys; the causal mask then compares local
+// positions of queries and keys. Otherwise each of these queries sees each of these keys.
 struct RingStep {
   int source = 0;
   int64_t first_query = 0, last_key = 0;

@@ -91,16 +91,16 @@ class RingAttention final : public ContextAttention {
   }
 
  private:
-  // What this rank's queries see of the keys of one step: the queries from first_query to end_query see some of
-  // the keys before last_key, by the ranges if there are some.
+  // What this rank's queries see of the keys of one step: the queries from first_query to end_query see some
+  // of the keys before last_key, by the ranges if there are some.
   struct Visible {
     int64_t first_query = 0, end_query = 0, last_key = 0;
     bool causal = false;
     Tensor first_key, end_key;
     bool nothing() const { return first_query == end_query; }
   };
-  // `own`: the ranges of step 0, absent if the operation's own mask is enough. Each query sees its own key, so
-  // that step 0 has all queries.
+  // `own`: the ranges of step 0, absent if the operation's own mask is enough. Each query sees its own key,
+  // so that step 0 has all queries.
   Visible visible(Context& ctx, const Tensor& own, int64_t tokens, int i) const {
     if (!own) {
       const RingStep step = ring_step(i, tokens, options().causal, rank(), ranks());

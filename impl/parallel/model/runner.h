@@ -24,8 +24,8 @@ class ModelRunner {
   // Makes later work of `stream` wait for the work of all earlier calls on their streams. Calls that take a
   // stream do this themselves, so each call may use another stream.
   void order(Stream& stream);
-  // Returns the context of a run on `stream`, with the seed of the model, this rank's data coordinate, and rows
-  // of one document each.
+  // Returns the context of a run on `stream`, with the seed of the model, this rank's data coordinate, and
+  // rows of one document each.
   Context context(Stream& stream);
   const Documents& documents() const { return documents_; }  // those of context()
   void set_caller(void* caller) { caller_ = caller; }  // an opaque pointer: Context::caller of every run

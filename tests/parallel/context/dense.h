@@ -175,8 +175,8 @@ inline Documents documents_of(const Problem& p, const Dense& dense, SequencePart
   return Documents({Tensor::borrow(*host, ids.data(), DType::i64, Shape{p.batch, p.tokens}), {}}, part);
 }
 
-// Runs forward and backward of one rank's part of a problem. Returns out, dq, dk and dv, and this rank's part of
-// the gradient of the sinks, if there are some.
+// Runs forward and backward of one rank's part of a problem. Returns out, dq, dk and dv, and this rank's part
+// of the gradient of the sinks, if there are some.
 inline Values run_core(AttentionCore& core, const Problem& p, const Dense& dense, DType dtype, Gang& gang,
                        CoreRig& rig) {
   const int rank = gang.rank(), ranks = gang.size();
