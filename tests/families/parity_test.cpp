@@ -12,12 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_json.h"
-#include "checkpoint/file_place.h"
 #include "checkpoint/model_io.h"
 #include "checkpoint/run/checkpoints.h"
 #include "checkpoint/safetensors.h"
 #include "data/data_path.h"
 #include "families/family.h"
+#include "families/family_values.h"
 #include "train/train_testing.h"
 
 namespace gangway::test {
@@ -131,27 +131,12 @@ std::vector<double> logits_of(Model& model, const FamilyReference& reference) {
   return values;
 }
 
-// Returns the values of a parameter in a tensor of the reference, which has the shape and the name that files
-// of the family have.
+// Returns the values of a parameter in the reference, which has the names and shapes of the family's files.
 std::vector<double> values_of(Model& model, const NamedParameter& p, const FamilyReference& reference,
                               const std::string& prefix) {
-  const FilePlace place = FilePlaces(model.root(), model.inspect().names()).of(p.name);
-  const std::vector<double> all = reference.values(prefix + place.name);
+  const FilePlace place = places_of(model).of(p.name);
   EXPECT_EQ(reference.shape(prefix + place.name), place.shape) << p.name;
-  const int64_t rows = p.parameter->shape[0], columns = p.parameter->shape.count() / rows;
-  const int64_t whole_rows = static_cast<int64_t>(all.size()) / columns;
-  std::vector<double> own;
-  for (int64_t row = place.first_row; row < place.first_row + rows; ++row)
-    for (int64_t column = 0; column < columns; ++column)
-      own.push_back(all[static_cast<size_t>(place.transposed ? column * whole_rows + row
-                                                             : row * columns + column)]);
-  return own;
-}
-
-// A constant that is added to all scores of a query changes nothing, so that the key bias of gpt2, which has
-// no rotary angles, has no gradient but noise.
-bool is_noise(const std::string& family, const std::string& parameter) {
-  return family == "gpt2" && parameter.ends_with("k_proj.bias");
+  return part_of(reference.values(prefix + place.name), place, p.parameter->shape);
 }
 
 Batch batch_of(Model& model, const FamilyReference& reference) {
@@ -208,7 +193,7 @@ TEST_P(FamilyParity, LossAndEveryGradientEqualTheReference) {
     const StepResult result = train_step(*model, optimizer.get(), batch_of(*model, reference), step_of(mesh),
                                          model->device().stream());
     EXPECT_NEAR(result.loss / reference.values("loss")[0], 1, limits.loss);
-    const FilePlaces places(model->root(), model->inspect().names());
+    const FilePlaces places = places_of(*model);
     std::set<std::string> in_files;
     for (const NamedParameter& p : model->inspect().parameters()) in_files.insert(places.of(p.name).name);
     EXPECT_EQ(reference.names("grad.").size(), in_files.size());
@@ -239,7 +224,7 @@ TEST_P(FamilyParity, FiveAdamWStepsEqualTheReference) {
                   limits.losses)
           << "step " << step;
     EXPECT_NEAR(eval_step(*model, batch, step_of(mesh), stream).loss / losses.at(5), 1, limits.losses);
-    const FilePlaces places(model->root(), model->inspect().names());
+    const FilePlaces places = places_of(*model);
     const std::vector<std::string> finals = reference.names("final.");
     for (const NamedParameter& p : model->inspect().parameters()) {
       const bool is_given = std::count(finals.begin(), finals.end(), places.of(p.name).name) != 0;
