@@ -155,6 +155,9 @@ constexpr Refusal kRefusals[] = {
        for (OperandLayout& layout : c.graph.operands) layout.dtype = DType::f32;
      }},
     {"gradients are added to what is there", [](AttentionCall& c) { c.accumulate = true; }},
+    {"key ranges limit what queries see (documents, windows)", [](AttentionCall& c) { c.ranges = true; }},
+    {"scores have a cap", [](AttentionCall& c) { c.cap = true; }},
+    {"heads have sinks", [](AttentionCall& c) { c.sinks = true; }},
     {"gradients are wider than the activations",
      [](AttentionCall& c) { c.graph[Operand::dk].dtype = c.graph[Operand::dv].dtype = DType::f32; }},
     {"queries and keys of a causal call begin at different positions",
@@ -209,6 +212,18 @@ TEST(AttentionTable, CudnnIsAskedForWhatItTakes) {
   EXPECT_FALSE(
       taken([](AttentionCall& c) { c.graph[Operand::k].strides[1] = 0, c.graph[Operand::k].dims[1] = 2; }));
   EXPECT_FALSE(taken([](AttentionCall& c) { c.pointers[0] = static_cast<char*>(c.pointers[0]) + 2; }));
+}
+
+TEST(AttentionTable, ACallTellsOfItsRangesItsCapAndItsSinks) {
+  Bench bench;
+  Operands o(bench, DType::bf16, kCases[0]);
+  const AttentionCall plain = call_of(o.args);
+  EXPECT_FALSE(plain.ranges || plain.cap || plain.sinks);
+  o.args.first_key = o.args.end_key = bench.empty(DType::i32, {1, 5});
+  o.args.cap = 50;
+  o.args.sinks = bench.empty(DType::bf16, {4});
+  const AttentionCall call = call_of(o.args);
+  EXPECT_TRUE(call.ranges && call.cap && call.sinks);
 }
 
 TEST(AttentionTable, OffsetsCountInCausalCallsOnly) {

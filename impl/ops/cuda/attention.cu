@@ -9,7 +9,7 @@ namespace {
 
 // The launch bounds limit the registers so that as many blocks run at a time as shared memory allows. Without
 // them nvcc spills at width 128.
-template <typename T, int most_width>
+template <typename T, int most_width, bool general>
 __global__ void __launch_bounds__(kAttentionThreads, most_width <= 64 ? 3 : 2)
     attention_kernel(Forward<T> p) {
   using S = Wide<T>;
@@ -25,13 +25,16 @@ __global__ void __launch_bounds__(kAttentionThreads, most_width <= 64 ? 3 : 2)
 
   load_tile<tile, stride>(p.q, b, h, first, p.sight.q_rows, p.width, q);
   S most[count], total[count], sum[count][columns];
+  S sink = none;
+  if constexpr (general)
+    if (p.sinks_H != nullptr) sink = widen(p.sinks_H[h]);
   for (int i = 0; i < count; ++i) {
-    most[i] = none;
-    total[i] = 0;
+    most[i] = sink;
+    total[i] = sink == none ? S(0) : S(1);  // the weight of the sink
     for (int j = 0; j < columns; ++j) sum[i][j] = 0;
   }
-  const int64_t end = p.sight.end_of_keys(first + tile - 1);
-  for (int64_t key = 0; key < end; key += tile) {
+  const Span keys = p.sight.template keys_of_tile<general>(b, first, tile);
+  for (int64_t key = keys.begin; key < keys.end; key += tile) {
     load_tile<tile, stride>(p.k, b, group, key, p.sight.k_rows, p.width, kv);
     __syncthreads();
     S score[count][count];
@@ -39,8 +42,11 @@ __global__ void __launch_bounds__(kAttentionThreads, most_width <= 64 ? 3 : 2)
     for (int i = 0; i < count; ++i) {
       S highest = none;
       for (int j = 0; j < count; ++j) {
-        const bool seen = p.sight.sees(first + ty + kSide * i, key + tx + kSide * j);
-        score[i][j] = seen ? score[i][j] * p.scale : none;
+        const bool seen = p.sight.template sees<general>(b, first + ty + kSide * i, key + tx + kSide * j);
+        S scaled = score[i][j] * p.scale;
+        if constexpr (general)
+          if (p.cap > 0) scaled = p.cap * tanh(scaled / p.cap);
+        score[i][j] = seen ? scaled : none;
         highest = score[i][j] > highest ? score[i][j] : highest;
       }
       highest = row_fold(highest, Largest());
@@ -129,11 +135,13 @@ void attention(const AttentionArgs& args, Stream& stream) {
                           heads_of<const T>(args.v),
                           heads_of<T>(args.out),
                           args.lse ? args.lse.data<S>() : nullptr,
-                          {args.causal, args.q_offset, args.k_offset, rows, args.k.dim(1)},
+                          sight_of(args),
                           heads,
                           args.k.dim(2),
                           static_cast<int>(width),
-                          static_cast<S>(args.scale)};
+                          static_cast<S>(args.scale),
+                          static_cast<S>(args.cap),
+                          args.sinks ? args.sinks.data<T>() : nullptr};
     if constexpr (sizeof(T) == 2)
       attention_on_tensor_cores(p, batch, stream);
     else
@@ -142,8 +150,10 @@ void attention(const AttentionArgs& args, Stream& stream) {
         const size_t shared = (2 * tile * (most() + 1) + tile * (tile + 1)) * sizeof(S);
         const dim3 grid(blocks(pieces(rows, tile)), static_cast<unsigned>(heads),
                         static_cast<unsigned>(batch));
-        launch("attention", attention_kernel<T, most()>, {grid, kAttentionThreads, shared}, native(stream),
-               p);
+        with_generality(p.is_general(), [&](auto general) {
+          launch("attention", attention_kernel<T, most(), general()>, {grid, kAttentionThreads, shared},
+                 native(stream), p);
+        });
       });
   });
 }

@@ -5,6 +5,9 @@
 // attention_backward.cu (attention_tiles.h), bf16 and f16 by attention_tensor_core.cu and
 // attention_backward_tensor_core.cu (tensor_core.h).
 //
+// A call is `general` if it has key ranges, a cap or sinks. Other calls have kernels of their own, which need
+// fewer registers.
+//
 // Thread rule: inside kernels; the functions that launch one from any thread.
 #pragma once
 
@@ -34,11 +37,81 @@ Heads<T> heads_of(const Tensor& t) {
       fits_packs({address(t), bytes(t.stride(0)), bytes(t.stride(1)), bytes(t.stride(2)), bytes(t.dim(3))})};
 }
 
+// The rows [begin, end).
+struct Span {
+  int64_t begin, end;
+};
+
+// Returns how many of the values, which never decrease, are at most `bound`.
+__device__ inline int64_t count_up_to(const int32_t* values, int64_t count, int64_t bound) {
+  int64_t low = 0, high = count;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (values[middle] <= bound)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+// Which keys the queries see. The members with <general> also read key ranges. These never decrease along a
+// row, so that the queries which see a key, and the keys which a tile of queries sees, are spans.
 struct Sight {
   bool causal;
   int64_t q_offset, k_offset, q_rows, k_rows;
-  __device__ bool sees(int64_t i, int64_t j) const {
+  const int32_t *first_key, *end_key;  // null: there are no ranges
+  int64_t range_stride;                // 0: all sequences have the same ranges
+
+  template <bool general>
+  __device__ bool sees(int64_t b, int64_t i, int64_t j) const {
+    if constexpr (general)
+      if (first_key != nullptr) {
+        if (i >= q_rows || j >= k_rows) return false;
+        const int64_t at = b * range_stride + i, key = k_offset + j;
+        return first_key[at] <= key && key < end_key[at];
+      }
     return i < q_rows && j < k_rows && (!causal || k_offset + j <= q_offset + i);
+  }
+  // Returns the keys that query i sees. Without ranges these begin at 0.
+  template <bool general>
+  __device__ Span keys_of(int64_t b, int64_t i) const {
+    if constexpr (general)
+      if (first_key != nullptr) {
+        const int64_t at = b * range_stride + (i < q_rows ? i : q_rows - 1);
+        return {key_row(first_key[at]), key_row(end_key[at])};
+      }
+    return {0, end_of_keys(i)};
+  }
+  // Returns the keys that at least one of the queries [first, first + count) sees, and some between them.
+  template <bool general>
+  __device__ Span keys_of_tile(int64_t b, int64_t first, int count) const {
+    return {keys_of<general>(b, first).begin, keys_of<general>(b, first + count - 1).end};
+  }
+  // Returns the queries that see key j.
+  template <bool general>
+  __device__ Span queries_of(int64_t b, int64_t j) const {
+    if constexpr (general)
+      if (first_key != nullptr) {
+        const int64_t row = b * range_stride, key = k_offset + j;
+        return {count_up_to(end_key + row, q_rows, key), count_up_to(first_key + row, q_rows, key)};
+      }
+    return {first_query(j), q_rows};
+  }
+  // Returns the queries that see at least one of the keys [first, first + count), and some between them.
+  // Without ranges the span begins at a multiple of `tile`.
+  template <bool general>
+  __device__ Span queries_of_tile(int64_t b, int64_t first, int count, int tile) const {
+    if constexpr (general)
+      if (first_key != nullptr)
+        return {queries_of<true>(b, first).begin, queries_of<true>(b, first + count - 1).end};
+    return {first_query(first) / tile * tile, q_rows};
+  }
+
+  // Turns a key's position into a row of k, or into the nearest bound of its rows.
+  __device__ int64_t key_row(int64_t position) const {
+    const int64_t row = position - k_offset;
+    return row < 0 ? 0 : row < k_rows ? row : k_rows;
   }
   // Queries up to i see the keys [0, end).
   __device__ int64_t end_of_keys(int64_t i) const {
@@ -53,6 +126,16 @@ struct Sight {
     return first < 0 ? 0 : first < q_rows ? first : q_rows;
   }
 };
+template <typename Args>
+Sight sight_of(const Args& args) {
+  const int64_t rows = args.q.dim(1);
+  Sight sight = {args.causal, args.q_offset, args.k_offset, rows, args.k.dim(1), nullptr, nullptr, 0};
+  if (!args.first_key) return sight;
+  sight.first_key = args.first_key.template data<int32_t>();
+  sight.end_key = args.end_key.template data<int32_t>();
+  sight.range_stride = args.first_key.dim(0) == 1 ? 0 : rows;
+  return sight;
+}
 
 template <typename T>
 struct Forward {
@@ -62,7 +145,9 @@ struct Forward {
   Sight sight;
   int64_t heads, groups;
   int width;
-  Wide<T> scale;
+  Wide<T> scale, cap;  // cap 0: scores have none
+  const T* sinks_H;    // null: none
+  bool is_general() const { return sight.first_key != nullptr || cap > 0 || sinks_H != nullptr; }
 };
 template <typename T>
 void attention_on_tensor_cores(const Forward<T>& p, int64_t batch, Stream& stream);
@@ -94,7 +179,8 @@ struct Backward {
   Sight sight;
   int64_t heads, groups;
   int width;
-  Wide<T> scale;
+  Wide<T> scale, cap;  // cap 0: scores have none
+  bool is_general() const { return sight.first_key != nullptr || cap > 0; }
 };
 // Expects along_BHS to be computed.
 template <typename T>
@@ -108,6 +194,13 @@ void with_head_width(const char* what, int64_t width, Body&& body) {
   if (width <= kMostHeadWidth) return body(std::integral_constant<int, kMostHeadWidth>());
   fail(Code::not_supported, what, ": heads are ", width, " wide, but CUDA's kernels take up to ",
        kMostHeadWidth);
+}
+
+// Calls body(std::bool_constant<general>()).
+template <typename Body>
+void with_generality(bool general, Body&& body) {
+  if (general) return body(std::true_type());
+  body(std::false_type());
 }
 
 }  // namespace gangway::cuda

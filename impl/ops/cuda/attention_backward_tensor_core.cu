@@ -28,7 +28,21 @@ __device__ void put_rows(const Gradient& to, int64_t b, int64_t h, int64_t first
     }
 }
 
-template <typename T, int width>
+// A weight, and the derivative of its score by the scaled product.
+struct Weight {
+  float value, slope;
+};
+template <bool general, typename T>
+__device__ Weight weight_of(const Backward<T>& p, float product, float lse_times_log2_of_e) {
+  if constexpr (general)
+    if (p.cap > 0) {
+      const float part = tanh_approximate(product * (p.scale / p.cap));
+      return {exp2_approximate(part * (p.cap * kLog2OfE) - lse_times_log2_of_e), 1.0f - part * part};
+    }
+  return {exp2_approximate(product * (p.scale * kLog2OfE) - lse_times_log2_of_e), 1.0f};
+}
+
+template <typename T, int width, bool general>
 __global__ void __launch_bounds__(kTensorCoreThreads) attention_dq_tensor_core_kernel(Backward<T> p) {
   constexpr int columns = kColumns<width>;
   using Columns = Tile<T, columns, width>;
@@ -39,30 +53,31 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dq_tensor_core_k
   // The last queries start first, because they see the most keys.
   const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kBlockRows, h = blockIdx.y,
                 b = blockIdx.z;
-  const int64_t group = h / (p.heads / p.groups), end = p.sight.end_of_keys(first + kBlockRows - 1);
+  const int64_t group = h / (p.heads / p.groups);
+  const auto [begin, end] = p.sight.template keys_of_tile<general>(b, first, kBlockRows);
   const int column = lane_of_warp() % 4 * 2;
 
   float lse[2], along[2];
-  int64_t ends[2];
+  Span spans[2];
   for (int i = 0; i < 2; ++i) {
     const int64_t row = first + first_row_of_warp() + lane_of_warp() / 4 + 8 * i;
     const int64_t at = (b * p.heads + h) * p.sight.q_rows + row;
     lse[i] = row < p.sight.q_rows ? p.lse_BHS[at] * kLog2OfE : 0.0f;
     along[i] = row < p.sight.q_rows ? p.along_BHS[at] : 0.0f;
-    ends[i] = p.sight.end_of_keys(row);
+    spans[i] = p.sight.template keys_of<general>(b, row);
   }
   const auto load = [&](int64_t key, int buffer) {
     load_rows(p.k, b, group, key, p.sight.k_rows, p.width, k(buffer));
     load_rows(p.v, b, group, key, p.sight.k_rows, p.width, v(buffer));
   };
   float sum[width / 8][4] = {};
-  if (end > 0) {
+  if (end > begin) {
     load_rows(p.q, b, h, first, p.sight.q_rows, p.width, q);
     load_rows(p.dout, b, h, first, p.sight.q_rows, p.width, dout);
-    load(0, 0);
+    load(begin, 0);
   }
   int buffer = 0;
-  for (int64_t key = 0; key < end; key += columns, buffer ^= 1) {
+  for (int64_t key = begin; key < end; key += columns, buffer ^= 1) {
     cp_async_wait();
     __syncthreads();  // this tile is loaded, and no thread still reads the previous one
     if (key + columns < end) load(key + columns, buffer ^ 1);
@@ -70,12 +85,14 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dq_tensor_core_k
     multiply_rows(q, first_row_of_warp(), k(buffer), score);
     multiply_rows(dout, first_row_of_warp(), v(buffer), dweight);
     for (int i = 0; i < 2; ++i) {
-      const int seen = columns_before(ends[i], key, columns);
+      const int seen = columns_before(spans[i].end, key, columns);
+      const int unseen = general ? columns_before(spans[i].begin, key, columns) : 0;
       for (int j = 0; j < columns / 8; ++j)
         for (int c = 0; c < 2; ++c) {
-          const int at = 2 * i + c;
-          const float weight = exp2_approximate(score[j][at] * (p.scale * kLog2OfE) - lse[i]);
-          dweight[j][at] = 8 * j + column + c < seen ? weight * (dweight[j][at] - along[i]) : 0.0f;
+          const int at = 2 * i + c, key_at = 8 * j + column + c;
+          const Weight weight = weight_of<general>(p, score[j][at], lse[i]);
+          const bool sees = key_at < seen && (!general || key_at >= unseen);
+          dweight[j][at] = sees ? weight.value * (dweight[j][at] - along[i]) * weight.slope : 0.0f;
         }
     }
     add_weighted_rows(dweight, k(buffer), sum);
@@ -109,7 +126,7 @@ struct Queries {
 };
 
 // Makes dk and dv, or only one of them if the registers do not suffice for both.
-template <typename T, int width, bool makes_dk, bool makes_dv>
+template <typename T, int width, bool general, bool makes_dk, bool makes_dv>
 __global__ void __launch_bounds__(kTensorCoreThreads) attention_dkv_tensor_core_kernel(Backward<T> p) {
   using Columns = Queries<T, width>;
   constexpr int columns = Columns::kCount;
@@ -117,48 +134,54 @@ __global__ void __launch_bounds__(kTensorCoreThreads) attention_dkv_tensor_core_
   unsigned char* const buffers = reinterpret_cast<unsigned char*>(v.data + v.kElements);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kBlockRows, group = blockIdx.y, b = blockIdx.z;
   const int64_t of_group = p.heads / p.groups, last_head = (group + 1) * of_group - 1;
-  const int64_t begin = p.sight.first_query(first) / columns * columns;
+  const auto [begin, end] = p.sight.template queries_of_tile<general>(b, first, kBlockRows, columns);
   const int column = lane_of_warp() % 4 * 2;
-  int64_t first_queries[2];
+  Span spans[2];
   for (int i = 0; i < 2; ++i)
-    first_queries[i] = p.sight.first_query(first + first_row_of_warp() + lane_of_warp() / 4 + 8 * i);
+    spans[i] =
+        p.sight.template queries_of<general>(b, first + first_row_of_warp() + lane_of_warp() / 4 + 8 * i);
 
   float dk[makes_dk ? width / 8 : 1][4] = {}, dv[makes_dv ? width / 8 : 1][4] = {};
-  if (begin < p.sight.q_rows) {
+  if (begin < end) {
     load_rows(p.k, b, group, first, p.sight.k_rows, p.width, k);
     if constexpr (makes_dk) load_rows(p.v, b, group, first, p.sight.k_rows, p.width, v);
     Columns(buffers).load(p, b, group * of_group, begin);
   }
   int buffer = 0;
   for (int64_t h = group * of_group; h <= last_head; ++h)
-    for (int64_t query = begin; query < p.sight.q_rows; query += columns, buffer ^= 1) {
+    for (int64_t query = begin; query < end; query += columns, buffer ^= 1) {
       const Columns now(buffers + buffer * Columns::kBytes), next(buffers + (buffer ^ 1) * Columns::kBytes);
       cp_async_wait();
       __syncthreads();  // this tile is loaded, and no thread still reads the previous one
-      if (query + columns < p.sight.q_rows)
+      if (query + columns < end)
         next.load(p, b, h, query + columns);
       else if (h < last_head)
         next.load(p, b, h + 1, begin);
-      float weight[columns / 8][4];
+      float weight[columns / 8][4], dweight[makes_dk ? columns / 8 : 1][4];
       multiply_rows(k, first_row_of_warp(), now.q, weight);
-      const int exist = columns_before(p.sight.q_rows, query, columns);
+      // Before the weights, so that no slope has to be kept in registers.
+      if constexpr (general && makes_dk) multiply_rows(v, first_row_of_warp(), now.dout, dweight);
       for (int i = 0; i < 2; ++i) {
-        const int unseen = columns_before(first_queries[i], query, columns);
+        const int unseen = columns_before(spans[i].begin, query, columns),
+                  seen = columns_before(spans[i].end, query, columns);
         for (int j = 0; j < columns / 8; ++j)
           for (int c = 0; c < 2; ++c) {
             const int at = 8 * j + column + c;
-            float& w = weight[j][2 * i + c];
-            w = exp2_approximate(w * (p.scale * kLog2OfE) - now.lse[at] * kLog2OfE);
-            if (at < unseen || at >= exist) w = 0.0f;
+            float& to = weight[j][2 * i + c];
+            const Weight w = weight_of<general>(p, to, now.lse[at] * kLog2OfE);
+            to = at < unseen || at >= seen ? 0.0f : w.value;
+            if constexpr (general && makes_dk)
+              dweight[j][2 * i + c] = to * (dweight[j][2 * i + c] - now.along[at]) * w.slope;
           }
       }
       if constexpr (makes_dv) add_weighted_rows(weight, now.dout, dv);
       if constexpr (makes_dk) {
-        float dweight[columns / 8][4];
-        multiply_rows(v, first_row_of_warp(), now.dout, dweight);
-        for (int j = 0; j < columns / 8; ++j)
-          for (int i = 0; i < 4; ++i)
-            dweight[j][i] = weight[j][i] * (dweight[j][i] - now.along[8 * j + column + i % 2]);
+        if constexpr (!general) {
+          multiply_rows(v, first_row_of_warp(), now.dout, dweight);
+          for (int j = 0; j < columns / 8; ++j)
+            for (int i = 0; i < 4; ++i)
+              dweight[j][i] = weight[j][i] * (dweight[j][i] - now.along[8 * j + column + i % 2]);
+        }
         add_weighted_rows(dweight, now.q, dk);
       }
     }
@@ -178,17 +201,19 @@ void attention_backward_on_tensor_cores(const Backward<T>& p, int64_t batch, Str
                       static_cast<unsigned>(batch));
       launch(name, kernel, {grid, kTensorCoreThreads, rows_bytes + columns_bytes}, native(stream), p);
     };
-    start("attention_dq", attention_dq_tensor_core_kernel<T, width()>, p.sight.q_rows, p.heads,
-          4 * kColumns<width()> * width() * sizeof(T));
     const auto start_dkv = [&](auto kernel) {
       start("attention_dkv", kernel, p.sight.k_rows, p.groups, 2 * Queries<T, width()>::kBytes);
     };
-    if constexpr (width() <= 128) {
-      start_dkv(attention_dkv_tensor_core_kernel<T, width(), true, true>);
-    } else {
-      start_dkv(attention_dkv_tensor_core_kernel<T, width(), true, false>);
-      start_dkv(attention_dkv_tensor_core_kernel<T, width(), false, true>);
-    }
+    with_generality(p.is_general(), [&](auto general) {
+      start("attention_dq", attention_dq_tensor_core_kernel<T, width(), general()>, p.sight.q_rows, p.heads,
+            4 * kColumns<width()> * width() * sizeof(T));
+      if constexpr (width() <= 128) {
+        start_dkv(attention_dkv_tensor_core_kernel<T, width(), general(), true, true>);
+      } else {
+        start_dkv(attention_dkv_tensor_core_kernel<T, width(), general(), true, false>);
+        start_dkv(attention_dkv_tensor_core_kernel<T, width(), general(), false, true>);
+      }
+    });
   });
 }
 template void attention_backward_on_tensor_cores(const Backward<Bf16>&, int64_t, Stream&);

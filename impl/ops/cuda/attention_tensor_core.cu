@@ -20,17 +20,32 @@ struct Rows {
   float total[2] = {};                     // the sum of the weights in this lane's columns
 };
 
-// Turns scores into weights relative to the highest score so far. Row i sees the keys [0, seen[i]) of the
-// tile. `scale` contains the factor log2(e).
-template <int width, int keys = kKeys<width>>
-__device__ void weigh(const int (&seen)[2], float scale, float (&score)[keys / 8][4], Rows<width>& rows) {
+// Turns products into scores times log2(e).
+template <bool general, typename T, int count>
+__device__ void scale_products(const Forward<T>& p, float (&score)[count][4]) {
+  if constexpr (general)
+    if (p.cap > 0) {
+      for (int j = 0; j < count; ++j)
+        for (int i = 0; i < 4; ++i)
+          score[j][i] = p.cap * kLog2OfE * tanh_approximate(score[j][i] * (p.scale / p.cap));
+      return;
+    }
+  for (int j = 0; j < count; ++j)
+    for (int i = 0; i < 4; ++i) score[j][i] *= p.scale * kLog2OfE;
+}
+
+// Turns scores into weights relative to the highest score so far. Row i sees the keys [unseen[i], seen[i]) of
+// the tile. Neither bound of row 1 is below that of row 0.
+template <bool general, int width, int keys = kKeys<width>>
+__device__ void weigh(const int (&unseen)[2], const int (&seen)[2], float (&score)[keys / 8][4],
+                      Rows<width>& rows) {
   const int column = lane_of_warp() % 4 * 2;
-  for (int j = 0; j < keys / 8; ++j)
-    for (int i = 0; i < 4; ++i) score[j][i] *= scale;
-  if (seen[0] < keys)  // row 1 sees at least as many
+  if (seen[0] < keys || (general && unseen[1] > 0))
     for (int j = 0; j < keys / 8; ++j)
-      for (int i = 0; i < 4; ++i)
-        if (8 * j + column + i % 2 >= seen[i / 2]) score[j][i] = -INFINITY;
+      for (int i = 0; i < 4; ++i) {
+        const int at = 8 * j + column + i % 2;
+        if (at >= seen[i / 2] || (general && at < unseen[i / 2])) score[j][i] = -INFINITY;
+      }
   for (int i = 0; i < 2; ++i) {
     float highest = rows.most[i];
     for (int j = 0; j < keys / 8; ++j)
@@ -78,7 +93,7 @@ __device__ void put_row(const Forward<T>& p, int64_t b, int64_t h, int64_t row, 
         blind ? -INFINITY : rows.most[i] * kLogOf2 + logf(total);
 }
 
-template <typename T, int width>
+template <typename T, int width, bool general>
 __global__ void __launch_bounds__(kTensorCoreThreads, width <= 64 ? 3 : 2)
     attention_tensor_core_kernel(Forward<T> p) {
   constexpr int keys = kKeys<width>;
@@ -89,22 +104,35 @@ __global__ void __launch_bounds__(kTensorCoreThreads, width <= 64 ? 3 : 2)
                 b = blockIdx.z;
   const int64_t group = h / (p.heads / p.groups);
   const int64_t row = first + first_row_of_warp() + lane_of_warp() / 4;
-  const int64_t ends[2] = {p.sight.end_of_keys(row), p.sight.end_of_keys(row + 8)};
-  const int64_t end = p.sight.end_of_keys(first + kBlockRows - 1);
+  const Span spans[2] = {p.sight.template keys_of<general>(b, row),
+                         p.sight.template keys_of<general>(b, row + 8)};
+  const auto [begin, end] = p.sight.template keys_of_tile<general>(b, first, kBlockRows);
 
   Rows<width> rows;
-  if (end > 0) {
+  if constexpr (general)
+    if (p.sinks_H != nullptr) {
+      const float sink = widen(p.sinks_H[h]);
+      for (int i = 0; i < 2; ++i) {
+        rows.most[i] = sink * kLog2OfE;
+        rows.total[i] = sink != -INFINITY && lane_of_warp() % 4 == 0 ? 1.0f : 0.0f;  // the sink's weight
+      }
+    }
+  if (end > begin) {
     load_rows(p.q, b, h, first, p.sight.q_rows, p.width, q);
-    load_rows(p.k, b, group, 0, p.sight.k_rows, p.width, k);
+    load_rows(p.k, b, group, begin, p.sight.k_rows, p.width, k);
   }
-  for (int64_t key = 0; key < end; key += keys) {
+  for (int64_t key = begin; key < end; key += keys) {
     cp_async_wait();
     __syncthreads();  // keys are loaded, and nobody reads values any more
     load_rows(p.v, b, group, key, p.sight.k_rows, p.width, v);
     float score[keys / 8][4];
     multiply_rows(q, first_row_of_warp(), k, score);
-    const int seen[2] = {columns_before(ends[0], key, keys), columns_before(ends[1], key, keys)};
-    weigh(seen, p.scale * kLog2OfE, score, rows);
+    scale_products<general>(p, score);
+    int unseen[2] = {};
+    if constexpr (general)
+      for (int i = 0; i < 2; ++i) unseen[i] = columns_before(spans[i].begin, key, keys);
+    const int seen[2] = {columns_before(spans[0].end, key, keys), columns_before(spans[1].end, key, keys)};
+    weigh<general>(unseen, seen, score, rows);
     cp_async_wait();
     __syncthreads();  // values are loaded, and nobody reads keys any more
     if (key + keys < end) load_rows(p.k, b, group, key + keys, p.sight.k_rows, p.width, k);
@@ -122,8 +150,10 @@ void attention_on_tensor_cores(const Forward<T>& p, int64_t batch, Stream& strea
     constexpr size_t shared = (kBlockRows + 2 * kKeys<width()>)*width() * sizeof(T);
     const dim3 grid(blocks(pieces(p.sight.q_rows, kBlockRows)), static_cast<unsigned>(p.heads),
                     static_cast<unsigned>(batch));
-    launch("attention", attention_tensor_core_kernel<T, width()>, {grid, kTensorCoreThreads, shared},
-           native(stream), p);
+    with_generality(p.is_general(), [&](auto general) {
+      launch("attention", attention_tensor_core_kernel<T, width(), general()>,
+             {grid, kTensorCoreThreads, shared}, native(stream), p);
+    });
   });
 }
 template void attention_on_tensor_cores(const Forward<Bf16>&, int64_t, Stream&);

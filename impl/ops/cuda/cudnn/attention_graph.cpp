@@ -53,6 +53,9 @@ AttentionCall common_call(const Args& args) {
   call.graph.causal = args.causal;
   call.graph.scale = static_cast<float>(args.scale);
   if (args.causal) call.offset = args.q_offset - args.k_offset;
+  call.ranges = static_cast<bool>(args.first_key);
+  call.cap = args.cap > 0;
+  call.sinks = static_cast<bool>(args.sinks);
   return call;
 }
 
@@ -103,6 +106,10 @@ constexpr Reason kReasons[] = {
        return dtype != DType::bf16 && dtype != DType::f16;
      }},
     {"gradients are added to what is there", [](const AttentionCall& c, int) { return c.accumulate; }},
+    {"key ranges limit what queries see (documents, windows)",
+     [](const AttentionCall& c, int) { return c.ranges; }},
+    {"scores have a cap", [](const AttentionCall& c, int) { return c.cap; }},
+    {"heads have sinks", [](const AttentionCall& c, int) { return c.sinks; }},
     {"gradients are wider than the activations",
      [](const AttentionCall& c, int) { return has_wide_gradients(c); }},
     {"queries and keys of a causal call begin at different positions",

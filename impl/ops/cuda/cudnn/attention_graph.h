@@ -46,6 +46,7 @@ struct AttentionCall {
   AttentionPointers pointers{};
   int64_t offset = 0;  // q_offset - k_offset of a causal call
   bool accumulate = false;
+  bool ranges = false, cap = false, sinks = false;  // as in AttentionArgs
 };
 AttentionCall call_of(const AttentionArgs& args);
 AttentionCall call_of(const AttentionBackwardArgs& args);

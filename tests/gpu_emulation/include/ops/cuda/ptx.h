@@ -95,5 +95,6 @@ inline void cp_async_wait() {
 }
 
 inline float exp2_approximate(float x) { return exp2f(x); }
+inline float reciprocal_approximate(float x) { return 1.0f / x; }
 
 }  // namespace gangway::cuda
