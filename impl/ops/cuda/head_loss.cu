@@ -3,10 +3,12 @@
 #include "ops/check.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/head_loss.h"
+#include "ops/cuda/loss_terms.h"
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/reduce.h"
 
-// T tokens, D model width, V vocabulary, C tokens of a chunk.
+// T tokens, D model width, V vocabulary, C tokens of a chunk. A loss with a cap, label smoothing or a z-loss
+// has kernels of their own, so that the others compute no more than they need.
 
 namespace gangway::cuda {
 namespace {
@@ -17,15 +19,16 @@ template <typename S>
 struct Rows {
   S* logits_CV;
   const int64_t* labels_C;
-  double* losses_C;
+  double* losses_2C;  // the loss of each row, and then its weight
   int64_t rows, vocabulary, ignore;
   S scale;
+  RowTerms<S> terms;
 };
 
 // Each block has one row, each thread n neighbouring columns of each tile. 16-bit gradients (T) overwrite the
 // front of the row of f32 logits. This is safe, because all threads read a tile before one writes, and the
 // gradients of a tile lie before the logits that are still to be read.
-template <typename T, bool backward, int n>
+template <typename T, bool backward, int n, bool with_terms>
 __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
   using S = Wide<T>;
   S* const scratch = block_memory<S>();
@@ -34,12 +37,13 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
   S* const logits_V = p.logits_CV + row * p.vocabulary;
   T* const gradient_V = reinterpret_cast<T*>(logits_V);
   const bool ignored = label == p.ignore, outside = label < 0 || label >= p.vocabulary;
-  S most = -static_cast<S>(INFINITY), total = 0;
+  S most = -static_cast<S>(INFINITY), total = 0, sum = 0;
   if (!ignored && !outside) {
     for (int64_t j = first; j < p.vocabulary; j += tile) {
       const Pack<S, n> pack = load<n>(logits_V + j);
       for (int e = 0; e < n; ++e) {
-        const S x = pack.at[e];
+        const S x = with_terms ? p.terms.capped(pack.at[e]) : pack.at[e];
+        if (with_terms) sum += x;
         if (x > most) {
           total = total * exp(most - x) + S(1);
           most = x;
@@ -55,21 +59,37 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
     total = block_sum(total == S(0) ? S(0) : total * exp(most - highest), scratch);
     most = highest;
     __syncthreads();
+    if (with_terms && p.terms.label_smoothing != 0) {
+      sum = block_sum(sum, scratch);
+      __syncthreads();
+    }
   }
-  if (threadIdx.x == 0)
-    p.losses_C[row] = ignored   ? 0.0
-                      : outside ? static_cast<double>(NAN)
-                                : static_cast<double>(log(total) + most - logits_V[label]);
+  const S log_total = log(total) + most;
+  if (threadIdx.x == 0) {
+    double logit = NAN;
+    if (!ignored && !outside) logit = with_terms ? p.terms.capped(logits_V[label]) : logits_V[label];
+    const double mean = static_cast<double>(sum) / static_cast<double>(p.vocabulary);
+    put_loss<with_terms>(p.terms, row, p.rows, ignored, logit, static_cast<double>(log_total), mean,
+                         p.losses_2C);
+  }
   if (!backward) return;
+  const S scale = p.terms.weight(row) * p.scale;
   __syncthreads();  // the label's logit has been read
   for (int64_t begin = 0; begin < p.vocabulary; begin += tile) {
     const int64_t j = begin + first;
     Pack<T, n> gradient;
     if (j < p.vocabulary && !ignored && !outside) {
       const Pack<S, n> pack = load<n>(logits_V + j);
-      for (int e = 0; e < n; ++e)
-        gradient.at[e] =
-            narrow<T>((exp(pack.at[e] - most) / total - (j + e == label ? S(1) : S(0))) * p.scale);
+      for (int e = 0; e < n; ++e) {
+        const bool is_label = j + e == label;
+        if constexpr (with_terms) {
+          const S x = p.terms.capped(pack.at[e]);
+          gradient.at[e] = narrow<T>(
+              p.terms.gradient(x, exp(x - most) / total, log_total, is_label, p.vocabulary) * scale);
+        } else {
+          gradient.at[e] = narrow<T>((exp(pack.at[e] - most) / total - (is_label ? S(1) : S(0))) * scale);
+        }
+      }
     } else {
       for (int e = 0; e < n; ++e) gradient.at[e] = narrow<T>(ignored ? S(0) : static_cast<S>(NAN));
     }
@@ -79,13 +99,12 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
 }
 
 // Runs as one block, so that the order of the sum depends on the shape only.
-__global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_C, int64_t rows,
-                                  int64_t ignore, double* loss, double* weight) {
+__global__ void add_losses_kernel(const double* losses_2C, int64_t rows, double* loss, double* weight) {
   double* const scratch = block_memory<double>();
   double sum = 0, counted = 0;
   for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
-    sum += losses_C[r];
-    counted += labels_C[r] != ignore ? 1.0 : 0.0;
+    sum += losses_2C[r];
+    counted += losses_2C[rows + r];
   }
   sum = block_sum(sum, scratch);
   __syncthreads();
@@ -123,29 +142,42 @@ Tensor gradient_view(const Tensor& logits_CV, DType dtype) {
 }
 
 template <typename T>
-void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, const int64_t* labels_C, bool backward,
+void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, int64_t first_token, bool backward,
              Stream& stream) {
   using S = Wide<T>;
   const int64_t rows = logits_CV.dim(0);
-  auto* const losses_C = static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
-  const Rows<S> p = {logits_CV.data<S>(),       labels_C, losses_C, rows, args.w.dim(0), args.ignore,
-                     static_cast<S>(args.scale)};
+  double* const losses_2C = losses_of(rows, stream);
+  const Rows<S> p = {logits_CV.data<S>(),
+                     args.labels.data<int64_t>() + first_token,
+                     losses_2C,
+                     rows,
+                     args.w.dim(0),
+                     args.ignore,
+                     static_cast<S>(args.scale),
+                     row_terms<S>(args.terms, first_token)};
   const Grid grid = {blocks(rows), kThreads, kWarpSize * sizeof(S)};
   with_packs<S>(fits_packs({address(logits_CV), p.vocabulary * sizeof(S)}), [&](auto n) {
-    launch("head_loss", backward ? head_loss_rows_kernel<T, true, n()> : head_loss_rows_kernel<T, false, n()>,
-           grid, native(stream), p);
+    const auto start = [&](auto kernel) { launch("head_loss", kernel, grid, native(stream), p); };
+    if (has_terms(args.terms))
+      return start(backward ? head_loss_rows_kernel<T, true, n(), true>
+                            : head_loss_rows_kernel<T, false, n(), true>);
+    start(backward ? head_loss_rows_kernel<T, true, n(), false>
+                   : head_loss_rows_kernel<T, false, n(), false>);
   });
-  add_losses(losses_C, labels_C, rows, args.ignore, args.loss, args.weight, stream);
+  add_losses(losses_2C, rows, args.loss, args.weight, stream);
 }
 
 }  // namespace
 
-void add_losses(const double* losses_C, const int64_t* labels_C, int64_t rows, int64_t ignore,
-                const Tensor& loss, const Tensor& weight, Stream& stream) {
+double* losses_of(int64_t rows, Stream& stream) {
+  return static_cast<double*>(workspace(stream, 2 * static_cast<size_t>(rows) * sizeof(double)));
+}
+
+void add_losses(const double* losses_2C, int64_t rows, const Tensor& loss, const Tensor& weight,
+                Stream& stream) {
   if (!loss && !weight) return;
   launch("head_loss", add_losses_kernel, {dim3(1), kThreads, kWarpSize * sizeof(double)}, native(stream),
-         losses_C, labels_C, rows, ignore, loss ? loss.data<double>() : nullptr,
-         weight ? weight.data<double>() : nullptr);
+         losses_2C, rows, loss ? loss.data<double>() : nullptr, weight ? weight.data<double>() : nullptr);
 }
 
 void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream) {
@@ -174,9 +206,8 @@ void head_loss(Products& products, const HeadLossArgs& args, Stack& temporaries,
     const int64_t rows = std::min(step, tokens - t);
     const Tensor x_CD = args.x.slice(0, t, t + rows), logits_CV = logits.slice(0, 0, rows);
     products.gemm({.a = x_CD, .b = args.w, .c = logits_CV, .bias = {}, .transpose_b = true}, stream);
-    with_float(args.x.dtype(), [&](auto type) {
-      rows_of<decltype(type)>(args, logits_CV, args.labels.data<int64_t>() + t, backward, stream);
-    });
+    with_float(args.x.dtype(),
+               [&](auto type) { rows_of<decltype(type)>(args, logits_CV, t, backward, stream); });
     const Tensor dlogits_CV = gradient_view(logits_CV, args.x.dtype());
     if (args.dx)
       products.gemm({.a = dlogits_CV, .b = args.w, .c = args.dx.slice(0, t, t + rows), .bias = {}}, stream);

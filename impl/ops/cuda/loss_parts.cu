@@ -1,10 +1,11 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/head_loss.h"
+#include "ops/cuda/loss_terms.h"
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/reduce.h"
 
 // C tokens, V ids of a part, W parts. Each block has one row of logits, each thread n neighbouring logits of
-// each tile.
+// each tile. As in head_loss.cu, a loss with a cap, label smoothing or a z-loss has kernels of its own.
 
 namespace gangway::cuda {
 namespace {
@@ -17,18 +18,27 @@ struct Part {
   const int64_t* labels_C;
   double* statistics_3C;
   int64_t rows, width, first_id;
+  S cap;
+  double* logit_sums_C;  // null: not wanted
 };
 
-template <typename S, int n>
+template <typename S, int n, bool with_terms>
 __global__ void loss_part_kernel(Part<S> p) {
+  double* const sum_scratch = block_memory<double>();
   S* const scratch = block_memory<S>();
   const int64_t first = static_cast<int64_t>(threadIdx.x) * n, tile = static_cast<int64_t>(blockDim.x) * n;
   const int64_t row = blockIdx.x, label = p.labels_C[row];
   S* const logits_V = p.logits_CV + row * p.width;
+  double sum = 0;
   S most = -static_cast<S>(INFINITY);
   for (int64_t j = first; j < p.width; j += tile) {
-    const Pack<S, n> logits = load<n>(logits_V + j);
-    for (int e = 0; e < n; ++e) most = Largest()(most, logits.at[e]);
+    Pack<S, n> logits = load<n>(logits_V + j);
+    for (int e = 0; e < n; ++e) {
+      if (with_terms && p.cap > 0) logits.at[e] = p.cap * tanh(logits.at[e] / p.cap);
+      if (with_terms) sum += static_cast<double>(logits.at[e]);
+      most = Largest()(most, logits.at[e]);
+    }
+    if (with_terms && p.cap > 0) store<n>(logits_V + j, logits);
   }
   most = block_fold(most, -static_cast<S>(INFINITY), scratch, Largest());
   if (threadIdx.x == 0) {
@@ -49,61 +59,82 @@ __global__ void loss_part_kernel(Part<S> p) {
   }
   total = block_sum(total, scratch);
   if (threadIdx.x == 0) p.statistics_3C[p.rows + row] = total;
+  if (!with_terms || p.logit_sums_C == nullptr) return;
+  __syncthreads();  // the scratch is free
+  sum = block_sum(sum, sum_scratch);
+  if (threadIdx.x == 0) p.logit_sums_C[row] = sum;
 }
 
 template <typename S>
 struct Join {
   S* logits_CV;
   const int64_t* labels_C;
-  const double* statistics_W3C;
-  double* losses_C;
+  const double *statistics_W3C, *logit_sums_C;
+  double* losses_2C;  // the loss of each row, and then its weight
   int64_t rows, width, parts, part, first_id, ids, ignore;
   double scale;
+  RowTerms<S> terms;
 
   __device__ double at(int64_t of, int statistic, int64_t row) const {
     return statistics_W3C[(of * 3 + statistic) * rows + row];
   }
 };
 
-// Returns the loss of a row. Exponentials of this part times `factor` are probabilities.
+// What all parts tell of a row. Exponentials of this part times `factor` are probabilities.
+struct Joined {
+  double logit, log_total, factor;
+};
 template <typename S>
-__device__ double join(const Join<S>& p, int64_t row, double& factor) {
+__device__ Joined join(const Join<S>& p, int64_t row) {
   double most = -static_cast<double>(INFINITY), logit = most, total = 0;
   for (int64_t w = 0; w < p.parts; ++w) {
     most = Largest()(most, p.at(w, 0, row));
     logit = Largest()(logit, p.at(w, 2, row));
   }
   for (int64_t w = 0; w < p.parts; ++w) total += p.at(w, 1, row) * exp(p.at(w, 0, row) - most);
-  factor = exp(p.at(p.part, 0, row) - most) / total;
-  return log(total) + most - logit;
+  return {logit, log(total) + most, exp(p.at(p.part, 0, row) - most) / total};
 }
 
-template <typename S, int n>
+template <typename S, int n, bool with_terms>
 __global__ void loss_join_kernel(Join<S> p) {
-  double* const shared = block_memory<double>();  // the factor, and the gradient of the label's logit
+  // The factor, the gradient of the label's logit, and the logarithm of the sum of all exponentials.
+  double* const shared = block_memory<double>();
   const int64_t row = blockIdx.x, label = p.labels_C[row];
   const bool ignored = label == p.ignore, outside = label < 0 || label >= p.ids;
   const bool here = !outside && label >= p.first_id && label < p.first_id + p.width;
   S* const logits_V = p.logits_CV + row * p.width;
   if (threadIdx.x == 0) {
-    double factor = NAN, loss = NAN;
-    if (!outside) loss = join(p, row, factor);
-    p.losses_C[row] = ignored ? 0.0 : loss;
-    shared[0] = ignored ? 0.0 : factor * p.scale;
+    Joined joined = {NAN, NAN, NAN};
+    if (!outside) joined = join(p, row);
+    double mean = 0;
+    if (with_terms && p.logit_sums_C != nullptr) mean = p.logit_sums_C[row] / static_cast<double>(p.ids);
+    put_loss<with_terms>(p.terms, row, p.rows, ignored, joined.logit, joined.log_total, mean, p.losses_2C);
+    const double factor = joined.factor, scale = p.scale * static_cast<double>(p.terms.weight(row));
+    shared[0] = ignored ? 0.0 : with_terms ? factor : factor * scale;
     // The probability minus 1, computed in f64 before any rounding.
     shared[1] =
-        ignored || !here ? 0.0 : (static_cast<double>(logits_V[label - p.first_id]) * factor - 1) * p.scale;
+        ignored || !here ? 0.0 : (static_cast<double>(logits_V[label - p.first_id]) * factor - 1) * scale;
+    shared[2] = joined.log_total;
   }
   __syncthreads();
   const double factor = shared[0], at_label = shared[1];
   const int64_t label_at = here ? label - p.first_id : -1;
+  const S scale = static_cast<S>(p.scale) * p.terms.weight(row), log_total = static_cast<S>(shared[2]);
+  const S part_most = static_cast<S>(p.at(p.part, 0, row));
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * n; j < p.width;
        j += static_cast<int64_t>(blockDim.x) * n) {
     Pack<S, n> pack{};
     if (!ignored) {
       pack = load<n>(logits_V + j);
-      for (int e = 0; e < n; ++e)
-        pack.at[e] = static_cast<S>(j + e == label_at ? at_label : static_cast<double>(pack.at[e]) * factor);
+      for (int e = 0; e < n; ++e) {
+        const bool is_label = j + e == label_at;
+        const double probability = static_cast<double>(pack.at[e]) * factor;
+        if constexpr (with_terms)
+          pack.at[e] = scale * p.terms.gradient(log(pack.at[e]) + part_most, static_cast<S>(probability),
+                                                log_total, is_label, p.ids);
+        else
+          pack.at[e] = static_cast<S>(is_label ? at_label : probability);
+      }
     }
     store<n>(logits_V + j, pack);
   }
@@ -127,24 +158,31 @@ void loss_part(const LossPartArgs& args, Stream& stream) {
   if (rows == 0) return;
   with_logits(args.logits, [&](auto type, auto n) {
     using S = decltype(type);
-    const Part<S> p = {
-        args.logits.data<S>(), args.labels.data<int64_t>(), args.statistics.data<double>(), rows, width,
-        args.first_id};
-    launch("loss_part", loss_part_kernel<S, n()>, {blocks(rows), kThreads, kWarpSize * sizeof(S)},
-           native(stream), p);
+    const Part<S> p = {args.logits.data<S>(),
+                       args.labels.data<int64_t>(),
+                       args.statistics.data<double>(),
+                       rows,
+                       width,
+                       args.first_id,
+                       static_cast<S>(args.cap),
+                       args.logit_sums ? args.logit_sums.data<double>() : nullptr};
+    const auto kernel =
+        args.cap > 0 || args.logit_sums ? loss_part_kernel<S, n(), true> : loss_part_kernel<S, n(), false>;
+    launch("loss_part", kernel, {blocks(rows), kThreads, kWarpSize * sizeof(double)}, native(stream), p);
   });
 }
 
 void loss_join(const LossJoinArgs& args, Stream& stream) {
   const int64_t rows = args.logits.dim(0), width = args.logits.dim(1);
   if (rows == 0) return;
-  auto* const losses_C = static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
+  double* const losses_2C = losses_of(rows, stream);
   with_logits(args.logits, [&](auto type, auto n) {
     using S = decltype(type);
     const Join<S> p = {args.logits.data<S>(),
                        args.labels.data<int64_t>(),
                        args.statistics.data<double>(),
-                       losses_C,
+                       args.logit_sums ? args.logit_sums.data<double>() : nullptr,
+                       losses_2C,
                        rows,
                        width,
                        args.statistics.dim(0),
@@ -152,11 +190,13 @@ void loss_join(const LossJoinArgs& args, Stream& stream) {
                        args.first_id,
                        args.ids,
                        args.ignore,
-                       args.scale};
-    launch("loss_join", loss_join_kernel<S, n()>, {blocks(rows), kThreads, 2 * sizeof(double)},
-           native(stream), p);
+                       args.scale,
+                       row_terms<S>(args.terms, 0)};
+    const auto kernel =
+        has_terms(args.terms) ? loss_join_kernel<S, n(), true> : loss_join_kernel<S, n(), false>;
+    launch("loss_join", kernel, {blocks(rows), kThreads, 3 * sizeof(double)}, native(stream), p);
   });
-  add_losses(losses_C, args.labels.data<int64_t>(), rows, args.ignore, args.loss, args.weight, stream);
+  add_losses(losses_2C, rows, args.loss, args.weight, stream);
 }
 
 }  // namespace gangway::cuda

@@ -1,0 +1,63 @@
+// The terms of a loss (ops/ops.h, LossTerms) inside kernels, for the rows of one launch.
+//
+// Thread rule: inside kernels; row_terms and has_terms from any thread.
+#pragma once
+
+#include "ops/cuda/numbers.h"
+#include "ops/ops.h"
+
+namespace gangway::cuda {
+
+// S is the type of the logits.
+template <typename S>
+struct RowTerms {
+  const S* weights_C;  // null: each weight is 1
+  S* log_probs_C;      // null: not wanted
+  S cap;               // 0: none
+  S label_smoothing, z_loss;
+
+  __device__ S weight(int64_t row) const { return weights_C == nullptr ? S(1) : weights_C[row]; }
+  __device__ S capped(S logit) const { return cap > 0 ? cap * tanh(logit / cap) : logit; }
+  // Returns the derivative of a row's loss by one logit before the cap. `logit` is capped. A capped logit of
+  // -infinity is one whose exponential was lost; its derivative is 0.
+  __device__ S gradient(S logit, S probability, S log_total, bool is_label, int64_t ids) const {
+    S slope = 1;
+    if (cap > 0) {
+      const S part = logit / cap;
+      slope = part > S(-1) && part < S(1) ? S(1) - part * part : part == part ? S(0) : part;
+    }
+    const S wanted = (is_label ? S(1) - label_smoothing : S(0)) + label_smoothing / static_cast<S>(ids);
+    return slope * (probability * (S(1) + S(2) * z_loss * log_total) - wanted);
+  }
+};
+
+// Writes what one thread tells of a row: its weighted loss, its weight, and its label's log probability.
+// `logit` is the label's, NaN where the label is no id; `mean` is the mean of all logits.
+template <bool with_terms, typename S>
+__device__ void put_loss(const RowTerms<S>& terms, int64_t row, int64_t rows, bool ignored, double logit,
+                         double log_total, double mean, double* losses_2C) {
+  double loss = logit == logit ? log_total - logit : logit;
+  if (terms.log_probs_C != nullptr) terms.log_probs_C[row] = static_cast<S>(ignored ? 0.0 : -loss);
+  if constexpr (with_terms) {
+    const double smoothing = terms.label_smoothing;
+    if (smoothing != 0) loss = (1 - smoothing) * loss + smoothing * (log_total - mean);
+    loss += terms.z_loss * log_total * log_total;
+  }
+  const double weight = ignored ? 0.0 : static_cast<double>(terms.weight(row));
+  losses_2C[row] = ignored ? 0.0 : loss * weight;
+  losses_2C[rows + row] = weight;
+}
+
+template <typename S>
+RowTerms<S> row_terms(const LossTerms& terms, int64_t first_token) {
+  return {terms.weights ? terms.weights.data<S>() + first_token : nullptr,
+          terms.log_probs ? terms.log_probs.data<S>() + first_token : nullptr, static_cast<S>(terms.cap),
+          static_cast<S>(terms.label_smoothing), static_cast<S>(terms.z_loss)};
+}
+
+// Whether a loss needs more than weights and log probabilities, which cost nothing in the loops over ids.
+inline bool has_terms(const LossTerms& terms) {
+  return terms.cap > 0 || terms.label_smoothing != 0 || terms.z_loss != 0;
+}
+
+}  // namespace gangway::cuda
