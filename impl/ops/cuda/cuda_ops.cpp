@@ -48,7 +48,8 @@ void append(SegmentKey& key, const Args& args) {
 }
 
 // Most operations join the stream's segment. Operations whose numbers change from step to step run at once,
-// because their segments would never repeat: optimizers (lr, step), losses (1 / N), factors, initial values.
+// because their segments would never repeat: optimizers (lr, step), losses (1 / N), factors, initial values,
+// dropout (key).
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)
@@ -65,23 +66,16 @@ class CudaOps final : public Ops {
   void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::rmsnorm_backward);
   }
-  void row_dot(const RowDotArgs&, Stream&) override {
-    fail(Code::not_supported, "row_dot is not implemented on CUDA");
+  void row_dot(const RowDotArgs& args, Stream& stream) override { run(args, stream, cuda::row_dot); }
+  void layernorm(const LayerNormArgs& args, Stream& stream) override { run(args, stream, cuda::layernorm); }
+  void layernorm_backward(const LayerNormBackwardArgs& args, Stream& stream) override {
+    run(args, stream, cuda::layernorm_backward);
   }
-  void layernorm(const LayerNormArgs&, Stream&) override {
-    fail(Code::not_supported, "layernorm is not implemented on CUDA");
+  void activation(const ActivationArgs& args, Stream& stream) override {
+    run(args, stream, cuda::activation);
   }
-  void layernorm_backward(const LayerNormBackwardArgs&, Stream&) override {
-    fail(Code::not_supported, "layernorm_backward is not implemented on CUDA");
-  }
-  void activation(const ActivationArgs&, Stream&) override {
-    fail(Code::not_supported, "activation is not implemented on CUDA");
-  }
-  void activation_backward(const ActivationBackwardArgs&, Stream&) override {
-    fail(Code::not_supported, "activation_backward is not implemented on CUDA");
-  }
-  void dropout(const DropoutArgs&, Stream&) override {
-    fail(Code::not_supported, "dropout is not implemented on CUDA");
+  void activation_backward(const ActivationBackwardArgs& args, Stream& stream) override {
+    run(args, stream, cuda::activation_backward);
   }
   void rope(const RopeArgs& args, Stream& stream) override { run(args, stream, cuda::rope); }
   void swiglu(const SwigluArgs& args, Stream& stream) override { run(args, stream, cuda::swiglu); }
@@ -108,6 +102,10 @@ class CudaOps final : public Ops {
     run(args, stream, cuda::divide_by_norm);
   }
 
+  void dropout(const DropoutArgs& args, Stream& stream) override {
+    check(args);
+    now(stream, cuda::dropout, args);
+  }
   void loss_join(const LossJoinArgs& args, Stream& stream) override {
     check(args);
     now(stream, cuda::loss_join, args);

@@ -11,9 +11,15 @@ namespace gangway::cuda {
 
 void rmsnorm(const RmsNormArgs& args, Stream& stream);
 void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream);
+void row_dot(const RowDotArgs& args, Stream& stream);
+void layernorm(const LayerNormArgs& args, Stream& stream);
+void layernorm_backward(const LayerNormBackwardArgs& args, Stream& stream);
 void rope(const RopeArgs& args, Stream& stream);
 void swiglu(const SwigluArgs& args, Stream& stream);
 void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream);
+void activation(const ActivationArgs& args, Stream& stream);
+void activation_backward(const ActivationBackwardArgs& args, Stream& stream);
+void dropout(const DropoutArgs& args, Stream& stream);
 void attention(const AttentionArgs& args, Stream& stream);
 void attention_merge(const AttentionMergeArgs& args, Stream& stream);
 void attention_backward(const AttentionBackwardArgs& args, Stream& stream);

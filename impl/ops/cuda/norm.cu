@@ -1,5 +1,4 @@
-#include "ops/cuda/families.h"
-#include "ops/cuda/numbers.h"
+#include "ops/cuda/norm_rows.h"
 #include "ops/cuda/reduce.h"
 
 // T rows of width D. A block computes one row at a time, and each thread the same columns of each row.
@@ -7,24 +6,18 @@
 namespace gangway::cuda {
 namespace {
 
-constexpr int64_t kMostPartials = 256;  // rows of partial sums of dweight
-
-// Returns a multiple of the warp size, with about one access for each thread.
-int threads_for(int64_t width, int n) {
-  return static_cast<int>(
-      std::clamp<int64_t>(pieces(pieces(width, n), kWarpSize) * kWarpSize, kWarpSize, 512));
-}
-
 template <typename T>
 struct NormForward {
   const T *x_TD, *residual_TD, *weight_D;
   T *y_TD, *sum_TD;
   Wide<T>* rstd_T;
-  int64_t rows, width;
-  Wide<T> eps;
+  const Wide<T>* squares_T;  // of whole rows, of which these are parts; null: the rows are whole
+  int64_t rows, width, whole_width;
+  Wide<T> eps, offset;
 };
 
-// Between the two passes the row stays in shared memory, rounded to T like the stored sum.
+// Between the two passes the row stays in shared memory, rounded to T like the stored sum. Each thread reads
+// only what it wrote itself.
 template <typename T, int n>
 __global__ void rmsnorm_kernel(NormForward<T> p) {
   using S = Wide<T>;
@@ -43,13 +36,14 @@ __global__ void rmsnorm_kernel(NormForward<T> p) {
       for (int i = 0; i < n; ++i) squares += widen(x.at[i]) * widen(x.at[i]);
       store<n>(row + d, x);
     }
-    const S total = block_sum(squares, scratch);
-    const S rstd = S(1) / sqrt(total / static_cast<S>(p.width) + p.eps);
+    const S total = p.squares_T != nullptr ? p.squares_T[t] : block_sum(squares, scratch);
+    const S rstd = S(1) / sqrt(total / static_cast<S>(p.whole_width) + p.eps);
     if (threadIdx.x == 0) p.rstd_T[t] = rstd;
     for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < p.width; d += step) {
       const Pack<T, n> x = load<n>(row + d), weight = load<n>(p.weight_D + d);
       Pack<T, n> y;
-      for (int i = 0; i < n; ++i) y.at[i] = narrow<T>(widen(x.at[i]) * rstd * widen(weight.at[i]));
+      for (int i = 0; i < n; ++i)
+        y.at[i] = narrow<T>(widen(x.at[i]) * rstd * (p.offset + widen(weight.at[i])));
       store<n>(p.y_TD + t * p.width + d, y);
     }
     __syncthreads();  // before the next row uses the scratch
@@ -62,8 +56,10 @@ struct NormBackward {
   const Wide<T>* rstd_T;
   const T* dsum_TD;
   T *dx_TD, *y_TD;
-  Wide<T>* partials_PD;  // null: dweight is not wanted
-  int64_t rows, width;
+  Wide<T>* partials_PD;   // null: dweight is not wanted
+  const Wide<T>* dots_T;  // of whole rows, of which these are parts; null: the rows are whole
+  int64_t rows, width, whole_width;
+  Wide<T> offset;
   bool keeps;  // rows of dy and x fit into shared memory
 };
 
@@ -93,12 +89,13 @@ __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
       }
       for (int i = 0; i < n; ++i) {
         const S normed = widen(x.at[i]) * rstd;
-        along += widen(dy.at[i]) * widen(weight.at[i]) * normed;
+        along += widen(dy.at[i]) * (p.offset + widen(weight.at[i])) * normed;
         if (p.partials_PD != nullptr) dweight[d + i] += widen(dy.at[i]) * normed;
       }
     }
     if (p.dx_TD == nullptr) continue;
-    const S mean = block_sum(along, scratch) / static_cast<S>(p.width);
+    const S sum = p.dots_T != nullptr ? p.dots_T[t] * rstd : block_sum(along, scratch);
+    const S mean = sum / static_cast<S>(p.whole_width);
     for (int64_t d = first; d < p.width; d += step) {
       const Pack<T, n> dy = load<n>(p.keeps ? dy_row + d : p.dy_TD + t * p.width + d);
       const Pack<T, n> x = load<n>(p.keeps ? x_row + d : p.x_TD + t * p.width + d);
@@ -107,9 +104,10 @@ __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
       if (p.dsum_TD != nullptr) dsum = load<n>(p.dsum_TD + t * p.width + d);
       for (int i = 0; i < n; ++i) {
         const S normed = widen(x.at[i]) * rstd;
-        const S gradient = rstd * (widen(dy.at[i]) * widen(weight.at[i]) - normed * mean);
+        const S factor = p.offset + widen(weight.at[i]);
+        const S gradient = rstd * (widen(dy.at[i]) * factor - normed * mean);
         dx.at[i] = narrow<T>(p.dsum_TD == nullptr ? gradient : gradient + widen(dsum.at[i]));
-        y.at[i] = narrow<T>(normed * widen(weight.at[i]));
+        y.at[i] = narrow<T>(normed * factor);
       }
       store<n>(p.dx_TD + t * p.width + d, dx);
       if (p.y_TD != nullptr) store<n>(p.y_TD + t * p.width + d, y);
@@ -122,10 +120,34 @@ __global__ void rmsnorm_backward_kernel(NormBackward<T> p) {
       p.partials_PD[static_cast<int64_t>(blockIdx.x) * p.width + d + i] = dweight[d + i];
 }
 
-void check_width(const char* what, int64_t width, size_t item, size_t shared) {
-  if (shared > kMostShared)
-    fail(Code::not_supported, what, ": a row of ", width, " elements of ", item,
-         " bytes has no place in the ", kMostShared, " bytes of shared memory");
+template <typename T>
+struct RowDot {
+  const T *x_TD, *y_TD, *weight_D;  // weight null: its factors are 1
+  Wide<T>* out_T;
+  int64_t rows, width;
+  Wide<T> offset;
+};
+
+template <typename T, int n>
+__global__ void row_dot_kernel(RowDot<T> p) {
+  using S = Wide<T>;
+  S* const scratch = block_memory<S>();
+  const int64_t step = static_cast<int64_t>(blockDim.x) * n;
+  for (int64_t t = blockIdx.x; t < p.rows; t += gridDim.x) {
+    S sum = 0;
+    for (int64_t d = static_cast<int64_t>(threadIdx.x) * n; d < p.width; d += step) {
+      const Pack<T, n> x = load<n>(p.x_TD + t * p.width + d), y = load<n>(p.y_TD + t * p.width + d);
+      Pack<T, n> weight;
+      if (p.weight_D != nullptr) weight = load<n>(p.weight_D + d);
+      for (int i = 0; i < n; ++i) {
+        const S product = widen(x.at[i]) * widen(y.at[i]);
+        sum += p.weight_D == nullptr ? product : product * (p.offset + widen(weight.at[i]));
+      }
+    }
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) p.out_T[t] = sum;
+    __syncthreads();  // before the next row uses the scratch
+  }
 }
 
 }  // namespace
@@ -142,9 +164,12 @@ void rmsnorm(const RmsNormArgs& args, Stream& stream) {
                               args.y.data<T>(),
                               args.residual ? args.sum.data<T>() : nullptr,
                               args.rstd.data<S>(),
+                              args.squares ? args.squares.data<S>() : nullptr,
                               rows,
                               width,
-                              static_cast<S>(args.eps)};
+                              args.squares ? args.width : width,
+                              static_cast<S>(args.eps),
+                              static_cast<S>(args.offset)};
     const bool fit = fits_packs({address(args.x), address(args.residual), address(args.weight),
                                  address(args.y), args.residual ? address(args.sum) : 0, width * sizeof(T)});
     const size_t shared = kWarpSize * sizeof(S) + static_cast<size_t>(width) * sizeof(T);
@@ -178,8 +203,11 @@ void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
                                args.dx ? args.dx.data<T>() : nullptr,
                                args.y ? args.y.data<T>() : nullptr,
                                partials_PD,
+                               args.dots ? args.dots.data<S>() : nullptr,
                                rows,
                                width,
+                               args.dots ? args.width : width,
+                               static_cast<S>(args.offset),
                                keeps};
     const bool fit = fits_packs({address(args.dy), address(args.x), address(args.weight), address(args.dsum),
                                  address(args.dx), address(args.y), width * sizeof(T)});
@@ -190,6 +218,27 @@ void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
     });
     if (args.dweight)
       add_partials(partials_PD, args.dweight.dtype(), partials, width, args.dweight.raw(), stream);
+  });
+}
+
+void row_dot(const RowDotArgs& args, Stream& stream) {
+  const int64_t rows = args.x.dim(0), width = args.x.dim(1);
+  if (rows == 0) return;
+  with_float(args.x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    using S = Wide<T>;
+    const RowDot<T> p = {args.x.data<T>(),
+                         args.y.data<T>(),
+                         args.weight ? args.weight.data<T>() : nullptr,
+                         args.out.data<S>(),
+                         rows,
+                         width,
+                         static_cast<S>(args.offset)};
+    const bool fit = fits_packs({address(args.x), address(args.y), address(args.weight), width * sizeof(T)});
+    with_packs<T>(fit, [&](auto n) {
+      launch("row_dot", row_dot_kernel<T, n()>,
+             {blocks(rows), threads_for(width, n()), kWarpSize * sizeof(S)}, native(stream), p);
+    });
   });
 }
 

@@ -25,7 +25,69 @@ __global__ void fill_normal_kernel(T* y, uint64_t key, uint64_t first, int64_t c
   }
 }
 
+// The number that philox_uniform makes of a counter block.
+__device__ inline double uniform_of(const PhiloxBlock& block, bool second) {
+  const uint64_t low = second ? block[2] : block[0], high = second ? block[3] : block[1];
+  return static_cast<double>((high << 32 | low) >> 11) * 0x1p-53;
+}
+
+template <typename T>
+struct Dropout {
+  const T* x_TD;
+  T* y_TD;
+  const int64_t* rows_T;  // null: row t is first_row + t
+  uint64_t key;
+  double probability;
+  int64_t rows, width, first_row, first_column, columns;
+};
+
+// Each thread has n neighbouring elements of a row. Two neighbouring numbers share a counter block.
+template <typename T, int n>
+__global__ void dropout_kernel(Dropout<T> p) {
+  using S = Wide<T>;
+  const S kept = static_cast<S>(1 - p.probability);
+  const int64_t of_row = p.width / n, all = p.rows * of_row;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
+    const int64_t t = i / of_row, d = i % of_row * n;
+    const int64_t row = p.rows_T != nullptr ? p.rows_T[t] : p.first_row + t;
+    const uint64_t first = static_cast<uint64_t>(row * p.columns + p.first_column + d);
+    Pack<T, n> pack = load<n>(p.x_TD + t * p.width + d);
+    PhiloxBlock block{};
+    for (int e = 0; e < n; ++e) {
+      const uint64_t number = first + static_cast<uint64_t>(e);
+      if (e == 0 || number % 2 == 0) block = philox_math::block_of(p.key, number / 2);
+      const bool drops = uniform_of(block, number % 2 != 0) < p.probability;
+      pack.at[e] = narrow<T>(drops ? S(0) : widen(pack.at[e]) / kept);
+    }
+    store<n>(p.y_TD + t * p.width + d, pack);
+  }
+}
+
 }  // namespace
+
+void dropout(const DropoutArgs& args, Stream& stream) {
+  const int64_t rows = args.x.dim(0), width = args.x.dim(1);
+  if (rows == 0 || width == 0) return;
+  with_float(args.x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const Dropout<T> p = {args.x.data<T>(),
+                          args.y.data<T>(),
+                          args.rows ? args.rows.data<int64_t>() : nullptr,
+                          args.key,
+                          args.probability,
+                          rows,
+                          width,
+                          args.first_row,
+                          args.first_column,
+                          args.columns};
+    const bool fit = fits_packs({address(args.x), address(args.y), width * sizeof(T)});
+    with_packs<T>(fit, [&](auto n) {
+      launch("dropout", dropout_kernel<T, n()>, {blocks(pieces(rows * width / n(), kThreads)), kThreads, 0},
+             native(stream), p);
+    });
+  });
+}
 
 void fill_normal(const Tensor& y, uint64_t key, uint64_t first_element, double deviation, Stream& stream) {
   const int64_t count = y.count();

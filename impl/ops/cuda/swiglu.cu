@@ -1,7 +1,8 @@
+#include "ops/cuda/activations.h"
 #include "ops/cuda/families.h"
-#include "ops/cuda/numbers.h"
 
-// T rows of width F. Each thread computes n neighbouring elements of one row.
+// T rows of width F. Each thread computes n neighbouring elements of one row. SwiGLU has kernels of its own,
+// because the other activations need more registers.
 
 namespace gangway::cuda {
 namespace {
@@ -13,14 +14,10 @@ struct Forward {
   const T *gate, *up;
   T* y_TF;
   int64_t rows, width, gate_stride, up_stride;
+  Activation activation;
 };
 
-template <typename S>
-__device__ S sigmoid(S x) {
-  return S(1) / (S(1) + exp(-x));
-}
-
-template <typename T, int n>
+template <typename T, int n, bool is_silu>
 __global__ void swiglu_kernel(Forward<T> p) {
   using S = Wide<T>;
   const int64_t of_row = p.width / n, all = p.rows * of_row;
@@ -32,7 +29,8 @@ __global__ void swiglu_kernel(Forward<T> p) {
     Pack<T, n> y;
     for (int j = 0; j < n; ++j) {
       const S g = widen(gate.at[j]);
-      y.at[j] = narrow<T>(g * sigmoid(g) * widen(up.at[j]));
+      const S value = (is_silu ? silu(g) : activate(p.activation, g)).value;
+      y.at[j] = narrow<T>(value * widen(up.at[j]));
     }
     store<n>(p.y_TF + t * p.width + at, y);
   }
@@ -43,9 +41,10 @@ struct Backward {
   const T *gate, *up, *dy_TF;
   T *dgate, *dup, *y_TF;
   int64_t rows, width, gate_stride, up_stride, dgate_stride, dup_stride;
+  Activation activation;
 };
 
-template <typename T, int n>
+template <typename T, int n, bool is_silu>
 __global__ void swiglu_backward_kernel(Backward<T> p) {
   using S = Wide<T>;
   const int64_t of_row = p.width / n, all = p.rows * of_row;
@@ -58,10 +57,10 @@ __global__ void swiglu_backward_kernel(Backward<T> p) {
     Pack<T, n> dgate, dup, y;
     for (int j = 0; j < n; ++j) {
       const S g = widen(gate.at[j]), u = widen(up.at[j]), d = widen(dy.at[j]);
-      const S s = sigmoid(g), silu = g * s;
-      dgate.at[j] = narrow<T>(d * u * (s + silu * (S(1) - s)));
-      dup.at[j] = narrow<T>(d * silu);
-      y.at[j] = narrow<T>(silu * u);
+      const Activated<S> a = is_silu ? silu(g) : activate(p.activation, g);
+      dgate.at[j] = narrow<T>(d * u * a.slope);
+      dup.at[j] = narrow<T>(d * a.value);
+      y.at[j] = narrow<T>(a.value * u);
     }
     store<n>(p.dgate + t * p.dgate_stride + at, dgate);
     store<n>(p.dup + t * p.dup_stride + at, dup);
@@ -81,11 +80,13 @@ void swiglu(const SwigluArgs& args, Stream& stream) {
   with_float(args.gate.dtype(), [&](auto type) {
     using T = decltype(type);
     const Forward<T> p = {args.gate.data<T>(), args.up.data<T>(), args.y.data<T>(), rows, width,
-                          args.gate.stride(0), args.up.stride(0)};
+                          args.gate.stride(0), args.up.stride(0), args.activation};
     const bool fit = fits_packs({address(args.gate), address(args.up), address(args.y), row_bytes(args.gate),
                                  row_bytes(args.up), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("swiglu", swiglu_kernel<T, n()>, grid_of(rows, width, n()), native(stream), p);
+      const auto kernel =
+          args.activation == Activation::silu ? swiglu_kernel<T, n(), true> : swiglu_kernel<T, n(), false>;
+      launch("swiglu", kernel, grid_of(rows, width, n()), native(stream), p);
     });
   });
 }
@@ -106,12 +107,15 @@ void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) {
                            args.gate.stride(0),
                            args.up.stride(0),
                            args.dgate.stride(0),
-                           args.dup.stride(0)};
+                           args.dup.stride(0),
+                           args.activation};
     const bool fit = fits_packs({address(args.gate), address(args.up), address(args.dy), address(args.dgate),
                                  address(args.dup), address(args.y), row_bytes(args.gate), row_bytes(args.up),
                                  row_bytes(args.dgate), row_bytes(args.dup), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("swiglu_backward", swiglu_backward_kernel<T, n()>, grid_of(rows, width, n()), native(stream), p);
+      const auto kernel = args.activation == Activation::silu ? swiglu_backward_kernel<T, n(), true>
+                                                              : swiglu_backward_kernel<T, n(), false>;
+      launch("swiglu_backward", kernel, grid_of(rows, width, n()), native(stream), p);
     });
   });
 }
