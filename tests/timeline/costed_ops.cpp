@@ -1,5 +1,6 @@
 #include "timeline/costed_ops.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -20,10 +21,24 @@ double bytes(std::initializer_list<const Tensor*> tensors) {
 }
 double bytes(const Tensor& t) { return bytes({&t}); }
 
-// Of one product of the scores' shape: a causal mask leaves half of it.
-double score_flops(const Tensor& q, const Tensor& k, bool causal) {
-  const double all = 2.0 * static_cast<double>(q.count()) * static_cast<double>(k.dim(1));
-  return causal ? all / 2 : all;
+// The scores of one head that its queries see. Key ranges lie in the device's memory, where nobody reads them
+// for this; they count as a causal mask's half.
+template <typename Args>
+double seen_scores(const Args& a) {
+  const int64_t queries = a.q.dim(1), keys = a.k.dim(1);
+  const double all = static_cast<double>(queries) * static_cast<double>(keys);
+  if (a.first_key) return all / 2;
+  if (!a.causal) return all;
+  double seen = 0;
+  for (int64_t i = 0; i < queries; ++i)
+    seen += static_cast<double>(std::clamp<int64_t>(a.q_offset + i - a.k_offset + 1, 0, keys));
+  return seen;
+}
+// Of one product over the scores that the queries see.
+template <typename Args>
+double score_flops(const Args& a) {
+  const double rows = static_cast<double>(std::max<int64_t>(1, a.q.dim(1)));
+  return 2.0 * static_cast<double>(a.q.count()) / rows * seen_scores(a);
 }
 
 class CostedOps final : public test::OpsInterceptor {
@@ -31,12 +46,41 @@ class CostedOps final : public test::OpsInterceptor {
   explicit CostedOps(std::unique_ptr<Ops> inner) : OpsInterceptor(*inner), owned_(std::move(inner)) {}
 
   void rmsnorm(const RmsNormArgs& a, Stream& s) override {
-    costs_ = {{"rmsnorm", 0, bytes({&a.x, &a.residual, &a.weight, &a.y, &a.sum, &a.rstd})}};
+    costs_ = {{"rmsnorm", 0, bytes({&a.x, &a.residual, &a.weight, &a.y, &a.sum, &a.rstd, &a.squares})}};
     OpsInterceptor::rmsnorm(a, s);
   }
+  void row_dot(const RowDotArgs& a, Stream& s) override {
+    const double read = a.x.raw() == a.y.raw() ? bytes(a.x) : bytes({&a.x, &a.y});
+    costs_ = {{"row_dot", 0, read + bytes({&a.weight, &a.out})}};
+    OpsInterceptor::row_dot(a, s);
+  }
+  void layernorm(const LayerNormArgs& a, Stream& s) override {
+    costs_ = {
+        {"layernorm", 0, bytes({&a.x, &a.residual, &a.weight, &a.bias, &a.y, &a.sum, &a.mean, &a.rstd})}};
+    OpsInterceptor::layernorm(a, s);
+  }
+  void layernorm_backward(const LayerNormBackwardArgs& a, Stream& s) override {
+    costs_ = {
+        {"layernorm_backward", 0, bytes({&a.dy, &a.x, &a.weight, &a.mean, &a.rstd, &a.dsum, &a.dx, &a.y})},
+        {"add_partials", 0, 256 * bytes({&a.dweight, &a.dbias})}};
+    OpsInterceptor::layernorm_backward(a, s);
+  }
+  void activation(const ActivationArgs& a, Stream& s) override {
+    costs_ = {{"activation", 0, bytes({&a.x, &a.y})}};
+    OpsInterceptor::activation(a, s);
+  }
+  void activation_backward(const ActivationBackwardArgs& a, Stream& s) override {
+    costs_ = {{"activation_backward", 0, bytes({&a.x, &a.dy, &a.dx, &a.y})}};
+    OpsInterceptor::activation_backward(a, s);
+  }
+  void dropout(const DropoutArgs& a, Stream& s) override {
+    costs_ = {{"dropout", 0, bytes({&a.x, &a.y, &a.rows})}};
+    OpsInterceptor::dropout(a, s);
+  }
   void rmsnorm_backward(const RmsNormBackwardArgs& a, Stream& s) override {
-    costs_ = {{"rmsnorm_backward", 0, bytes({&a.dy, &a.x, &a.weight, &a.rstd, &a.dsum, &a.dx, &a.y})},
-              {"add_partials", 0, 256 * bytes(a.dweight)}};
+    costs_ = {
+        {"rmsnorm_backward", 0, bytes({&a.dy, &a.x, &a.weight, &a.rstd, &a.dsum, &a.dx, &a.y, &a.dots})},
+        {"add_partials", 0, 256 * bytes(a.dweight)}};
     OpsInterceptor::rmsnorm_backward(a, s);
   }
   void rope(const RopeArgs& a, Stream& s) override {
@@ -53,13 +97,14 @@ class CostedOps final : public test::OpsInterceptor {
     OpsInterceptor::swiglu_backward(a, s);
   }
   void attention(const AttentionArgs& a, Stream& s) override {
-    costs_ = {{"attention", 2 * score_flops(a.q, a.k, a.causal), bytes({&a.q, &a.k, &a.v, &a.out, &a.lse})}};
+    costs_ = {{"attention", 2 * score_flops(a), bytes({&a.q, &a.k, &a.v, &a.out, &a.lse})}};
     OpsInterceptor::attention(a, s);
   }
   // Scores, gradients of the weights and dq; for dk and dv scores and gradients of the weights are made again.
   void attention_backward(const AttentionBackwardArgs& a, Stream& s) override {
-    const double product = score_flops(a.q, a.k, a.causal), read = bytes({&a.q, &a.k, &a.v, &a.dout});
+    const double product = score_flops(a), read = bytes({&a.q, &a.k, &a.v, &a.dout});
     costs_ = {{"attention_along", 0, bytes({&a.out, &a.dout, &a.lse})},
+              {"attention_dsinks", 0, 2 * bytes(a.lse)},
               {"attention_dq", 3 * product, read + bytes(a.dq)},
               {"attention_dkv", 4 * product, read + bytes({&a.dk, &a.dv})}};
     OpsInterceptor::attention_backward(a, s);
