@@ -65,9 +65,9 @@ void expect_loss(const Loss& want, const Values& raw, double scale, const Tensor
                        : numeric_gradient(row, [&](const Values& x) { return want.row(x.data(), c); });
     for (const double x : g) all.push_back(scale * x);
   }
-  expect_close(values(loss), {1 + sum}, near, "loss " + what);
+  expect_close(values(loss), {1 + sum}, near, "loss " + what, 1);
   expect_close(values(weight), {2 + counted}, 1e-12, "weight " + what);
-  expect_close(values(log_probs), probs, near, "log_probs " + what);
+  expect_close(values(log_probs), probs, near, "log_probs " + what, 1);
   if (!gradient.empty()) expect_close(gradient, all, near, "gradient " + what, 0.1);
 }
 

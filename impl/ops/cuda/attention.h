@@ -65,13 +65,13 @@ struct Sight {
 
   template <bool general>
   __device__ bool sees(int64_t b, int64_t i, int64_t j) const {
-    if (i >= q_rows || j >= k_rows) return false;
     if constexpr (general)
       if (first_key != nullptr) {
+        if (i >= q_rows || j >= k_rows) return false;
         const int64_t at = b * range_stride + i, key = k_offset + j;
         return first_key[at] <= key && key < end_key[at];
       }
-    return !causal || k_offset + j <= q_offset + i;
+    return i < q_rows && j < k_rows && (!causal || k_offset + j <= q_offset + i);
   }
   // Returns the keys that query i sees. Without ranges these begin at 0.
   template <bool general>

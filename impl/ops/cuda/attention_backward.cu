@@ -48,7 +48,9 @@ template <bool queries_are_rows, bool general, int count, typename T, typename S
 __device__ void weigh(const Backward<T>& p, int64_t b, int64_t h, int64_t first_row, int64_t first_column,
                       S (&score)[count][count], S (&dweight)[count][count]) {
   const int ty = static_cast<int>(threadIdx.x) / kSide, tx = static_cast<int>(threadIdx.x) % kSide;
+#pragma unroll  // tanh makes the loops too long for the compiler to do so by itself
   for (int i = 0; i < count; ++i)
+#pragma unroll
     for (int j = 0; j < count; ++j) {
       const int64_t row = first_row + ty + kSide * i, column = first_column + tx + kSide * j;
       const int64_t query = queries_are_rows ? row : column, key = queries_are_rows ? column : row;
