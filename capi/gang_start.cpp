@@ -86,7 +86,8 @@ class RendezvousExchange {
     host_ = records[0].address;
     port_ = records[0].port;
     if (host_.empty())
-      fail(Code::invalid_argument, gang_, ": its ranks are on several hosts, and rank 0's has no address; set "
+      fail(Code::invalid_argument, gang_,
+           ": its ranks are on several hosts, and rank 0's has no address; set "
            "GANGWAY_INTERFACE there");
   }
 

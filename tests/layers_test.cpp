@@ -69,7 +69,8 @@ const std::map<std::string, std::vector<Names>>& floors() {
   static const std::map<std::string, std::vector<Names>> table = {
       {"gang",
        {{"call_log", "collective", "descriptor", "engine", "engine_options", "mpi_module", "backoff", "rank",
-         "read_only", "work", "kernels"},
+         "read_only", "work"},
+        {"kernels"},
         {"local", "planes", "rendezvous"},
         {"host", "mpi", "nccl", "network"},
         {"modules", "registry"}}},

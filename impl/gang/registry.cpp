@@ -43,7 +43,8 @@ constexpr EngineRow kRows[] = {
      .refusal = "is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")",
      .refusal_code = Code::not_supported},
 };
-constexpr EngineRow kUnknown{.name = "", .refusal = "is unknown (auto, self, fake, host, network, mpi, threads)"};
+constexpr EngineRow kUnknown{.name = "",
+                             .refusal = "is unknown (auto, self, fake, host, network, mpi, threads)"};
 
 // The makers that modules registered.
 struct Registered {
@@ -137,8 +138,7 @@ bool needs_store(const EngineRow& row, int size) {
 std::shared_ptr<Engine> make_engine(const EngineRow& row, const std::shared_ptr<Rank>& rank,
                                     const EngineOptions& options, const std::shared_ptr<Store>& store) {
   if (row.launcher != nullptr && options.size > 1) row.launcher->check_place(options);
-  return with_data_engine(row.launcher, rank, make_control_engine(row, rank, options, store),
-                          options);
+  return with_data_engine(row.launcher, rank, make_control_engine(row, rank, options, store), options);
 }
 
 std::shared_ptr<Engine> make_engine_of_one(const std::shared_ptr<Rank>& rank, const EngineOptions& options) {

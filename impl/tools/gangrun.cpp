@@ -69,9 +69,11 @@ struct HostOptions {
 };
 
 void add_hosts(CLI::App& app, HostOptions& hosts, gangway::tools::Node& node) {
-  app.add_option("--hosts", hosts.list, "start the ranks on these hosts: a,b:2 (2 ranks on b; else as -n says)")
+  app.add_option("--hosts", hosts.list,
+                 "start the ranks on these hosts: a,b:2 (2 ranks on b; else as -n says)")
       ->type_name("LIST");
-  app.add_option("--hostfile", hosts.file, "the same from a file with a host in each line")->type_name("FILE");
+  app.add_option("--hostfile", hosts.file, "the same from a file with a host in each line")
+      ->type_name("FILE");
   app.add_option("--agent", hosts.agent,
                  "the command that runs another on a host; default: ssh -o BatchMode=yes")
       ->type_name("COMMAND");

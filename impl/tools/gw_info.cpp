@@ -61,7 +61,8 @@ int main(int count, char** arguments) {
     std::printf("gangway %s\n\nprocessor: %s, %u hardware threads, %d for this process\n", GANGWAY_VERSION,
                 processor().c_str(), std::thread::hardware_concurrency(), usable_cores());
     std::printf(
-        "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), network (hosts), threads, fake\n%s",
+        "devices: cpu, meta (shapes and bytes only)\nengines: self, host (processes), network (hosts), "
+        "threads, fake\n%s",
         describe_modules().c_str());
     std::printf("%s\noperations on the cpu:\n%s\n", describe_cuda_module().c_str(),
                 describe_paths(*ops).c_str());

@@ -91,7 +91,8 @@ std::vector<Host> read_host_file(const std::string& path, int ranks) {
     Host host = read_host(name, ranks);
     if (words >> slots) {
       if (!slots.starts_with("slots=") || words >> name)
-        throw std::invalid_argument("--hostfile: \"" + line + "\" is not \"NAME\", \"NAME:COUNT\" or \"NAME slots=COUNT\"");
+        throw std::invalid_argument("--hostfile: \"" + line +
+                                    "\" is not \"NAME\", \"NAME:COUNT\" or \"NAME slots=COUNT\"");
       host.ranks = count_of(slots.substr(6), host.name);
     }
     add(hosts, std::move(host));

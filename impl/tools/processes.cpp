@@ -152,7 +152,8 @@ void Attempt::start(RankProcess& rank) {
 // with all processes that it started.
 void Attempt::become(const RankProcess& rank, const std::array<int, 2>& ends, int report) {
   setpgid(0, 0);
-  if (rank.rank != 0 || isatty(0) != 0 || options_.node.world != 0) {  // a background group may not read the terminal
+  if (rank.rank != 0 || isatty(0) != 0 ||
+      options_.node.world != 0) {  // a background group may not read the terminal
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, 0);
   }
@@ -213,13 +214,12 @@ void Attempt::end_rank(RankProcess& rank, const siginfo_t& facts) {
   }
   const char* const name = killed ? sigabbrev_np(facts.si_status) : nullptr;
   const std::string who = called(rank);
-  cause_ = Failure{
-      killed ? 128 + facts.si_status : facts.si_status,
-      killed ? text(who, " (process ", rank.pid, ") was killed by signal ", facts.si_status,
-                    " (SIG", name != nullptr ? name : "?", ", ", strsignal(facts.si_status), ")")
-             : text(who, " (process ", rank.pid, ") exited with code ", facts.si_status,
-                    facts.si_status == kStartMeAgain ? " (start it again to continue)" : ""),
-      killed || (facts.si_status != kStartMeAgain && facts.si_status != kWrongUsage)};
+  cause_ = Failure{killed ? 128 + facts.si_status : facts.si_status,
+                   killed ? text(who, " (process ", rank.pid, ") was killed by signal ", facts.si_status,
+                                 " (SIG", name != nullptr ? name : "?", ", ", strsignal(facts.si_status), ")")
+                          : text(who, " (process ", rank.pid, ") exited with code ", facts.si_status,
+                                 facts.si_status == kStartMeAgain ? " (start it again to continue)" : ""),
+                   killed || (facts.si_status != kStartMeAgain && facts.si_status != kWrongUsage)};
 }
 
 std::string Attempt::called(const RankProcess& rank) const {

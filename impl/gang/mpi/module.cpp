@@ -41,8 +41,7 @@ void all_gather(const void* mine, size_t bytes, void* all) {
 
 extern "C" __attribute__((visibility("default"))) const void* gangway_mpi_module() {
   using namespace gangway::mpi;
-  static constexpr gangway::MpiModule module{gangway::kBuildId,  start,           world_rank,
-                                             world_size,         all_on_one_host, make_data_engine,
-                                             all_gather};
+  static constexpr gangway::MpiModule module{
+      gangway::kBuildId, start, world_rank, world_size, all_on_one_host, make_data_engine, all_gather};
   return &module;
 }

@@ -57,8 +57,8 @@ std::optional<ControlFrame> ControlReader::next() {
   const size_t whole = kControlHeadBytes + body + kTagBytes;
   if (buffer_.size() < whole) return std::nullopt;
   const std::string_view all(buffer_);
-  const Digest expected = tag_of(key_, sequence_, all.substr(0, kControlHeadBytes),
-                                 all.substr(kControlHeadBytes, body));
+  const Digest expected =
+      tag_of(key_, sequence_, all.substr(0, kControlHeadBytes), all.substr(kControlHeadBytes, body));
   std::array<uint8_t, kTagBytes> tag;
   std::memcpy(tag.data(), buffer_.data() + kControlHeadBytes + body, tag.size());
   if (!same_digest(expected, tag)) fail(Code::corrupt, "network: a frame was not made by the peer");

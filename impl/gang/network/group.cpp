@@ -3,8 +3,8 @@
 namespace gangway::network {
 
 Error Group::lost(const char* op, const std::string& words, int peer) const {
-  Error error(Code::peer_lost, text(options.label, *op == '\0' ? "" : ".", op, ": ",
-                                    rank_text(options, peer), " ", words));
+  Error error(Code::peer_lost,
+              text(options.label, *op == '\0' ? "" : ".", op, ": ", rank_text(options, peer), " ", words));
   error.gang = options.label;
   error.op = op;
   error.rank = options.rank;
@@ -26,7 +26,8 @@ std::string text_of(const Note& note, const std::string& rank) {
   const auto reduce = static_cast<Reduce>(note.reduce);
   return text(name(static_cast<CollectiveOp>(note.op)), " #", note.sequence, " of ", rank, " (", note.count,
               " ", name(static_cast<DType>(note.dtype)), reduce == Reduce::none ? "" : ", ",
-              reduce == Reduce::none ? "" : name(reduce), note.root < 0 ? "" : text(", root ", note.root), ")");
+              reduce == Reduce::none ? "" : name(reduce), note.root < 0 ? "" : text(", root ", note.root),
+              ")");
 }
 
 std::optional<Error> disagreement(const Group& group, const Transfer& own, int peer, const Note& other) {
@@ -36,10 +37,10 @@ std::optional<Error> disagreement(const Group& group, const Transfer& own, int p
   if (same_call && other.sends == own.takes_from(peer) && other.takes == own.sends_to(peer))
     return std::nullopt;
   const EngineOptions& o = group.options;
-  Error error(Code::mismatch, text(o.label, ".", text_of(mine, rank_text(o, o.rank)), " meets ",
-                                   text_of(other, rank_text(o, peer)),
-                                   same_call ? ": their counts per rank differ"
-                                             : ": ranks called different collectives"));
+  Error error(
+      Code::mismatch,
+      text(o.label, ".", text_of(mine, rank_text(o, o.rank)), " meets ", text_of(other, rank_text(o, peer)),
+           same_call ? ": their counts per rank differ" : ": ranks called different collectives"));
   error.gang = o.label;
   error.op = own.op_name;
   error.rank = o.rank;

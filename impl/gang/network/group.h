@@ -13,13 +13,20 @@
 
 #include "gang/engine.h"
 #include "gang/engine_options.h"
+#include "gang/network/topology.h"
 #include "gang/network/transfer.h"
 
 namespace gangway::network {
 
 struct Group {
-  Group(uint64_t id, std::vector<int> members, const EngineOptions& options)
-      : id(id), members(std::move(members)), options(options), gone(this->members.size()) {}
+  // `hosts[r]` is the host of rank r (topology.h).
+  Group(uint64_t id, std::vector<int> members, std::vector<int> hosts, const EngineOptions& options)
+      : id(id),
+        members(std::move(members)),
+        hosts(std::move(hosts)),
+        topology(this->hosts),
+        options(options),
+        gone(this->members.size()) {}
 
   int size() const { return static_cast<int>(members.size()); }
   int rank_of(int member) const {  // the rank of a member of the root gang, or -1
@@ -31,6 +38,8 @@ struct Group {
 
   const uint64_t id;
   const std::vector<int> members;  // members[r] is rank r's rank in the root gang
+  const std::vector<int> hosts;
+  const Topology topology;
   const EngineOptions options;
 
   std::optional<Error> error;

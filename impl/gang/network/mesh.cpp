@@ -106,8 +106,7 @@ class Mesh {
 
   std::string place(int peer) const {
     return text(meeting_.name_of(peer), " at ",
-                host_and_port(meeting_.address_of(peer),
-                              meeting_.places()[static_cast<size_t>(peer)].port));
+                host_and_port(meeting_.address_of(peer), meeting_.places()[static_cast<size_t>(peer)].port));
   }
 
   bool try_to_open(int peer, Purpose purpose, std::string& why) {
@@ -130,7 +129,8 @@ class Mesh {
     std::array<uint8_t, kAnswerBytes> answer{};
     why = "the handshake did not end";
     const std::string first = std::string(1, static_cast<char>(purpose)) + std::string(as_text(greeting));
-    if (!send_all(socket.get(), first, deadline) || !receive_all(socket.get(), answer, deadline)) return false;
+    if (!send_all(socket.get(), first, deadline) || !receive_all(socket.get(), answer, deadline))
+      return false;
     const std::span<const uint8_t, kAnswerBytes> bytes(answer);
     const Transcript transcript(key_, terms(meeting_, options_, purpose, options_.rank, peer), greeting,
                                 bytes.first<32>());

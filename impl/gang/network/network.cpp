@@ -16,12 +16,12 @@ namespace gangway::network {
 
 namespace {
 
-constexpr int64_t kLingerMs = 2000;      // how long a network that was left waits for its peers
-constexpr int64_t kExitMs = 1000;        // the same at the end of the process
+constexpr int64_t kLingerMs = 2000;  // how long a network that was left waits for its peers
+constexpr int64_t kExitMs = 1000;    // the same at the end of the process
 constexpr int64_t kBeatMs = 2500;
-constexpr int kMostBeats = 16;           // unanswered, so that they never fill a connection
+constexpr int kMostBeats = 16;  // unanswered, so that they never fill a connection
 constexpr int64_t kLookMs = 5;
-constexpr size_t kBudget = 1 << 20;      // bytes moved on one connection before the others have their turn
+constexpr size_t kBudget = 1 << 20;  // bytes moved on one connection before the others have their turn
 
 }  // namespace
 
@@ -320,8 +320,6 @@ uint64_t Network::version() {
   return version_;
 }
 
-void Network::changed() noexcept {
-  ++version_;
-}
+void Network::changed() noexcept { ++version_; }
 
 }  // namespace gangway::network

@@ -41,7 +41,7 @@ class Network {
 
   // --- gangs ---
   void add(const std::shared_ptr<Group>& group);
-  void remove(Group& group) noexcept;  // drops its calls and tells the peers
+  void remove(Group& group) noexcept;                           // drops its calls and tells the peers
   void break_group(Group& group, const Error& error) noexcept;  // the first error stays; tells the peers
   std::optional<Error> error_of(const Group& group);
   bool is_gone(const Group& group, int rank);  // the process of this rank has died or left

@@ -7,7 +7,7 @@
 namespace gangway::network {
 namespace {
 
-constexpr int kMostUnanswered = 8;    // notes with a payload per channel and peer
+constexpr int kMostUnanswered = 8;     // notes with a payload per channel and peer
 constexpr size_t kBudget = 256 << 10;  // bytes that a caller's thread sends itself
 
 }  // namespace
@@ -97,7 +97,7 @@ void Network::match(const std::shared_ptr<Group>& group, const TransferPtr& t, i
     std::memcpy(t->in[at].to, payload.data(), payload.size());
     t->in[at].have = payload.size();
     --t->missing_in;
-    --t->missing_first;
+    if (t->in[at].is_folded) --t->missing_to_fold;
   }
   queue_ready(group, t);
   settle(group, t);
@@ -153,7 +153,11 @@ void Network::deliver_to_self(const std::shared_ptr<Group>& group, const Transfe
 
 void Network::piece_came(const std::shared_ptr<Group>& group, const TransferPtr& t, size_t piece) {
   --t->missing_in;
-  if (t->in[piece].part == 0) --t->missing_first;
+  if (t->in[piece].is_folded) --t->missing_to_fold;
+  bool hands_on = false;
+  for (Outgoing& out : t->out)
+    if (out.after == static_cast<int>(piece)) out.is_ready = hands_on = true;
+  if (hands_on) queue_ready(group, t);
   settle(group, t);
 }
 
@@ -184,7 +188,8 @@ void Network::computed(const std::shared_ptr<Group>& group, const TransferPtr& t
   const Lock lock(mutex_);
   if (group->error) return;
   t->is_computing = false;
-  for (Outgoing& piece : t->out) piece.is_ready = true;
+  for (Outgoing& piece : t->out)
+    if (piece.after < 0) piece.is_ready = true;
   queue_ready(group, t);
   settle(group, t);
 }

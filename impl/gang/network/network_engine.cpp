@@ -158,7 +158,7 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
  private:
   void begin(Channel channel, const Collective& c, Call& call) {
     const int rank = options().rank, size = options().size;
-    const TransferPtr t = plan_transfer(c, rank, size);
+    const TransferPtr t = plan_transfer(c, rank, group->topology);
     t->key.channel = channel;
     t->key.lane = c.op == CollectiveOp::send   ? Lane::from_me
                   : c.op == CollectiveOp::recv ? Lane::to_me
@@ -171,8 +171,9 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
     t->note.sequence = t->key.sequence;
     t->note.channel = static_cast<uint8_t>(channel);
     t->note.lane = static_cast<uint8_t>(t->key.lane);
-    const uint64_t number = log->begin(channel, c, std::max(in_count(c, rank, size), out_count(c, rank, size)),
-                                       received_bytes(c, rank, size));
+    const uint64_t number =
+        log->begin(channel, c, std::max(in_count(c, rank, size), out_count(c, rank, size)),
+                   received_bytes(c, rank, size));
     t->ended = [open = call.open, log = log, number] {
       log->end(number, "done");
       --open->records;
@@ -198,7 +199,8 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
   }
 
   Error timeout_of(const Call& call) {
-    Error error(Code::timeout, text(options().label, ".", awaited(call), " in ", options().timeout_ms, " ms"));
+    Error error(Code::timeout,
+                text(options().label, ".", awaited(call), " in ", options().timeout_ms, " ms"));
     error.gang = options().label;
     error.rank = options().rank;
     return error;
@@ -271,15 +273,18 @@ class NetworkEngine final : public Engine {
     }
     for (int r = 0; r < size(); ++r)
       if (ids[static_cast<size_t>(r)] != id)
-        fail(Code::mismatch, state_->options().label, call, ": ", rank_text(state_->options(), rank()), " and ",
-             rank_text(state_->options(), r), " name other members");
+        fail(Code::mismatch, state_->options().label, call, ": ", rank_text(state_->options(), rank()),
+             " and ", rank_text(state_->options(), r), " name other members");
   }
 
   std::shared_ptr<NetworkEngine> engine_over(std::span<const int> ranks, int own, const std::string& label,
                                              uint64_t id) const {
-    std::vector<int> members;
-    for (const int r : ranks) members.push_back(state_->group->members[static_cast<size_t>(r)]);
-    auto group = std::make_shared<Group>(id, std::move(members),
+    std::vector<int> members, hosts;
+    for (const int r : ranks) {
+      members.push_back(state_->group->members[static_cast<size_t>(r)]);
+      hosts.push_back(state_->group->hosts[static_cast<size_t>(r)]);
+    }
+    auto group = std::make_shared<Group>(id, std::move(members), std::move(hosts),
                                          child_options(state_->options(), ranks, own, label));
     return std::make_shared<NetworkEngine>(
         owner_, std::make_shared<State>(state_->network, std::move(group), owner_->works()), false);
@@ -325,7 +330,7 @@ std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const Engin
   meeting.clean_up();
   std::vector<int> members(static_cast<size_t>(options.size));
   std::iota(members.begin(), members.end(), 0);
-  auto group = std::make_shared<Group>(1, std::move(members), options);
+  auto group = std::make_shared<Group>(1, std::move(members), meeting.hosts(), options);
   return std::make_shared<NetworkEngine>(
       rank, std::make_shared<State>(std::move(network), std::move(group), rank->works()), true);
 }

@@ -38,7 +38,8 @@ void Network::add(const std::shared_ptr<Group>& group) {
   for (size_t r = 0; r < group->members.size(); ++r) {
     const Link* const link = by_rank_[static_cast<size_t>(group->members[r])];
     if (link == nullptr) continue;
-    if (link->is_lost && !link->has_left) stop(*group, group->lost("", "has died", static_cast<int>(r)), true);
+    if (link->is_lost && !link->has_left)
+      stop(*group, group->lost("", "has died", static_cast<int>(r)), true);
     group->gone[r] = link->is_lost || link->has_left;
   }
   const auto strays = strays_.find(group->id);
@@ -155,10 +156,10 @@ void Network::stop(Group& group, const Error& error, bool tell) noexcept {
   if (!tell) return;
   try {
     const auto code = static_cast<int32_t>(error.code());
-    const std::string words = error.code() == Code::aborted
-                                  ? text("aborted by ", rank_text(group.options, group.options.rank), ": ",
-                                         error.message())
-                                  : error.message();
+    const std::string words =
+        error.code() == Code::aborted
+            ? text("aborted by ", rank_text(group.options, group.options.rank), ": ", error.message())
+            : error.message();
     const std::string body =
         std::string(reinterpret_cast<const char*>(&code), sizeof code) + words.substr(0, kMostText);
     for (int r = 0; r < group.size(); ++r)

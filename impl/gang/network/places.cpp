@@ -183,10 +183,12 @@ void Meeting::check() {
 }
 
 void Meeting::give_up(const Error& error) noexcept {
-  if (store_ == nullptr || attempt_.empty() || error.code() == Code::gang || error.code() == Code::timeout) return;
+  if (store_ == nullptr || attempt_.empty() || error.code() == Code::gang || error.code() == Code::timeout)
+    return;
   try {
-    store_->put(key("failed"), text("rank ", options_.rank, " on ", mine_.host_name, " failed: ",
-                                    error.message()).substr(0, 2000));
+    store_->put(
+        key("failed"),
+        text("rank ", options_.rank, " on ", mine_.host_name, " failed: ", error.message()).substr(0, 2000));
   } catch (...) {  // the store has ended, which the others notice
   }
 }
@@ -211,6 +213,16 @@ bool Meeting::on_one_host() const {
   return gangway::on_one_host(identities);
 }
 
+std::vector<int> Meeting::hosts() const {
+  std::vector<int> hosts;
+  for (const Place& place : places_) {
+    int first = 0;
+    while (!same_host(places_[static_cast<size_t>(first)], place)) ++first;
+    hosts.push_back(first);
+  }
+  return hosts;
+}
+
 std::string Meeting::address_of(int rank) const {
   const Place& its = places_[static_cast<size_t>(rank)];
   const std::string address = its.address;
@@ -219,7 +231,8 @@ std::string Meeting::address_of(int rank) const {
   if (!address.empty() && !is_loopback_number(address)) return address;
   // It listens at every address. A rank on its host may have one, and ranks elsewhere know rank 0's.
   for (const Place& other : places_) {
-    if (address.empty() && same_host(other, its) && other.address[0] != 0 && !is_loopback_number(other.address))
+    if (address.empty() && same_host(other, its) && other.address[0] != 0 &&
+        !is_loopback_number(other.address))
       return other.address;
     if (address.empty() && same_host(places_[0], its) && other.server[0] != 0 &&
         !is_loopback_number(other.server))

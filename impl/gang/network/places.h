@@ -22,7 +22,7 @@ namespace gangway::network {
 // Ranks of other builds read it too, so the identity comes first.
 struct Place {
   RankIdentity identity{};
-  uint64_t process = 0;     // random: tells this start of the rank from every other
+  uint64_t process = 0;  // random: tells this start of the rank from every other
   int64_t liveness_ms = 0;
   int32_t rank = 0, size = 0;
   int32_t port = 0;         // where the rank listens for its peers
@@ -51,6 +51,8 @@ class Meeting {
 
   bool on_one_host() const;
   const std::vector<Place>& places() const { return places_; }
+  // For each rank the lowest rank of its host.
+  std::vector<int> hosts() const;
   // The address at which this rank reaches a peer. INVALID_ARGUMENT: it has none but a loopback.
   std::string address_of(int rank) const;
   std::string name_of(int rank) const;  // "rank 1 on node7"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "gang/kernels/fold.h"
+#include "gang/network/host_pieces.h"
 #include "tensor/layout.h"
 
 namespace gangway::network {
@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kExchange = 16 << 10;   // an all_reduce of at most so many bytes takes one hop
 constexpr size_t kFoldBlock = 16 << 10;  // bytes folded at a time
 
-// out (+)= the fold of `in`, which may overlap `out`.
+}  // namespace
+
 void fold_to(const std::vector<const char*>& in, const Collective& c, size_t count, char* out,
              bool accumulate) {
   alignas(64) char result[kFoldBlock];
@@ -36,13 +37,14 @@ void fold_to(const std::vector<const char*>& in, const Collective& c, size_t cou
   }
 }
 
-class Planner {
+namespace {
+
+class Planner : public HostPieces {
  public:
-  Planner(const Collective& c, int rank, int size)
-      : c_(c), rank_(rank), size_(size), item_(item_bytes(c.dtype)), t_(std::make_shared<Transfer>()) {}
+  using HostPieces::HostPieces;
 
   TransferPtr plan() {
-    add_pieces();
+    if (!add_by_hosts()) add_pieces();
     t_->note.count = c_.counts == nullptr ? c_.count : 0;
     t_->note.dtype = static_cast<uint32_t>(c_.dtype);
     t_->note.root = facts(c_.op).has_root ? c_.peer : -1;
@@ -61,8 +63,8 @@ class Planner {
     t_->owes_room.resize(static_cast<size_t>(size_));
     t_->missing_in = t_->in.size();
     t_->missing_out = t_->out.size();
-    t_->missing_first = static_cast<size_t>(
-        std::count_if(t_->in.begin(), t_->in.end(), [](const Incoming& i) { return i.part == 0; }));
+    t_->missing_to_fold = static_cast<size_t>(
+        std::count_if(t_->in.begin(), t_->in.end(), [](const Incoming& i) { return i.is_folded; }));
     return t_;
   }
 
@@ -80,19 +82,17 @@ class Planner {
           if (r != rank_) send(r, 0, in() + offset(c_.counts, r), part(c_.counts, r));
         return fold_from_all(offset(c_.counts, rank_), part(c_.counts, rank_) / item_);
       case CollectiveOp::broadcast:
-        if (rank_ != c_.peer) return take(c_.peer, 0, out(), c_.count * item_);
+        if (rank_ != c_.peer) return take_whole(c_.count * item_);
         copy(out(), in(), c_.count * item_);
         return send_to_all(in(), c_.count * item_);
-      case CollectiveOp::all_gather:
-        send_to_all(in(), part(c_.counts, rank_));
-        return take_blocks(c_.counts);
+      case CollectiveOp::all_gather: send_to_all(in(), part(c_.counts, rank_)); return take_blocks(c_.counts);
       case CollectiveOp::gather:
         if (rank_ != c_.peer) return send(c_.peer, 0, in(), part(c_.counts, rank_));
         return take_blocks(c_.counts);
       case CollectiveOp::scatter: return scatter();
       case CollectiveOp::all_to_all: return exchange_blocks();
       case CollectiveOp::send: return send(c_.peer, 0, in(), c_.count * item_);
-      case CollectiveOp::recv: return take(c_.peer, 0, out(), c_.count * item_);
+      case CollectiveOp::recv: return take_whole(c_.count * item_);
     }
   }
 
@@ -116,7 +116,7 @@ class Planner {
     t_->fold = [=, c = c_, count = own_bytes / item_] { fold_to(inputs, c, count, result + own, false); };
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      send(r, 1, result + own, own_bytes);
+      send_when_folded(r, 1, result + own, own_bytes);
       take(r, 1, result + first(r), first(r + 1) - first(r));
     }
     if (c_.accumulate)
@@ -136,11 +136,13 @@ class Planner {
     for (int r = 0; r < size_; ++r) {
       inputs.push_back(r == rank_ ? in() + first : staging);
       if (r == rank_) continue;
-      take(r, 0, staging, bytes);
+      take_to_fold(r, 0, staging, bytes);
       staging += bytes;
     }
     return inputs;
   }
+
+  void take_whole(size_t bytes) { take(c_.peer, 0, out(), bytes); }
 
   void take_blocks(const size_t* counts) {
     for (int r = 0; r < size_; ++r)
@@ -149,7 +151,7 @@ class Planner {
   }
 
   void scatter() {
-    if (rank_ != c_.peer) return take(c_.peer, 0, out(), part(c_.counts, rank_));
+    if (rank_ != c_.peer) return take_whole(part(c_.counts, rank_));
     for (int r = 0; r < size_; ++r)
       if (r != rank_) send(r, 0, in() + offset(c_.counts, r), part(c_.counts, r));
     copy(out(), in() + offset(c_.counts, rank_), part(c_.counts, rank_));
@@ -169,52 +171,12 @@ class Planner {
     for (int r = 0; r < size_; ++r)
       if (r != rank_) send(r, 0, from, bytes);
   }
-  void send(int to, uint16_t part, const char* from, size_t bytes) {
-    if (bytes == 0) return;
-    Outgoing piece;
-    piece.to = to;
-    piece.part = part;
-    piece.from = from;
-    piece.bytes = bytes;
-    piece.is_ready = part == 0;
-    t_->out.push_back(piece);
-  }
-  void take(int from, uint16_t part, char* to, size_t bytes) {
-    if (bytes == 0) return;
-    Incoming piece;
-    piece.from = from;
-    piece.part = part;
-    piece.to = to;
-    piece.bytes = bytes;
-    t_->in.push_back(piece);
-  }
-  char* stage(size_t bytes) {
-    t_->staging.push_back(std::make_unique_for_overwrite<char[]>(std::max<size_t>(bytes, 1)));
-    return t_->staging.back().get();
-  }
-  static void copy(char* to, const char* from, size_t bytes) {
-    if (bytes != 0 && to != from) std::memmove(to, from, bytes);
-  }
-
-  const char* in() const { return static_cast<const char*>(c_.in); }
-  char* out() const { return static_cast<char*>(c_.out); }
-  // Bytes of rank r's block, and where it begins.
-  size_t part(const size_t* counts, int r) const {
-    return (counts == nullptr ? c_.count : counts[r]) * item_;
-  }
-  size_t offset(const size_t* counts, int r) const {
-    if (counts == nullptr) return c_.count * static_cast<size_t>(r) * item_;
-    return std::accumulate(counts, counts + r, size_t{0}) * item_;
-  }
-
-  const Collective& c_;
-  const int rank_, size_;
-  const size_t item_;
-  const TransferPtr t_;
 };
 
 }  // namespace
 
-TransferPtr plan_transfer(const Collective& c, int rank, int size) { return Planner(c, rank, size).plan(); }
+TransferPtr plan_transfer(const Collective& c, int rank, const Topology& topology) {
+  return Planner(c, rank, topology).plan();
+}
 
 }  // namespace gangway::network

@@ -10,15 +10,19 @@
 // | reduce                | every input to the root                                                      |
 // | all others            | each block once to each rank that wants it, straight into its output         |
 //
+// Long calls of a gang with several ranks on a host cross between hosts as little as they can
+// (host_pieces.h).
+//
 // Thread rule: pure functions over one rank's memory.
 #pragma once
 
+#include "gang/network/topology.h"
 #include "gang/network/transfer.h"
 
 namespace gangway::network {
 
 // Returns the transfer of one record, without its key and its sequence. Copies what this rank sends to itself.
 // The caller's counts are read before it returns.
-TransferPtr plan_transfer(const Collective& c, int rank, int size);
+TransferPtr plan_transfer(const Collective& c, int rank, const Topology& topology);
 
 }  // namespace gangway::network

@@ -37,9 +37,9 @@ bool listen_on(const SocketAddress& address, Listener& out) {
   SocketAddress own;
   own.size = sizeof own.bytes;
   if (getsockname(out.socket.get(), reinterpret_cast<sockaddr*>(&own.bytes), &own.size) != 0) return false;
-  out.port = ntohs(own.bytes.ss_family == AF_INET6
-                       ? reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port
-                       : reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port);
+  out.port =
+      ntohs(own.bytes.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port
+                                            : reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port);
   return true;
 }
 

@@ -52,6 +52,7 @@ struct Incoming {
   char* to = nullptr;
   size_t bytes = 0;
   size_t have = 0;
+  bool is_folded = false;  // fold() needs it
 };
 
 struct Outgoing {
@@ -60,7 +61,8 @@ struct Outgoing {
   const char* from = nullptr;
   size_t bytes = 0;
   size_t sent = 0;
-  // It may go: the memory holds its bytes. A piece of a later part waits until the step before it was computed.
+  int after = -1;  // the incoming piece that it hands on
+  // It may go: the memory holds its bytes. Other pieces wait for fold(), or for the piece that they hand on.
   bool is_ready = true;
   bool is_queued = false;
 };
@@ -71,16 +73,17 @@ class Transfer {
   Note note;  // without sends and takes, which differ by peer
   const char* op_name = "";
 
-  std::vector<int> peers;   // ranks that owe a note and get one
-  std::vector<bool> noted;  // by rank of the gang
+  std::vector<int> peers;       // ranks that owe a note and get one
+  std::vector<bool> noted;      // by rank of the gang
   std::vector<bool> owes_room;  // by rank of the gang: it got a payload in a note, and has not answered
   int missing_notes = 0;
   std::vector<Incoming> in;
   std::vector<Outgoing> out;
-  size_t missing_in = 0, missing_first = 0;  // incoming pieces that are not whole: all, and those of part 0
-  size_t missing_out = 0;                    // outgoing pieces that have not left
+  size_t missing_in = 0,
+         missing_to_fold = 0;  // incoming pieces that are not whole: all, and those that fold() needs
+  size_t missing_out = 0;      // outgoing pieces that have not left
 
-  // The arithmetic between the parts, run by a thread that waits or polls: fold() when all of part 0 is here,
+  // The arithmetic between the parts, run by a thread that waits or polls: fold() when all that it needs is here,
   // then last() when everything is. Either may be null. Both may also wait for the outgoing pieces.
   std::function<void()> fold;
   std::function<void()> last;
@@ -91,7 +94,8 @@ class Transfer {
   std::function<void()> ended;  // called once, when all is done; under the network's mutex
 
   bool wants_fold() const {
-    return fold != nullptr && missing_notes == 0 && missing_first == 0 && !(fold_needs_out && missing_out != 0);
+    return fold != nullptr && missing_notes == 0 && missing_to_fold == 0 &&
+           !(fold_needs_out && missing_out != 0);
   }
   bool wants_last() const { return fold == nullptr && last != nullptr && is_moved(); }
   bool is_moved() const { return missing_notes == 0 && missing_in == 0 && missing_out == 0; }

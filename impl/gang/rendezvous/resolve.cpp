@@ -148,7 +148,7 @@ std::string peer_number(int fd) {
   SocketAddress peer;
   peer.size = sizeof peer.bytes;
   return getpeername(fd, reinterpret_cast<sockaddr*>(&peer.bytes), &peer.size) == 0 ? number_of(peer.get())
-                                                                                     : "";
+                                                                                    : "";
 }
 
 bool is_loopback_number(const std::string& address) {
@@ -179,8 +179,9 @@ int free_port(const std::string& address) {
     if (!fd || bind(fd.get(), one.get(), one.size) != 0 ||
         getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own.bytes), &own.size) != 0)
       continue;
-    return ntohs(own.bytes.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port
-                                                 : reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port);
+    return ntohs(own.bytes.ss_family == AF_INET6
+                     ? reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port
+                     : reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port);
   }
   fail_system(Code::io, text("store: no port of ", address, " can be used"), errno);
 }

@@ -179,7 +179,8 @@ Secret find_secret(const Environment& e, Deadline deadline) {
   if (!on_one_host(e))
     fail(Code::invalid_argument, "GANGWAY_SECRET_FILE is not set: ", e.size, " ranks on several hosts (",
          e.local_size, " here, MASTER_ADDR \"", e.host,
-         "\") need the same secret. Make a file of 32 random bytes on one host (head -c 32 /dev/urandom >FILE; "
+         "\") need the same secret. Make a file of 32 random bytes on one host (head -c 32 /dev/urandom "
+         ">FILE; "
          "chmod 600 FILE), copy it to the others, and set GANGWAY_SECRET_FILE to it on every rank");
   // Containers may share the folder, but no sockets, and jobs of theirs may have the same name.
   return shared_secret(secret_folder(), text(e.job, ".", e.restart, ".", hash_of_network()), deadline);
@@ -219,8 +220,8 @@ std::shared_ptr<Store> connect(const Environment& environment, int generation, D
     // Other ranks reach rank 0 at MASTER_ADDR, so it listens there unless another address is named.
     options.any_interface = !c.interface.empty();
     options.not_loopback = c.interface.empty();
-    options.host = environment.rank == 0 && !c.interface.empty() ? interface_address(c.interface)
-                                                                 : environment.host;
+    options.host =
+        environment.rank == 0 && !c.interface.empty() ? interface_address(c.interface) : environment.host;
     options.port = c.port != 0 ? c.port : environment.port + 1;
     if (c.port == 0 && environment.port == 0)
       fail(Code::invalid_argument,

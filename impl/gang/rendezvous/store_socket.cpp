@@ -80,10 +80,10 @@ std::string store_place(const TcpStoreOptions& options) {
 Descriptor store_listen(const TcpStoreOptions& options) {
   const Deadline deadline = Deadline::after_ms(options.timeout_ms);
   std::vector<SocketAddress> all = addresses(options, true, deadline);
-  if (options.not_loopback) all = reachable(std::move(all), options.port, deadline);
-  if (!options.any_interface && !options.not_loopback && std::any_of(all.begin(), all.end(), is_any_interface))
+  if (!options.any_interface && std::any_of(all.begin(), all.end(), is_any_interface))
     fail(Code::invalid_argument, "store: rank 0 would listen on every interface of its host (", options.host,
          ", port ", options.port, "); name one address in GANGWAY_INTERFACE");
+  if (options.not_loopback) all = reachable(std::move(all), options.port, deadline);
   StoreBackoff backoff(Deadline::after_ms(deadline.left_ms(kBindMs)));
   while (true) {
     int reason = EADDRNOTAVAIL;

@@ -19,7 +19,7 @@ struct TcpStoreOptions {
   // clients connect to.
   std::string host;
   int port = 0;
-  bool any_interface = false;   // allows the server to listen on 0.0.0.0 or ::
+  bool any_interface = false;  // allows the server to listen on 0.0.0.0 or ::
   // The server listens at those addresses of `host` that are no loopback; if it has no other (Debian gives a
   // host's own name the address 127.0.1.1), at every address.
   bool not_loopback = false;

@@ -8,12 +8,12 @@
 #include <optional>
 #include <span>
 
-#include "gang/kernels/fold.h"
 #include "gang/host/memory/arena.h"
 #include "gang/host/presence/board.h"
 #include "gang/host/presence/region.h"
 #include "gang/host/reference.h"
 #include "gang/host/threads.h"
+#include "gang/kernels/fold.h"
 
 namespace gangway::test {
 namespace {

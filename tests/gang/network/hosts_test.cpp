@@ -17,7 +17,8 @@ class Hosts : public OnHosts {
 
   void wait_until_they_begin() {
     for (size_t r = 0; r < children_.size(); ++r)
-      for (int i = 0; i < 600 && text_of_file(output_of(static_cast<int>(r))).find("began") == std::string::npos; ++i)
+      for (int i = 0;
+           i < 600 && text_of_file(output_of(static_cast<int>(r))).find("began") == std::string::npos; ++i)
         usleep(100'000);
     usleep(300'000);
   }
@@ -64,8 +65,24 @@ class Hosts : public OnHosts {
   }
 };
 
+using HostsMatrix = Hosts;
+
 TEST_F(Hosts, EveryOperationEqualsTheSerialFoldOnTwoHosts) {
   start({1, 1, 2, 2}, "small");
+  expect_all_well();
+}
+
+TEST_F(Hosts, LongCallsAreRightWhereverTheRanksAre) {
+  for (const std::vector<int>& hosts : {std::vector{1, 1, 2, 2}, std::vector{1, 1, 2, 3},
+                                        std::vector{1, 2, 1, 2}, std::vector{1, 2, 2, 2, 3, 3}}) {
+    start(hosts, "long");
+    expect_all_well();
+  }
+}
+
+// With counts that go between hosts in two levels, and all forms of each call.
+TEST_F(HostsMatrix, EveryOperationOfTwoUnevenHostsEqualsTheSerialFold) {
+  start({1, 1, 2}, "matrix");
   expect_all_well();
 }
 
@@ -130,7 +147,8 @@ TEST_F(Hosts, AHostNameThatIsItsOwnLoopbackIsReachedFromElsewhere) {
   for (int host = 1; host <= 2; ++host) {
     ASSERT_TRUE(shell("mkdir -p /etc/netns/" + name(host)));
     std::ofstream("/etc/netns/" + name(host) + "/hosts")
-        << "127.0.0.1 localhost\n" << (host == 1 ? "127.0.1.1 " : "10.77.0.1 ") << name(1) << "\n";
+        << "127.0.0.1 localhost\n"
+        << (host == 1 ? "127.0.1.1 " : "10.77.0.1 ") << name(1) << "\n";
   }
   start({1, 1, 2}, "small", {{"MASTER_ADDR", name(1)}});
   expect_all_well();
@@ -138,8 +156,8 @@ TEST_F(Hosts, AHostNameThatIsItsOwnLoopbackIsReachedFromElsewhere) {
 
 TEST_F(Hosts, HostsMeetByIPv6) {
   for (int host = 1; host <= 2; ++host)
-    ASSERT_TRUE(shell("ip -n " + name(host) + " addr add fd77::" + std::to_string(host) +
-                      "/64 dev eth0 nodad"));
+    ASSERT_TRUE(
+        shell("ip -n " + name(host) + " addr add fd77::" + std::to_string(host) + "/64 dev eth0 nodad"));
   start({1, 2}, "small", {{"MASTER_ADDR", "[fd77::1]"}});
   expect_all_well();
 }
@@ -149,7 +167,8 @@ TEST_F(Hosts, StrangersDoNotDisturbAStart) {
   if (stranger == 0) {
     const std::string noise =
         "for i in $(seq 40); do for port in 29500 29501 $(ss -Hltn | awk '{print $4}' | sed 's/.*://'); do "
-        "timeout 1 bash -c \"head -c 3000 /dev/urandom >/dev/tcp/10.77.0.1/$port\"; done; done >/dev/null 2>&1";
+        "timeout 1 bash -c \"head -c 3000 /dev/urandom >/dev/tcp/10.77.0.1/$port\"; done; done >/dev/null "
+        "2>&1";
     execlp("ip", "ip", "netns", "exec", name(1).c_str(), "bash", "-c", noise.c_str(), nullptr);
     _exit(127);
   }

@@ -3,6 +3,7 @@
 //
 //   network_rank matrix     every operation; prints the engine's name
 //   network_rank small      the same, with short inputs only
+//   network_rank long       calls of several chunks
 //   network_rank sums       sums until a call fails; prints "began" before the first
 //   network_rank bits       prints a hash of the results of reductions of long random inputs
 #include <unistd.h>
@@ -69,6 +70,7 @@ void run(const std::string& what) {
   if (what == "sums") return sums(*gang);
   if (what == "matrix") matrix(*gang);
   if (what == "small") small_matrix(*gang);
+  if (what == "long") several_chunks(*gang);
   if (what == "bits")
     std::printf("bits %016llx %016llx\n",
                 static_cast<unsigned long long>(hash_of_reductions<float>(*gang, DType::f32)),

@@ -192,8 +192,8 @@ TEST(Network, AMissingRankIsNamedAtTheDeadline) {
   bool is_named = false;
   for (const int r : {0, 1}) {
     EXPECT_EQ(code_of(ranks.report(r)), Code::timeout) << ranks.report(r).text;
-    is_named = is_named ||
-               std::string(ranks.report(r).text).find("all_reduce #1: rank 2 did not come") != std::string::npos;
+    is_named = is_named || std::string(ranks.report(r).text).find("all_reduce #1: rank 2 did not come") !=
+                               std::string::npos;
   }
   EXPECT_TRUE(is_named) << ranks.report(0).text;
 }
