@@ -327,6 +327,13 @@ const gw_api kApi = {
     gw_plan_options_init,
     gw_plan_memory,
     gw_movement_duplicate,
+    gw_lora_options_init,
+    gw_lora_apply,
+    gw_lora_apply_folder,
+    gw_lora_enable,
+    gw_lora_save,
+    gw_lora_load,
+    gw_lora_merge,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -648,6 +655,13 @@ static_assert(offsetof(gw_api, metrics_restore) == 16 + 314 * sizeof(void*));
 static_assert(offsetof(gw_api, plan_options_init) == 16 + 315 * sizeof(void*));
 static_assert(offsetof(gw_api, plan_memory) == 16 + 316 * sizeof(void*));
 static_assert(offsetof(gw_api, movement_duplicate) == 16 + 317 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_options_init) == 16 + 318 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_apply) == 16 + 319 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_apply_folder) == 16 + 320 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_enable) == 16 + 321 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_save) == 16 + 322 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_load) == 16 + 323 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_merge) == 16 + 324 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

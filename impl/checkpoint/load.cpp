@@ -13,14 +13,13 @@
 #include "checkpoint/file_names.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/header_json.h"
-#include "checkpoint/model_files.h"
+#include "checkpoint/named_tensors.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
-#include "checkpoint/source.h"
 #include "gang/agreement.h"
+#include "nn/lora.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
-#include "parallel/model/model.h"
 
 namespace gangway {
 namespace {
@@ -54,20 +53,34 @@ void check_extra(const Source& source, const std::set<std::string>& known, const
            " that the model does not have");
 }
 
-// Finds each parameter in the files; the result is in the order of `parameters`.
-std::vector<Found> match(const std::vector<NamedParameter>& parameters, std::vector<NamedParameter> names,
-                         const Module& root, const Source& source, const std::string& path,
+TensorsToLoad all_of(std::vector<NamedParameter> parameters, std::vector<NamedParameter> names,
+                     const Module& root) {
+  for (NamedParameter& alias : names) alias.name = name_in_files(root, alias.name);
+  return {std::move(parameters), std::move(names)};
+}
+
+std::string first_name(const TensorsToLoad& what, const NamedParameter& named) {
+  for (const NamedParameter& alias : what.names)
+    if (alias.parameter == named.parameter) return alias.name;
+  return named.name;
+}
+
+// Finds each parameter in the files; the result is in the order of `what.parameters`. It is empty for an
+// adapter that the files of a model do not have.
+std::vector<Found> match(const TensorsToLoad& what, const Source& source, const std::string& path,
                          const LoadOptions& options) {
+  const bool only_adapters = std::all_of(what.parameters.begin(), what.parameters.end(),
+                                         [](const auto& p) { return is_adapter(*p.parameter); });
   std::set<std::string> known;
-  for (NamedParameter& alias : names) known.insert(alias.name = name_in_files(root, alias.name));
+  for (const NamedParameter& alias : what.names) known.insert(alias.name);
   if (!options.ignore_extra)
     for (const auto& [tensor, error] : source.absent())
       if (known.count(tensor) == 0 && !is_derived(tensor)) throw error;
   std::vector<Found> all;
-  for (const NamedParameter& named : parameters) {
+  for (const NamedParameter& named : what.parameters) {
     Found found;
     std::string absent;
-    for (const NamedParameter& alias : names) {
+    for (const NamedParameter& alias : what.names) {
       if (alias.parameter != named.parameter) continue;
       if (source.absent().count(alias.name) != 0) absent = alias.name;
       const auto at = source.tensors().find(alias.name);
@@ -76,8 +89,8 @@ std::vector<Found> match(const std::vector<NamedParameter>& parameters, std::vec
       found.emplace_back(alias.name, at->second);
     }
     if (found.empty() && !absent.empty()) throw source.absent().at(absent);
-    if (found.empty())
-      fail(Code::not_found, "load: ", path, " has no tensor ", name_in_files(root, named.name));
+    if (found.empty() && (only_adapters || !is_adapter(*named.parameter)))
+      fail(Code::not_found, "load: ", path, " has no tensor ", first_name(what, named));
     all.push_back(std::move(found));
   }
   if (!options.ignore_extra) check_extra(source, known, path);
@@ -119,6 +132,7 @@ double value_at(const char* bytes, DType dtype) {
 // Throws INVALID_ARGUMENT if the files have several tensors for a tied parameter and they differ in this
 // rank's rows.
 void check_tied(const Parameter& parameter, const Found& found, const std::string& path) {
+  if (found.empty()) return;
   const std::string& name = found.front().first;
   const Source::Entry& entry = found.front().second;
   const size_t item = item_bytes(entry.tensor.dtype);
@@ -145,8 +159,9 @@ void check_tied(const Parameter& parameter, const Found& found, const std::strin
   }
 }
 
-void read_rows(const Parameter& parameter, const Source::Entry& entry, RowReader& reader) {
-  if (!parameter.shard) return;
+void read_rows(const Parameter& parameter, const Found& found, RowReader& reader) {
+  if (!parameter.shard || found.empty()) return;
+  const Source::Entry& entry = found.front().second;
   const Tensor rows = parameter.shard.reshape(Shape{parameter.shard.count()});
   for_pieces(parameter, item_bytes(entry.tensor.dtype), [&](int64_t at, int64_t count, uint64_t from) {
     reader.read(*entry.file, entry.tensor, from, rows.slice(0, at, at + count));
@@ -162,14 +177,16 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 void check_loads(const Module& module, const std::string& path) {
-  match(named_parameters(module), named_parameters_with_aliases(module), module, Source::open(path), path,
-        {});
+  match(all_of(named_parameters(module), named_parameters_with_aliases(module), module), Source::open(path),
+        path, {});
 }
 
-void load_model(Model& model, const std::string& path, const LoadOptions& options) {
+Source load_tensors(Model& model, const std::string& path, const std::string& stem, const LoadOptions& options,
+                    const std::function<TensorsToLoad(const Source&)>& describe) {
   Gang& root = *model.gangs().root();
   Stream& stream = model.device().stream();
   std::optional<Source> source;
+  TensorsToLoad what;
   std::vector<Found> found;
   const CollectiveCall call(model.gangs(), "load");
   call.check(
@@ -180,20 +197,18 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
         if (model.device().kind() == DeviceKind::meta)
           fail(Code::invalid_argument, "load: a meta device has no values");
         model.run().check_update();
-        source = Source::open(path);
+        source = Source::open(path, stem);
       },
-      text("load, ignore_extra ", options.ignore_extra, ", ignore_config ", options.ignore_config));
+      text("load ", stem, ", ignore_extra ", options.ignore_extra, ", ignore_config ", options.ignore_config));
 
   const std::string expected = root.agreement().broadcast_bytes(
       Channel::control,
       root.in_mid_call([&] { return joined(source->lines(root.shared_memory() != nullptr)); }), 0);
   call.check([&] {
     check_same_files(*source, expected, root);
-    check_config(model.root(), *source, options);
-    found =
-        match(model.inspect().parameters(), model.inspect().names(), model.root(), *source, path, options);
-    for (size_t i = 0; i < found.size(); ++i)
-      check_tied(*model.inspect().parameters()[i].parameter, found[i], path);
+    what = describe(*source);
+    found = match(what, *source, path, options);
+    for (size_t i = 0; i < found.size(); ++i) check_tied(*what.parameters[i].parameter, found[i], path);
   });
 
   call.run([&] { model.run().begin_update(stream); });
@@ -203,8 +218,7 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
   call.run([&] {
     unread = error_thrown_by([&] {
       RowReader reader(model, stream);
-      for (size_t i = 0; i < found.size(); ++i)
-        read_rows(*model.inspect().parameters()[i].parameter, found[i].front().second, reader);
+      for (size_t i = 0; i < found.size(); ++i) read_rows(*what.parameters[i].parameter, found[i], reader);
       source->check_unchanged();
     });
   });
@@ -213,9 +227,17 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
     if (unread) throw *unread;
   });
   check_replicas(model.fsdp(), "load", stream);
+  return std::move(*source);
+}
+
+void load_model(Model& model, const std::string& path, const LoadOptions& options) {
+  const Source source = load_tensors(model, path, "model", options, [&](const Source& opened) {
+    check_config(model.root(), opened, options);
+    return all_of(model.inspect().parameters(), model.inspect().names(), model.root());
+  });
   // With ignore_config the file may be of another model.
-  if (source->config() != nullptr && !options.ignore_config)
-    model.origin() = {absolute_path(path), source->config_text()};
+  if (source.config() != nullptr && !options.ignore_config)
+    model.origin() = {absolute_path(path), source.config_text()};
 }
 
 }  // namespace gangway

@@ -14,23 +14,18 @@
 #include "checkpoint/file_names.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/input_file.h"
-#include "checkpoint/model_files.h"
+#include "checkpoint/named_tensors.h"
 #include "checkpoint/output_file.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/save_folder.h"
 #include "checkpoint/writing_rank.h"
 #include "gang/agreement.h"
+#include "nn/lora.h"
 #include "parallel/collective_call.h"
-#include "parallel/model/model.h"
 
 namespace gangway {
 namespace {
-
-DType stored_dtype(const Parameter& parameter, const SaveOptions& options) {
-  return options.dtype == DType{} ? parameter.dtype : options.dtype;
-}
 
 void check(Model& model, const std::string& folder, const SaveOptions& options) {
   if (!model.materialized())
@@ -40,7 +35,21 @@ void check(Model& model, const std::string& folder, const SaveOptions& options) 
   if (folder.empty()) fail(Code::invalid_argument, "save: the folder's name is empty");
   if (options.dtype != DType{} && !is_floating(options.dtype))
     fail(Code::invalid_argument, "save: dtype = ", name(options.dtype), " is not floating");
+}
+
+// Returns the parameters of the model's files. Adapters are not among them, and may not be part of what the
+// model computes.
+std::vector<NamedParameter> parameters_to_save(Model& model) {
   if (const DecoderOptions* decoder = decoder_options(model.root())) check_saves(*decoder);
+  std::vector<NamedParameter> all;
+  for (const NamedParameter& p : model.inspect().parameters())
+    if (!is_adapter(*p.parameter)) all.push_back({name_in_files(model.root(), p.name), p.parameter});
+  const auto settings = lora_settings(model.inspect().parameters());
+  if (settings != nullptr && settings->enabled)
+    fail(Code::invalid_state,
+         "save: the model has adapters, which model.safetensors does not hold: lora_save writes them, "
+         "lora_merge adds them to the weights, and lora_enable(0) leaves them out");
+  return all;
 }
 
 bool is_folder(const std::string& path) {
@@ -64,13 +73,12 @@ std::string config_to_keep(Model& model, const DecoderOptions& options, const st
   }
 }
 
-SafetensorsHeader describe(Model& model, const SaveOptions& options) {
+SafetensorsHeader header_of(const std::vector<NamedParameter>& tensors, const SaveOptions& options) {
   SafetensorsHeader header;
   header.metadata = options.metadata;
   header.metadata.emplace("format", "pt");  // Hugging Face's loader requires it
-  for (const NamedParameter& named : model.inspect().parameters())
-    header.tensors[name_in_files(model.root(), named.name)] = {stored_dtype(*named.parameter, options),
-                                                               named.parameter->shape, 0, 0};
+  for (const NamedParameter& named : tensors)
+    header.tensors[named.name] = {stored_dtype(*named.parameter, options), named.parameter->shape, 0, 0};
   return header;
 }
 
@@ -101,13 +109,6 @@ bool is_shard_name(const std::string& name) {
   return name.size() == kForm.size() &&
          std::equal(name.begin(), name.end(), kForm.begin(),
                     [](char c, char form) { return form == '0' ? c >= '0' && c <= '9' : c == form; });
-}
-
-void stage(const SaveFolder& folder, const std::string& name, const std::string& bytes) {
-  OutputFile file(folder.staged(name), O_WRONLY | O_CREAT | O_EXCL);
-  file.write(0, bytes.data(), bytes.size());
-  file.sync();
-  file.close();
 }
 
 void stage_copy(const SaveFolder& folder, const std::string& name, const std::string& from) {
@@ -146,23 +147,38 @@ void commit(SaveFolder& folder, Model& model, DType stored, const std::string& p
 
 }  // namespace
 
-void save_model(Model& model, const std::string& path, const SaveOptions& options) {
+DType stored_dtype(const Parameter& parameter, const SaveOptions& options) {
+  return options.dtype == DType{} ? parameter.dtype : options.dtype;
+}
+
+void stage(const SaveFolder& folder, const std::string& name, const std::string& bytes) {
+  OutputFile file(folder.staged(name), O_WRONLY | O_CREAT | O_EXCL);
+  file.write(0, bytes.data(), bytes.size());
+  file.sync();
+  file.close();
+}
+
+void save_tensors(Model& model, const std::string& path, const SaveOptions& options,
+                  const std::function<TensorsToSave()>& describe,
+                  const std::function<void(SaveFolder&)>& commit) {
   Gangs& gangs = model.gangs();
   Gang& root = *gangs.root();
   Stream& stream = model.device().stream();
   std::optional<SaveFolder> folder;  // on rank 0 only
+  TensorsToSave what;
   SafetensorsHeader header;
   std::string bytes, weights, arguments;
   const CollectiveCall call(gangs, "save");
   call.check(
       [&] {
         check(model, path, options);
-        header = describe(model, options);
+        what = describe();
+        header = header_of(what.tensors, options);
         bytes = make_safetensors_header(header);
         arguments = signature(options, bytes);
         if (root.rank() != 0) return;
         folder.emplace(path);
-        weights = folder->staged(kWeightsName);
+        weights = folder->staged(what.file);
         OutputFile(weights, O_WRONLY | O_CREAT | O_EXCL).write(0, bytes.data(), bytes.size());
       },
       arguments);
@@ -173,19 +189,28 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
     OutputFile own(weights, O_WRONLY);
     model.run().order(stream);
     RowWriter writer(model, own, stream);
-    for (const NamedParameter& named : model.inspect().parameters())
+    for (const NamedParameter& named : what.tensors)
       if (writes_rows(named.parameter->layout, gangs))
-        write_rows(*named.parameter, header.tensors.at(name_in_files(model.root(), named.name)), bytes.size(),
-                   writer);
+        write_rows(*named.parameter, header.tensors.at(named.name), bytes.size(), writer);
     writer.finish();
     own.sync();
     own.close();
   });
 
   call.check([&] {
-    if (root.rank() == 0)
-      commit(*folder, model, stored_dtype(*model.inspect().parameters()[0].parameter, options), path);
+    if (root.rank() == 0) commit(*folder);
   });
+}
+
+void save_model(Model& model, const std::string& path, const SaveOptions& options) {
+  save_tensors(
+      model, path, options,
+      [&] {
+        return TensorsToSave{kWeightsName, parameters_to_save(model)};
+      },
+      [&](SaveFolder& folder) {
+        commit(folder, model, stored_dtype(*model.inspect().parameters()[0].parameter, options), path);
+      });
 }
 
 }  // namespace gangway

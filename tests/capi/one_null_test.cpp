@@ -199,6 +199,7 @@ class World {
   void give(const gw_plan_options*& x) { x = &plan_options; }
   void give(const char* const*& x) { x = &one_text; }
   void give(const gw_load_options*& x) { x = nullptr; }
+  void give(const gw_lora_options*& x) { x = nullptr; }
   void give(const gw_checkpoints_options*& x) { x = nullptr; }
   void give(const gw_checkpoint_part*& x) { x = &checkpoint_part; }
   void give(const gw_checkpoint_state*& x) { x = nullptr; }

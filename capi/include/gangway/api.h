@@ -12,6 +12,7 @@
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
+#include <gangway/lora.h>
 #include <gangway/mesh.h>
 #include <gangway/metrics.h>
 #include <gangway/module.h>
@@ -418,6 +419,13 @@ typedef struct gw_api {
   void (*plan_options_init)(gw_plan_options *options, size_t size);
   gw_status (*plan_memory)(const gw_plan_options *options, gw_memory_use *memory, int32_t *out_rank);
   gw_status (*movement_duplicate)(const gw_movement *movement, gw_movement **out_movement);
+  void (*lora_options_init)(gw_lora_options *options, size_t size);
+  gw_status (*lora_apply)(gw_module *model, const gw_lora_options *options);
+  gw_status (*lora_apply_folder)(gw_module *model, const char *folder, uint64_t seed);
+  gw_status (*lora_enable)(gw_module *model, int32_t on);
+  gw_status (*lora_save)(gw_module *model, const char *folder, const gw_save_options *options);
+  gw_status (*lora_load)(gw_module *model, const char *folder);
+  gw_status (*lora_merge)(gw_module *model, void *stream);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

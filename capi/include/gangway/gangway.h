@@ -13,6 +13,7 @@
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
+#include <gangway/lora.h>
 #include <gangway/mesh.h>
 #include <gangway/metrics.h>
 #include <gangway/module.h>

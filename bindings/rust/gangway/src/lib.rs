@@ -49,6 +49,7 @@ mod frame;
 mod gang;
 mod group;
 mod layers;
+mod lora;
 mod memory;
 mod mesh;
 mod metrics;
@@ -94,6 +95,7 @@ pub use layers::{
     from_pretrained, Attention, AttentionOptions, Block, Decoder, DecoderOptions, Embedding, Linear, LinearSkipBiasAdd, Mlp,
     RmsNorm, Sequential,
 };
+pub use lora::LoraOptions;
 pub use memory::{GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};
 pub use metrics::{Metrics, MetricsOptions, MetricsRow, MetricsStep};
