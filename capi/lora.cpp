@@ -3,6 +3,7 @@
 
 #include "checkpoint/lora_config.h"
 #include "checkpoint/lora_files.h"
+#include "lora_options.h"
 #include "module_handle.h"
 #include "parallel/model/lora.h"
 
@@ -17,7 +18,7 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-std::vector<std::string> patterns_of(const char* given) {
+std::vector<std::string> patterns_of(const char* given, const char* name) {
   std::vector<std::string> patterns;
   if (given == nullptr) return patterns;
   std::string rest = given;
@@ -25,7 +26,7 @@ std::vector<std::string> patterns_of(const char* given) {
     const size_t comma = rest.find(',');
     patterns.push_back(trimmed(rest.substr(0, comma)));
     if (patterns.back().empty())
-      fail(Code::invalid_argument, "options.patterns is \"", given, "\", in which a pattern is empty");
+      fail(Code::invalid_argument, name, ".patterns is \"", given, "\", in which a pattern is empty");
     if (comma == std::string::npos) return patterns;
     rest = rest.substr(comma + 1);
   }
@@ -43,6 +44,18 @@ ModulePtr whole_description(gw_module* model) {
 
 }  // namespace
 
+LoraOptions capi::lora_options_of(const gw_lora_options* options, const char* name) {
+  const gw_lora_options o = read_struct(options, gw_lora_options_init, name);
+  LoraOptions l;
+  l.patterns = patterns_of(o.patterns, name);
+  l.rank = o.rank;
+  l.alpha = o.alpha;
+  l.dropout = o.dropout;
+  l.seed = o.seed;
+  l.rank_stabilized = o.rank_stabilized != 0;
+  return l;
+}
+
 void gw_lora_options_init(gw_lora_options* options, size_t size) {
   const LoraOptions defaults;
   gw_lora_options o{};
@@ -53,14 +66,7 @@ void gw_lora_options_init(gw_lora_options* options, size_t size) {
 
 gw_status gw_lora_apply(gw_module* model, const gw_lora_options* options) {
   return guarded([&] {
-    const gw_lora_options o = read_struct(options, gw_lora_options_init, "options");
-    LoraOptions l;
-    l.patterns = patterns_of(o.patterns);
-    l.rank = o.rank;
-    l.alpha = finite(o.alpha, "options.alpha");
-    l.dropout = finite(o.dropout, "options.dropout");
-    l.seed = o.seed;
-    l.rank_stabilized = o.rank_stabilized != 0;
+    const LoraOptions l = lora_options_of(options, "options");
     apply_lora(whole_description(model), l);
   });
 }

@@ -251,7 +251,10 @@ void Run::save(bool last) {
     if (status == GW_OK) saved_ = step_;
     save_seconds_ += seconds_since(start);
   }
-  if (last) check(gw_checkpoints_wait(checkpoints_.get()));
+  if (!last) return;
+  check(gw_checkpoints_wait(checkpoints_.get()));
+  // For PEFT; the checkpoint has the adapters, too.
+  if (has_adapters(s_)) check(gw_lora_save(model_.get(), path("adapter").c_str(), nullptr));
 }
 
 // Evaluates if the step asks for it, and then writes the step's row of metrics, which has the validation
