@@ -433,8 +433,8 @@ fn adapters_train_and_their_files_load() {
     assert_eq!(LoraOptions::default().rank, 8);
     let mut model = small();
     model.lora_apply(&options).unwrap();
-    assert_eq!(model.lora_apply(&options).unwrap_err().code(), Code::InvalidState);
-    model.parallelize(&gangs, ()).unwrap();
+    assert_eq!(model.lora_apply(&options).unwrap_err().code, Code::InvalidState);
+    model.parallelize(&gangs, &Default::default()).unwrap();
     let mut opt = Sgd::new(&model, &SgdOptions { lr: 0.5, ..Default::default() }).unwrap();
     let tokens = rows(0, 4);
     let base = model.eval_step(&tokens, ()).unwrap().loss;
@@ -449,7 +449,7 @@ fn adapters_train_and_their_files_load() {
     model.lora_save(&folder, &SaveOptions::default()).unwrap();
     let mut again = small();
     again.lora_apply_folder(&folder, 1).unwrap();
-    again.parallelize(&gangs, ()).unwrap();
+    again.parallelize(&gangs, &Default::default()).unwrap();
     again.lora_load(&folder).unwrap();
     assert_eq!(again.eval_step(&tokens, ()).unwrap().loss, trained);
     assert!(model.save(&folder).is_err());
