@@ -334,6 +334,9 @@ const gw_api kApi = {
     gw_lora_save,
     gw_lora_load,
     gw_lora_merge,
+    gw_verify_options_init,
+    gw_verify_result_init,
+    gw_verify,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -662,6 +665,9 @@ static_assert(offsetof(gw_api, lora_enable) == 16 + 321 * sizeof(void*));
 static_assert(offsetof(gw_api, lora_save) == 16 + 322 * sizeof(void*));
 static_assert(offsetof(gw_api, lora_load) == 16 + 323 * sizeof(void*));
 static_assert(offsetof(gw_api, lora_merge) == 16 + 324 * sizeof(void*));
+static_assert(offsetof(gw_api, verify_options_init) == 16 + 325 * sizeof(void*));
+static_assert(offsetof(gw_api, verify_result_init) == 16 + 326 * sizeof(void*));
+static_assert(offsetof(gw_api, verify) == 16 + 327 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

@@ -1,14 +1,13 @@
 #include <gangway/train.h>
 
+#include "batch.h"
 #include "module_handle.h"
 #include "train/step.h"
 
 using namespace gangway;
 using namespace gangway::capi;
 
-namespace {
-
-Batch batch_of(const gw_batch* batch, Stream& stream) {
+Batch capi::batch_of(const gw_batch* batch, Stream& stream) {
   const gw_batch b = read_struct(&required(batch, "batch"), gw_batch_init, "batch");
   Batch r;
   r.inputs = tensors_of(b.inputs, b.input_count, stream, "batch.inputs");
@@ -17,6 +16,8 @@ Batch batch_of(const gw_batch* batch, Stream& stream) {
   r.shift_labels = b.shift_labels != 0;
   return r;
 }
+
+namespace {
 
 StepOptions step_options_of(const gw_step_options* options) {
   const gw_step_options o = read_struct(options, gw_step_options_init, "options");

@@ -25,6 +25,7 @@
 #include <gangway/plan.h>
 #include <gangway/store.h>
 #include <gangway/train.h>
+#include <gangway/verify.h>
 #include <gangway/view.h>
 #include <gangway/work.h>
 
@@ -426,6 +427,10 @@ typedef struct gw_api {
   gw_status (*lora_save)(gw_module *model, const char *folder, const gw_save_options *options);
   gw_status (*lora_load)(gw_module *model, const char *folder);
   gw_status (*lora_merge)(gw_module *model, void *stream);
+  void (*verify_options_init)(gw_verify_options *options, size_t size);
+  void (*verify_result_init)(gw_verify_result *result, size_t size);
+  gw_status (*verify)(gw_gangs *gangs, gw_build_fn build, void *user, const gw_batch *batch, const
+      gw_verify_options *options, gw_verify_result *result);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

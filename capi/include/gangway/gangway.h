@@ -26,6 +26,7 @@
 #include <gangway/plan.h>
 #include <gangway/store.h>
 #include <gangway/train.h>
+#include <gangway/verify.h>
 #include <gangway/view.h>
 #include <gangway/work.h>
 
