@@ -8,6 +8,7 @@
 %constant gw_status (*py_remove)(void *, const char *) = gwpy_remove;
 %constant gw_optimizer_step_fn py_step = gwpy_step;
 %constant gw_schedule_fn py_schedule = gwpy_schedule;
+%constant gw_build_fn py_build = gwpy_build;
 %constant gw_free_fn py_free = gwpy_free;
 %constant gw_interrupt_fn py_interrupt = gwpy_interrupt;
 
