@@ -55,6 +55,7 @@ include("optimizers.jl")
 include("custom_optimizer.jl")
 include("dataset.jl")
 include("checkpoints.jl")
+include("verify.jl")
 include("metrics.jl")
 include("plan.jl")
 include("shard_groups.jl")
@@ -69,6 +70,7 @@ function make_callbacks()
     make_gang_callbacks()
     make_module_callbacks()
     make_optimizer_callbacks()
+    make_verify_callback()
     return nothing
 end
 

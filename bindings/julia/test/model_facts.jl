@@ -472,3 +472,14 @@ fact("adapters train, are saved and loaded, switched off and merged") do
     @test Gangway.eval_step(model, tokens).loss ≈ trained rtol = 1e-5
     @test thrown(() -> lora_apply!(small(); patterns = "**.x_proj")) isa Gangway.NotFound
 end
+
+fact("a step over a mesh is verified against one rank") do
+    tokens = Int64[mod(7i + 5j, 32) for i in 1:8, j in 1:4]
+    built() = Llama(dim = 16, layers = 2, heads = 2, vocab = 32)
+    found = verify(built, tokens; strategy = :no_shard)
+    @test found.loss ≈ found.mesh_loss && found.parameters == 21 && found.differing == 0
+    layers = Ref(0)
+    @test refused(() -> verify(() -> Llama(dim = 16, layers = (layers[] += 1), heads = 2, vocab = 32), tokens),
+                  "built another model the second time")
+    @test thrown(() -> verify(() -> error("no model"), tokens)) isa ErrorException
+end

@@ -69,6 +69,7 @@ mod system;
 mod tensor;
 mod train;
 mod values;
+mod verify;
 mod view;
 mod work;
 
@@ -118,5 +119,6 @@ pub use system::{
 };
 pub use tensor::Tensor;
 pub use train::{Batch, GenerateOptions, SkipReason, StepOptions, StepResult};
+pub use verify::{verify, Verified, VerifyOptions};
 pub use view::{View, ViewMut};
 pub use work::{wait_all, Work};

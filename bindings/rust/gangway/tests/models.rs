@@ -457,3 +457,22 @@ fn adapters_train_and_their_files_load() {
     model.save(&folder).unwrap();
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_step_over_a_mesh_is_that_of_one_rank() {
+    for found in meshes(2, |gangs| {
+        let (index, _) = gangs.data_shard().unwrap();
+        let tokens = rows(2 * index, 2);
+        verify(&gangs, || Ok(small()), &Batch::new(&tokens, ()), &VerifyOptions::default()).unwrap()
+    }) {
+        assert!((found.loss - found.mesh_loss).abs() < 1e-12 && found.parameters == 21);
+    }
+    let mut built = 0;
+    let other = || {
+        built += 1;
+        Linear::new(2, built, false)
+    };
+    let tokens = rows(0, 1);
+    let error = verify(None, other, &Batch::new(&tokens, ()), &VerifyOptions::default()).unwrap_err();
+    assert!(error.text.contains("built another model the second time"), "{error}");
+}
