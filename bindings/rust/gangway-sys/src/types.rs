@@ -9760,6 +9760,156 @@ impl Default for gw_attention_options {
         }
     }
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_lora_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    #[doc = " Patterns of module paths (module.h), separated by commas: \"**.q_proj, **.v_proj\". Of the modules that a"]
+    #[doc = " pattern matches, the linear layers get adapters, except an lm_head. Default null: every linear layer."]
+    pub patterns: *const ::std::os::raw::c_char,
+    #[doc = " Default 8."]
+    pub rank: i64,
+    #[doc = " Default 8."]
+    pub alpha: f64,
+    #[doc = " Of an adapter's input. Default 0; others are not supported yet."]
+    pub dropout: f64,
+    #[doc = " Of the first values of A. Default 0."]
+    pub seed: u64,
+    #[doc = " 1: scale is alpha / sqrt(rank). Default 0."]
+    pub rank_stabilized: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_lora_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_lora_options>(),
+        64usize,
+        concat!("Size of: ", stringify!(gw_lora_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_lora_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_lora_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_patterns() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).patterns) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(patterns))
+        );
+    }
+    test_field_patterns();
+    fn test_field_rank() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(rank))
+        );
+    }
+    test_field_rank();
+    fn test_field_alpha() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).alpha) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(alpha))
+        );
+    }
+    test_field_alpha();
+    fn test_field_dropout() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dropout) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(dropout))
+        );
+    }
+    test_field_dropout();
+    fn test_field_seed() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).seed) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(seed))
+        );
+    }
+    test_field_seed();
+    fn test_field_rank_stabilized() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rank_stabilized) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(rank_stabilized))
+        );
+    }
+    test_field_rank_stabilized();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_lora_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            60usize,
+            concat!("Offset of field: ", stringify!(gw_lora_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_lora_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[doc = " The numbers of the steps since the row before. The fields in seconds are sums over these steps; loss,"]
 #[doc = " grad_norm, lr and loss_scale are those of the last one. A double that is absent is NaN, and files leave it"]
 #[doc = " out."]
@@ -10755,12 +10905,14 @@ pub struct gw_plan_options {
     pub moment_dtype: gw_dtype,
     #[doc = " 1: the ranks are processes of one CPU host, and share gathered weights. Default 0."]
     pub one_host: i32,
+    #[doc = " As for gw_lora_apply. Default null: the whole model is trained."]
+    pub lora: *const gw_lora_options,
 }
 #[test]
 fn bindgen_test_layout_gw_plan_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_plan_options>(),
-        72usize,
+        80usize,
         concat!("Size of: ", stringify!(gw_plan_options))
     );
     assert_eq!(
@@ -10900,8 +11052,278 @@ fn bindgen_test_layout_gw_plan_options() {
         );
     }
     test_field_one_host();
+    fn test_field_lora() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_plan_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lora) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_plan_options), "::", stringify!(lora))
+        );
+    }
+    test_field_lora();
 }
 impl Default for gw_plan_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[doc = " Describes the model anew, in *out_model, which the library then releases."]
+pub type gw_build_fn = ::std::option::Option<
+    unsafe extern "C" fn(user: *mut ::std::os::raw::c_void, out_model: *mut *mut gw_module) -> gw_status,
+>;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_verify_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    #[doc = " Of the mesh; its dtypes are not used. Default null: the defaults."]
+    pub parallel: *const gw_parallel_options,
+    #[doc = " Of the norm of a difference, over the norm of what is compared. Default 1e-8."]
+    pub tolerance: f64,
+    #[doc = " Of the step over the mesh; with pp, as in gw_train_step. Default 1."]
+    pub microbatches: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_verify_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_verify_options>(),
+        40usize,
+        concat!("Size of: ", stringify!(gw_verify_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_verify_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_verify_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_verify_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_verify_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_parallel() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parallel) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_verify_options), "::", stringify!(parallel))
+        );
+    }
+    test_field_parallel();
+    fn test_field_tolerance() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).tolerance) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_verify_options), "::", stringify!(tolerance))
+        );
+    }
+    test_field_tolerance();
+    fn test_field_microbatches() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).microbatches) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_verify_options), "::", stringify!(microbatches))
+        );
+    }
+    test_field_microbatches();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            36usize,
+            concat!("Offset of field: ", stringify!(gw_verify_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_verify_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_verify_result {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    #[doc = " On one rank; mesh_ of the mesh."]
+    pub loss: f64,
+    pub mesh_loss: f64,
+    pub grad_norm: f64,
+    pub mesh_grad_norm: f64,
+    #[doc = " That have gradients."]
+    pub parameters: i64,
+    #[doc = " Of their gradients."]
+    pub differing: i64,
+    #[doc = " Of the gradient that the text names, over its norm; 0: none differs."]
+    pub difference: f64,
+}
+#[test]
+fn bindgen_test_layout_gw_verify_result() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_verify_result>(),
+        72usize,
+        concat!("Size of: ", stringify!(gw_verify_result))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_verify_result>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_verify_result))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).loss) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(loss))
+        );
+    }
+    test_field_loss();
+    fn test_field_mesh_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mesh_loss) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(mesh_loss))
+        );
+    }
+    test_field_mesh_loss();
+    fn test_field_grad_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).grad_norm) as usize - ptr as usize
+            },
+            32usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(grad_norm))
+        );
+    }
+    test_field_grad_norm();
+    fn test_field_mesh_grad_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).mesh_grad_norm) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(mesh_grad_norm))
+        );
+    }
+    test_field_mesh_grad_norm();
+    fn test_field_parameters() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).parameters) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(parameters))
+        );
+    }
+    test_field_parameters();
+    fn test_field_differing() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).differing) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(differing))
+        );
+    }
+    test_field_differing();
+    fn test_field_difference() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_verify_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).difference) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_verify_result), "::", stringify!(difference))
+        );
+    }
+    test_field_difference();
+}
+impl Default for gw_verify_result {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -12413,10 +12835,50 @@ pub struct gw_api {
     pub movement_duplicate: ::std::option::Option<
         unsafe extern "C" fn(movement: *const gw_movement, out_movement: *mut *mut gw_movement) -> gw_status,
     >,
+    pub lora_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_lora_options, size: usize)>,
+    pub lora_apply: ::std::option::Option<
+        unsafe extern "C" fn(model: *mut gw_module, options: *const gw_lora_options) -> gw_status,
+    >,
+    pub lora_apply_folder: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            folder: *const ::std::os::raw::c_char,
+            seed: u64,
+        ) -> gw_status,
+    >,
+    pub lora_enable: ::std::option::Option<unsafe extern "C" fn(model: *mut gw_module, on: i32) -> gw_status>,
+    pub lora_save: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            folder: *const ::std::os::raw::c_char,
+            options: *const gw_save_options,
+        ) -> gw_status,
+    >,
+    pub lora_load: ::std::option::Option<
+        unsafe extern "C" fn(model: *mut gw_module, folder: *const ::std::os::raw::c_char) -> gw_status,
+    >,
+    pub lora_merge: ::std::option::Option<
+        unsafe extern "C" fn(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status,
+    >,
+    pub verify_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_verify_options, size: usize)>,
+    pub verify_result_init:
+        ::std::option::Option<unsafe extern "C" fn(result: *mut gw_verify_result, size: usize)>,
+    pub verify: ::std::option::Option<
+        unsafe extern "C" fn(
+            gangs: *mut gw_gangs,
+            build: gw_build_fn,
+            user: *mut ::std::os::raw::c_void,
+            batch: *const gw_batch,
+            options: *const gw_verify_options,
+            result: *mut gw_verify_result,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2560usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2640usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -16270,4 +16732,124 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_movement_duplicate();
+    fn test_field_lora_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lora_options_init) as usize - ptr as usize
+            },
+            2560usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lora_options_init))
+        );
+    }
+    test_field_lora_options_init();
+    fn test_field_lora_apply() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lora_apply) as usize - ptr as usize
+            },
+            2568usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lora_apply))
+        );
+    }
+    test_field_lora_apply();
+    fn test_field_lora_apply_folder() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lora_apply_folder) as usize - ptr as usize
+            },
+            2576usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lora_apply_folder))
+        );
+    }
+    test_field_lora_apply_folder();
+    fn test_field_lora_enable() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lora_enable) as usize - ptr as usize
+            },
+            2584usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lora_enable))
+        );
+    }
+    test_field_lora_enable();
+    fn test_field_lora_save() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lora_save) as usize - ptr as usize
+            },
+            2592usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lora_save))
+        );
+    }
+    test_field_lora_save();
+    fn test_field_lora_load() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lora_load) as usize - ptr as usize
+            },
+            2600usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lora_load))
+        );
+    }
+    test_field_lora_load();
+    fn test_field_lora_merge() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).lora_merge) as usize - ptr as usize
+            },
+            2608usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(lora_merge))
+        );
+    }
+    test_field_lora_merge();
+    fn test_field_verify_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).verify_options_init) as usize - ptr as usize
+            },
+            2616usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(verify_options_init))
+        );
+    }
+    test_field_verify_options_init();
+    fn test_field_verify_result_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).verify_result_init) as usize - ptr as usize
+            },
+            2624usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(verify_result_init))
+        );
+    }
+    test_field_verify_result_init();
+    fn test_field_verify() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).verify) as usize - ptr as usize
+            },
+            2632usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(verify))
+        );
+    }
+    test_field_verify();
 }
