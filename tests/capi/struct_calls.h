@@ -225,6 +225,9 @@ static gw_status batch(void* x) { return gw_train_step(m.model, m.opt, x, NULL, 
 static gw_status step_options(void* x) {
   return gw_train_step(m.model, m.opt, &m.batch.batch, x, NULL, NULL);
 }
+static gw_status verify_options(void* x) {
+  return gw_verify(m.gangs, build_small_llama, NULL, &m.batch.batch, x, NULL);
+}
 static gw_status generate_options(void* x) {
   const int64_t prompt = 1;
   int64_t out[64];
@@ -362,6 +365,7 @@ static const struct {
               INPUT(plan_options, plan_options, need_decoder),
               INPUT(batch, batch, need_batch),
               INPUT(step_options, step_options, NULL),
+              INPUT(verify_options, verify_options, NULL),
               INPUT(generate_options, generate_options, need_one_token),
               INPUT(save_options, save_options, NULL),
               INPUT(load_options, load_options, NULL),
