@@ -86,7 +86,8 @@ gw_status gw_lora_enable(gw_module* model, int32_t on) {
     gw_module& m = required(model, "model");
     if (m.model && m.model->materialized()) return enable_lora(*m.model, on != 0);
     const auto settings = lora_settings(named_parameters(*m.module));
-    if (settings == nullptr) fail(Code::invalid_state, "the model has no adapters; gw_lora_apply comes first");
+    if (settings == nullptr)
+      fail(Code::invalid_state, "the model has no adapters; gw_lora_apply comes first");
     settings->enabled = on != 0;
   });
 }
@@ -117,9 +118,7 @@ gw_status gw_lora_merge(gw_module* model, void* stream) {
   return guarded([&] {
     Stream* ordered_on = nullptr;
     Model& m = required(model, "model").ready();
-    CollectiveCall(m.gangs(), "lora_merge").read([&] {
-      ordered_on = &EntryStream::of(m.device(), stream);
-    });
+    CollectiveCall(m.gangs(), "lora_merge").read([&] { ordered_on = &EntryStream::of(m.device(), stream); });
     merge_lora(m, *ordered_on);
   });
 }

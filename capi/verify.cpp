@@ -50,7 +50,8 @@ gw_status gw_verify(gw_gangs* gangs, gw_build_fn build, void* user, const gw_bat
       v.tolerance = o.tolerance;
       b = batch_of(batch, EntryStream::use(over->root()->device().stream()));
     });
-    const VerifyResult r = verify(over, [&] { return built(build, user); }, b, v);
+    const VerifyResult r = verify(
+        over, [&] { return built(build, user); }, b, v);
     if (result != nullptr)
       write_struct(result, gw_verify_result{0, nullptr, r.loss, r.mesh_loss, r.grad_norm, r.mesh_grad_norm,
                                             static_cast<int64_t>(r.parameters),

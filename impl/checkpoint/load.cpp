@@ -181,8 +181,8 @@ void check_loads(const Module& module, const std::string& path) {
         path, {});
 }
 
-Source load_tensors(Model& model, const std::string& path, const std::string& stem, const LoadOptions& options,
-                    const std::function<TensorsToLoad(const Source&)>& describe) {
+Source load_tensors(Model& model, const std::string& path, const std::string& stem,
+                    const LoadOptions& options, const std::function<TensorsToLoad(const Source&)>& describe) {
   Gang& root = *model.gangs().root();
   Stream& stream = model.device().stream();
   std::optional<Source> source;
@@ -199,7 +199,8 @@ Source load_tensors(Model& model, const std::string& path, const std::string& st
         model.run().check_update();
         source = Source::open(path, stem);
       },
-      text("load ", stem, ", ignore_extra ", options.ignore_extra, ", ignore_config ", options.ignore_config));
+      text("load ", stem, ", ignore_extra ", options.ignore_extra, ", ignore_config ",
+           options.ignore_config));
 
   const std::string expected = root.agreement().broadcast_bytes(
       Channel::control,

@@ -16,14 +16,22 @@ namespace {
 using Kind = JsonValue::Kind;
 
 // Keys that describe the adapter or its training, but not what it computes.
-const std::set<std::string> kHarmless = {
-    "auto_mapping",  "base_model_name_or_path", "ensure_weight_tying", "fan_in_fan_out",
-    "inference_mode", "megatron_core",          "peft_version",        "qalora_group_size",
-    "revision",      "runtime_config",          "task_type"};
+const std::set<std::string> kHarmless = {"auto_mapping",
+                                         "base_model_name_or_path",
+                                         "ensure_weight_tying",
+                                         "fan_in_fan_out",
+                                         "inference_mode",
+                                         "megatron_core",
+                                         "peft_version",
+                                         "qalora_group_size",
+                                         "revision",
+                                         "runtime_config",
+                                         "task_type"};
 
 class Keys {
  public:
-  Keys(std::string_view json, std::string file) : all_(read_json_scalars(json, file)), file_(std::move(file)) {}
+  Keys(std::string_view json, std::string file)
+      : all_(read_json_scalars(json, file)), file_(std::move(file)) {}
 
   // Returns null if the key is missing or its value is null. A key that was looked for counts as known.
   const JsonValue* find(const std::string& key) {
@@ -103,7 +111,8 @@ std::string number_text(double value) {
 LoraOptions parse_adapter_config(std::string_view json, const std::string& name) {
   Keys keys(json, name);
   const JsonValue& type = keys.required("peft_type");
-  if (type.kind != Kind::text || type.text != "LORA") keys.unsupported("peft_type", type, "known is \"LORA\"");
+  if (type.kind != Kind::text || type.text != "LORA")
+    keys.unsupported("peft_type", type, "known is \"LORA\"");
   LoraOptions options;
   const JsonValue& rank = keys.required("r");
   if (rank.kind != Kind::integer || rank.integer < 1 || rank.integer > INT32_MAX)
@@ -119,8 +128,10 @@ LoraOptions parse_adapter_config(std::string_view json, const std::string& name)
       bias != nullptr && (bias->kind != Kind::text || bias->text != "none"))
     keys.unsupported("bias", *bias, "known is \"none\"");
   if (const JsonValue* init = keys.find("init_lora_weights");
-      init != nullptr && init->kind != Kind::boolean && (init->kind != Kind::text || init->text != "gaussian"))
-    keys.unsupported("init_lora_weights", *init, "known are true, false and \"gaussian\", which leave the base as it is");
+      init != nullptr && init->kind != Kind::boolean &&
+      (init->kind != Kind::text || init->text != "gaussian"))
+    keys.unsupported("init_lora_weights", *init,
+                     "known are true, false and \"gaussian\", which leave the base as it is");
   keys.check_rest();
   return options;
 }

@@ -35,7 +35,7 @@ struct TensorsToLoad {
 // Reads a file, or a folder whose files are called `stem`. `describe` runs on every rank when the files are
 // open, checks what it must, and says what to load. An adapter that the files do not have keeps its values if
 // it is among others.
-Source load_tensors(Model& model, const std::string& path, const std::string& stem, const LoadOptions& options,
-                    const std::function<TensorsToLoad(const Source&)>& describe);
+Source load_tensors(Model& model, const std::string& path, const std::string& stem,
+                    const LoadOptions& options, const std::function<TensorsToLoad(const Source&)>& describe);
 
 }  // namespace gangway

@@ -121,15 +121,12 @@ void Linear::multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, cons
   ctx.ops.gemm({.a = x_TI, .b = value_of(weight()), .c = y_TO, .bias = bias, .transpose_b = true},
                ctx.stream);
   if (!low_TR) return;
-  ctx.ops.gemm({.a = x_TI, .b = value_of(*lora_a()), .c = low_TR, .bias = {}, .transpose_b = true}, ctx.stream);
-  ctx.ops.scale(low_TR, lora_->options.scale(), ctx.stream);
-  ctx.ops.gemm({.a = low_TR,
-                .b = value_of(*lora_b()),
-                .c = y_TO,
-                .bias = {},
-                .transpose_b = true,
-                .accumulate = true},
+  ctx.ops.gemm({.a = x_TI, .b = value_of(*lora_a()), .c = low_TR, .bias = {}, .transpose_b = true},
                ctx.stream);
+  ctx.ops.scale(low_TR, lora_->options.scale(), ctx.stream);
+  ctx.ops.gemm(
+      {.a = low_TR, .b = value_of(*lora_b()), .c = y_TO, .bias = {}, .transpose_b = true, .accumulate = true},
+      ctx.stream);
 }
 
 Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {

@@ -77,9 +77,9 @@ void select(const std::vector<NamedModule>& all, const std::string& pattern,
     }
   }
   if (found) return;
-  if (!why.empty())
-    fail(Code::invalid_argument, "lora: pattern \"", pattern, "\" matches ", why);
-  fail(Code::not_found, "lora: no module matches \"", pattern, "\"; a pattern stands for the whole path, as **.q_proj");
+  if (!why.empty()) fail(Code::invalid_argument, "lora: pattern \"", pattern, "\" matches ", why);
+  fail(Code::not_found, "lora: no module matches \"", pattern,
+       "\"; a pattern stands for the whole path, as **.q_proj");
 }
 
 ParameterPtr find(const std::map<std::string, ParameterPtr>& by_name, const std::string& name) {
@@ -110,7 +110,8 @@ void apply_lora(const ModulePtr& root, const LoraOptions& options) {
     if (linear->lora() != nullptr) continue;  // one object at several places of the tree
     const std::string name = path.empty() ? kAName : path + "." + kAName;
     const auto values = std::make_shared<AdapterValues>(settings, name, linear->weight().shape[1]);
-    linear->add_lora(settings, {kAName, {Init::Kind::fill, 0, values}}, {kBName, {Init::Kind::zeros, 0, values}});
+    linear->add_lora(settings, {kAName, {Init::Kind::fill, 0, values}},
+                     {kBName, {Init::Kind::zeros, 0, values}});
   }
 }
 

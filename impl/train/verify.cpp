@@ -33,9 +33,11 @@ void check_same(const Module& a, const Module& b) {
   const std::vector<NamedParameter> first = named_parameters(a), second = named_parameters(b);
   for (size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
     const bool both = i < first.size() && i < second.size();
-    if (both && first[i].name == second[i].name && first[i].parameter->shape == second[i].parameter->shape) continue;
-    fail(Code::invalid_argument, "verify: the function built another model the second time: parameter ", i, " was ",
-         i < first.size() ? first[i].name : "not there", " and is ", i < second.size() ? second[i].name : "not there");
+    if (both && first[i].name == second[i].name && first[i].parameter->shape == second[i].parameter->shape)
+      continue;
+    fail(Code::invalid_argument, "verify: the function built another model the second time: parameter ", i,
+         " was ", i < first.size() ? first[i].name : "not there", " and is ",
+         i < second.size() ? second[i].name : "not there");
   }
 }
 
@@ -124,8 +126,8 @@ std::string refusal_of(const std::vector<NamedParameter>& parameters, const Side
   const std::string losses = text("the loss is ", mesh.loss, ", and ", alone.loss, " on one rank");
   if (result.differing != 0)
     return text("the gradient of ", result.parameter, " differs by ", result.difference,
-                " of its norm from that of one rank; it is the first of ", result.differing, " that differ of ",
-                result.parameters, ", in the order of backward; ", losses);
+                " of its norm from that of one rank; it is the first of ", result.differing,
+                " that differ of ", result.parameters, ", in the order of backward; ", losses);
   if (!near(mesh.loss, alone.loss, tolerance)) return losses + "; every gradient is the same";
   if (!near(mesh.grad_norm, alone.grad_norm, tolerance))
     return text("the norm of the gradients is ", mesh.grad_norm, ", and ", alone.grad_norm,

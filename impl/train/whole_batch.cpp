@@ -76,7 +76,8 @@ class Reader {
 // Joins tensor `index` of every batch along dim 0.
 Tensor join(const std::vector<const Piece*>& pieces, size_t index, Device& device) {
   Piece first = *pieces[0];
-  if (first.dims.empty()) fail(Code::invalid_argument, "verify: tensor ", index, " of the batch has no dim of rows");
+  if (first.dims.empty())
+    fail(Code::invalid_argument, "verify: tensor ", index, " of the batch has no dim of rows");
   int64_t rows = 0;
   for (const Piece* piece : pieces) {
     Piece same = *piece;
@@ -87,7 +88,8 @@ Tensor join(const std::vector<const Piece*>& pieces, size_t index, Device& devic
     rows += piece->dims[0];
   }
   first.dims[0] = rows;
-  const Tensor whole = Tensor::allocate(device.allocator(), first.dtype, Shape(std::span<const int64_t>(first.dims)));
+  const Tensor whole =
+      Tensor::allocate(device.allocator(), first.dtype, Shape(std::span<const int64_t>(first.dims)));
   if (whole.count() == 0) return whole;
   const HostStaging host(whole);
   char* to = static_cast<char*>(host.raw());
@@ -99,7 +101,8 @@ Tensor join(const std::vector<const Piece*>& pieces, size_t index, Device& devic
   return whole;
 }
 
-std::vector<Tensor> join_all(const std::vector<Pieces>& batches, std::vector<Piece> Pieces::*list, Device& device) {
+std::vector<Tensor> join_all(const std::vector<Pieces>& batches, std::vector<Piece> Pieces::*list,
+                             Device& device) {
   std::vector<Tensor> all;
   for (const Pieces& batch : batches)
     if ((batch.*list).size() != (batches[0].*list).size())

@@ -55,18 +55,12 @@ static const struct {
   init_fn init;
   gw_status (*call)(void*);
   size_t offset; /* of a field that the call sets to another value than zero */
-} outputs[] = {RESULT(gang_traffic, traffic, calls),
-               RESULT(parameter_info, parameter_info, name),
-               RESULT(partition_info, partition_info, active),
-               RESULT(pipeline_info, pipeline_info, stages),
-               RESULT(pipeline_action, pipeline_action, kind),
-               RESULT(memory_use, memory_use, master),
-               RESULT(step_result, step_result, loss),
-               RESULT(verify_result, verify_result, loss),
-               RESULT(data_batch, data_batch, batch),
-               RESULT(metrics_row, metrics_row, loss),
-               RESULT(memory_info, memory_info, total),
-               RESULT(error_info, error_info, code)};
+} outputs[] = {RESULT(gang_traffic, traffic, calls),           RESULT(parameter_info, parameter_info, name),
+               RESULT(partition_info, partition_info, active), RESULT(pipeline_info, pipeline_info, stages),
+               RESULT(pipeline_action, pipeline_action, kind), RESULT(memory_use, memory_use, master),
+               RESULT(step_result, step_result, loss),         RESULT(verify_result, verify_result, loss),
+               RESULT(data_batch, data_batch, batch),          RESULT(metrics_row, metrics_row, loss),
+               RESULT(memory_info, memory_info, total),        RESULT(error_info, error_info, code)};
 
 static void results_of_every_size(void** state) {
   (void)state;

@@ -90,9 +90,8 @@ TEST_P(LoraParity, FiveAdamWStepsEqualTheReference) {
     Stream& stream = model->device().stream();
     const Batch batch = reference_batch(*model, reference);
     for (size_t step = 0; step < 5; ++step)
-      EXPECT_NEAR(
-          train_step(*model, optimizer.get(), batch, mesh.step(), stream).loss / losses.at(step), 1,
-          kTolerance)
+      EXPECT_NEAR(train_step(*model, optimizer.get(), batch, mesh.step(), stream).loss / losses.at(step), 1,
+                  kTolerance)
           << "step " << step;
     EXPECT_NEAR(eval_step(*model, batch, mesh.step(), stream).loss / losses.at(5), 1, kTolerance);
     for (const char* const factor : {"lora_A.weight", "lora_B.weight"}) {
@@ -122,8 +121,7 @@ TEST_P(LoraFiles, AreSavedAsPeftHasThem) {
     const auto model = reference_model(root, mesh, DType::f32);
     save_lora(*model, folder.path(), {});
   });
-  EXPECT_EQ(folder.names(),
-            (std::vector<std::string>{"adapter_config.json", "adapter_model.safetensors"}));
+  EXPECT_EQ(folder.names(), (std::vector<std::string>{"adapter_config.json", "adapter_model.safetensors"}));
   const TensorsOf theirs(adapter_folder() + "/adapter_model.safetensors"),
       ours(folder.path() + "/adapter_model.safetensors");
   ASSERT_EQ(ours.tensors().size(), theirs.tensors().size());
@@ -172,8 +170,7 @@ TEST_P(LoraFiles, OfAMergedModelAreThoseOfAPlainOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, LoraFiles,
-                         testing::Values(kMeshes[0], kMeshes[2], kMeshes[5],
-                                         kMeshes[std::size(kMeshes) - 1]),
+                         testing::Values(kMeshes[0], kMeshes[2], kMeshes[5], kMeshes[std::size(kMeshes) - 1]),
                          test_name);
 
 // --- on one rank, and between meshes
@@ -264,9 +261,9 @@ TEST(Lora, ABackwardTakesTheAdaptersOfItsForward) {
     model->run().finish_gradients(model->device().stream());
     for (const NamedParameter& p : model->inspect().parameters()) {
       if (!is_adapter(*p.parameter)) continue;
-      EXPECT_LT(distance(gathered_gradient(*model, *p.parameter),
-                         reference.values("grad." + peft_name(p.name))),
-                kTolerance)
+      EXPECT_LT(
+          distance(gathered_gradient(*model, *p.parameter), reference.values("grad." + peft_name(p.name))),
+          kTolerance)
           << p.name;
     }
   });
@@ -308,14 +305,15 @@ TEST(Lora, ABaseInBf16TrainsCloseToTheReference) {
   run_ranks(1, [&](Gang& root) {
     ParallelOptions options = parallel(Strategy::full_shard, DType::f32);
     options.shard.param_dtype = DType::bf16;
-    const auto model = make_model(adapted(lora_options_of_folder(adapter_folder())), make_gangs(root), options);
+    const auto model =
+        make_model(adapted(lora_options_of_folder(adapter_folder())), make_gangs(root), options);
     load_model(*model, base_folder());
     load_lora(*model, adapter_folder());
     OptimizerOptions adamw;
     adamw.lr = 1e-2;
     const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), adamw, model->ops());
-    const StepResult result = train_step(*model, optimizer.get(), reference_batch(*model, reference), {},
-                                         model->device().stream());
+    const StepResult result =
+        train_step(*model, optimizer.get(), reference_batch(*model, reference), {}, model->device().stream());
     EXPECT_NEAR(result.loss / reference.values("loss")[0], 1, 5e-3);
   });
 }
@@ -339,7 +337,8 @@ TEST(LoraRefusal, OfOptionsAndPatterns) {
   refuse(Code::not_found, with([](auto& o) { o.patterns = {"q_proj"}; }), "no module matches \"q_proj\"");
   refuse(Code::invalid_argument, with([](auto& o) { o.patterns = {"model.norm"}; }),
          "matches model.norm, a RmsNorm");
-  refuse(Code::invalid_argument, with([](auto& o) { o.patterns = {"lm_head"}; }), "matches lm_head, whose weight");
+  refuse(Code::invalid_argument, with([](auto& o) { o.patterns = {"lm_head"}; }),
+         "matches lm_head, whose weight");
 }
 
 TEST(LoraRefusal, OfASecondSetOfAdapters) {
@@ -354,20 +353,22 @@ TEST(LoraRefusal, OfFilesThatDoNotFit) {
     narrow.rank = 2;
     narrow.alpha = 4;  // of the same scale
     const auto other = adapted_model(root, kMeshes[0], narrow);
-    expect_refused(Code::invalid_argument, [&] { load_lora(*other, adapter_folder()); }, {"[4, 48]", "[2, 48]"});
+    expect_refused(Code::invalid_argument, [&] { load_lora(*other, adapter_folder()); },
+                   {"[4, 48]", "[2, 48]"});
     narrow.alpha = 8;
     const auto scaled = adapted_model(root, kMeshes[0], narrow);
     expect_refused(Code::invalid_argument, [&] { load_lora(*scaled, adapter_folder()); },
-                 {"alpha 8, rank 4", "alpha 8, rank 2"});
+                   {"alpha 8, rank 4", "alpha 8, rank 2"});
     LoraOptions few = query_and_value();
     few.alpha = 8;
     const auto fewer = adapted_model(root, kMeshes[0], few);
     expect_refused(Code::invalid_argument, [&] { load_lora(*fewer, adapter_folder()); },
-                 {"has a tensor", "that the model does not have"});
+                   {"has a tensor", "that the model does not have"});
     save_lora(*fewer, folder.path(), {});
     const auto more = reference_model(root, kMeshes[0]);
     const std::vector<double> before = all_values(*more);
-    expect_refused(Code::not_found, [&] { load_lora(*more, folder.path()); }, {"has no tensor base_model.model."});
+    expect_refused(Code::not_found, [&] { load_lora(*more, folder.path()); },
+                   {"has no tensor base_model.model."});
     expect_refused(Code::io, [&] { load_lora(*more, folder.path() + "/none"); }, {"none"});
     EXPECT_EQ(all_values(*more), before);
   });
@@ -383,7 +384,8 @@ TEST(LoraRefusal, OfCallsWithoutAdapters) {
              [&] { save_lora(*plain, folder.path(), {}); }})
       expect_refused(Code::invalid_state, call, {"no adapters"});
     const auto model = reference_model(root, kMeshes[0]);
-    expect_refused(Code::invalid_state, [&] { save_model(*model, folder.path(), {}); }, {"lora_merge adds them"});
+    expect_refused(Code::invalid_state, [&] { save_model(*model, folder.path(), {}); },
+                   {"lora_merge adds them"});
     enable_lora(*model, false);
     expect_refused(Code::invalid_state, [&] { merge_lora(*model, model->device().stream()); }, {"are off"});
   });
@@ -434,7 +436,8 @@ TEST(LoraConfig, ThatChangesTheMathematicsIsRefused) {
   refuse(Code::corrupt, "lora_alpha", "\"8\"");
   refuse(Code::corrupt, "use_rslora", "1");
   expect_refused(Code::corrupt, [] { parse_adapter_config("{", "f"); }, {"f"});
-  expect_refused(Code::corrupt, [] { parse_adapter_config("{\"peft_type\": \"LORA\"}", "f"); }, {"r is missing"});
+  expect_refused(Code::corrupt, [] { parse_adapter_config("{\"peft_type\": \"LORA\"}", "f"); },
+                 {"r is missing"});
 }
 
 TEST(LoraConfig, NamesWholePathsWhereOtherModulesEndAlike) {

@@ -78,8 +78,8 @@ inline ModulePtr adapted(const LoraOptions& options) {
 
 inline std::unique_ptr<Model> adapted_model(Gang& root, const LoraMesh& mesh, const LoraOptions& options,
                                             DType master = DType::f64) {
-  auto model = make_model(adapted(options), create_gangs(root.shared_from_this(), mesh.degrees),
-                          mesh.options(master));
+  auto model =
+      make_model(adapted(options), create_gangs(root.shared_from_this(), mesh.degrees), mesh.options(master));
   load_model(*model, base_folder());
   return model;
 }
@@ -130,7 +130,8 @@ template <typename Call>
 void expect_refused(Code code, Call&& call, std::initializer_list<const char*> parts) {
   const Error error = error_of(call);
   EXPECT_STREQ(name(error.code()), name(code)) << error.message();
-  for (const char* const part : parts) EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
+  for (const char* const part : parts)
+    EXPECT_NE(error.message().find(part), std::string::npos) << error.message();
 }
 
 inline std::string peft_name(const std::string& name) { return "base_model.model." + name; }

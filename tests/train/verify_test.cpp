@@ -1,8 +1,8 @@
 // A step over a mesh against the same step on one rank: equal where the library is right, and the name of the
 // module where an error was planted.
+#include "train/verify.h"
 #include "nn/small_llama.h"
 #include "train/train_testing.h"
-#include "train/verify.h"
 
 namespace gangway::test {
 namespace {
@@ -21,7 +21,8 @@ class Scale final : public CustomBehaviour {
   }
   void backward_input(Call& call) override {
     const double s = copy_out<double>(call.parameters[0]->value)[0];
-    const std::vector<double> x = copy_out<double>(call.inputs[0]), dy = copy_out<double>(call.output_grads[0]);
+    const std::vector<double> x = copy_out<double>(call.inputs[0]),
+                              dy = copy_out<double>(call.output_grads[0]);
     if (call.input_grads[0])
       copy_in(call.input_grads[0], times(call.output_grads[0], s * error(call, Plant::input_gradient)));
     std::vector<double> gradient = copy_out<double>(call.parameters[0]->grad->tensor);
@@ -89,8 +90,7 @@ VerifyResult verify_planted(Plant plant) {
     Batch batch;
     batch.inputs = {rows};
     batch.weight = 2;
-    const VerifyResult own =
-        verify(make_gangs(root), [&] { return planted(plant); }, batch, {});
+    const VerifyResult own = verify(make_gangs(root), [&] { return planted(plant); }, batch, {});
     if (root.rank() == 1) result = own;
   });
   return result;
@@ -122,7 +122,8 @@ TEST(Verify, SaysBothLossesWhereTheForwardIsWrong) {
   EXPECT_NE(result.loss, result.mesh_loss);
   EXPECT_EQ(result.parameter, "2.weight");
   EXPECT_EQ(result.differing, 3u);
-  EXPECT_NE(result.refusal.find(text("the loss is ", result.mesh_loss, ", and ", result.loss)), std::string::npos)
+  EXPECT_NE(result.refusal.find(text("the loss is ", result.mesh_loss, ", and ", result.loss)),
+            std::string::npos)
       << result.refusal;
 }
 
@@ -136,8 +137,9 @@ struct MeshCase {
 TEST(Verify, OfADecoderFindsNothingOnAnyMesh) {
   DecoderOptions decoder = small_llama();
   decoder.vocab = 18;
-  for (const MeshCase& mesh : {MeshCase{"tp", {.dp_shard = 1, .tp = 2}, true}, MeshCase{"dp", {.dp_shard = 2}},
-                               MeshCase{"cp", {.dp_shard = 1, .cp = 2}}, MeshCase{"pp", {.pp = 2, .dp_shard = 1}}})
+  for (const MeshCase& mesh :
+       {MeshCase{"tp", {.dp_shard = 1, .tp = 2}, true}, MeshCase{"dp", {.dp_shard = 2}},
+        MeshCase{"cp", {.dp_shard = 1, .cp = 2}}, MeshCase{"pp", {.pp = 2, .dp_shard = 1}}})
     run_ranks(mesh.ranks(), [&](Gang& root) {
       const GangsPtr gangs = create_gangs(root.shared_from_this(), mesh.degrees);
       int index = 0, count = 1;
@@ -153,7 +155,8 @@ TEST(Verify, OfADecoderFindsNothingOnAnyMesh) {
       options.microbatches = mesh.degrees.pp;
       options.parallel.tensor.family.sequence_parallel = mesh.sequence_parallel;
       options.parallel.seed = 5;
-      const VerifyResult result = verify(gangs, [&] { return make_decoder(decoder); }, batch, options);
+      const VerifyResult result = verify(
+          gangs, [&] { return make_decoder(decoder); }, batch, options);
       EXPECT_EQ(result.refusal, "") << mesh.name;
       EXPECT_EQ(result.parameters, 21u);
     });
@@ -163,17 +166,17 @@ TEST(Verify, RefusesAFunctionThatBuildsAnotherModelEachTime) {
   run_ranks(1, [&](Gang& root) {
     int64_t layers = 0;
     const Error error = error_of([&] {
-      verify(
-          make_gangs(root),
-          [&] {
-            DecoderOptions decoder = small_llama();
-            decoder.layers = ++layers;
-            return make_decoder(decoder);
-          },
-          {}, {});
+      verify(make_gangs(root),
+             [&] {
+               DecoderOptions decoder = small_llama();
+               decoder.layers = ++layers;
+               return make_decoder(decoder);
+             },
+             {}, {});
     });
     EXPECT_EQ(error.code(), Code::invalid_argument);
-    EXPECT_NE(error.message().find("built another model the second time"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("built another model the second time"), std::string::npos)
+        << error.message();
   });
 }
 

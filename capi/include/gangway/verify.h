@@ -18,7 +18,7 @@ typedef struct gw_verify_options {
   size_t struct_size;
   const gw_ext *next;
   const gw_parallel_options *parallel; /* Of the mesh; its dtypes are not used. Default null: the defaults. */
-  double tolerance; /* Of the norm of a difference, over the norm of what is compared. Default 1e-8. */
+  double tolerance;     /* Of the norm of a difference, over the norm of what is compared. Default 1e-8. */
   int32_t microbatches; /* Of the step over the mesh; with pp, as in gw_train_step. Default 1. */
   int32_t reserved;
 } gw_verify_options;

@@ -69,7 +69,8 @@ void merge_lora(Model& model, Stream& stream) {
   });
   std::vector<Factors> all;
   for (const LoraLayer& layer : lora_layers(model.inspect().parameters()))
-    all.push_back({layer, model.inspect().gather(*layer.a, stream), model.inspect().gather(*layer.b, stream)});
+    all.push_back(
+        {layer, model.inspect().gather(*layer.a, stream), model.inspect().gather(*layer.b, stream)});
   call.run([&] {
     model.run().begin_update(stream);
     for (const Factors& f : all) {

@@ -228,8 +228,7 @@ void check_style(const StyledModule& styled, const Gang& gang) {
 ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks) {
   const Parameter& p = *inner_of(styled).parameters()[i];
   if (const auto* linear = dynamic_cast<const Linear*>(&inner_of(styled));
-      linear != nullptr && splits(styled.row.style) &&
-      (&p == linear->lora_a() || &p == linear->lora_b()))
+      linear != nullptr && splits(styled.row.style) && (&p == linear->lora_a() || &p == linear->lora_b()))
     return adapter_layout(styled, p, &p == linear->lora_a(), ranks);
   const bool weight = i == 0;
   const bool whole = !splits(styled.row.style) || (!weight && styled.row.style == TensorStyle::rowwise);
