@@ -40,7 +40,8 @@ GW_API gw_status gw_lora_apply_folder(gw_module *model, const char *folder, uint
 
 /* Collective once the model has memory, else local. 0: the model computes without its adapters, as the
  * reference model of DPO; 1: with them. Parameters and optimizer state stay. A backward takes the adapters as
- * its forward did. INVALID_STATE: a model without adapters. MISMATCH: ranks differ in `on`. */
+ * its forward did; where it recomputes a block, as they are then, so switch them back before it.
+ * INVALID_STATE: a model without adapters. MISMATCH: ranks differ in `on`. */
 GW_API gw_status gw_lora_enable(gw_module *model, int32_t on);
 
 /* Collective. Writes folder/adapter_model.safetensors and folder/adapter_config.json, which
