@@ -336,7 +336,7 @@ TEST(LoraRefusal, OfOptionsAndPatterns) {
   refuse(Code::not_supported, with([](auto& o) { o.dropout = 0.1; }), "dropout is 0.1");
   refuse(Code::not_found, with([](auto& o) { o.patterns = {"q_proj"}; }), "no module matches \"q_proj\"");
   refuse(Code::invalid_argument, with([](auto& o) { o.patterns = {"model.norm"}; }),
-         "matches model.norm, a RmsNorm");
+         "matches model.norm, a RMSNorm");
   refuse(Code::invalid_argument, with([](auto& o) { o.patterns = {"lm_head"}; }),
          "matches lm_head, whose weight");
 }
@@ -354,7 +354,7 @@ TEST(LoraRefusal, OfFilesThatDoNotFit) {
     narrow.alpha = 4;  // of the same scale
     const auto other = adapted_model(root, kMeshes[0], narrow);
     expect_refused(Code::invalid_argument, [&] { load_lora(*other, adapter_folder()); },
-                   {"[4, 48]", "[2, 48]"});
+                   {"[4, 32]", "[2, 32]"});
     narrow.alpha = 8;
     const auto scaled = adapted_model(root, kMeshes[0], narrow);
     expect_refused(Code::invalid_argument, [&] { load_lora(*scaled, adapter_folder()); },
