@@ -428,8 +428,12 @@ fn a_family_has_its_own_defaults() {
 fn adapters_train_and_their_files_load() {
     let folder = std::env::temp_dir().join(format!("gangway-lora-{}", std::process::id()));
     let gangs = alone();
-    let options =
-        LoraOptions { patterns: vec!["**.q_proj".into(), "**.v_proj".into()], rank: 2, alpha: 4.0, ..Default::default() };
+    let options = LoraOptions {
+        patterns: vec!["**.q_proj".into(), "**.v_proj".into()],
+        rank: 2,
+        alpha: 4.0,
+        ..Default::default()
+    };
     assert_eq!(LoraOptions::default().rank, 8);
     let mut model = small();
     model.lora_apply(&options).unwrap();
