@@ -44,6 +44,8 @@ def verify(
 
     build: returns the same description at each call: lambda: gw.Llama(dim=64, layers=2). inputs, targets, weight,
     shift_labels, microbatches: as in train_step(). parallel: options of parallelize(); dtypes are not used."""
+    for name in parallel.keys() - _DEFAULTS.keys():
+        raise TypeError(f"verify() got an unexpected keyword argument '{name}'")
     over = gangs or current_gangs()
     place = HOST if over is None else over.root._place
     result = struct("gw_verify_result")
