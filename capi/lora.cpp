@@ -92,7 +92,8 @@ gw_status gw_lora_enable(gw_module* model, int32_t on) {
   });
 }
 
-gw_status gw_lora_save(gw_module* model, const char* folder, const gw_save_options* options) {
+gw_status gw_lora_save(gw_module* model, const char* folder, const char* base,
+                       const gw_save_options* options) {
   return guarded([&] {
     SaveOptions s;
     std::string path;
@@ -101,7 +102,7 @@ gw_status gw_lora_save(gw_module* model, const char* folder, const gw_save_optio
       s.dtype = optional_dtype(read_struct(options, gw_save_options_init, "options").dtype);
       path = &required(folder, "folder");
     });
-    save_lora(m, path, s);
+    save_lora(m, path, s, text_or(base, ""));
   });
 }
 

@@ -72,15 +72,16 @@ void check_scale(const LoraOptions& stated, const LoraOptions& own, const std::s
 
 }  // namespace
 
-void save_lora(Model& model, const std::string& path, const SaveOptions& options) {
+void save_lora(Model& model, const std::string& path, const SaveOptions& options, const std::string& base) {
   std::string config;
   save_tensors(
       model, path, options,
       [&] {
         const LoraOptions& own = lora_of(model, "lora_save")->options;
         AdapterFile file = describe(model);
-        config = adapter_config(own, {targets_of(model, file.layers), model.origin().folder,
-                                      decoder_options(model.root()) != nullptr});
+        config =
+            adapter_config(own, {targets_of(model, file.layers), base.empty() ? model.origin().folder : base,
+                                 decoder_options(model.root()) != nullptr});
         return TensorsToSave{kFile, std::move(file.tensors)};
       },
       [&](SaveFolder& folder) {

@@ -47,8 +47,9 @@ static void trains_saves_and_merges(rank* me) {
   EXPECT_OK(gw_lora_enable(model, 1));
   EXPECT(loss_of(me, model) == trained);
 
-  EXPECT_REFUSED(gw_lora_save(model, me->index == me->size - 1 ? NULL : me->user, NULL), "folder is null");
-  EXPECT_OK(gw_lora_save(model, me->user, NULL));
+  EXPECT_REFUSED(gw_lora_save(model, me->index == me->size - 1 ? NULL : me->user, NULL, NULL),
+                 "folder is null");
+  EXPECT_OK(gw_lora_save(model, me->user, "a-base", NULL));
   EXPECT_OK(gw_decoder_create(&o, &again));
   EXPECT_OK(gw_lora_apply_folder(again, me->user, 1));
   EXPECT_OK(gw_parallelize(again, gangs, &p));
@@ -104,13 +105,14 @@ static void wrong_calls_are_refused(void** state) {
   assert_refused_as(gw_lora_apply(model, NULL), GW_E_INVALID_STATE, "adapters already");
   assert_ok(gw_lora_enable(model, 0));
   const char* const lacks = "call gw_parallelize or gw_module_materialize first";
-  assert_refused_as(gw_lora_save(model, "/nowhere", NULL), GW_E_INVALID_STATE, lacks);
+  assert_refused_as(gw_lora_save(model, "/nowhere", NULL, NULL), GW_E_INVALID_STATE, lacks);
   assert_refused_as(gw_lora_load(model, "/nowhere"), GW_E_INVALID_STATE, lacks);
   assert_refused_as(gw_lora_merge(model, NULL), GW_E_INVALID_STATE, lacks);
   assert_refused_as(gw_lora_apply(ready, NULL), GW_E_INVALID_STATE, "before gw_parallelize");
   assert_refused_as(gw_lora_enable(ready, 1), GW_E_INVALID_STATE, "no adapters");
   assert_refused_as(gw_lora_merge(ready, NULL), GW_E_INVALID_STATE, "no adapters");
-  assert_refused_as(gw_lora_save(ready, "/tmp/gangway-lora-none", NULL), GW_E_INVALID_STATE, "no adapters");
+  assert_refused_as(gw_lora_save(ready, "/tmp/gangway-lora-none", NULL, NULL), GW_E_INVALID_STATE,
+                    "no adapters");
   gw_module_release(model);
   gw_module_release(ready);
 }

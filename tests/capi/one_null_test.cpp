@@ -37,7 +37,7 @@ const std::set<std::string> kOptional = words(R"(
     gw_optimizer_step.result gw_movement_create.target gw_dataset_next.gangs
     gw_checkpoints_create.gangs gw_checkpoints_save.state gw_checkpoints_user.data
     gw_metrics_log.step gw_metrics_position.text gw_plan_memory.out_rank
-    gw_verify.gangs gw_verify.result)");
+    gw_verify.gangs gw_verify.result gw_lora_save.base)");
 const std::set<std::string> kRequired = {"gw_attention_create.options",
                                          "gw_custom_create.options",
                                          "gw_custom_optimizer_create.options",

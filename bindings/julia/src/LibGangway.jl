@@ -1545,8 +1545,8 @@ gw_lora_apply_folder(model, folder, seed) =
     ccall(ADDRESSES[213], gw_status, (Ptr{gw_module}, Ptr{Cchar}, UInt64), model, folder, seed)
 gw_lora_enable(model, on) =
     ccall(ADDRESSES[214], gw_status, (Ptr{gw_module}, Int32), model, on)
-gw_lora_save(model, folder, options) =
-    ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, options)
+gw_lora_save(model, folder, base, options) =
+    ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, base, options)
 gw_lora_load(model, folder) =
     ccall(ADDRESSES[216], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, folder)
 gw_lora_merge(model, stream) =

@@ -24,10 +24,12 @@ function lora_apply_folder!(model::Model, folder; seed = 0)
 end
 "Off: the model computes without its adapters, as the reference model of DPO. Collective."
 lora_enable!(model::Model, on = true) = (@waits LibGangway.gw_lora_enable(model, on); model)
-"The files that PeftModel.from_pretrained reads, in one commit. `dtype`: the master's. Collective."
-function lora_save(model::Model, folder; keywords...)
+"The files that PeftModel.from_pretrained reads, in one commit. `base`: name or folder of the base model; nothing: the folder from
+which the model was loaded. `dtype`: the master's. Collective."
+function lora_save(model::Model, folder; base = nothing, keywords...)
     made = options(LibGangway.gw_save_options, "lora_save", keywords)
-    @waits LibGangway.gw_lora_save(model, c_text("lora_save", "folder", folder), made)
+    name = base === nothing ? C_NULL : c_text("lora_save", "base", base)
+    @waits LibGangway.gw_lora_save(model, c_text("lora_save", "folder", folder), name, made)
     return nothing
 end
 "The values of the adapters, from a folder of PEFT, on any mesh. Collective."

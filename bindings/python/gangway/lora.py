@@ -41,9 +41,10 @@ class LoraMethods:
         c.gw_lora_enable(self._h, int(on))
         return self
 
-    def lora_save(self, folder: PathLike, *, dtype: DTypeLike = None) -> None:
-        """Collective. The files that PeftModel.from_pretrained reads, in one commit."""
-        c.gw_lora_save(self._h, path_of(folder, "folder"), struct("gw_save_options", dtype=dtype_of(dtype)))
+    def lora_save(self, folder: PathLike, *, base: str | None = None, dtype: DTypeLike = None) -> None:
+        """Collective. The files that PeftModel.from_pretrained reads, in one commit. base: name or folder of the base model;
+        None: the folder from which the model was loaded."""
+        c.gw_lora_save(self._h, path_of(folder, "folder"), base, struct("gw_save_options", dtype=dtype_of(dtype)))
 
     def lora_load(self, folder: PathLike) -> Self:
         """Collective, on any mesh. The values of the adapters, from a folder of PEFT."""

@@ -35,9 +35,10 @@ def test_adapters_train_and_their_files_load(gangs):
     assert gw.eval_step(model.lora_enable(False), batch).loss == base
     assert gw.eval_step(model.lora_enable(), batch).loss == trained
 
-    model.lora_save(folder)
+    model.lora_save(folder, base="a-base")
     config = json.loads((folder / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["target_modules"]) == (2, 4, ["q_proj", "v_proj"])
+    assert config["base_model_name_or_path"] == "a-base"
     again = gw.Llama(**SMALL).lora_apply_folder(folder).parallelize(gangs, master_dtype="float64")
     assert gw.eval_step(again.lora_load(folder), batch).loss == trained
 

@@ -424,7 +424,8 @@ typedef struct gw_api {
   gw_status (*lora_apply)(gw_module *model, const gw_lora_options *options);
   gw_status (*lora_apply_folder)(gw_module *model, const char *folder, uint64_t seed);
   gw_status (*lora_enable)(gw_module *model, int32_t on);
-  gw_status (*lora_save)(gw_module *model, const char *folder, const gw_save_options *options);
+  gw_status (*lora_save)(gw_module *model, const char *folder, const char *base, const gw_save_options
+      *options);
   gw_status (*lora_load)(gw_module *model, const char *folder);
   gw_status (*lora_merge)(gw_module *model, void *stream);
   void (*verify_options_init)(gw_verify_options *options, size_t size);

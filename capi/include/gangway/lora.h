@@ -45,11 +45,12 @@ GW_API gw_status gw_lora_apply_folder(gw_module *model, const char *folder, uint
 GW_API gw_status gw_lora_enable(gw_module *model, int32_t on);
 
 /* Collective. Writes folder/adapter_model.safetensors and folder/adapter_config.json, which
- * PeftModel.from_pretrained reads, in one commit as gw_module_save. base_model_name_or_path is the folder from
- * which the model was loaded. Returns what gw_module_save returns. NOT_SUPPORTED: the files of the model's
+ * PeftModel.from_pretrained reads, in one commit as gw_module_save. `base` is base_model_name_or_path; null is
+ * the folder from which the model was loaded. Returns what gw_module_save returns. NOT_SUPPORTED: the files of the model's
  * family have one module where the model has several, as a fused q, k and v. INVALID_STATE: a model without
  * adapters or memory. */
-GW_API gw_status gw_lora_save(gw_module *model, const char *folder, const gw_save_options *options);
+GW_API gw_status gw_lora_save(gw_module *model, const char *folder, const char *base,
+                              const gw_save_options *options);
 /* Collective, on any mesh. Loads the adapters' values from a folder of PEFT. Returns what gw_module_load
  * returns. INVALID_ARGUMENT: the file's adapters are of another scale, rank or other layers than the model's.
  * INVALID_STATE: a model without adapters or memory. */

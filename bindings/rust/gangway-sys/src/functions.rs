@@ -2251,18 +2251,20 @@ functions! {
 functions! {
     #[doc = " Collective once the model has memory, else local. 0: the model computes without its adapters, as the"]
     #[doc = " reference model of DPO; 1: with them. Parameters and optimizer state stay. A backward takes the adapters as"]
-    #[doc = " its forward did. INVALID_STATE: a model without adapters. MISMATCH: ranks differ in `on`."]
+    #[doc = " its forward did; where it recomputes a block, as they are then, so switch them back before it."]
+    #[doc = " INVALID_STATE: a model without adapters. MISMATCH: ranks differ in `on`."]
     lora_enable: pub fn gw_lora_enable(model: *mut gw_module, on: i32) -> gw_status;
 }
 functions! {
     #[doc = " Collective. Writes folder/adapter_model.safetensors and folder/adapter_config.json, which"]
-    #[doc = " PeftModel.from_pretrained reads, in one commit as gw_module_save. base_model_name_or_path is the folder from"]
-    #[doc = " which the model was loaded. Returns what gw_module_save returns. NOT_SUPPORTED: the files of the model's"]
+    #[doc = " PeftModel.from_pretrained reads, in one commit as gw_module_save. `base` is base_model_name_or_path; null is"]
+    #[doc = " the folder from which the model was loaded. Returns what gw_module_save returns. NOT_SUPPORTED: the files of the model's"]
     #[doc = " family have one module where the model has several, as a fused q, k and v. INVALID_STATE: a model without"]
     #[doc = " adapters or memory."]
     lora_save: pub fn gw_lora_save(
         model: *mut gw_module,
         folder: *const ::std::os::raw::c_char,
+        base: *const ::std::os::raw::c_char,
         options: *const gw_save_options,
     ) -> gw_status;
 }

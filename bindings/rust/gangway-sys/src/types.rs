@@ -12852,6 +12852,7 @@ pub struct gw_api {
         unsafe extern "C" fn(
             model: *mut gw_module,
             folder: *const ::std::os::raw::c_char,
+            base: *const ::std::os::raw::c_char,
             options: *const gw_save_options,
         ) -> gw_status,
     >,

@@ -57,13 +57,21 @@ impl Module {
         check(unsafe { sys::gw_lora_enable(self.raw(), on as i32) })
     }
 
-    /// Collective. The files that `PeftModel.from_pretrained` reads, in one commit.
+    /// Collective. The files that `PeftModel.from_pretrained` reads, in one commit. `base` is the name or folder
+    /// of the base model; none: the folder from which the model was loaded.
     ///
     /// # Errors
     /// As [`Module::save_with`], and `InvalidState`: a model without adapters.
-    pub fn lora_save(&self, folder: impl AsRef<Path>, options: &SaveOptions) -> Result<()> {
+    pub fn lora_save(
+        &self,
+        folder: impl AsRef<Path>,
+        base: Option<&str>,
+        options: &SaveOptions,
+    ) -> Result<()> {
         let folder = path_text(folder.as_ref())?;
-        check(unsafe { sys::gw_lora_save(self.raw(), folder.as_ptr(), &options.raw()) })
+        let base = base.map(|base| c_text(base, "base")).transpose()?;
+        let base = base.as_ref().map_or(std::ptr::null(), |base| base.as_ptr());
+        check(unsafe { sys::gw_lora_save(self.raw(), folder.as_ptr(), base, &options.raw()) })
     }
 
     /// Collective, on any mesh. The values of the adapters, from a folder of PEFT.

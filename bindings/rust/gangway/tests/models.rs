@@ -450,7 +450,7 @@ fn adapters_train_and_their_files_load() {
     model.lora_enable(false).unwrap();
     assert_eq!(model.eval_step(&tokens, ()).unwrap().loss, base);
     model.lora_enable(true).unwrap();
-    model.lora_save(&folder, &SaveOptions::default()).unwrap();
+    model.lora_save(&folder, None, &SaveOptions::default()).unwrap();
     let mut again = small();
     again.lora_apply_folder(&folder, 1).unwrap();
     again.parallelize(&gangs, &Default::default()).unwrap();
