@@ -327,13 +327,16 @@ const gw_api kApi = {
     gw_plan_options_init,
     gw_plan_memory,
     gw_movement_duplicate,
-    gw_log_probs,
-    gw_generate_rows,
-    gw_layernorm_create,
-    gw_feed_forward_options_init,
-    gw_feed_forward_create,
-    gw_activation_create,
-    gw_dropout_create,
+    gw_lora_options_init,
+    gw_lora_apply,
+    gw_lora_apply_folder,
+    gw_lora_enable,
+    gw_lora_save,
+    gw_lora_load,
+    gw_lora_merge,
+    gw_verify_options_init,
+    gw_verify_result_init,
+    gw_verify,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -655,13 +658,16 @@ static_assert(offsetof(gw_api, metrics_restore) == 16 + 314 * sizeof(void*));
 static_assert(offsetof(gw_api, plan_options_init) == 16 + 315 * sizeof(void*));
 static_assert(offsetof(gw_api, plan_memory) == 16 + 316 * sizeof(void*));
 static_assert(offsetof(gw_api, movement_duplicate) == 16 + 317 * sizeof(void*));
-static_assert(offsetof(gw_api, log_probs) == 16 + 318 * sizeof(void*));
-static_assert(offsetof(gw_api, generate_rows) == 16 + 319 * sizeof(void*));
-static_assert(offsetof(gw_api, layernorm_create) == 16 + 320 * sizeof(void*));
-static_assert(offsetof(gw_api, feed_forward_options_init) == 16 + 321 * sizeof(void*));
-static_assert(offsetof(gw_api, feed_forward_create) == 16 + 322 * sizeof(void*));
-static_assert(offsetof(gw_api, activation_create) == 16 + 323 * sizeof(void*));
-static_assert(offsetof(gw_api, dropout_create) == 16 + 324 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_options_init) == 16 + 318 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_apply) == 16 + 319 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_apply_folder) == 16 + 320 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_enable) == 16 + 321 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_save) == 16 + 322 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_load) == 16 + 323 * sizeof(void*));
+static_assert(offsetof(gw_api, lora_merge) == 16 + 324 * sizeof(void*));
+static_assert(offsetof(gw_api, verify_options_init) == 16 + 325 * sizeof(void*));
+static_assert(offsetof(gw_api, verify_result_init) == 16 + 326 * sizeof(void*));
+static_assert(offsetof(gw_api, verify) == 16 + 327 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

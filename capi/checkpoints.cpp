@@ -16,14 +16,6 @@ struct gw_checkpoints : Handle {
 
 namespace {
 
-GangsPtr gangs_or_alone(const gw_gangs* given) {
-  if (GangsPtr gangs = gangs_or_current(given)) return gangs;
-  GangOptions options;
-  options.rank = 0;
-  options.size = 1;
-  return create_gangs(Gang::create(options), MeshOptions{});
-}
-
 CheckpointsOptions options_of(const gw_checkpoints_options* options, const char* folder) {
   const gw_checkpoints_options o = read_struct(options, gw_checkpoints_options_init, "options");
   CheckpointsOptions c;

@@ -20,5 +20,13 @@ namespace gangway::capi {
 inline GangsPtr gangs_or_current(const gw_gangs* given) {
   return given != nullptr ? given->gangs : maybe_current_gangs();
 }
+// The same; without any, a gang of one.
+inline GangsPtr gangs_or_alone(const gw_gangs* given) {
+  if (GangsPtr gangs = gangs_or_current(given)) return gangs;
+  GangOptions options;
+  options.rank = 0;
+  options.size = 1;
+  return create_gangs(Gang::create(options), MeshOptions{});
+}
 
 }  // namespace gangway::capi

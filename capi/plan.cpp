@@ -1,6 +1,7 @@
 #include <gangway/plan.h>
 
 #include "decoder_options.h"
+#include "lora_options.h"
 #include "parallel_options.h"
 #include "plan/model_plan.h"
 #include "sized_structs.h"
@@ -33,6 +34,7 @@ gw_status gw_plan_memory(const gw_plan_options* options, gw_memory_use* memory, 
     request.options = parallel_options_of(o.parallel);
     request.moment_dtype = dtype_of(o.moment_dtype);
     request.one_host = o.one_host != 0;
+    if (o.lora != nullptr) request.lora = lora_options_of(o.lora, "options.lora");
     const MeshOptions degrees =
         Mesh::resolve({m.pp, m.dp_replicate, m.dp_shard, m.cp, m.tp}, o.ranks).options();
     const MeshPlan plan = plan_mesh(request, degrees);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "batch.h"
 #include "module_handle.h"
 #include "train/generate.h"
 #include "train/log_probs.h"
@@ -20,7 +21,9 @@ Tensor host_rows_of(const gw_view* view, const char* name) {
   return rows.contiguous() ? rows : dense_copy(rows, host_device()->allocator());
 }
 
-Batch batch_of(const gw_batch* batch, Stream& stream) {
+}  // namespace
+
+Batch capi::batch_of(const gw_batch* batch, Stream& stream) {
   const gw_batch b = read_struct(&required(batch, "batch"), gw_batch_init, "batch");
   Batch r;
   r.inputs = tensors_of(b.inputs, b.input_count, stream, "batch.inputs");
@@ -33,6 +36,8 @@ Batch batch_of(const gw_batch* batch, Stream& stream) {
     r.token_weights = tensors_of(b.token_weights, 1, stream, "batch.token_weights").at(0);
   return r;
 }
+
+namespace {
 
 StepOptions step_options_of(const gw_step_options* options) {
   const gw_step_options o = read_struct(options, gw_step_options_init, "options");

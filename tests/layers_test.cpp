@@ -77,9 +77,10 @@ const std::map<std::string, std::vector<Names>>& floors() {
       {"gang/host", {{"memory"}, {"presence"}, {"call"}, {"algorithms"}}},
       // checkpoint/run stands on top.
       {"checkpoint",
-       {{"config_json", "config_read", "file_names", "folders", "header_json", "input_file", "json_scalars",
-         "json_text", "load", "model_files", "output_file", "pieces", "row_copies", "safetensors", "save",
-         "save_folder", "source", "writing_rank"}}},
+       {{"config_json",   "config_read", "file_names",  "folders",     "header_json", "input_file",
+         "json_scalars",  "json_text",   "load",        "lora_config", "lora_files",  "model_files",
+         "named_tensors", "output_file", "pieces",      "row_copies",  "safetensors", "save",
+         "save_folder",   "source",      "writing_rank"}}},
       {"parallel",
        {{"pipeline/schedule"},
         {"collective_call", "memory_use", "options", "plan", "recompute", "redistribute",

@@ -3,6 +3,7 @@
 // ranks throw its error, and the values are undefined.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -10,17 +11,15 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "checkpoint/config_json.h"
-#include "checkpoint/file_place.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/header_json.h"
-#include "checkpoint/model_files.h"
+#include "checkpoint/named_tensors.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
-#include "checkpoint/source.h"
 #include "gang/agreement.h"
+#include "nn/lora.h"
 #include "parallel/collective_call.h"
 #include "parallel/fsdp/replica_check.h"
-#include "parallel/model/model.h"
 
 namespace gangway {
 namespace {
@@ -42,34 +41,55 @@ void check_tensor(const FilePlace& place, const StoredTensor& stored, const std:
          ", not a floating dtype");
 }
 
+bool is_derived(const TensorsToLoad& what, const std::string& tensor) {
+  return what.is_derived && what.is_derived(tensor);
+}
+
 // Throws unless the model has every tensor in the files.
-void check_extra(const Source& source, const std::set<std::string>& known, const FilePlaces& places,
+void check_extra(const Source& source, const std::set<std::string>& known, const TensorsToLoad& what,
                  const std::string& path) {
   for (const auto& [tensor, entry] : source.tensors())
-    if (known.count(tensor) == 0 && !places.is_derived(tensor))
+    if (known.count(tensor) == 0 && !is_derived(what, tensor))
       fail(Code::invalid_argument, "load: ", path, " has a tensor ", printable(tensor),
            " that the model does not have");
 }
 
-// Finds each parameter in the files; the result is in the order of `parameters`. `names`: the parameters, a
-// tied one under each of its names.
-std::vector<Found> match(const std::vector<NamedParameter>& parameters,
-                         const std::vector<NamedParameter>& names, const Module& root, const Source& source,
-                         const std::string& path, const LoadOptions& options) {
-  FilePlaces places(root, names);
-  places.fit_prefix(source.tensors());
+TensorsToLoad all_of(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& names,
+                     const Module& root, const Source& source) {
+  const auto places = std::make_shared<FilePlaces>(root, names);
+  places->fit_prefix(source.tensors());
+  TensorsToLoad what;
+  for (const NamedParameter& named : parameters) what.parameters.push_back(named.parameter);
+  for (const NamedParameter& alias : names) what.names.push_back({alias.parameter, places->of(alias.name)});
+  what.is_derived = [places](const std::string& tensor) { return places->is_derived(tensor); };
+  return what;
+}
+
+// Returns the name of a parameter's first tensor in the files.
+const std::string& first_name(const TensorsToLoad& what, const ParameterPtr& parameter) {
+  return std::find_if(what.names.begin(), what.names.end(),
+                      [&](const PlacedParameter& alias) { return alias.parameter == parameter; })
+      ->place.name;
+}
+
+// Finds each parameter in the files; the result is in the order of `what.parameters`. It is empty for an
+// adapter that the files of a model do not have.
+std::vector<Found> match(const TensorsToLoad& what, const Source& source, const std::string& path,
+                         const LoadOptions& options) {
+  const bool only_adapters = std::all_of(what.parameters.begin(), what.parameters.end(),
+                                         [](const ParameterPtr& p) { return is_adapter(*p); });
   std::set<std::string> known;
-  for (const NamedParameter& alias : names) known.insert(places.of(alias.name).name);
+  for (const PlacedParameter& alias : what.names) known.insert(alias.place.name);
   if (!options.ignore_extra)
     for (const auto& [tensor, error] : source.absent())
-      if (known.count(tensor) == 0 && !places.is_derived(tensor)) throw error;
+      if (known.count(tensor) == 0 && !is_derived(what, tensor)) throw error;
   std::vector<Found> all;
-  for (const NamedParameter& named : parameters) {
+  for (const ParameterPtr& parameter : what.parameters) {
     Found found;
     std::string absent;
-    for (const NamedParameter& alias : names) {
-      if (alias.parameter != named.parameter) continue;
-      const FilePlace& place = places.of(alias.name);
+    for (const PlacedParameter& alias : what.names) {
+      if (alias.parameter != parameter) continue;
+      const FilePlace& place = alias.place;
       const auto at = source.tensors().find(place.name);
       if (at == source.tensors().end() && source.absent().count(place.name) != 0) absent = place.name;
       if (at == source.tensors().end() || (options.ignore_extra && !found.empty())) continue;
@@ -77,11 +97,11 @@ std::vector<Found> match(const std::vector<NamedParameter>& parameters,
       found.emplace_back(place, at->second);
     }
     if (found.empty() && !absent.empty()) throw source.absent().at(absent);
-    if (found.empty())
-      fail(Code::not_found, "load: ", path, " has no tensor ", places.of(named.name).name);
+    if (found.empty() && (only_adapters || !is_adapter(*parameter)))
+      fail(Code::not_found, "load: ", path, " has no tensor ", first_name(what, parameter));
     all.push_back(std::move(found));
   }
-  if (!options.ignore_extra) check_extra(source, known, places, path);
+  if (!options.ignore_extra) check_extra(source, known, what, path);
   return all;
 }
 
@@ -120,6 +140,7 @@ double value_at(const char* bytes, DType dtype) {
 // Throws INVALID_ARGUMENT if the files have several tensors for a tied parameter and they differ in this
 // rank's rows.
 void check_tied(const Parameter& parameter, const Found& found, const std::string& path) {
+  if (found.empty()) return;
   const std::string& name = found.front().first.name;
   const Source::Entry& entry = found.front().second;
   const size_t item = item_bytes(entry.tensor.dtype);
@@ -147,11 +168,11 @@ void check_tied(const Parameter& parameter, const Found& found, const std::strin
   }
 }
 
-void read_rows(const Parameter& parameter, const FilePlace& place, const Source::Entry& entry,
-               RowReader& reader) {
-  if (!parameter.shard) return;
+void read_rows(const Parameter& parameter, const Found& found, RowReader& reader) {
+  if (!parameter.shard || found.empty()) return;
+  const auto& [place, entry] = found.front();
   for_pieces(place, parameter.box(), parameter.shard, item_bytes(entry.tensor.dtype),
-             [&](const Tensor& rows, std::span<const FileRun> runs) {
+             [&, &entry = entry](const Tensor& rows, std::span<const FileRun> runs) {
                reader.read(*entry.file, entry.tensor, runs, rows);
              });
 }
@@ -165,14 +186,17 @@ std::string joined(const std::vector<std::string>& lines) {
 }  // namespace
 
 void check_loads(const Module& module, const std::string& path) {
-  match(named_parameters(module), named_parameters_with_aliases(module), module, Source::open(path), path,
+  const Source source = Source::open(path);
+  match(all_of(named_parameters(module), named_parameters_with_aliases(module), module, source), source, path,
         {});
 }
 
-void load_model(Model& model, const std::string& path, const LoadOptions& options) {
+Source load_tensors(Model& model, const std::string& path, const std::string& stem,
+                    const LoadOptions& options, const std::function<TensorsToLoad(const Source&)>& describe) {
   Gang& root = *model.gangs().root();
   Stream& stream = model.device().stream();
   std::optional<Source> source;
+  TensorsToLoad what;
   std::vector<Found> found;
   const CollectiveCall call(model.gangs(), "load");
   call.check(
@@ -183,20 +207,19 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
         if (model.device().kind() == DeviceKind::meta)
           fail(Code::invalid_argument, "load: a meta device has no values");
         model.run().check_update();
-        source = Source::open(path);
+        source = Source::open(path, stem);
       },
-      text("load, ignore_extra ", options.ignore_extra, ", ignore_config ", options.ignore_config));
+      text("load ", stem, ", ignore_extra ", options.ignore_extra, ", ignore_config ",
+           options.ignore_config));
 
   const std::string expected = root.agreement().broadcast_bytes(
       Channel::control,
       root.in_mid_call([&] { return joined(source->lines(root.shared_memory() != nullptr)); }), 0);
   call.check([&] {
     check_same_files(*source, expected, root);
-    check_config(model.root(), *source, options);
-    found =
-        match(model.inspect().parameters(), model.inspect().names(), model.root(), *source, path, options);
-    for (size_t i = 0; i < found.size(); ++i)
-      check_tied(*model.inspect().parameters()[i].parameter, found[i], path);
+    what = describe(*source);
+    found = match(what, *source, path, options);
+    for (size_t i = 0; i < found.size(); ++i) check_tied(*what.parameters[i], found[i], path);
   });
 
   call.run([&] { model.run().begin_update(stream); });
@@ -206,9 +229,7 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
   call.run([&] {
     unread = error_thrown_by([&] {
       RowReader reader(model, stream);
-      for (size_t i = 0; i < found.size(); ++i)
-        read_rows(*model.inspect().parameters()[i].parameter, found[i].front().first, found[i].front().second,
-                  reader);
+      for (size_t i = 0; i < found.size(); ++i) read_rows(*what.parameters[i], found[i], reader);
       source->check_unchanged();
     });
   });
@@ -217,9 +238,17 @@ void load_model(Model& model, const std::string& path, const LoadOptions& option
     if (unread) throw *unread;
   });
   check_replicas(model.fsdp(), "load", stream);
+  return std::move(*source);
+}
+
+void load_model(Model& model, const std::string& path, const LoadOptions& options) {
+  const Source source = load_tensors(model, path, "model", options, [&](const Source& opened) {
+    check_config(model.root(), opened, options);
+    return all_of(model.inspect().parameters(), model.inspect().names(), model.root(), opened);
+  });
   // With ignore_config the file may be of another model.
-  if (source->config() != nullptr && !options.ignore_config)
-    model.origin() = {absolute_path(path), source->config_text()};
+  if (source.config() != nullptr && !options.ignore_config)
+    model.origin() = {absolute_path(path), source.config_text()};
 }
 
 }  // namespace gangway

@@ -14,27 +14,20 @@
 #include "base/philox.h"
 #include "checkpoint/config_json.h"
 #include "checkpoint/file_names.h"
-#include "checkpoint/file_place.h"
 #include "checkpoint/folders.h"
 #include "checkpoint/input_file.h"
-#include "checkpoint/model_files.h"
+#include "checkpoint/named_tensors.h"
 #include "checkpoint/output_file.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/row_copies.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/save_folder.h"
-#include "checkpoint/tensor_set_plan.h"
 #include "checkpoint/writing_rank.h"
 #include "gang/agreement.h"
+#include "nn/lora.h"
 #include "parallel/collective_call.h"
-#include "parallel/model/model.h"
 
 namespace gangway {
 namespace {
-
-DType stored_dtype(const Parameter& parameter, const SaveOptions& options) {
-  return options.dtype == DType{} ? parameter.dtype : options.dtype;
-}
 
 void check(Model& model, const std::string& folder, const SaveOptions& options) {
   if (!model.materialized())
@@ -44,7 +37,22 @@ void check(Model& model, const std::string& folder, const SaveOptions& options) 
   if (folder.empty()) fail(Code::invalid_argument, "save: the folder's name is empty");
   if (options.dtype != DType{} && !is_floating(options.dtype))
     fail(Code::invalid_argument, "save: dtype = ", name(options.dtype), " is not floating");
+}
+
+// Returns the parameters of the model's files. Adapters are not among them, and may not be part of what the
+// model computes.
+TensorsToSave tensors_of(Model& model) {
   if (const DecoderOptions* decoder = decoder_options(model.root())) check_saves(*decoder);
+  const FilePlaces places(model.root(), model.inspect().names());
+  TensorsToSave what{"model", {}};
+  for (const NamedParameter& p : model.inspect().parameters())
+    if (!is_adapter(*p.parameter)) what.tensors.push_back({p.parameter, places.of(p.name)});
+  const auto settings = lora_settings(model.inspect().parameters());
+  if (settings != nullptr && settings->enabled)
+    fail(Code::invalid_state,
+         "save: the model has adapters, which model.safetensors does not hold: lora_save writes them, "
+         "lora_merge adds them to the weights, and lora_enable(0) leaves them out");
+  return what;
 }
 
 bool is_folder(const std::string& path) {
@@ -68,15 +76,13 @@ std::string config_to_keep(Model& model, const DecoderOptions& options, const st
   }
 }
 
-TensorSetPlan plan_files(Model& model, const FilePlaces& places, const SaveOptions& options) {
+TensorSetPlan plan_files(const TensorsToSave& what, const SaveOptions& options) {
   std::vector<TensorSpecOnDisk> tensors;
   std::set<std::string> seen;
-  for (const NamedParameter& named : model.inspect().parameters()) {
-    const FilePlace& place = places.of(named.name);
+  for (const auto& [parameter, place] : what.tensors)
     if (seen.insert(place.name).second)  // parameters that are fused in the files have one tensor
-      tensors.push_back({place.name, stored_dtype(*named.parameter, options), place.shape});
-  }
-  return TensorSetPlan("model", std::move(tensors), options.max_file_bytes, options.metadata);
+      tensors.push_back({place.name, stored_dtype(*parameter, options), place.shape});
+  return TensorSetPlan(what.stem, std::move(tensors), options.max_file_bytes, options.metadata);
 }
 
 // Writes this rank's rows of one parameter, piece by piece.
@@ -99,17 +105,16 @@ struct OpenFile {
 };
 
 // Writes the rows of this rank; opens each file at its first write. `folder`: of the staged files.
-void write_own_rows(Model& model, const FilePlaces& places, const TensorSetPlan& plan,
+void write_own_rows(Model& model, const TensorsToSave& what, const TensorSetPlan& plan,
                     const std::string& folder, Stream& stream) {
   std::map<size_t, OpenFile> files;
-  for (const NamedParameter& named : model.inspect().parameters()) {
-    if (!writes_rows(named.parameter->layout, model.gangs())) continue;
-    const FilePlace& place = places.of(named.name);
+  for (const auto& [parameter, place] : what.tensors) {
+    if (!writes_rows(parameter->layout, model.gangs())) continue;
     const TensorSetPlan::Place& there = plan.place(place.name);
     auto opened = files.find(there.file);
     if (opened == files.end())
       opened = files.try_emplace(there.file, model, folder + plan.files()[there.file].name, stream).first;
-    write_rows(*named.parameter, place, there, opened->second.writer);
+    write_rows(*parameter, place, there, opened->second.writer);
   }
   for (auto& [index, opened] : files) {
     opened.writer.finish();
@@ -138,13 +143,6 @@ bool is_shard_name(const std::string& name) {
   return name.size() == kForm.size() &&
          std::equal(name.begin(), name.end(), kForm.begin(),
                     [](char c, char form) { return form == '0' ? c >= '0' && c <= '9' : c == form; });
-}
-
-void stage(const SaveFolder& folder, const std::string& name, const std::string& bytes) {
-  OutputFile file(folder.staged(name), O_WRONLY | O_CREAT | O_EXCL);
-  file.write(0, bytes.data(), bytes.size());
-  file.sync();
-  file.close();
 }
 
 void stage_copy(const SaveFolder& folder, const std::string& name, const std::string& from) {
@@ -187,19 +185,33 @@ void commit(SaveFolder& folder, Model& model, const TensorSetPlan& plan, DType s
 
 }  // namespace
 
-void save_model(Model& model, const std::string& path, const SaveOptions& options) {
+DType stored_dtype(const Parameter& parameter, const SaveOptions& options) {
+  return options.dtype == DType{} ? parameter.dtype : options.dtype;
+}
+
+void stage(const SaveFolder& folder, const std::string& name, const std::string& bytes) {
+  OutputFile file(folder.staged(name), O_WRONLY | O_CREAT | O_EXCL);
+  file.write(0, bytes.data(), bytes.size());
+  file.sync();
+  file.close();
+}
+
+void save_tensors(Model& model, const std::string& path, const SaveOptions& options,
+                  const std::function<TensorsToSave()>& describe,
+                  const std::function<void(SaveFolder&, const TensorSetPlan&)>& commit) {
   Gangs& gangs = model.gangs();
   Gang& root = *gangs.root();
   Stream& stream = model.device().stream();
   std::optional<SaveFolder> folder;  // on rank 0 only
   std::optional<TensorSetPlan> plan;
-  const FilePlaces places(model.root(), model.inspect().names());
+  TensorsToSave what;
   std::string staged, arguments;
   const CollectiveCall call(gangs, "save");
   call.check(
       [&] {
         check(model, path, options);
-        plan = plan_files(model, places, options);
+        what = describe();
+        plan = plan_files(what, options);
         arguments = signature(options, *plan);
         if (root.rank() != 0) return;
         folder.emplace(path);
@@ -214,13 +226,20 @@ void save_model(Model& model, const std::string& path, const SaveOptions& option
   staged = root.agreement().broadcast_bytes(Channel::control, staged, 0);
   call.check([&] {
     model.run().order(stream);
-    write_own_rows(model, places, *plan, staged, stream);
+    write_own_rows(model, what, *plan, staged, stream);
   });
 
   call.check([&] {
-    if (root.rank() == 0)
-      commit(*folder, model, *plan, stored_dtype(*model.inspect().parameters()[0].parameter, options), path);
+    if (root.rank() == 0) commit(*folder, *plan);
   });
+}
+
+void save_model(Model& model, const std::string& path, const SaveOptions& options) {
+  save_tensors(
+      model, path, options, [&] { return tensors_of(model); },
+      [&](SaveFolder& folder, const TensorSetPlan& plan) {
+        commit(folder, model, plan, stored_dtype(*model.inspect().parameters()[0].parameter, options), path);
+      });
 }
 
 }  // namespace gangway

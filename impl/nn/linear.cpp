@@ -1,19 +1,38 @@
-// Letters: T tokens, I inputs, O outputs.
+// Letters: T tokens, I inputs, O outputs, R rank of the adapter.
+//
+// The inner values of an adapter, scale x A^T, and room for their gradient are saved in the frame. They are
+// small, and the weight half needs them when the values of A may be resharded already.
 #include "nn/linear.h"
 
+#include <optional>
+
 #include "nn/gradient.h"
+#include "nn/lora.h"
 
 namespace gangway {
 namespace {
 
-constexpr int kX = 0;       // slot of the frame
-constexpr int kWeight = 0;  // index of the parameter, and number of the weight task of the first output
-constexpr int kBias = 1;    // index of the parameter, and number of the weight task of the second output
+enum Slot : int { kX, kLow, kLowGradient };
+// Numbers of the weight tasks. Those of the first and the second output are the indices of the parameters,
+// too.
+enum Task : int { kWeight, kBias, kLoraA, kLoraB };
+
+// Adds dy^T x to the gradient of `parameter`.
+void add_outer(Context& ctx, const Tensor& dy, const Tensor& x, Parameter& parameter) {
+  const GradientTarget target = gradient_to_write(parameter);
+  ctx.ops.gemm({.a = dy.flatten2(),
+                .b = x.flatten2(),
+                .c = target.grad,
+                .bias = {},
+                .transpose_a = true,
+                .accumulate = target.accumulate},
+               ctx.stream);
+}
 
 }  // namespace
 
 Linear::Linear(int64_t in, int64_t out, bool bias, double deviation, bool skip_bias_add)
-    : skips_bias_add_(skip_bias_add) {
+    : has_bias_(bias), skips_bias_add_(skip_bias_add) {
   if (in < 1 || out < 1)
     fail(Code::invalid_argument, "Linear: in is ", in, " and out is ", out, "; both are 1 or more");
   add_parameter("weight", Shape{out, in}, Init::normal(deviation));
@@ -22,10 +41,20 @@ Linear::Linear(int64_t in, int64_t out, bool bias, double deviation, bool skip_b
 
 void Linear::add_options(CallSignature& signature) const {
   if (skips_bias_add_) signature.add("skip_bias_add", true);
+  if (lora_ == nullptr) return;
+  signature.add("lora scale", lora_->options.scale());
+  signature.add("lora seed", lora_->options.seed);
+  signature.add("lora enabled", lora_->enabled);
+}
+
+void Linear::add_lora(std::shared_ptr<const LoraSettings> settings, const Factor& a, const Factor& b) {
+  add_parameter(a.name, Shape{settings->options.rank, weight().shape[1]}, a.init);
+  add_parameter(b.name, Shape{weight().shape[0], settings->options.rank}, b.init);
+  lora_ = std::move(settings);
 }
 
 Parameter& Linear::weight() const { return *parameters()[kWeight]; }
-Parameter* Linear::bias() const { return parameters().size() > kBias ? parameters()[kBias].get() : nullptr; }
+Parameter* Linear::bias() const { return has_bias_ ? parameters()[kBias].get() : nullptr; }
 
 Specs Linear::check_forward(Context&, std::span<const Spec> inputs) {
   const Spec& x = first_input(inputs, *this);
@@ -49,33 +78,55 @@ Values Linear::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   const Tensor y = make_output(ctx, frame, x.dtype(), with_last(x.shape(), w_OI.dim(0)));
   const Tensor x_TI = x.flatten2(), y_TO = y.flatten2();
   const Tensor b_O = bias() == nullptr || skips_bias_add_ ? Tensor() : value_of(*bias());
+  std::optional<StackScope> scope;
+  if (frame == nullptr && lora_ != nullptr) scope.emplace(ctx.temporaries);
+  const Tensor low_TR = allocate_low(ctx, x, frame);
   if (ctx.arriving != nullptr && ctx.arriving->holds(x)) {
     while (true) {
       const std::vector<RowRange> part = ctx.arriving->next(ctx);
       if (part.empty()) break;
       for (const auto& [first, last] : part)
-        multiply(ctx, x_TI.slice(0, first, last), y_TO.slice(0, first, last), b_O);
+        multiply(ctx, x_TI.slice(0, first, last), y_TO.slice(0, first, last), b_O,
+                 low_TR ? low_TR.slice(0, first, last) : low_TR);
     }
   } else {
-    multiply(ctx, x_TI, y_TO, b_O);
+    multiply(ctx, x_TI, y_TO, b_O, low_TR);
   }
-  save_input(x, frame);
+  scope.reset();
+  save_input(x, low_TR, frame);
   if (skips_bias_add_) return {y, copy_of_bias(ctx, frame)};
   return {y};
 }
 
-void Linear::product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO) const {
+Tensor Linear::allocate_low(Context& ctx, const Tensor& x, Frame* frame) const {
+  if (lora_ == nullptr || !lora_->enabled) return {};
+  return make_output(ctx, frame, x.dtype(), Shape{x.flatten2().dim(0), lora_->options.rank});
+}
+
+void Linear::product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& low_TR) const {
   check(spec_of(x_TI));
-  multiply(ctx, x_TI, y_TO, Tensor());
+  multiply(ctx, x_TI, y_TO, Tensor(), low_TR);
 }
 
-void Linear::save_input(const Tensor& x, Frame* frame) const {
-  if (frame != nullptr) frame->slots().save(*this, kX, x);
+void Linear::save_input(const Tensor& x, const Tensor& low_TR, Frame* frame) const {
+  if (frame == nullptr) return;
+  frame->slots().save(*this, kX, x);
+  if (!low_TR) return;
+  frame->slots().save(*this, kLow, low_TR);
+  frame->slots().save(*this, kLowGradient, frame->allocate(low_TR.dtype(), low_TR.shape()));
 }
 
-void Linear::multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias) const {
+void Linear::multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias,
+                      const Tensor& low_TR) const {
   ctx.ops.gemm({.a = x_TI, .b = value_of(weight()), .c = y_TO, .bias = bias, .transpose_b = true},
                ctx.stream);
+  if (!low_TR) return;
+  ctx.ops.gemm({.a = x_TI, .b = value_of(*lora_a()), .c = low_TR, .bias = {}, .transpose_b = true},
+               ctx.stream);
+  ctx.ops.scale(low_TR, lora_->options.scale(), ctx.stream);
+  ctx.ops.gemm(
+      {.a = low_TR, .b = value_of(*lora_b()), .c = y_TO, .bias = {}, .transpose_b = true, .accumulate = true},
+      ctx.stream);
 }
 
 Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
@@ -87,7 +138,22 @@ Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) 
   const bool wants_bias = bias() != nullptr && wants_gradient(*bias());
   if (wants_gradient(weight()) || (wants_bias && !skips_bias_add_)) frame.push_weight(*this, kWeight, dy_TO);
   if (wants_bias && skips_bias_add_ && dy.size() > 1 && dy[1]) frame.push_weight(*this, kBias, dy[1]);
+  // Asks the frame, because the adapters may have been switched since the forward.
+  if (frame.slots().holds(*this, kLow)) adapter_backward(ctx, dy_TO, dx.flatten2(), frame);
   return {dx};
+}
+
+void Linear::adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx_TI, Frame& frame) {
+  const Tensor dlow_TR = frame.slots().load(ctx, *this, kLowGradient);
+  ctx.ops.gemm({.a = dy.flatten2(), .b = value_of(*lora_b()), .c = dlow_TR, .bias = {}}, ctx.stream);
+  ctx.ops.scale(dlow_TR, lora_->options.scale(), ctx.stream);
+  ctx.ops.gemm({.a = dlow_TR, .b = value_of(*lora_a()), .c = dx_TI, .bias = {}, .accumulate = true},
+               ctx.stream);
+  if (wants_gradient(*lora_a())) {
+    frame.slots().prepare(ctx, *this, kX);
+    frame.push_weight(*this, kLoraA, dlow_TR);
+  }
+  if (wants_gradient(*lora_b())) frame.push_weight(*this, kLoraB, dy);
 }
 
 void Linear::backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) {
@@ -95,17 +161,11 @@ void Linear::backward_weight(Context& ctx, Frame& frame, int index, const Tensor
     ctx.ops.column_sum(dy.reshape(Shape{1, dy.count()}), gradient_to_add(ctx, *bias()), ctx.stream);
     return;
   }
-  if (wants_gradient(weight())) {
-    const Tensor x_TI = frame.slots().load(ctx, *this, kX).flatten2();
-    const GradientTarget target = gradient_to_write(weight());
-    ctx.ops.gemm({.a = dy.flatten2(),
-                  .b = x_TI,
-                  .c = target.grad,
-                  .bias = {},
-                  .transpose_a = true,
-                  .accumulate = target.accumulate},
-                 ctx.stream);
+  if (index == kLoraA || index == kLoraB) {
+    Parameter& factor = index == kLoraA ? *lora_a() : *lora_b();
+    return add_outer(ctx, dy, frame.slots().load(ctx, *this, index == kLoraA ? kX : kLow), factor);
   }
+  if (wants_gradient(weight())) add_outer(ctx, dy, frame.slots().load(ctx, *this, kX), weight());
   if (bias() != nullptr && wants_gradient(*bias()) && !skips_bias_add_)
     ctx.ops.column_sum(dy.flatten2(), gradient_to_add(ctx, *bias()), ctx.stream);
 }

@@ -1,5 +1,5 @@
-// The linear layer, y = x W^T + b. Tensor parallelism needs the class, not only make_linear: it computes with
-// the part of W and b that this device has.
+// The linear layer, y = x W^T + b, and the adapter that it may have (lora.h). Tensor parallelism needs the
+// class, not only make_linear: it computes with the part of W and b that this device has.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -7,6 +7,8 @@
 #include "nn/layers.h"
 
 namespace gangway {
+
+struct LoraSettings;
 
 class Linear final : public Module {
  public:
@@ -23,24 +25,38 @@ class Linear final : public Module {
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
   void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
 
-  // The two parts of forward, for wrappers that add the bias once to a sum over ranks, or compute a few rows
-  // at a time: the product without the bias, and saving what backward needs. backward() is the same as after
-  // forward().
-  void product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO) const;
-  void save_input(const Tensor& x, Frame* frame) const;
+  // The parts of forward, for wrappers that add the bias once to a sum over ranks, or compute a few rows at a
+  // time: memory for the inner values of the adapter (absent without one); the product without the bias, the
+  // adapter's included, which writes those rows of `low_TR`; saving what backward needs. backward() is the
+  // same as after forward().
+  Tensor allocate_low(Context& ctx, const Tensor& x, Frame* frame) const;
+  void product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& low_TR) const;
+  void save_input(const Tensor& x, const Tensor& low_TR, Frame* frame) const;
 
   Parameter& weight() const;
   Parameter* bias() const;  // null: the layer has none
   bool skips_bias_add() const { return skips_bias_add_; }
+  // Gives the layer an adapter (apply_lora). lora(), lora_a() and lora_b() are null without one.
+  struct Factor {
+    const char* name;
+    Init init;
+  };
+  void add_lora(std::shared_ptr<const LoraSettings> settings, const Factor& a, const Factor& b);
+  const LoraSettings* lora() const { return lora_.get(); }
+  Parameter* lora_a() const { return lora_ == nullptr ? nullptr : parameters()[has_bias_ ? 2 : 1].get(); }
+  Parameter* lora_b() const { return lora_ == nullptr ? nullptr : parameters()[has_bias_ ? 3 : 2].get(); }
   // The second output of a layer that skips the addition: a copy, because values may be resharded after
   // forward.
   Tensor copy_of_bias(Context& ctx, Frame* frame) const;
 
  private:
-  void multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias) const;
+  void multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias,
+                const Tensor& low_TR) const;
+  void adapter_backward(Context& ctx, const Tensor& dy_TO, const Tensor& dx_TI, Frame& frame);
   void check(const Spec& x) const;
 
-  const bool skips_bias_add_;
+  const bool has_bias_, skips_bias_add_;
+  std::shared_ptr<const LoraSettings> lora_;
 };
 
 }  // namespace gangway

@@ -54,7 +54,9 @@ MeshPlan plan_mesh(const ModelPlanRequest& request, const MeshOptions& degrees) 
 
 MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, const MeshOptions& degrees,
                           int microbatches) {
-  Model model(make_decoder(request.decoder), create_gangs(root, degrees));
+  const ModulePtr decoder = make_decoder(request.decoder);
+  if (request.lora) apply_lora(decoder, *request.lora);
+  Model model(decoder, create_gangs(root, degrees));
   model.fsdp().use_regions(request.one_host);
   model.build().parallelize(request.options);
   OptimizerOptions adamw;

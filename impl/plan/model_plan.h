@@ -7,12 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gang/gang.h"
 #include "mesh/mesh.h"
 #include "nn/layers.h"
+#include "nn/lora.h"
 #include "parallel/memory_use.h"
 #include "parallel/options.h"
 
@@ -27,6 +29,7 @@ struct ModelPlanRequest {
   int64_t sequence = 0;
   int microbatches = 0;  // 0: twice pp, or 1 without pp
   ParallelOptions options;
+  std::optional<LoraOptions> lora;  // none: the whole model is trained
   DType moment_dtype = DType::f32;
   // Whether the ranks share gathered weights, as processes of one CPU host do.
   bool one_host = false;

@@ -16,7 +16,7 @@ import tempfile
 COLLECTIVES = {f"gw_gang_{name}{form}" for form in ("", "_async") for name in (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send", "recv")}
 RETAINS = {f"gw_{kind}_retain" for kind in (
-    "module", "shard_group", "optimizer", "error", "bytes", "work", "frame", "parameter", "movement", "pipeline",
+    "shard_group", "optimizer", "error", "bytes", "work", "frame", "parameter", "movement", "pipeline",
     "dataset", "checkpoints", "metrics")}
 ALLOCATOR = {"gw_allocator_init", "gw_allocator_set"}  # its functions run on threads that know no Rust or Julia
 WITHOUT = {

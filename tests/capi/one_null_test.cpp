@@ -36,7 +36,8 @@ const std::set<std::string> kOptional = words(R"(
     gw_shard_group_unshard.into gw_module_forward.frame gw_train_step.result
     gw_optimizer_step.result gw_movement_create.target gw_dataset_next.gangs
     gw_checkpoints_create.gangs gw_checkpoints_save.state gw_checkpoints_user.data
-    gw_metrics_log.step gw_metrics_position.text gw_plan_memory.out_rank)");
+    gw_metrics_log.step gw_metrics_position.text gw_plan_memory.out_rank
+    gw_verify.gangs gw_verify.result gw_lora_save.base)");
 const std::set<std::string> kRequired = {"gw_attention_create.options",
                                          "gw_custom_create.options",
                                          "gw_custom_optimizer_create.options",
@@ -199,6 +200,8 @@ class World {
   void give(const gw_plan_options*& x) { x = &plan_options; }
   void give(const char* const*& x) { x = &one_text; }
   void give(const gw_load_options*& x) { x = nullptr; }
+  void give(const gw_lora_options*& x) { x = nullptr; }
+  void give(const gw_verify_options*& x) { x = nullptr; }
   void give(const gw_checkpoints_options*& x) { x = nullptr; }
   void give(const gw_checkpoint_part*& x) { x = &checkpoint_part; }
   void give(const gw_checkpoint_state*& x) { x = nullptr; }
@@ -220,6 +223,7 @@ class World {
   void give(gw_memory_info*& x) { x = &host_memory; }
   void give(const gw_allocator*& x) { x = nullptr; }
   void give(gw_step_result*& x) { x = &result; }
+  void give(gw_verify_result*& x) { x = nullptr; }
   void give(gw_call*& x) { x = &call; }
   void give(const gw_view*& x) { x = &small.input; }
   void give(gw_view*& x) { x = &view_place; }
@@ -239,6 +243,7 @@ class World {
   void give(gw_interrupt_fn& x) { x = nullptr; }
   void give(gw_free_fn& x) { x = nullptr; }
   void give(gw_schedule_fn& x) { x = rate; }
+  void give(gw_build_fn& x) { x = build_small_llama; }
   void give(double& x) { x = 1; }
   template <typename Handle>
   // Where a call writes a handle.

@@ -49,6 +49,13 @@ static MAYBE_UNUSED void fill_batch(small_batch* b, int64_t rows, int64_t first_
   b->batch.shift_labels = 1;
 }
 
+/* Describes that Llama, for gw_verify. */
+static MAYBE_UNUSED gw_status build_small_llama(void* user, gw_module** out_model) {
+  const gw_decoder_options o = small_llama();
+  (void)user;
+  return gw_decoder_create(&o, out_model);
+}
+
 #ifdef __cplusplus
 /* with(gw_batch_init) returns such a struct with its defaults. */
 template <typename Struct, typename Size>

@@ -111,6 +111,8 @@ static gw_status with_llama(gw_status (*use)(gw_module* model, void* x), void* x
 }
 static gw_status use_parallel(gw_module* model, void* x) { return gw_parallelize(model, m.gangs, x); }
 static gw_status parallel_options(void* x) { return with_llama(use_parallel, x); }
+static gw_status use_lora(gw_module* model, void* x) { return gw_lora_apply(model, x); }
+static gw_status lora_options(void* x) { return with_llama(use_lora, x); }
 static gw_status use_shard(gw_module* model, void* x) { return gw_fully_shard(model, "", m.gangs, x); }
 static gw_status shard_options(void* x) { return with_llama(use_shard, x); }
 static gw_status dtype_rule(void* x) {
@@ -222,6 +224,9 @@ static gw_status plan_options(void* x) {
 static gw_status batch(void* x) { return gw_train_step(m.model, m.opt, x, NULL, NULL, NULL); }
 static gw_status step_options(void* x) {
   return gw_train_step(m.model, m.opt, &m.batch.batch, x, NULL, NULL);
+}
+static gw_status verify_options(void* x) {
+  return gw_verify(m.gangs, build_small_llama, NULL, &m.batch.batch, x, NULL);
 }
 static gw_status generate_options(void* x) {
   const int64_t prompt = 1;
@@ -343,6 +348,7 @@ static const struct {
               INPUT(parameter_options, parameter_options, need_parameter),
               INPUT(init_options, init_options, NULL),
               INPUT(frame_options, frame_options, NULL),
+              INPUT(lora_options, lora_options, NULL),
               INPUT(parallel_options, parallel_options, NULL),
               INPUT(shard_options, shard_options, NULL),
               INPUT(dtype_rule, dtype_rule, need_dtype),
@@ -359,6 +365,7 @@ static const struct {
               INPUT(plan_options, plan_options, need_decoder),
               INPUT(batch, batch, need_batch),
               INPUT(step_options, step_options, NULL),
+              INPUT(verify_options, verify_options, NULL),
               INPUT(generate_options, generate_options, need_one_token),
               INPUT(save_options, save_options, NULL),
               INPUT(load_options, load_options, NULL),

@@ -35,6 +35,9 @@ static gw_status pipeline_action(void* x) {
 }
 static gw_status memory_use(void* x) { return gw_module_memory(m.model, x); }
 static gw_status step_result(void* x) { return gw_eval_step(m.model, &m.batch.batch, NULL, NULL, x); }
+static gw_status verify_result(void* x) {
+  return gw_verify(m.gangs, build_small_llama, NULL, &m.batch.batch, NULL, x);
+}
 static gw_status data_batch(void* x) { return gw_dataset_next(m.dataset, NULL, 1, x); }
 static gw_status metrics_row(void* x) {
   int64_t rows = 0;
@@ -52,17 +55,12 @@ static const struct {
   init_fn init;
   gw_status (*call)(void*);
   size_t offset; /* of a field that the call sets to another value than zero */
-} outputs[] = {RESULT(gang_traffic, traffic, calls),
-               RESULT(parameter_info, parameter_info, name),
-               RESULT(partition_info, partition_info, active),
-               RESULT(pipeline_info, pipeline_info, stages),
-               RESULT(pipeline_action, pipeline_action, kind),
-               RESULT(memory_use, memory_use, master),
-               RESULT(step_result, step_result, loss),
-               RESULT(data_batch, data_batch, batch),
-               RESULT(metrics_row, metrics_row, loss),
-               RESULT(memory_info, memory_info, total),
-               RESULT(error_info, error_info, code)};
+} outputs[] = {RESULT(gang_traffic, traffic, calls),           RESULT(parameter_info, parameter_info, name),
+               RESULT(partition_info, partition_info, active), RESULT(pipeline_info, pipeline_info, stages),
+               RESULT(pipeline_action, pipeline_action, kind), RESULT(memory_use, memory_use, master),
+               RESULT(step_result, step_result, loss),         RESULT(verify_result, verify_result, loss),
+               RESULT(data_batch, data_batch, batch),          RESULT(metrics_row, metrics_row, loss),
+               RESULT(memory_info, memory_info, total),        RESULT(error_info, error_info, code)};
 
 static void results_of_every_size(void** state) {
   (void)state;

@@ -127,6 +127,18 @@ close "$(last_loss a)" "$(last_loss moved)" 0.01 || fail "moved over three meshe
 must bf16 2 --train.param_dtype bf16 --train.recompute selective --mesh.strategy shard_grad_op
 close "$(last_loss a)" "$(last_loss bf16)" 0.1 || fail "bf16 ends at $(last_loss bf16), f32 at $(last_loss a)"
 
+# Adapters: they learn, PEFT's files lie beside the checkpoints, and the run is continued with them.
+must lora 2 --train.steps 10 --optimizer.total_steps 20 --lora.rank 4 --lora.patterns '**.q_proj, **.down_proj' --mesh.tp 2
+must lora 2 --train.steps 20 --optimizer.total_steps 20 --lora.rank 4 --lora.patterns '**.q_proj, **.down_proj'
+grep -q '"target_modules": \["down_proj", "q_proj"\]' "$work/lora/adapter/adapter_config.json" || fail "the adapter has other layers"
+[ -s "$work/lora/adapter/adapter_model.safetensors" ] || fail "the run has no adapter_model.safetensors"
+
+# A step over a mesh is that of one rank, also of adapters.
+must verified 2 --verify --mesh.tp 2 --mesh.sequence_parallel true
+grep -q 'verified: the loss is .*, 21 gradients are equal' "$work/log" || { cat "$work/log"; fail "--verify says something else"; }
+must verified 2 --verify --lora.rank 2
+grep -q 'verified: the loss is .*, 28 gradients are equal' "$work/log" || { cat "$work/log"; fail "--verify of adapters says something else"; }
+
 # What it would do.
 "$tools/gw-train" --explain "$work/run.toml" --ranks 4 --mesh.tp 2 --checkpoint.folder "$work/a" >"$work/log"
 for text in 'dp_shard 2, cp 1, tp 2' 'memory  *[0-9.]* MiB on rank' '8 rows of 32 tokens = 256 tokens' 'rows an epoch' \

@@ -24,6 +24,7 @@ export reducescatter, bcast, alltoall
 export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, reduce_async!, gather_async!
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
 export parameters, save, load!
+export lora_apply!, lora_apply_folder!, lora_enable!, lora_save, lora_load!, lora_merge!
 export Checkpoints, due, restore!
 export ShardGroup, unshard!, reshard!, add_gradients!
 export Pipeline, pass!, next!, done!
@@ -45,6 +46,7 @@ include("gangs.jl")
 include("collectives.jl")
 include("works.jl")
 include("models.jl")
+include("lora.jl")
 include("partitions.jl")
 include("pipelines.jl")
 include("custom.jl")
@@ -53,6 +55,7 @@ include("optimizers.jl")
 include("custom_optimizer.jl")
 include("dataset.jl")
 include("checkpoints.jl")
+include("verify.jl")
 include("metrics.jl")
 include("plan.jl")
 include("shard_groups.jl")
@@ -67,6 +70,7 @@ function make_callbacks()
     make_gang_callbacks()
     make_module_callbacks()
     make_optimizer_callbacks()
+    make_verify_callback()
     return nothing
 end
 

@@ -2,7 +2,7 @@
 
 export plan_memory
 
-hidden(::Type{LibGangway.gw_plan_options}) = (:decoder, :mesh, :parallel)
+hidden(::Type{LibGangway.gw_plan_options}) = (:decoder, :mesh, :parallel, :lora)
 
 """
     plan_memory(decoder; mesh = (;), parallel = (;), ranks = 1, microbatches = 0, rows = 1, sequence = 0, moment_dtype = Float32,

@@ -454,3 +454,35 @@ fact("a shard group is filled, unsharded, updated, reduced, stepped"; on_host = 
     @test unshard!((w, b) -> (sum(w), sum(b)), group) == ((sum(whole[1]) - 8) / 2, -3)
     @test refused(() -> ShardGroup(nothing, "g", "w" => (2,); shards = 3), "unknown keyword shards", "prefetch_forward")
 end
+
+fact("adapters train, are saved and loaded, switched off and merged") do
+    folder = mktempdir()
+    small() = Llama(dim = 16, layers = 2, heads = 2, vocab = 32)
+    model = parallelize!(lora_apply!(small(); patterns = ["**.q_proj", "**.v_proj"], rank = 2, alpha = 4); seed = 3)
+    opt = SGD(model; lr = 0.5)
+    tokens = Int64[mod(7i + 5j, 32) for i in 1:8, j in 1:4]
+    base = Gangway.eval_step(model, tokens).loss
+    foreach(_ -> train_step!(model, opt, tokens), 1:3)
+    trained = Gangway.eval_step(model, tokens).loss
+    @test trained < base
+    @test Gangway.eval_step(lora_enable!(model, false), tokens).loss == base
+    @test Gangway.eval_step(lora_enable!(model), tokens).loss == trained
+    lora_save(model, folder)
+    again = parallelize!(lora_apply_folder!(small(), folder); seed = 3)
+    @test Gangway.eval_step(lora_load!(again, folder), tokens).loss == trained
+    @test thrown(() -> save(model, folder)) isa Gangway.InvalidState
+    save(lora_merge!(model), folder)
+    @test Gangway.eval_step(model, tokens).loss ≈ trained rtol = 1e-5
+    @test thrown(() -> lora_apply!(small(); patterns = "**.x_proj")) isa Gangway.NotFound
+end
+
+fact("a step over a mesh is verified against one rank") do
+    tokens = Int64[mod(7i + 5j, 32) for i in 1:8, j in 1:4]
+    built() = Llama(dim = 16, layers = 2, heads = 2, vocab = 32)
+    found = verify(built, tokens; strategy = :no_shard)
+    @test found.loss ≈ found.mesh_loss && found.parameters == 21 && found.differing == 0
+    layers = Ref(0)
+    @test refused(() -> verify(() -> Llama(dim = 16, layers = (layers[] += 1), heads = 2, vocab = 32), tokens),
+                  "built another model the second time")
+    @test thrown(() -> verify(() -> error("no model"), tokens)) isa ErrorException
+end

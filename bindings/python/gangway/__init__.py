@@ -51,6 +51,7 @@ from .tensors import Parameter, Tensor
 from .torch_modules import TorchGroup, shard
 from .torch_stages import TorchStages
 from .train import Optimizer, Rule, StepResult, eval_step, log_probs, optimizer, train_step
+from .verify import Verified, verify
 from .works import Work, wait_all
 
 _check_library()
@@ -92,9 +93,9 @@ __all__ = [
     "Placement", "PlanRow", "QkNorm", "Qwen2", "Qwen3", "RMSNorm", "Recompute", "Reduce", "ReduceScatter",
     "Repartition", "Replicate", "Restored", "RopeScaling", "Rule", "Sequential", "Shard", "ShardGroup", "SkipReason", "Spec",
     "StageSplit", "Status", "StepResult", "Store", "Strategy", "Style", "SumReduce", "Tensor", "TensorBoard",
-    "Timeout", "TorchGroup", "TorchStages", "Varying", "View", "Work", "abi_version", "config",
+    "Timeout", "TorchGroup", "TorchStages", "Varying", "Verified", "View", "Work", "abi_version", "config",
     "current_gangs", "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer", "log_probs",
     "log", "mesh_preset", "new_id", "optimizer", "plan_memory", "progress", "set_default_gangs", "shard",
-    "train_step", "version", "wait_all", "watch_signals",
+    "train_step", "verify", "version", "wait_all", "watch_signals",
 ]
 __all__ += _optimizers

@@ -329,6 +329,16 @@ class gw_load_options:
     ignore_extra: int
     ignore_config: int
 
+class gw_lora_options:
+    struct_size: int
+    patterns: str
+    rank: int
+    alpha: float
+    dropout: float
+    seed: int
+    rank_stabilized: int
+    reserved: int
+
 class gw_checkpoints_options:
     struct_size: int
     every: int
@@ -653,6 +663,23 @@ class gw_generate_options:
     on_token: Any
     user: Any
 
+class gw_verify_options:
+    struct_size: int
+    parallel: Any
+    tolerance: float
+    microbatches: int
+    reserved: int
+
+class gw_verify_result:
+    struct_size: int
+    loss: float
+    mesh_loss: float
+    grad_norm: float
+    mesh_grad_norm: float
+    parameters: int
+    differing: int
+    difference: float
+
 class gw_data_source:
     struct_size: int
     path: str | bytes
@@ -738,9 +765,11 @@ class gw_plan_options:
     sequence: int
     moment_dtype: int
     one_host: int
+    lora: Any
 
 py_accepts: Any
 py_all_gather: Any
+py_build: Any
 py_call: Any
 py_fill: Any
 py_free: Any

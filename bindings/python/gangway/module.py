@@ -10,6 +10,7 @@ from ._low import View
 from .arrays import FLOATING, HOST, Array, DTypeLike, NewArray, Place, dtype_of, first_kind, known_kind
 from .enums import ContextMethod, DType, Part, Recompute
 from .errors import InvalidArgument, NotFound
+from .lora import LoraMethods
 from .members import member
 from .mesh import Gangs, current_gangs
 from .names import ContextMethodLike, Kind, PipelineSchedule, RecomputeLike, StageSplitLike, StrategyLike
@@ -44,7 +45,7 @@ class Frame:
         c.gw_frame_reset(self._h)
 
 
-class Module:
+class Module(LoraMethods):
     """A module of the library."""
 
     _takes_ids = False  # inputs are token ids: int64, and narrower integers are taken for them

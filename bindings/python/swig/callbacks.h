@@ -170,6 +170,16 @@ static gw_status gwpy_token(void* user, int64_t row, int64_t token, int32_t* sto
   return finish(result, state);
 }
 
+/* The callable gives the capsule of a model, which stays its own. */
+static gw_status gwpy_build(void* user, gw_module** out_model) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* result = PyObject_CallNoArgs((PyObject*)user);
+  gw_module* model = result != NULL ? PyCapsule_GetPointer(result, "gw_module") : NULL;
+  if (model != NULL) *out_model = gw_module_retain(model);
+  if (PyErr_Occurred()) Py_CLEAR(result);
+  return finish(result, state);
+}
+
 /* Ends a wait when a signal's handler raised, as KeyboardInterrupt does. */
 static int32_t gwpy_interrupt(void* user) {
   (void)user;

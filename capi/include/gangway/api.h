@@ -12,6 +12,7 @@
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
+#include <gangway/lora.h>
 #include <gangway/mesh.h>
 #include <gangway/metrics.h>
 #include <gangway/module.h>
@@ -24,6 +25,7 @@
 #include <gangway/plan.h>
 #include <gangway/store.h>
 #include <gangway/train.h>
+#include <gangway/verify.h>
 #include <gangway/view.h>
 #include <gangway/work.h>
 
@@ -418,16 +420,18 @@ typedef struct gw_api {
   void (*plan_options_init)(gw_plan_options *options, size_t size);
   gw_status (*plan_memory)(const gw_plan_options *options, gw_memory_use *memory, int32_t *out_rank);
   gw_status (*movement_duplicate)(const gw_movement *movement, gw_movement **out_movement);
-  gw_status (*log_probs)(gw_module *model, const gw_batch *batch, const gw_step_options *options, void *stream,
-      double out_log_probs[], size_t out_capacity, size_t *out_count);
-  gw_status (*generate_rows)(gw_module *model, const int64_t prompts[], const int64_t lengths[], size_t
-      row_count, const gw_generate_options *options, void *stream, int64_t out_tokens[], size_t out_capacity,
-      int64_t out_counts[]);
-  gw_status (*layernorm_create)(int64_t dim, double eps, gw_module **out_model);
-  void (*feed_forward_options_init)(gw_feed_forward_options *options, size_t size);
-  gw_status (*feed_forward_create)(const gw_feed_forward_options *options, gw_module **out_model);
-  gw_status (*activation_create)(gw_activation activation, gw_module **out_model);
-  gw_status (*dropout_create)(double probability, gw_module **out_model);
+  void (*lora_options_init)(gw_lora_options *options, size_t size);
+  gw_status (*lora_apply)(gw_module *model, const gw_lora_options *options);
+  gw_status (*lora_apply_folder)(gw_module *model, const char *folder, uint64_t seed);
+  gw_status (*lora_enable)(gw_module *model, int32_t on);
+  gw_status (*lora_save)(gw_module *model, const char *folder, const char *base, const gw_save_options
+      *options);
+  gw_status (*lora_load)(gw_module *model, const char *folder);
+  gw_status (*lora_merge)(gw_module *model, void *stream);
+  void (*verify_options_init)(gw_verify_options *options, size_t size);
+  void (*verify_result_init)(gw_verify_result *result, size_t size);
+  gw_status (*verify)(gw_gangs *gangs, gw_build_fn build, void *user, const gw_batch *batch, const
+      gw_verify_options *options, gw_verify_result *result);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

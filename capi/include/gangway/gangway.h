@@ -13,6 +13,7 @@
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
+#include <gangway/lora.h>
 #include <gangway/mesh.h>
 #include <gangway/metrics.h>
 #include <gangway/module.h>
@@ -25,6 +26,7 @@
 #include <gangway/plan.h>
 #include <gangway/store.h>
 #include <gangway/train.h>
+#include <gangway/verify.h>
 #include <gangway/view.h>
 #include <gangway/work.h>
 

@@ -3,6 +3,7 @@
 #define GANGWAY_PLAN_H
 
 #include <gangway/layers.h>
+#include <gangway/lora.h>
 #include <gangway/mesh.h>
 #include <gangway/parallel.h>
 
@@ -22,6 +23,7 @@ typedef struct gw_plan_options {
   int64_t sequence;                    /* Tokens of a row. Default 0: as many as the decoder takes. */
   gw_dtype moment_dtype;               /* Of AdamW's averages. Default GW_F32. */
   int32_t one_host; /* 1: the ranks are processes of one CPU host, and share gathered weights. Default 0. */
+  const gw_lora_options *lora; /* As for gw_lora_apply. Default null: the whole model is trained. */
 } gw_plan_options;
 GW_API void gw_plan_options_init(gw_plan_options *options, size_t size);
 

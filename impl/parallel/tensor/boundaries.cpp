@@ -127,28 +127,33 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
   // Allocated before the addend, because temporaries are freed in the reverse order and the addend is freed
   // first.
   const Tensor y = make_output(ctx, frame, part.dtype, plan->after);
-  if (in_chunks(sum_chunks_, ctx, frame)) {
-    const Tensor x_TI = x.flatten2();
-    sum_in_chunks(ctx, sum_chunks_, y, [&](const RowRange& rows, const Tensor& share) {
-      linear_->product(ctx, x_TI.slice(0, rows.first, rows.last), share);
-    });
-    linear_->save_input(x, frame);
-  } else {
+  {
     const StackScope scope(ctx.temporaries);
-    const Tensor own = plan->moves.empty() ? y : ctx.temporaries.allocate(part.dtype, part.shape);
-    compute_part(ctx, x, own, frame);
-    Redistribute::Started sum = after().start_forward(ctx, own, y);
-    after().finish(ctx, sum);
+    const Tensor low_TR = linear_ != nullptr ? linear_->allocate_low(ctx, x, frame) : Tensor();
+    if (in_chunks(sum_chunks_, ctx, frame)) {
+      const Tensor x_TI = x.flatten2();
+      sum_in_chunks(ctx, sum_chunks_, y, [&](const RowRange& rows, const Tensor& share) {
+        linear_->product(ctx, x_TI.slice(0, rows.first, rows.last), share,
+                         low_TR ? low_TR.slice(0, rows.first, rows.last) : low_TR);
+      });
+      linear_->save_input(x, low_TR, frame);
+    } else {
+      const Tensor own = plan->moves.empty() ? y : ctx.temporaries.allocate(part.dtype, part.shape);
+      compute_part(ctx, x, own, low_TR, frame);
+      Redistribute::Started sum = after().start_forward(ctx, own, y);
+      after().finish(ctx, sum);
+    }
   }
   if (linear_ != nullptr && linear_->skips_bias_add()) return {y, linear_->copy_of_bias(ctx, frame)};
   add_bias(ctx, y);
   return {y};
 }
 
-void PartialSum::compute_part(Context& ctx, const Tensor& x, const Tensor& part, Frame* frame) const {
+void PartialSum::compute_part(Context& ctx, const Tensor& x, const Tensor& part, const Tensor& low_TR,
+                              Frame* frame) const {
   if (linear_ == nullptr) return embedding_->look_up(ctx, x, part, frame);
-  linear_->product(ctx, x.flatten2(), part.flatten2());
-  linear_->save_input(x, frame);
+  linear_->product(ctx, x.flatten2(), part.flatten2(), low_TR);
+  linear_->save_input(x, low_TR, frame);
 }
 
 // Adds the bias as the product of a column of ones with the bias.

@@ -163,6 +163,16 @@ ModulePtr partial_sum(const ModulePtr& module, RedistributePtr before, Redistrib
                                       std::move(sum));
 }
 
+// The layout of a factor of an adapter (nn/lora.h). A split of the output splits B, and a split of the input
+// splits A. The other factor is whole, and each rank has a part of its gradient.
+ParameterLayout adapter_layout(const StyledModule& styled, const Parameter& factor, bool is_a, int ranks) {
+  const bool splits_input = styled.row.style == TensorStyle::rowwise;
+  ParameterLayout layout{Placement::replicate(kTensorAxis), true, label(styled)};
+  if (is_a != splits_input) return layout;
+  const int dim = is_a ? 1 : 0;
+  return {Placement::shard(kTensorAxis, dim, balanced_bounds(factor.shape[dim], ranks)), false, layout.row};
+}
+
 }  // namespace
 
 bool is_split(const Module& module) {
@@ -240,6 +250,9 @@ ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks
   const Parameter& p = *inner_of(styled).parameters()[i];
   if (splits_sinks(styled))
     return {Placement::shard(kTensorAxis, 0, balanced_bounds(p.shape[0], ranks)), false, label(styled)};
+  if (const auto* linear = dynamic_cast<const Linear*>(&inner_of(styled));
+      linear != nullptr && splits(styled.row.style) && (&p == linear->lora_a() || &p == linear->lora_b()))
+    return adapter_layout(styled, p, &p == linear->lora_a(), ranks);
   const bool weight = i == 0;
   const bool whole = !splits(styled.row.style) || (!weight && styled.row.style == TensorStyle::rowwise);
   const bool of_parts =

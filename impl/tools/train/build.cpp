@@ -108,10 +108,26 @@ gw_decoder_options decoder_of(const Settings& s) {
   return decoder;
 }
 
+bool has_adapters(const Settings& s) { return s.integer("lora.rank") > 0; }
+
+gw_lora_options lora_of(const Settings& s) {
+  auto lora = fresh(gw_lora_options_init);
+  lora.rank = s.integer("lora.rank");
+  lora.alpha = s.number("lora.alpha");
+  lora.rank_stabilized = s.flag("lora.rank_stabilized") ? 1 : 0;
+  lora.seed = static_cast<uint64_t>(s.integer("train.seed"));
+  if (!s.text("lora.patterns").empty()) lora.patterns = s.text("lora.patterns").c_str();
+  return lora;
+}
+
 ModelHandle make_model(const Settings& s, gw_gangs* gangs, const gw_decoder_options& decoder) {
   gw_module* made = nullptr;
   check(gw_decoder_create(&decoder, &made));
   ModelHandle model(made);
+  if (has_adapters(s)) {
+    const gw_lora_options lora = lora_of(s);
+    check(gw_lora_apply(made, &lora));
+  }
   const Parallel parallel(s);
   check(gw_parallelize(made, gangs, &parallel.options));
   return model;

@@ -17,6 +17,11 @@ gw_decoder_options decoder_of(const Settings& settings);  // of model.folder
 // checkpoint.
 ModelHandle make_model(const Settings& settings, gw_gangs* gangs, const gw_decoder_options& decoder);
 
+// Whether the run trains adapters alone.
+bool has_adapters(const Settings& settings);
+// The options of the adapters, which point into the settings.
+gw_lora_options lora_of(const Settings& settings);
+
 // Whether model.folder has values that the settings ask for.
 bool has_values(const Settings& settings);
 

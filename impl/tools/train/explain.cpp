@@ -94,6 +94,8 @@ Exit explain(const Settings& s, int ranks) {
   if (plan.rows < 1) plan.rows = 1;
   plan.sequence = s.integer("data.sequence");
   plan.one_host = s.text("mesh.device") != "cuda" ? 1 : 0;
+  const gw_lora_options lora = lora_of(s);
+  if (has_adapters(s)) plan.lora = &lora;
   auto memory = fresh(gw_memory_use_init);
   int32_t rank = 0;
   check(gw_plan_memory(&plan, &memory, &rank));

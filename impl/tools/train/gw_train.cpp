@@ -11,15 +11,17 @@
 #include "tools/train/explain.h"
 #include "tools/train/run.h"
 #include "tools/train/settings.h"
+#include "tools/train/verify.h"
 
 namespace gangway::train {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: gw-train run.toml [--section.key value]... [--explain]\n"
+    "usage: gw-train run.toml [--section.key value]... [--explain | --verify]\n"
     "  gangrun -n 4 gw-train run.toml                       trains over four ranks, or continues the run\n"
     "  gangrun -n 4 gw-train run.toml --train.steps 2000    any key of the file can be given here\n"
     "  gw-train --explain run.toml [--ranks 4]              prints what will happen, and stops\n"
+    "  gangrun -n 4 gw-train --verify run.toml              compares a step with that of one rank, in f64\n"
     "  gw-train --help                                      lists all keys\n"
     "Exit status: 0 done, 75 stopped and saved (the same command continues), 64 wrong settings, 65 a "
     "damaged\n"
@@ -28,7 +30,7 @@ constexpr const char* kUsage =
 struct Command {
   std::string file;
   std::vector<std::pair<std::string, std::string>> overrides;
-  bool explains = false;
+  bool explains = false, verifies = false;
   int ranks = 1;
 };
 
@@ -46,6 +48,8 @@ Command parse(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--explain") {
       command.explains = true;
+    } else if (word == "--verify") {
+      command.verifies = true;
     } else if (word.rfind("--", 0) == 0) {
       std::string name = word.substr(2), value;
       if (const size_t equal = name.find('='); equal != std::string::npos) {
@@ -91,6 +95,7 @@ Exit train_main(int argc, char** argv) {
     const Command command = parse(argc, argv);
     const Settings settings = Settings::read(command.file, command.overrides);
     if (command.explains) return explain(settings, command.ranks);
+    if (command.verifies) return verify(settings);
     return run(settings);
   } catch (const SettingsError& error) {
     if (is_first_rank()) std::fprintf(stderr, "gw-train: %s\n", error.what());

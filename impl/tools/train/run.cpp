@@ -268,7 +268,12 @@ void Run::save(bool last) {
     if (status == GW_OK) saved_ = step_;
     save_seconds_ += seconds_since(start);
   }
-  if (last) check(gw_checkpoints_wait(checkpoints_.get()));
+  if (!last) return;
+  check(gw_checkpoints_wait(checkpoints_.get()));
+  if (!has_adapters(s_)) return;
+  // For PEFT; the checkpoint has the adapters, too. Fresh values are in the checkpoint alone.
+  const char* const base = has_values(s_) ? s_.text("model.folder").c_str() : nullptr;
+  check(gw_lora_save(model_.get(), path("adapter").c_str(), base, nullptr));
 }
 
 // Evaluates if the step asks for it, and then writes the step's row of metrics, which has the validation

@@ -19,6 +19,13 @@ constexpr Key kKeys[] = {
     {"model.values", Kind::choice, "auto", "auto|load|fresh",
      "load the folder's values, or draw fresh ones; auto: load if there are any"},
 
+    {"lora.rank", Kind::integer, "0", "0..2147483647",
+     "rank of the adapters of linear layers, which alone are trained; 0: no adapters, all is trained"},
+    {"lora.alpha", Kind::number, "8", "(0, inf)", "the scale of an adapter is alpha / rank"},
+    {"lora.patterns", Kind::text, "", "",
+     "module paths of the layers, as \"**.q_proj, **.v_proj\"; empty: every linear layer but the head"},
+    {"lora.rank_stabilized", Kind::flag, "false", "", "the scale is alpha / sqrt(rank)"},
+
     {"mesh.dp_replicate", Kind::degree, "1", "", "replicas of the sharded model"},
     {"mesh.dp_shard", Kind::degree, "auto", "", "ranks over which FSDP shards"},
     {"mesh.cp", Kind::degree, "1", "", "ranks that share a sequence (context parallel)"},

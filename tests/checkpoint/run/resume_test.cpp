@@ -73,6 +73,11 @@ TEST(Resume, OnStagesThatAreSplitHasTheBitsOfTheUndisturbedRun) {
       {.optimizer = with({}), .mesh = {.pp = 2, .microbatches = 2, .tp = 2}, .tied = true, .layers = 2},
       kBesideTraining);
 }
+TEST(Resume, OfAdaptersHasTheBitsOfTheUndisturbedRun) {
+  expect_same_bits({.optimizer = with({}), .lora_rank = 2});
+  expect_same_bits(
+      {.optimizer = with({}), .mesh = {.pp = 2, .microbatches = 2, .tp = 2}, .layers = 2, .lora_rank = 3});
+}
 TEST(Resume, OfASynchronousSaveHasTheBitsOfTheUndisturbedRun) {
   expect_same_bits({.optimizer = with({{"moment_dtype", DType::bf16}})});
 }

@@ -6,6 +6,7 @@
 
 #include "checkpoint/model_io.h"
 #include "checkpoint/run/checkpoints.h"
+#include "nn/lora.h"
 #include "parallel/model/mesh_tensors.h"
 #include "train/pipeline.h"
 
@@ -21,9 +22,17 @@ struct RunCase {
   int64_t vocab = 22;
   bool tied = false;
   uint64_t seed = 3;
-  int64_t layers = 1;  // a pipeline needs one for each stage
+  int64_t layers = 1;     // a pipeline needs one for each stage
+  int64_t lora_rank = 0;  // of adapters, which alone are trained; 0: none
 
   int ranks() const { return mesh.ranks(); }
+  ModulePtr module() const {
+    const ModulePtr made = make_decoder(config());
+    LoraOptions lora;
+    lora.rank = lora_rank;
+    if (lora_rank != 0) apply_lora(made, lora);
+    return made;
+  }
   DecoderOptions config() const {
     DecoderOptions config = small_llama(tied);
     config.vocab = vocab;
@@ -37,7 +46,7 @@ struct TrainingRun {
     ParallelOptions parallel = c.mesh.options(c.master);
     parallel.shard.param_dtype = c.compute;
     parallel.seed = c.seed;
-    model = make_model(make_decoder(c.config()), make_gangs(root, c.mesh), parallel);
+    model = make_model(c.module(), make_gangs(root, c.mesh), parallel);
     optimizer = make_optimizer(c.kind, model->inspect().parameters(), c.optimizer, model->ops(),
                                make_mesh_tensors(*model));
   }

@@ -2319,6 +2319,60 @@ functions! {
     ) -> gw_status;
 }
 functions! {
+    lora_options_init: pub fn gw_lora_options_init(options: *mut gw_lora_options, size: usize);
+}
+functions! {
+    #[doc = " Local. Gives a whole model adapters and freezes its other parameters. Call it before gw_parallelize, or the"]
+    #[doc = " first call that wraps the model, with the same options on every rank. B begins as zeros, so that the model"]
+    #[doc = " computes what it did. A begins uniform within 1 / sqrt(in) of 0, as in PEFT; ABI.md has the formula. Null"]
+    #[doc = " options are the defaults. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which can"]
+    #[doc = " have an adapter. NOT_FOUND: nothing matches a pattern. NOT_SUPPORTED: dropout. INVALID_STATE: the model is"]
+    #[doc = " wrapped or has adapters already, or is part of another one."]
+    lora_apply: pub fn gw_lora_apply(model: *mut gw_module, options: *const gw_lora_options) -> gw_status;
+}
+functions! {
+    #[doc = " Local. gw_lora_apply with what the adapter_config.json of a PEFT folder says; gw_lora_load later reads the"]
+    #[doc = " values. CORRUPT, NOT_SUPPORTED: what the file says, with its key and value. IO: there is no such file."]
+    lora_apply_folder: pub fn gw_lora_apply_folder(
+        model: *mut gw_module,
+        folder: *const ::std::os::raw::c_char,
+        seed: u64,
+    ) -> gw_status;
+}
+functions! {
+    #[doc = " Collective once the model has memory, else local. 0: the model computes without its adapters, as the"]
+    #[doc = " reference model of DPO; 1: with them. Parameters and optimizer state stay. A backward takes the adapters as"]
+    #[doc = " its forward did; where it recomputes a block, as they are then, so switch them back before it."]
+    #[doc = " INVALID_STATE: a model without adapters. MISMATCH: ranks differ in `on`."]
+    lora_enable: pub fn gw_lora_enable(model: *mut gw_module, on: i32) -> gw_status;
+}
+functions! {
+    #[doc = " Collective. Writes folder/adapter_model.safetensors and folder/adapter_config.json, which"]
+    #[doc = " PeftModel.from_pretrained reads, in one commit as gw_module_save. `base` is base_model_name_or_path; null is"]
+    #[doc = " the folder from which the model was loaded. Returns what gw_module_save returns. NOT_SUPPORTED: the files of the model's"]
+    #[doc = " family have one module where the model has several, as a fused q, k and v. INVALID_STATE: a model without"]
+    #[doc = " adapters or memory."]
+    lora_save: pub fn gw_lora_save(
+        model: *mut gw_module,
+        folder: *const ::std::os::raw::c_char,
+        base: *const ::std::os::raw::c_char,
+        options: *const gw_save_options,
+    ) -> gw_status;
+}
+functions! {
+    #[doc = " Collective, on any mesh. Loads the adapters' values from a folder of PEFT. Returns what gw_module_load"]
+    #[doc = " returns. INVALID_ARGUMENT: the file's adapters are of another scale, rank or other layers than the model's."]
+    #[doc = " INVALID_STATE: a model without adapters or memory."]
+    lora_load: pub fn gw_lora_load(model: *mut gw_module, folder: *const ::std::os::raw::c_char) -> gw_status;
+}
+functions! {
+    #[doc = " Collective. Adds scale B A to each weight, in the master's dtype (f32 or f64), makes B zero and switches the"]
+    #[doc = " adapters off; gw_lora_enable(model, 1) begins anew from there, with an optimizer made anew. Then"]
+    #[doc = " gw_module_save, which refuses a model whose adapters are on, writes a plain folder of Hugging Face."]
+    #[doc = " INVALID_STATE: the adapters are off, a model without adapters or memory, a forward awaits its backward."]
+    lora_merge: pub fn gw_lora_merge(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
+}
+functions! {
     metrics_row_init: pub fn gw_metrics_row_init(row: *mut gw_metrics_row, size: usize);
 }
 functions! {
@@ -2531,5 +2585,33 @@ functions! {
         options: *const gw_plan_options,
         memory: *mut gw_memory_use,
         out_rank: *mut i32,
+    ) -> gw_status;
+}
+functions! {
+    verify_options_init: pub fn gw_verify_options_init(options: *mut gw_verify_options, size: usize);
+}
+functions! {
+    verify_result_init: pub fn gw_verify_result_init(result: *mut gw_verify_result, size: usize);
+}
+functions! {
+    #[doc = " Collective. Builds the model twice, trains one step over `gangs` and one on a single rank, with the same"]
+    #[doc = " first values and the batches of all ranks together, and compares first values, loss, norm of the gradients,"]
+    #[doc = " every gradient, and the loss after a step of SGD. Null gangs are the thread's current ones, else one rank."]
+    #[doc = " `build` runs on the thread of the call, twice on every rank, and describes the same model each time;"]
+    #[doc = " `batch` is this rank's, as in gw_train_step. Every rank computes the whole model alone, too, so give a"]
+    #[doc = " small configuration of a large one. Null options are the defaults, a null `result` is skipped."]
+    #[doc = ""]
+    #[doc = " MISMATCH, on every rank, and *result is filled in: the two steps differ; the text names the first parameter"]
+    #[doc = " whose gradient does, in the order of backward, and by how much. It comes from the module with the error or"]
+    #[doc = " from the one in front of it. INVALID_ARGUMENT: an option, `build` is null or describes another model the"]
+    #[doc = " second time, a batch of which no item counts. CALLER, or the code that it returned: `build`. Otherwise what"]
+    #[doc = " gw_parallelize and gw_train_step return."]
+    verify: pub fn gw_verify(
+        gangs: *mut gw_gangs,
+        build: gw_build_fn,
+        user: *mut ::std::os::raw::c_void,
+        batch: *const gw_batch,
+        options: *const gw_verify_options,
+        result: *mut gw_verify_result,
     ) -> gw_status;
 }

@@ -49,6 +49,7 @@ mod frame;
 mod gang;
 mod group;
 mod layers;
+mod lora;
 mod memory;
 mod mesh;
 mod metrics;
@@ -68,6 +69,7 @@ mod system;
 mod tensor;
 mod train;
 mod values;
+mod verify;
 mod view;
 mod work;
 
@@ -95,6 +97,7 @@ pub use layers::{
     Embedding, FeedForward, FeedForwardOptions, LayerNorm, Linear, LinearSkipBiasAdd, Mlp, QkNorm, RmsNorm, RopeScaling,
     Sequential,
 };
+pub use lora::LoraOptions;
 pub use memory::{GangMemory, SharedMemory};
 pub use mesh::{init, Current, GangPlaces, Gangs, Mesh};
 pub use metrics::{Metrics, MetricsOptions, MetricsRow, MetricsStep};
@@ -117,5 +120,6 @@ pub use system::{
 };
 pub use tensor::Tensor;
 pub use train::{Batch, GenerateOptions, SkipReason, StepOptions, StepResult};
+pub use verify::{verify, Verified, VerifyOptions};
 pub use view::{View, ViewMut};
 pub use work::{wait_all, Work};

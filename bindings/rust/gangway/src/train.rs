@@ -170,7 +170,7 @@ impl<'a> Batch<'a> {
         labels.map_or(0, |view| view.shape().iter().product::<i64>() as usize)
     }
 
-    fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_batch) -> R) -> R {
+    pub(crate) fn with_raw<R>(&self, call: impl FnOnce(*const sys::gw_batch) -> R) -> R {
         let (inputs, targets) = (raw_views(&self.inputs), raw_views(&self.targets));
         let mut raw = initialised!(gw_batch, gw_batch_init);
         raw.inputs = inputs.as_ptr();

@@ -427,3 +427,60 @@ fn a_family_has_its_own_defaults() {
     assert!(error.to_string().contains("in the family qwen3 it is always 1"), "{error}");
     assert!(DecoderOptions::of_family("gpt5").unwrap_err().to_string().contains("\"gpt5\" is unknown"));
 }
+
+#[test]
+fn adapters_train_and_their_files_load() {
+    let folder = std::env::temp_dir().join(format!("gangway-lora-{}", std::process::id()));
+    let gangs = alone();
+    let options = LoraOptions {
+        patterns: vec!["**.q_proj".into(), "**.v_proj".into()],
+        rank: 2,
+        alpha: 4.0,
+        ..Default::default()
+    };
+    assert_eq!(LoraOptions::default().rank, 8);
+    let mut model = small();
+    model.lora_apply(&options).unwrap();
+    assert_eq!(model.lora_apply(&options).unwrap_err().code, Code::InvalidState);
+    model.parallelize(&gangs, &Default::default()).unwrap();
+    let mut opt = Sgd::new(&model, &SgdOptions { lr: 0.5, ..Default::default() }).unwrap();
+    let tokens = rows(0, 4);
+    let base = model.eval_step(&tokens, ()).unwrap().loss;
+    for _ in 0..3 {
+        model.train_step(&mut opt, &tokens, ()).unwrap();
+    }
+    let trained = model.eval_step(&tokens, ()).unwrap().loss;
+    assert!(trained < base);
+    model.lora_enable(false).unwrap();
+    assert_eq!(model.eval_step(&tokens, ()).unwrap().loss, base);
+    model.lora_enable(true).unwrap();
+    model.lora_save(&folder, None, &SaveOptions::default()).unwrap();
+    let mut again = small();
+    again.lora_apply_folder(&folder, 1).unwrap();
+    again.parallelize(&gangs, &Default::default()).unwrap();
+    again.lora_load(&folder).unwrap();
+    assert_eq!(again.eval_step(&tokens, ()).unwrap().loss, trained);
+    assert!(model.save(&folder).is_err());
+    model.lora_merge().unwrap();
+    model.save(&folder).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_step_over_a_mesh_is_that_of_one_rank() {
+    for found in meshes(2, |gangs| {
+        let (index, _) = gangs.data_shard().unwrap();
+        let tokens = rows(2 * index, 2);
+        verify(&gangs, || Ok(small()), &Batch::new(&tokens, ()), &VerifyOptions::default()).unwrap()
+    }) {
+        assert!((found.loss - found.mesh_loss).abs() < 1e-12 && found.parameters == 21);
+    }
+    let mut built = 0;
+    let other = || {
+        built += 1;
+        Linear::new(2, built, false)
+    };
+    let tokens = rows(0, 1);
+    let error = verify(None, other, &Batch::new(&tokens, ()), &VerifyOptions::default()).unwrap_err();
+    assert!(error.text.contains("built another model the second time"), "{error}");
+}

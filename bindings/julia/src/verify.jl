@@ -1,0 +1,42 @@
+# A training step over a mesh against the same step on one rank.
+
+export verify
+
+hidden(::Type{LibGangway.gw_verify_options}) = (:parallel,)
+
+"""
+    verify(build, inputs, targets = nothing, gangs = nothing; microbatches = 1, tolerance = 1e-8, weight, shift_labels, parallel...)
+
+Trains one step of the model that `build()` describes over the gangs and on a single rank, both in Float64, and compares losses,
+every gradient and the update: a `Mismatch` names the first parameter whose gradient differs, in the order of backward, and by
+how much. Every rank computes the whole model alone, too, so give a small configuration of a large one. The batch is as in
+[`train_step!`](@ref), further keywords are those of [`parallelize!`](@ref). Collective.
+"""
+function verify(build, inputs, targets = nothing, gangs = nothing; microbatches = 1, tolerance = 1e-8, weight = -1,
+                shift_labels = false, parallel...)
+    batch = options(LibGangway.gw_batch, "verify", (; weight, shift_labels))
+    made = options(LibGangway.gw_verify_options, "verify", (; microbatches, tolerance))
+    over = parallel_options("verify", parallel)
+    ins, outs = views("verify", "inputs", arrays_of(inputs)), views("verify", "targets", arrays_of(targets))
+    for (field, list, count) in ((:inputs, ins, :input_count), (:targets, outs, :target_count))
+        set_field!(batch, field, pointer(list.list))
+        set_field!(batch, count, length(list))
+    end
+    user = Pin(build, 0)
+    return GC.@preserve ins outs over user begin
+        set_field!(made, :parallel, pointer_to(over))
+        facts(LibGangway.gw_verify_result,
+              out -> (@waits LibGangway.gw_verify(maybe(gangs), BUILD_MODEL[], address(user), batch, made, out)))
+    end
+end
+
+build_model(user::Ptr{Cvoid}, out::Ptr{Ptr{LibGangway.gw_module}}) = guarded() do
+    model = pinned(user)()::Model
+    GC.@preserve model unsafe_store!(out, LibGangway.gw_module_retain(model))
+end
+
+const BUILD_MODEL = Ref(C_NULL)
+function make_verify_callback()
+    BUILD_MODEL[] = @cfunction(build_model, Int32, (Ptr{Cvoid}, Ptr{Ptr{LibGangway.gw_module}}))
+    return nothing
+end

@@ -1,0 +1,73 @@
+use crate::callback::run;
+use crate::error::Result;
+use crate::mesh::Gangs;
+use crate::module::{raw_gangs, Module};
+use crate::options::{options, results};
+use crate::parallel::ParallelOptions;
+use crate::train::Batch;
+use gangway_sys as sys;
+use std::os::raw::c_void;
+
+options! {
+    VerifyOptions = gw_verify_options, gw_verify_options_init {
+        /// Of the norm of a difference, over the norm of what is compared.
+        tolerance: f64,
+        /// Of the step over the mesh.
+        microbatches: i32,
+    } with {
+        /// Of the mesh; its dtypes are not used.
+        parallel: ParallelOptions = ParallelOptions::default(),
+    }
+}
+
+results! {
+    /// Numbers of one rank, and with `mesh_` of the mesh.
+    Verified = gw_verify_result, gw_verify_result_init {
+        loss: f64,
+        mesh_loss: f64,
+        grad_norm: f64,
+        mesh_grad_norm: f64,
+        /// That have gradients.
+        parameters: i64,
+    }
+}
+
+type Build<'b> = &'b mut dyn FnMut() -> Result<Module>;
+
+/// Collective. Trains one step of the model that `build` describes over the gangs and on a single rank, both
+/// in f64, and compares losses, every gradient and the update. Every rank computes the whole model alone, too,
+/// so give a small configuration of a large one.
+///
+/// # Errors
+/// - `Mismatch`, on every rank: the steps differ. The text names the first parameter whose gradient does, in
+///   the order of backward, and by how much.
+/// - `InvalidArgument`: an option, a model that is another one at the second call, or a batch of which no item
+///   counts.
+/// - `Caller`, or its own code: the closure. Otherwise as [`Module::parallelize`] and
+///   [`Module::train_step_with`].
+pub fn verify<'g>(
+    gangs: impl Into<Option<&'g Gangs>>,
+    mut build: impl FnMut() -> Result<Module>,
+    batch: &Batch<'_>,
+    options: &VerifyOptions,
+) -> Result<Verified> {
+    let mut build: Build<'_> = &mut build;
+    let user = (&mut build as *mut Build<'_>).cast::<c_void>();
+    let gangs = raw_gangs(gangs);
+    options.parallel.with_raw(|parallel| {
+        let mut raw = options.raw();
+        raw.parallel = parallel;
+        batch.with_raw(|batch| {
+            Verified::filled(|out| unsafe { sys::gw_verify(gangs, Some(on_build), user, batch, &raw, out) })
+        })
+    })?
+}
+
+unsafe extern "C" fn on_build(user: *mut c_void, out_model: *mut *mut sys::gw_module) -> sys::gw_status {
+    run(|| {
+        let build = &mut *user.cast::<Build<'_>>();
+        let model = build()?;
+        *out_model = sys::gw_module_retain(model.raw());
+        Ok(())
+    })
+}

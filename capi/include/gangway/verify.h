@@ -1,0 +1,58 @@
+/* Verification: one training step over a mesh against the same step on one rank, both in f64. It finds
+ * gradients that are summed twice or not at all, plans that do not fit a module, and losses that are divided
+ * by the wrong number; also in modules of the caller's own. */
+#ifndef GANGWAY_VERIFY_H
+#define GANGWAY_VERIFY_H
+
+#include <gangway/parallel.h>
+#include <gangway/train.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Describes the model anew, in *out_model, which the library then releases. */
+typedef gw_status (*gw_build_fn)(void *user, gw_module **out_model);
+
+typedef struct gw_verify_options {
+  size_t struct_size;
+  const gw_ext *next;
+  const gw_parallel_options *parallel; /* Of the mesh; its dtypes are not used. Default null: the defaults. */
+  double tolerance;     /* Of the norm of a difference, over the norm of what is compared. Default 1e-8. */
+  int32_t microbatches; /* Of the step over the mesh; with pp, as in gw_train_step. Default 1. */
+  int32_t reserved;
+} gw_verify_options;
+GW_API void gw_verify_options_init(gw_verify_options *options, size_t size);
+
+typedef struct gw_verify_result {
+  size_t struct_size;
+  const gw_ext *next;
+  double loss; /* On one rank; mesh_ of the mesh. */
+  double mesh_loss;
+  double grad_norm;
+  double mesh_grad_norm;
+  int64_t parameters; /* That have gradients. */
+  int64_t differing;  /* Of their gradients. */
+  double difference;  /* Of the gradient that the text names, over its norm; 0: none differs. */
+} gw_verify_result;
+GW_API void gw_verify_result_init(gw_verify_result *result, size_t size);
+
+/* Collective. Builds the model twice, trains one step over `gangs` and one on a single rank, with the same
+ * first values and the batches of all ranks together, and compares first values, loss, norm of the gradients,
+ * every gradient, and the loss after a step of SGD. Null gangs are the thread's current ones, else one rank.
+ * `build` runs on the thread of the call, twice on every rank, and describes the same model each time;
+ * `batch` is this rank's, as in gw_train_step. Every rank computes the whole model alone, too, so give a
+ * small configuration of a large one. Null options are the defaults, a null `result` is skipped.
+ *
+ * MISMATCH, on every rank, and *result is filled in: the two steps differ; the text names the first parameter
+ * whose gradient does, in the order of backward, and by how much. It comes from the module with the error or
+ * from the one in front of it. INVALID_ARGUMENT: an option, `build` is null or describes another model the
+ * second time, a batch of which no item counts. CALLER, or the code that it returned: `build`. Otherwise what
+ * gw_parallelize and gw_train_step return. */
+GW_API gw_status gw_verify(gw_gangs *gangs, gw_build_fn build, void *user, const gw_batch *batch,
+                           const gw_verify_options *options, gw_verify_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,23 @@
+// The adapters of a model as PEFT has them in a folder: adapter_model.safetensors and adapter_config.json.
+//
+// Thread rule: one thread at a time; collective over the model's gangs.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/model_files.h"
+
+namespace gangway {
+
+// Writes both files in one commit (save_folder.h), under the names of PEFT. `base` names the base model; empty:
+// the folder from which the model was loaded. INVALID_STATE: the model has no
+// adapters. NOT_SUPPORTED: the files of its family have another module where several of the model's layers
+// are.
+void save_lora(Model& model, const std::string& folder, const SaveOptions& options,
+               const std::string& base = "");
+
+// Reads the values of the adapters. Throws as load_model. INVALID_ARGUMENT: the folder's scale
+// (lora_alpha, r, use_rslora) is not that of the model, or its layers are not those that have adapters.
+void load_lora(Model& model, const std::string& folder);
+
+}  // namespace gangway

@@ -1,0 +1,41 @@
+// Compares one training step over a mesh with the same step on one rank, both in f64. It finds what no test
+// of a module on one rank can find: a gradient that is summed twice or not at all, a plan that does not fit
+// the module, a loss that is divided by the wrong number.
+//
+// Thread rule: one thread at a time; collective over the gangs.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "parallel/model/model.h"
+#include "train/types.h"
+
+namespace gangway {
+
+struct VerifyOptions {
+  ParallelOptions parallel;  // of the mesh; its dtypes are not used
+  int microbatches = 1;      // of the step over the mesh
+  // The norm of a difference over the norm of what is compared. In f64 sums in another order stay far below.
+  double tolerance = 1e-8;
+};
+
+struct VerifyResult {
+  double loss = 0, mesh_loss = 0;
+  double grad_norm = 0, mesh_grad_norm = 0;
+  size_t parameters = 0;  // that have gradients
+  size_t differing = 0;   // of their gradients
+  // The first of them in the order of backward, which comes to the last modules first: what is wrong in one
+  // module changes the gradients of those before it, too.
+  std::string parameter;
+  double difference = 0;  // of its gradient, over the norm of the gradient
+  std::string refusal;    // what differs, with both values; empty: nothing does
+};
+
+// Makes two models by `build`, which returns a new description at each call, the same on every rank. `batch`
+// is this rank's, as in train_step. Compares first values, loss, norm of the gradients, every gradient, and
+// the loss after a step of SGD. Every rank computes the step of one rank for itself, with the batches of all.
+VerifyResult verify(const GangsPtr& gangs, const std::function<ModulePtr()>& build, const Batch& batch,
+                    const VerifyOptions& options);
+
+}  // namespace gangway

@@ -1,0 +1,184 @@
+// A step over a mesh against the same step on one rank: equal where the library is right, and the name of the
+// module where an error was planted.
+#include "train/verify.h"
+#include "nn/small_llama.h"
+#include "train/train_testing.h"
+
+namespace gangway::test {
+namespace {
+
+enum class Plant { nothing, own_gradient, input_gradient, output };
+
+// y = s x. On the second data rank it has the planted error.
+class Scale final : public CustomBehaviour {
+ public:
+  explicit Scale(Plant plant) : plant_(plant) {}
+
+  Specs shapes(Custom&, Context&, std::span<const Spec> inputs) override { return {inputs[0]}; }
+  void forward(Call& call) override {
+    const double factor = copy_out<double>(call.parameters[0]->value)[0] * error(call, Plant::output);
+    copy_in(call.outputs[0], times(call.inputs[0], factor));
+  }
+  void backward_input(Call& call) override {
+    const double s = copy_out<double>(call.parameters[0]->value)[0];
+    const std::vector<double> x = copy_out<double>(call.inputs[0]),
+                              dy = copy_out<double>(call.output_grads[0]);
+    if (call.input_grads[0])
+      copy_in(call.input_grads[0], times(call.output_grads[0], s * error(call, Plant::input_gradient)));
+    std::vector<double> gradient = copy_out<double>(call.parameters[0]->grad->tensor);
+    for (size_t i = 0; i < x.size(); ++i) gradient[0] += x[i] * dy[i] * error(call, Plant::own_gradient);
+    copy_in(call.parameters[0]->grad->tensor, gradient);
+  }
+  bool has_backward_weight() const override { return false; }
+  void backward_weight(Call&) override {}
+  void free_state(void*) noexcept override {}
+  bool accepts(DType dtype) const override { return dtype == DType::f64; }
+
+ private:
+  double error(const Call& call, Plant plant) const {
+    return plant_ == plant && call.ctx.data_index == 1 ? 2 : 1;
+  }
+  static std::vector<double> times(const Tensor& x, double factor) {
+    std::vector<double> y = copy_out<double>(x);
+    for (double& value : y) value *= factor;
+    return y;
+  }
+
+  const Plant plant_;
+};
+
+// The sum of x^2 / 2, and the number of rows.
+class HalfSquare final : public CustomBehaviour {
+ public:
+  Specs shapes(Custom&, Context&, std::span<const Spec>) override {
+    return {{DType::f64, Shape{1}}, {DType::f64, Shape{1}}};
+  }
+  void forward(Call& call) override {
+    double sum = 0;
+    for (const double x : copy_out<double>(call.inputs[0])) sum += x * x / 2;
+    copy_in<double>(call.outputs[0], {sum});
+    copy_in<double>(call.outputs[1], {static_cast<double>(call.inputs[0].dim(0))});
+  }
+  void backward_input(Call& call) override {
+    std::vector<double> dx = copy_out<double>(call.inputs[0]);
+    for (double& x : dx) x *= call.ctx.loss_scale;
+    copy_in(call.input_grads[0], dx);
+  }
+  bool has_backward_weight() const override { return false; }
+  void backward_weight(Call&) override {}
+  void free_state(void*) noexcept override {}
+  bool accepts(DType) const override { return true; }
+};
+
+ModulePtr planted(Plant plant) {
+  CustomOptions scale, loss;
+  scale.name = "Scale";
+  scale.parameters = {{"factor", Shape{1}, Init::ones()}};
+  loss.name = "HalfSquare";
+  loss.output_count = 2;
+  return make_sequential({make_linear(3, 4, false), make_custom(scale, std::make_shared<Scale>(plant)),
+                          make_linear(4, 2, false), make_custom(loss, std::make_shared<HalfSquare>())});
+}
+
+VerifyResult verify_planted(Plant plant) {
+  VerifyResult result;
+  run_ranks(2, [&](Gang& root) {
+    std::vector<double> x;
+    for (int i = 0; i < 6; ++i) x.push_back(0.3 * (i + 1) - root.rank());
+    const Tensor rows = Tensor::allocate(root.device().allocator(), DType::f64, Shape{2, 3});
+    copy_in(rows, x);
+    Batch batch;
+    batch.inputs = {rows};
+    batch.weight = 2;
+    const VerifyResult own = verify(make_gangs(root), [&] { return planted(plant); }, batch, {});
+    if (root.rank() == 1) result = own;
+  });
+  return result;
+}
+
+TEST(Verify, OfAModuleWithoutAnErrorFindsNothing) {
+  const VerifyResult result = verify_planted(Plant::nothing);
+  EXPECT_EQ(result.refusal, "");
+  EXPECT_EQ(result.parameters, 3u);
+  EXPECT_GT(result.grad_norm, 0);
+}
+
+TEST(Verify, NamesTheParameterWhoseGradientIsWrong) {
+  const VerifyResult result = verify_planted(Plant::own_gradient);
+  EXPECT_EQ(result.parameter, "1.factor");
+  EXPECT_EQ(result.differing, 1u);
+  EXPECT_GT(result.difference, 0.01);
+  EXPECT_NE(result.refusal.find("the gradient of 1.factor differs by"), std::string::npos) << result.refusal;
+}
+
+TEST(Verify, NamesTheFirstModuleBehindAWrongInputGradient) {
+  const VerifyResult result = verify_planted(Plant::input_gradient);
+  EXPECT_EQ(result.parameter, "0.weight");
+  EXPECT_EQ(result.differing, 1u);
+}
+
+TEST(Verify, SaysBothLossesWhereTheForwardIsWrong) {
+  const VerifyResult result = verify_planted(Plant::output);
+  EXPECT_NE(result.loss, result.mesh_loss);
+  EXPECT_EQ(result.parameter, "2.weight");
+  EXPECT_EQ(result.differing, 3u);
+  EXPECT_NE(result.refusal.find(text("the loss is ", result.mesh_loss, ", and ", result.loss)),
+            std::string::npos)
+      << result.refusal;
+}
+
+struct MeshCase {
+  const char* name;
+  MeshOptions degrees;
+  bool sequence_parallel = false;
+  int ranks() const { return degrees.pp * degrees.dp_shard * degrees.cp * degrees.tp; }
+};
+
+TEST(Verify, OfADecoderFindsNothingOnAnyMesh) {
+  DecoderOptions decoder = small_llama();
+  decoder.vocab = 18;
+  for (const MeshCase& mesh :
+       {MeshCase{"tp", {.dp_shard = 1, .tp = 2}, true}, MeshCase{"dp", {.dp_shard = 2}},
+        MeshCase{"cp", {.dp_shard = 1, .cp = 2}}, MeshCase{"pp", {.pp = 2, .dp_shard = 1}}})
+    run_ranks(mesh.ranks(), [&](Gang& root) {
+      const GangsPtr gangs = create_gangs(root.shared_from_this(), mesh.degrees);
+      int index = 0, count = 1;
+      gangs->data_shard(&index, &count);
+      const int64_t rows = 4 / count;
+      std::vector<int64_t> ids;
+      for (int64_t i = 0; i < rows * 8; ++i) ids.push_back((i * 5 + index * 7) % 18);
+      const Tensor tokens = Tensor::allocate(root.device().allocator(), DType::i64, Shape{rows, 8});
+      copy_in(tokens, ids);
+      Batch batch;
+      batch.inputs = {tokens};
+      VerifyOptions options;
+      options.microbatches = mesh.degrees.pp;
+      options.parallel.tensor.family.sequence_parallel = mesh.sequence_parallel;
+      options.parallel.seed = 5;
+      const VerifyResult result = verify(
+          gangs, [&] { return make_decoder(decoder); }, batch, options);
+      EXPECT_EQ(result.refusal, "") << mesh.name;
+      EXPECT_EQ(result.parameters, 21u);
+    });
+}
+
+TEST(Verify, RefusesAFunctionThatBuildsAnotherModelEachTime) {
+  run_ranks(1, [&](Gang& root) {
+    int64_t layers = 0;
+    const Error error = error_of([&] {
+      verify(make_gangs(root),
+             [&] {
+               DecoderOptions decoder = small_llama();
+               decoder.layers = ++layers;
+               return make_decoder(decoder);
+             },
+             {}, {});
+    });
+    EXPECT_EQ(error.code(), Code::invalid_argument);
+    EXPECT_NE(error.message().find("built another model the second time"), std::string::npos)
+        << error.message();
+  });
+}
+
+}  // namespace
+}  // namespace gangway::test
