@@ -158,9 +158,8 @@ void Documents::State::read(const DocumentRows& given) {
 KeyRanges Documents::State::make(Context& ctx, const Wanted& wanted) const {
   const int64_t whole = wanted.tokens * part.ranks;
   const std::array<Chunk, 2> every = chunks_of(whole, 0, 1);
-  const std::array<Chunk, 2> queries = wanted.queries == Wanted::Queries::whole
-                                           ? every
-                                           : chunks_of(wanted.tokens, part.rank, part.ranks);
+  const std::array<Chunk, 2> queries =
+      wanted.queries == Wanted::Queries::whole ? every : chunks_of(wanted.tokens, part.rank, part.ranks);
   const std::array<Chunk, 2> keys =
       wanted.source < 0 ? every : chunks_of(wanted.tokens, wanted.source, part.ranks);
   const int64_t batch = documents.empty() ? 1 : rows;

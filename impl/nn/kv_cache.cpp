@@ -11,8 +11,7 @@ namespace {
 // Makes a tensor i32 [rows, tokens] whose element (row, i) is value(row, i).
 template <typename Value>
 Tensor made(Context& ctx, int64_t rows, int64_t tokens, const Value& value) {
-  const Tensor tensor =
-      Tensor::allocate(ctx.ops.device().allocator(), DType::i32, Shape{rows, tokens});
+  const Tensor tensor = Tensor::allocate(ctx.ops.device().allocator(), DType::i32, Shape{rows, tokens});
   if (on_meta(ctx) || tensor.count() == 0) return tensor;
   const HostStaging host(tensor);
   auto* out = host.data<int32_t>();

@@ -114,9 +114,8 @@ Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
   // The gradient that the norm takes may end with this scope: the norm has no weight task that reads it
   // later.
   const StackScope scope(ctx.temporaries);
-  const Tensor weights = frame.slots().holds(*this, kTokenWeights)
-                             ? frame.slots().load(ctx, *this, kTokenWeights)
-                             : Tensor();
+  const Tensor weights =
+      frame.slots().holds(*this, kTokenWeights) ? frame.slots().load(ctx, *this, kTokenWeights) : Tensor();
   HeadLossArgs args = loss_of(ctx, y, frame.slots().load(ctx, *this, kLabels), weights);
   if (frame.slots().holds(*this, kLoss)) {
     args.loss = frame.slots().load(ctx, *this, kLoss);

@@ -171,7 +171,8 @@ void PreparedBatch::compute_checksum(const Gangs& gangs, const Batch& batch) {
 void PreparedBatch::find_documents(Model& model, const Batch& batch) {
   if (!batch.documents && !batch.positions) return;
   const Shape& inputs = values_[0].shape();
-  for (const auto& [what, given] : {std::pair("documents", batch.documents), std::pair("positions", batch.positions)})
+  for (const auto& [what, given] :
+       {std::pair("documents", batch.documents), std::pair("positions", batch.positions)})
     if (given && (inputs.rank() < 2 || !(given.shape() == Shape{inputs[0], inputs[1]})))
       fail(Code::invalid_argument, "batch.", what, " is ", given.text(), ", but batch.inputs[0] is ",
            values_[0].text(), "; it has a number for each token, [rows, sequence]");

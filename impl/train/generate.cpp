@@ -31,8 +31,8 @@ int64_t longest_of(const TokenRows& prompts) {
 void check_positions(const DecoderOptions& decoder, int tp, int64_t prompt, int64_t new_tokens) {
   if (new_tokens == 0) return;
   if (decoder.max_positions < tp)
-    fail(Code::invalid_argument, "generate: max_position_embeddings is ", decoder.max_positions, ", and tp ", tp,
-         " reads ", tp, " tokens at a time");
+    fail(Code::invalid_argument, "generate: max_position_embeddings is ", decoder.max_positions, ", and tp ",
+         tp, " reads ", tp, " tokens at a time");
   if (new_tokens - 1 <= decoder.max_positions - prompt) return;
   fail(Code::invalid_argument, "generate: a prompt of ", prompt, " tokens and token_count = ", new_tokens,
        " need ", prompt, " + ", new_tokens - 1, " positions, but max_position_embeddings is ",
@@ -43,8 +43,8 @@ void check_prompt(const std::vector<int64_t>& prompt, size_t row, int64_t vocab)
   if (prompt.empty()) fail(Code::invalid_argument, "generate: the prompt is empty (row ", row, ")");
   for (const int64_t id : prompt)
     if (id < 0 || id >= vocab)
-      fail(Code::invalid_argument, "generate: the prompt has id ", id, ", outside [0, ", vocab, ") (row ", row,
-           ")");
+      fail(Code::invalid_argument, "generate: the prompt has id ", id, ", outside [0, ", vocab, ") (row ",
+           row, ")");
 }
 
 void check(Model& model, const TokenRows& prompts, const GenerateOptions& options) {
@@ -181,8 +181,7 @@ class Generation {
     Context ctx = model_.run().context(stream_);
     ctx.cache = &cache_;
     cache_.set_wants_logits(wants_logits);
-    const Tensor ids =
-        model_.temporaries().allocate(DType::i64, Shape{static_cast<int64_t>(rows_), length});
+    const Tensor ids = model_.temporaries().allocate(DType::i64, Shape{static_cast<int64_t>(rows_), length});
     const HostStaging host(ids);
     auto* out = host.data<int64_t>();
     for (size_t row = 0; row < rows_; ++row)
@@ -196,10 +195,10 @@ class Generation {
 
   void draw(const Tensor& logits, uint64_t key, uint64_t index, std::vector<int64_t>& next) {
     const int64_t vocab = logits.shape().back();
-    const Tensor first =
-        logits.reshape(Shape{static_cast<int64_t>(rows_), logits.count() / static_cast<int64_t>(rows_) / vocab,
-                             vocab})
-            .slice(1, 0, 1);
+    const Tensor first = logits
+                             .reshape(Shape{static_cast<int64_t>(rows_),
+                                            logits.count() / static_cast<int64_t>(rows_) / vocab, vocab})
+                             .slice(1, 0, 1);
     const Tensor wide = model_.temporaries().allocate(DType::f64, first.shape());
     model_.ops().cast(first, wide, stream_);
     const HostView<double> values(wide, stream_);

@@ -20,7 +20,7 @@ struct GenerateOptions {
   double min_p = 0;        // leave out tokens below this times the probability of the likeliest
   // Divides positive logits of tokens that the row has already, and multiplies others. 1: none.
   double repetition_penalty = 1;
-  std::vector<int64_t> stop_tokens;  // a row ends with the first of these
+  std::vector<int64_t> stop_tokens = {};  // a row ends with the first of these
   uint64_t seed = 0;
   // Called on this rank for each new token, in the order of the rows. False: this rank asks to end here; all
   // ranks do. Ranks may have different functions, or none.

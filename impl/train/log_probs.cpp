@@ -60,30 +60,32 @@ std::vector<double> log_probs(Model& model, const Batch& batch, const StepOption
   const StackScope scope(model.temporaries());
   std::optional<PreparedBatch> prepared;
   std::string arguments;
-  const BatchTotals totals = sum_over(
-      model.gangs(), call.check(
-                         [&] {
-                           CallSignature signature("log_probs");
-                           signature.add("microbatches", options.microbatches);
-                           arguments = signature.text();
-                           check(model, batch, options);
-                           Batch labelled = batch;
-                           labelled.weight = -1;  // the labels are counted and checked before anything runs
-                           prepared.emplace(model, labelled, microbatches_of(model, options.microbatches));
-                           const bool known = check_microbatches(
-                               model, *prepared, microbatch_context(model, 0, false, stream));
-                           prepared->check_values(model, stream);
-                           return BatchTotals{prepared->weight(), prepared->tokens(), prepared->checksum(),
-                                              !known, false, false};
-                         },
-                         arguments));
+  const BatchTotals totals =
+      sum_over(model.gangs(),
+               call.check(
+                   [&] {
+                     CallSignature signature("log_probs");
+                     signature.add("microbatches", options.microbatches);
+                     arguments = signature.text();
+                     check(model, batch, options);
+                     Batch labelled = batch;
+                     labelled.weight = -1;  // the labels are counted and checked before anything runs
+                     prepared.emplace(model, labelled, microbatches_of(model, options.microbatches));
+                     const bool known =
+                         check_microbatches(model, *prepared, microbatch_context(model, 0, false, stream));
+                     prepared->check_values(model, stream);
+                     return BatchTotals{
+                         prepared->weight(), prepared->tokens(), prepared->checksum(), !known, false, false};
+                   },
+                   arguments));
   const Context ctx = microbatch_context(model, 0, false, stream);
   if (totals.unknown) call.check([&] { exchange_stage_shapes(model, *prepared, ctx); });
   return call.run([&] {
     const Tensor out = Tensor::allocate(model.device().allocator(), DType::f64, prepared->labels().shape());
     Rows rows(model, out, stream);
     run_log_probs(model, *prepared, ctx, rows);
-    if (model.device().kind() == DeviceKind::meta) return std::vector<double>(static_cast<size_t>(out.count()));
+    if (model.device().kind() == DeviceKind::meta)
+      return std::vector<double>(static_cast<size_t>(out.count()));
     const bool cut = model.gangs().mesh().degree(Axis::cp) > 1;
     const HostView<double> host(cut ? whole_value(model, out, stream) : out, stream);
     return from_last_stage(model, {host.begin(), host.end()});

@@ -173,10 +173,13 @@ StepResult train_step(Model& model, Optimizer* given, const Batch& batch, const 
     check_optimizer(model, *given);
     model.run().check_update();
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
-    const bool known =
-        check_microbatches(model, *prepared, step.context(given->steps() + 1, true));
+    const bool known = check_microbatches(model, *prepared, step.context(given->steps() + 1, true));
     prepared->check_values(model, stream);
-    return BatchTotals{prepared->weight(),       prepared->tokens(), prepared->checksum(), !known, false,
+    return BatchTotals{prepared->weight(),
+                       prepared->tokens(),
+                       prepared->checksum(),
+                       !known,
+                       false,
                        prepared->shares_weight() && !prepared->has_token_weights()};
   });
   step.exchange_shapes(*prepared, step.context(given->steps() + 1, true));
@@ -229,7 +232,11 @@ StepResult eval_step(Model& model, const Batch& batch, const StepOptions& option
     prepared.emplace(model, batch, microbatches_of(model, options.microbatches));
     const bool known = check_microbatches(model, *prepared, step.context(0, false));
     prepared->check_values(model, stream);
-    return BatchTotals{prepared->weight(),       prepared->tokens(), prepared->checksum(), !known, false,
+    return BatchTotals{prepared->weight(),
+                       prepared->tokens(),
+                       prepared->checksum(),
+                       !known,
+                       false,
                        prepared->shares_weight() && !prepared->has_token_weights()};
   });
   step.exchange_shapes(*prepared, step.context(0, false));
@@ -284,8 +291,7 @@ void check_options(const StepOptions& options) {
   if (!std::isfinite(options.scale))
     fail(Code::invalid_argument, "step.scale = ", options.scale, " is not finite");
   if (!(options.label_smoothing >= 0 && options.label_smoothing < 1))
-    fail(Code::invalid_argument, "step.label_smoothing = ", options.label_smoothing,
-         " is not in [0, 1)");
+    fail(Code::invalid_argument, "step.label_smoothing = ", options.label_smoothing, " is not in [0, 1)");
   if (!(std::isfinite(options.z_loss) && options.z_loss >= 0))
     fail(Code::invalid_argument, "step.z_loss = ", options.z_loss, " is not a finite number >= 0");
 }

@@ -166,7 +166,12 @@ static void fields(void** state) {
   FLOAT(parallel_options, recompute_ratio, "the recompute ratio is", parallel)
   FLOAT(step_options, max_grad_norm, "step.max_grad_norm = ", step)
   FLOAT(step_options, scale, "scale = ", step)
+  FLOAT(step_options, label_smoothing, "label_smoothing = ", step)
+  FLOAT(step_options, z_loss, "z_loss = ", step)
   FLOAT(generate_options, temperature, "temperature = ", generate)
+  FLOAT(generate_options, top_p, "top_p = ", generate)
+  FLOAT(generate_options, min_p, "min_p = ", generate)
+  FLOAT(generate_options, repetition_penalty, "repetition_penalty = ", generate)
   FLOAT(data_source, weight, "options.sources[0].weight is", source)
   FLOAT(movement_options, backward_scale, "options.backward_scale is", movement)
   end_of_table();

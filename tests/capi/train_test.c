@@ -34,6 +34,12 @@ static void tear_down(setup* s) {
 
 enum { kSteps = 4 };
 
+static gw_status count_token(void* user, int64_t row, int64_t token, int32_t* stop) {
+  *(int32_t*)user += row == 0 && token >= 0;
+  *stop = 0;
+  return GW_OK;
+}
+
 /* Computes the losses of some steps over the same six rows on any number of ranks. user: losses [kSteps +
  * 1]. */
 static void trains(rank* me) {
@@ -82,6 +88,32 @@ static void trains(rank* me) {
   for (int i = 0; i < 5; ++i) EXPECT(out[i] >= 0 && out[i] < 11);
   EXPECT_OK(gw_gang_all_sum(me->gang, (double)out[4], &sum));
   EXPECT(sum == (double)out[4] * me->size);
+  /* Several prompts, of different lengths: the first row is the prompt alone. */
+  const int64_t prompts[3] = {1, 4, 7}, lengths[2] = {2, 1};
+  int64_t both[10], counts[2];
+  EXPECT_OK(gw_generate_rows(s.model, prompts, lengths, 2, &g, NULL, both, 10, counts));
+  EXPECT(counts[0] == 5 && counts[1] == 5 && memcmp(both, out, sizeof both / 2) == 0);
+  EXPECT_REFUSED(
+      gw_generate_rows(s.model, prompts, lengths, 2, &g, NULL, both, me->index == 0 ? 9 : 10, counts),
+      "token_count is 5 for each of 2 rows, out_capacity 9");
+  const int64_t stop = both[1];
+  g.stop_tokens = &stop;
+  g.stop_count = 1;
+  g.on_token = count_token;
+  int32_t seen = 0;
+  g.user = &seen;
+  EXPECT_OK(gw_generate_rows(s.model, prompts, lengths, 1, &g, NULL, both, 10, counts));
+  EXPECT(counts[0] == seen && counts[0] <= 2 && both[counts[0] - 1] == stop);
+  /* The mean of the log-probabilities is the loss. */
+  double log_probs[24], mine = 0;
+  EXPECT_OK(gw_eval_step(s.model, &b.batch, NULL, NULL, &r));
+  EXPECT_OK(gw_log_probs(s.model, &b.batch, NULL, NULL, log_probs, 24, &count));
+  EXPECT(count == (size_t)(rows * 4));
+  for (size_t i = 0; i < count; ++i) mine -= log_probs[i];
+  EXPECT_OK(gw_gang_all_sum(me->gang, mine, &sum));
+  EXPECT(fabs(sum / 18 - r.loss) < 1e-12 && r.weight_sum == 18);
+  EXPECT_REFUSED(gw_log_probs(s.model, &b.batch, NULL, NULL, log_probs, me->index == 0 ? 1 : 24, &count),
+                 "labels, out_capacity is 1");
   if (me->index == 0) memcpy(me->user, losses, sizeof losses);
   EXPECT_OK(gw_gangs_shutdown(s.gangs, -1));
   tear_down(&s);

@@ -78,8 +78,9 @@ struct FamilyMesh {
   std::string rows(const DecoderOptions& decoder) const {
     if (degrees.tp == 1) return "";
     if (!sequence_parallel) return "model.embed_tokens -> replicate\nlm_head -> replicate\n";
-    return text(decoder.learned_positions ? "model.embed_tokens -> replicate\nmodel.layers."
-                                          : "model.embed_tokens -> prepare_output(Replicate, Shard(1))\nmodel.layers.",
+    return text(decoder.learned_positions
+                    ? "model.embed_tokens -> replicate\nmodel.layers."
+                    : "model.embed_tokens -> prepare_output(Replicate, Shard(1))\nmodel.layers.",
                 decoder.layers - 1,
                 " -> prepare_output(Shard(1), Replicate)\nmodel.norm -> replicate\nlm_head -> replicate\n");
   }
@@ -91,8 +92,12 @@ const FamilyMesh kMeshes[] = {
     {"one rank in f32", {.dp_shard = 1}, false, DType::f32},
     {"tp 2", {.dp_shard = 1, .tp = 2}},
     {"tp 2 with sequences", {.dp_shard = 1, .tp = 2}, true},
-    {"tp 2 with sequences and selective recomputation", {.dp_shard = 1, .tp = 2}, true, DType::f64,
-     ContextMethod::ring, RecomputeKind::selective},
+    {"tp 2 with sequences and selective recomputation",
+     {.dp_shard = 1, .tp = 2},
+     true,
+     DType::f64,
+     ContextMethod::ring,
+     RecomputeKind::selective},
     {"cp 2", {.dp_shard = 1, .cp = 2}},
     {"cp 2 all_gather", {.dp_shard = 1, .cp = 2}, false, DType::f64, ContextMethod::all_gather},
     {"cp 2 all_to_all", {.dp_shard = 1, .cp = 2}, false, DType::f64, ContextMethod::all_to_all},

@@ -279,8 +279,7 @@ class PlainOps final : public OpsWithoutOptimizers {
         const double target = (static_cast<double>(v) == labels[t] ? 1 - smoothing : 0) +
                               smoothing / static_cast<double>(vocab);
         const double slope = cap > 0 ? 1 - p[v] / cap * (p[v] / cap) : 1;
-        const double g =
-            (std::exp(p[v]) / sum * (1 + 2 * z * lse) - target) * slope * weights[t] * h.scale;
+        const double g = (std::exp(p[v]) / sum * (1 + 2 * z * lse) - target) * slope * weights[t] * h.scale;
         for (size_t i = 0; i < d; ++i) {
           dx[t * d + i] += g * w[v * d + i];
           dw[v * d + i] += g * x[t * d + i];

@@ -269,8 +269,8 @@ TEST(HeadLossKernels, Bf16GradientIsTheRoundedOneAtTheFrontOfTheRow) {
   for (cpu::Isa isa : available_isas()) {
     const cpu::HeadLossKernels& kernels = cpu::choose(
         isa, cpu::portable::head_loss_kernels, cpu::avx2::head_loss_kernels, cpu::avx512::head_loss_kernels);
-    for (const auto& [vocabulary, cap] : {std::pair<int64_t, double>{1, 0}, {2, 0}, {15, 0}, {16, 3}, {17, 0},
-                                          {1023, 3}, {4099, 0}}) {
+    for (const auto& [vocabulary, cap] :
+         {std::pair<int64_t, double>{1, 0}, {2, 0}, {15, 0}, {16, 3}, {17, 0}, {1023, 3}, {4099, 0}}) {
       const std::vector<double> logits = random_values(static_cast<size_t>(vocabulary), 3, 2);
       std::vector<float> same(logits.begin(), logits.end()), narrow = same;
       const cpu::RowTerms terms{.scale = 0.5, .cap = cap};

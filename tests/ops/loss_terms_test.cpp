@@ -85,11 +85,12 @@ Whole whole_of(const Terms& terms, const std::vector<double>& logits, int64_t vo
 }
 
 LossTerms op_terms(Bench& bench, const Terms& terms, int64_t tokens, DType wide) {
-  LossTerms all{.cap = terms.cap,
-                .weights = {},
-                .label_smoothing = terms.label_smoothing,
-                .z_loss = terms.z_loss,
-                .log_probs = tensor(bench, wide, {tokens}, std::vector<double>(static_cast<size_t>(tokens), 7))};
+  LossTerms all{
+      .cap = terms.cap,
+      .weights = {},
+      .label_smoothing = terms.label_smoothing,
+      .z_loss = terms.z_loss,
+      .log_probs = tensor(bench, wide, {tokens}, std::vector<double>(static_cast<size_t>(tokens), 7))};
   if (terms.weights)
     all.weights = tensor(bench, wide, {tokens}, weights_of(terms, static_cast<size_t>(tokens)));
   return all;
@@ -120,7 +121,8 @@ TEST_P(LossTermsTest, LossGradientsAndLogProbabilitiesOfAHeadAgreeWithTheFormula
             identity.push_back(i % (vocabulary + 1) == 0 ? 1 : 0);
           const Tensor x = random_tensor(bench, dtype, {tokens, vocabulary}, 3, 4),
                        w = tensor(bench, dtype, {vocabulary, vocabulary}, identity);
-          const Tensor loss = tensor(bench, DType::f64, {1}, {0}), weight = tensor(bench, DType::f64, {1}, {0});
+          const Tensor loss = tensor(bench, DType::f64, {1}, {0}),
+                       weight = tensor(bench, DType::f64, {1}, {0});
           HeadLossArgs args{.x = x,
                             .w = w,
                             .labels = ids_tensor(bench, labels),
@@ -138,7 +140,8 @@ TEST_P(LossTermsTest, LossGradientsAndLogProbabilitiesOfAHeadAgreeWithTheFormula
           expect_close(values(loss), {want.loss}, tolerance, what + " loss", 1);
           expect_close(values(weight), {want.weight}, tolerance, what + " weight");
           expect_close(values(args.terms.log_probs), want.log_probs, tolerance, what + " log_probs", 1);
-          const double of_dx = dtype == DType::f64 || dtype == DType::f32 ? tolerance : 3 * rounding_of(dtype);
+          const double of_dx =
+              dtype == DType::f64 || dtype == DType::f32 ? tolerance : 3 * rounding_of(dtype);
           expect_close(values(args.dx), want.gradient, of_dx, what + " dx", 0.05);
           // Without gradients the loss and the log-probabilities have the same bits.
           const std::vector<double> kept = values(args.terms.log_probs);

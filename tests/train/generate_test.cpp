@@ -4,7 +4,6 @@
 #include <mutex>
 #include <set>
 
-#include "nn/kv_cache.h"
 #include "train/sampling.h"
 #include "train/train_testing.h"
 
@@ -156,7 +155,8 @@ TEST(Generate, RefusalsAreAgreed) {
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.top_k = -3; }, "top_k = -3"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.top_p = 0; }, "top_p = 0"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.min_p = 1.5; }, "min_p = 1.5"},
-        {[](std::vector<int64_t>&, GenerateOptions& o) { o.repetition_penalty = 0; }, "repetition_penalty = 0"},
+        {[](std::vector<int64_t>&, GenerateOptions& o) { o.repetition_penalty = 0; },
+         "repetition_penalty = 0"},
         {[](std::vector<int64_t>&, GenerateOptions& o) { o.stop_tokens = {64}; }, "stop token 64 is outside"},
     };
     for (const Row& row : table) {
@@ -195,78 +195,22 @@ TEST(Generate, ALogitThatIsNotFiniteIsRefusedOnAllAndTheGangWorksOn) {
 
 // --- the cache of keys and values
 
-// The logits [rows, tokens, vocab] of a forward; with a cache, of the next tokens of its rows.
-std::vector<double> logits_of(Model& model, const TokenRows& rows, KvCache* cache = nullptr) {
-  std::vector<int64_t> ids;
-  for (const auto& row : rows) ids.insert(ids.end(), row.begin(), row.end());
-  const Shape shape{static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size())};
+// The logits [tokens, vocab] of one row, without a cache.
+std::vector<double> logits_of(Model& model, const std::vector<int64_t>& row) {
   const StackScope scope(model.temporaries());
   Context ctx = model.run().context(model.device().stream());
-  ctx.cache = cache;
-  const Tensor tokens = test::tensor_of(model, DType::i64, shape, ids.data());
+  const Tensor tokens =
+      test::tensor_of(model, DType::i64, Shape{1, static_cast<int64_t>(row.size())}, row.data());
   const Tensor logits = model.run().forward(ctx, std::span(&tokens, 1), nullptr).at(0);
-  if (cache != nullptr) cache->advance(shape[1]);
   const test::HostMemory host(logits);
   return {host.data<double>(), host.data<double>() + logits.count()};
-}
-
-// Columns [first, end) of each row.
-TokenRows columns(const TokenRows& rows, int64_t first, int64_t end) {
-  TokenRows some;
-  for (const auto& row : rows) some.emplace_back(row.begin() + first, row.begin() + end);
-  return some;
-}
-
-void expect_same_logits(const double* got, const double* want, int64_t vocab, const std::string& what) {
-  for (int64_t v = 0; v < vocab; ++v)
-    ASSERT_NEAR(got[v], want[v], 1e-12 * std::max(1.0, std::fabs(want[v]))) << what << " " << v;
-}
-
-// Rows of different lengths end together; each gives the logits that it has alone without a cache.
-TEST(KvCache, LogitsOfAnyPartsAreThoseOfAWholeRow) {
-  const Reference reference("llama_small");
-  const TokenRows prompts = {{5, 3, 1, 4, 1, 5, 9, 2, 6, 7}, {2, 7, 1, 8, 2, 8}, {31}};
-  const int64_t longest = 10, vocab = reference.config.vocab;
-  for (const int64_t window : {0, 1, 3, 10, 11})
-    test::run_ranks(1, [&](Gang& root) {
-      Reference windowed("llama_small");
-      windowed.config.window = window;
-      const auto model = reference_model(root, windowed);
-      std::vector<std::vector<double>> alone;
-      TokenRows padded;
-      std::vector<int64_t> padding;
-      for (const auto& prompt : prompts) {
-        alone.push_back(logits_of(*model, {prompt}));
-        padding.push_back(longest - static_cast<int64_t>(prompt.size()));
-        padded.emplace_back(static_cast<size_t>(padding.back()), 0);
-        padded.back().insert(padded.back().end(), prompt.begin(), prompt.end());
-      }
-      for (const std::vector<int64_t>& bounds :
-           std::vector<std::vector<int64_t>>{{0, 10}, {0, 4, 5, 6, 10}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}) {
-        KvCache cache(padding, longest, longest);
-        for (size_t part = 0; part + 1 < bounds.size(); ++part) {
-          const int64_t tokens = bounds[part + 1] - bounds[part];
-          const std::vector<double> got =
-              logits_of(*model, columns(padded, bounds[part], bounds[part + 1]), &cache);
-          for (size_t row = 0; row < prompts.size(); ++row)
-            for (int64_t i = 0; i < tokens; ++i) {
-              const int64_t position = bounds[part] + i - padding[row];
-              if (position < 0) continue;
-              expect_same_logits(got.data() + (static_cast<int64_t>(row) * tokens + i) * vocab,
-                                 alone[row].data() + position * vocab, vocab,
-                                 text("window ", window, " row ", row, " position ", position));
-            }
-        }
-        EXPECT_EQ(cache.used(), longest);
-      }
-    });
 }
 
 // The most likely tokens, each from a forward of all tokens before it.
 std::vector<int64_t> greedy_without_cache(Model& model, std::vector<int64_t> tokens, int64_t count) {
   std::vector<int64_t> made;
   for (int64_t i = 0; i < count; ++i) {
-    const std::vector<double> logits = logits_of(model, {tokens});
+    const std::vector<double> logits = logits_of(model, tokens);
     const auto vocab = static_cast<ptrdiff_t>(logits.size() / tokens.size());
     const auto row = logits.end() - vocab;
     made.push_back(std::max_element(row, logits.end()) - row);
@@ -306,7 +250,8 @@ TEST(Generate, PromptsOfDifferentLengthsGiveOnEveryMeshTheTokensOfEachWithoutACa
           GenerateMesh{"cp 2, all-to-all", {.cp = 2}, false, ContextMethod::all_to_all},
           GenerateMesh{"pp 2, tp 2, sequence parallel, dp 2", {.pp = 2, .dp_shard = 2, .tp = 2}, true}}) {
       int ranks = 1;
-      for (const int degree : {c.mesh.tp, c.mesh.cp, c.mesh.pp, c.mesh.dp_shard}) ranks *= std::max(1, degree);
+      for (const int degree : {c.mesh.tp, c.mesh.cp, c.mesh.pp, c.mesh.dp_shard})
+        ranks *= std::max(1, degree);
       test::run_ranks(ranks, [&](Gang& root) {
         ParallelOptions parallel = test::parallel(Strategy::full_shard);
         parallel.tensor.family.sequence_parallel = c.sequence_parallel;
@@ -364,7 +309,7 @@ TEST(Sampling, TopPKeepsTheFewestTokensWhoseProbabilitiesReachIt) {
     return sample(logits, {}, options, uniform);
   };
   EXPECT_EQ(drawn(0.3, 0.999), 1);
-  EXPECT_EQ(drawn(0.6, 0.5), 1);    // of 0.4 and 0.3, the first has 4/7
+  EXPECT_EQ(drawn(0.6, 0.5), 1);  // of 0.4 and 0.3, the first has 4/7
   EXPECT_EQ(drawn(0.6, 0.58), 2);
   EXPECT_EQ(drawn(0.8, 0.999), 3);  // 0.4, 0.3 and 0.2
   EXPECT_EQ(drawn(1, 0.999), 0);

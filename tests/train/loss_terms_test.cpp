@@ -55,7 +55,8 @@ Batch weighted_rows(Model& model, const Reference& reference, bool weights = tru
   std::vector<double> values;
   for (int64_t i = 0; i < batch.inputs[0].count(); ++i)
     values.push_back(0.25 * static_cast<double>((first * reference.sequence() + i) % 7) - 0.25);
-  if (weights) batch.token_weights = test::tensor_of(model, DType::f64, batch.inputs[0].shape(), values.data());
+  if (weights)
+    batch.token_weights = test::tensor_of(model, DType::f64, batch.inputs[0].shape(), values.data());
   return batch;
 }
 

@@ -60,7 +60,8 @@ typedef struct gw_step_options {
    * usual, and gw_step_result.stop is 1 on every rank. Default 0. */
   int32_t stop;
   int32_t reserved;
-  double label_smoothing; /* Default 0. Of a decoder's loss: this share of it is the mean over all ids. Below 1. */
+  double
+      label_smoothing; /* Default 0. Of a decoder's loss: this share of it is the mean over all ids. Below 1. */
   double z_loss; /* Default 0. Of a decoder's loss: adds z_loss times the squared log of the softmax's sum. */
 } gw_step_options;
 GW_API void gw_step_options_init(gw_step_options *options, size_t size);
@@ -150,7 +151,8 @@ typedef struct gw_generate_options {
   uint64_t seed;
   double top_p; /* Choose among the fewest tokens whose probabilities reach it together. Default 1: all. */
   double min_p; /* Leave out tokens below this times the most likely one's probability. Default 0: none. */
-  double repetition_penalty; /* Divides positive logits of tokens that are there, multiplies others. Default 1. */
+  double
+      repetition_penalty; /* Divides positive logits of tokens that are there, multiplies others. Default 1. */
   const int64_t *stop_tokens; /* A row ends with the first of these. Default null: none. */
   size_t stop_count;
   gw_token_fn on_token; /* Default null. Ranks may have different ones. */

@@ -69,7 +69,8 @@ void rows_of(Context& context, const HeadLossArgs& args, const Chunk& chunk, Los
 
 // Adds the losses and the weights of one chunk, in the order of t.
 void add_losses(const HeadLossArgs& args, const Chunk& chunk, const double* losses_C) {
-  double loss = args.loss ? *args.loss.data<double>() : 0, weight = args.weight ? *args.weight.data<double>() : 0;
+  double loss = args.loss ? *args.loss.data<double>() : 0,
+         weight = args.weight ? *args.weight.data<double>() : 0;
   for (int64_t r = 0; r < chunk.rows; ++r) {
     loss += losses_C[r];
     if (chunk.labels_C[r] != args.ignore) weight += weight_of(args, chunk.first + r);

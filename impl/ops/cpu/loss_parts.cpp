@@ -98,7 +98,7 @@ void gradient_of(const HeadLossKernels& k, const LossJoinArgs& args, const Stati
   const double factor = std::exp(part_most - most) / sum * slope, scale = args.scale * weight_of(args, c);
   const double spread = s / static_cast<double>(args.ids);  // what smoothing takes from each logit
   const int64_t local = label - args.first_id;
-  const bool here = local >= 0 && local < width, capped = args.terms.cap > 0;
+  const bool here = local >= 0 && local<width, capped = args.terms.cap> 0;
   // The label's element, computed before any rounding.
   double own = 0;
   if (here) {
@@ -116,7 +116,8 @@ RowLoss loss_of(const LossJoinArgs& args, const Statistics& statistics, size_t c
   const double negative_log = lse - statistics.label_logit(c);
   const double mean = s == 0 ? 0 : args.logit_sums.data<double>()[c] / static_cast<double>(args.ids);
   const double smooth = s == 0 ? 0 : s * (lse - mean);
-  return {weight_of(args, c) * ((1 - s) * negative_log + smooth + args.terms.z_loss * lse * lse), -negative_log};
+  return {weight_of(args, c) * ((1 - s) * negative_log + smooth + args.terms.z_loss * lse * lse),
+          -negative_log};
 }
 
 }  // namespace

@@ -317,8 +317,8 @@ Values Pipeline::forward_stages(Context& ctx, const Values& inputs) {
     poll_interrupt_throttled();
     Messages::ReceivePtr incoming;
     if (s > 0 && !cut_->is_local(s - 1)) {
-      incoming = messages_->receive(Direction::forward, cut_->stage_rank()[static_cast<size_t>(s) - 1], nullptr,
-                                    ctx.stream);
+      incoming = messages_->receive(Direction::forward, cut_->stage_rank()[static_cast<size_t>(s) - 1],
+                                    nullptr, ctx.stream);
       x = messages_->wait(incoming, ctx.stream);
     }
     const bool last = s == cut_->last_stage();
@@ -333,8 +333,8 @@ Values Pipeline::forward_stages(Context& ctx, const Values& inputs) {
     } else if (!cut_->is_local(s + 1)) {
       Values sent;
       for (const Tensor& y : x) sent.push_back(messages_->pool().copy_of(y, ops_, ctx.stream));
-      messages_->send(Direction::forward, cut_->stage_rank()[static_cast<size_t>(s) + 1], std::move(sent), true,
-                      ctx.stream);
+      messages_->send(Direction::forward, cut_->stage_rank()[static_cast<size_t>(s) + 1], std::move(sent),
+                      true, ctx.stream);
     }
   }
   messages_->finish(ctx.stream);
@@ -348,7 +348,8 @@ void Pipeline::run_pass(Pass& own) {
     group.to_reduce = static_cast<int>(group.stages.size());
   }
   if (tied_ != nullptr && ctx.training) tied_->begin();
-  SchedulePass pass(*messages_, schedule(static_cast<int>(own.inputs.size())), cut_->rank(), !ctx.training, &own);
+  SchedulePass pass(*messages_, schedule(static_cast<int>(own.inputs.size())), cut_->rank(), !ctx.training,
+                    &own);
   for (PassAction action; pass.next(action, ctx.stream);) {
     poll_interrupt_throttled();
     const StackScope scope(ctx.temporaries);  // holds the outputs of a forward without a frame

@@ -2210,9 +2210,9 @@ functions! {
     #[doc = " window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where no layer has it."]
     #[doc = ""]
     #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),"]
-    #[doc = " dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, a quantization_config, and a key that the library"]
-    #[doc = " does not know and that may change what the model computes: one of its words is a word that configurations"]
-    #[doc = " of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are"]
+    #[doc = " dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, use_bidirectional_attention, a"]
+    #[doc = " quantization_config, and a key that the library does not know and that may change what the model computes:"]
+    #[doc = " one of its words is a word that configurations of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are"]
     #[doc = " ignored here and written again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the"]
     #[doc = " wrong kind or out of its range. IO. After a failure *options is as before."]
     decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
@@ -2267,8 +2267,8 @@ functions! {
     feed_forward_options_init: pub fn gw_feed_forward_options_init(options: *mut gw_feed_forward_options, size: usize);
 }
 functions! {
-    #[doc = " Local. Makes a feed-forward layer, by default the SwiGLU of gw_mlp_create: x [..., dim] -> [..., dim]. The caller releases"]
-    #[doc = " *out_model. INVALID_ARGUMENT names the field and the rule."]
+    #[doc = " Local. Makes a feed-forward layer, by default the SwiGLU of gw_mlp_create: x [..., dim] -> [..., dim]. The"]
+    #[doc = " caller releases *out_model. INVALID_ARGUMENT names the field and the rule."]
     feed_forward_create: pub fn gw_feed_forward_create(
         options: *const gw_feed_forward_options,
         out_model: *mut *mut gw_module,

@@ -66,9 +66,8 @@ double sum_of(const S* x_V, int64_t n) {
 template <typename S>
 void cap_logits(S* x_V, int64_t n, S cap) {
   for_lanes<S>(
-      n, [&](int64_t i, auto part) __attribute__((always_inline)) {
-        store(x_V + i, tanh(load(x_V + i, part) / cap) * cap, part);
-      });
+      n, [&](int64_t i, auto part)
+             __attribute__((always_inline)) { store(x_V + i, tanh(load(x_V + i, part) / cap) * cap, part); });
 }
 
 // y = x * factor - minus, of exponentials x. y may lie at the front of x's memory: it goes upwards, so it
@@ -76,9 +75,8 @@ void cap_logits(S* x_V, int64_t n, S cap) {
 template <typename S, typename T>
 void gradient_into(const S* x_V, int64_t n, S factor, S minus, T* y_V) {
   for_lanes<S>(
-      n, [&](int64_t i, auto part) __attribute__((always_inline)) {
-        store(y_V + i, load(x_V + i, part) * factor - minus, part);
-      });
+      n, [&](int64_t i, auto part)
+             __attribute__((always_inline)) { store(y_V + i, load(x_V + i, part) * factor - minus, part); });
 }
 
 // Likewise of capped logits x, times the derivative of the cap, 1 - (x / cap)^2.
@@ -105,14 +103,15 @@ RowLoss row(S* logits_V, int64_t vocabulary, int64_t label, const RowTerms& term
   const double negative_log = log(total) - static_cast<double>(at_label);
   const double lse = log(total) + static_cast<double>(shift);
   const double smooth = s == 0 ? 0 : s * (lse - mean);
-  const RowLoss loss{
-      terms.weight * ((1 - s) * negative_log + smooth + terms.z_loss * lse * lse), -negative_log};
+  const RowLoss loss{terms.weight * ((1 - s) * negative_log + smooth + terms.z_loss * lse * lse),
+                     -negative_log};
   if (gradient == LossGradient::none) return loss;
 
   const double slope = 1 + 2 * terms.z_loss * lse, scale = terms.scale * terms.weight;
   const double spread = s / static_cast<double>(vocabulary);  // what smoothing takes from each logit
   const S factor = static_cast<S>(scale * slope / total), minus = static_cast<S>(scale * spread);
-  const double e = capped ? __builtin_exp(static_cast<double>(at_label)) : static_cast<double>(logits_V[label]);
+  const double e =
+      capped ? __builtin_exp(static_cast<double>(at_label)) : static_cast<double>(logits_V[label]);
   // The label's element, computed before any rounding to bf16.
   double own = (e / total * slope - (1 - s) - spread) * scale;
   if (capped) {
