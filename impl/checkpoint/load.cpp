@@ -77,8 +77,7 @@ std::vector<Found> match(const std::vector<NamedParameter>& parameters,
       found.emplace_back(place, at->second);
     }
     if (found.empty() && !absent.empty()) throw source.absent().at(absent);
-    if (found.empty())
-      fail(Code::not_found, "load: ", path, " has no tensor ", places.of(named.name).name);
+    if (found.empty()) fail(Code::not_found, "load: ", path, " has no tensor ", places.of(named.name).name);
     all.push_back(std::move(found));
   }
   if (!options.ignore_extra) check_extra(source, known, places, path);
