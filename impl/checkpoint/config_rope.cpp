@@ -30,9 +30,7 @@ const char* name_of(RopeScaling scaling) {
   return "";
 }
 
-bool is_scaled(const RopeOptions& rope) {
-  return rope.scaling == RopeScaling::longrope || rope.factor != 1;
-}
+bool is_scaled(const RopeOptions& rope) { return rope.scaling == RopeScaling::longrope || rope.factor != 1; }
 
 // Reads one object of the file into the options.
 class RopeReader {
@@ -44,7 +42,8 @@ class RopeReader {
     find_object();
     RopeOptions& rope = options_.rope = family_.options.rope;
     const bool by_type = family_.rope_by_layer_type && has_types();
-    const Fields scaling = by_type ? inner(kFullAttention) : Fields(all_, file_, object_ == nullptr ? "" : object_);
+    const Fields scaling =
+        by_type ? inner(kFullAttention) : Fields(all_, file_, object_ == nullptr ? "" : object_);
     rope.theta = outer_.number_or("rope_theta", rope.theta);
     if (object_ == nullptr || scaling.find("rope_theta") == nullptr) outer_.refuse_null("rope_theta");
     if (family_.partial_rotary) rope.partial = outer_.number_or(kPartial, rope.partial);
@@ -105,8 +104,9 @@ class RopeReader {
                                     [&](RopeScaling scaling_type) { return type == name_of(scaling_type); });
     if (found == std::end(kAll) || (family_.partial_rotary && *found != RopeScaling::longrope))
       scaling.unsupported(key, *scaling.find(key),
-                          family_.partial_rotary ? "this library has default and longrope in this family"
-                                                 : "this library has default, llama3, linear, yarn and longrope");
+                          family_.partial_rotary
+                              ? "this library has default and longrope in this family"
+                              : "this library has default, llama3, linear, yarn and longrope");
     RopeOptions& rope = options_.rope;
     rope.scaling = *found;
     switch (rope.scaling) {
@@ -138,8 +138,7 @@ class RopeReader {
 
   void read_longrope(const Fields& scaling) {
     RopeOptions& rope = options_.rope;
-    const Fields& where =
-        scaling.find(kOriginal) == nullptr && family_.partial_rotary ? outer_ : scaling;
+    const Fields& where = scaling.find(kOriginal) == nullptr && family_.partial_rotary ? outer_ : scaling;
     rope.original_positions = where.find(kOriginal) != nullptr ? where.size(kOriginal, 2)
                               : family_.partial_rotary         ? kOriginalOfPhi3
                                                                : options_.max_positions;
@@ -162,7 +161,8 @@ class RopeReader {
     if (list->kind != Kind::list || list->numbers.size() != list->count || list->count != pairs)
       scaling.corrupt(name, *list, text("not a number for each of ", pairs, " pairs that turn"));
     for (const double factor : list->numbers)
-      if (!(factor > 0)) scaling.corrupt(name, *list, text("of which one number is ", factor, ", not above 0"));
+      if (!(factor > 0))
+        scaling.corrupt(name, *list, text("of which one number is ", factor, ", not above 0"));
     return list->numbers;
   }
 
@@ -182,8 +182,8 @@ class RopeReader {
 
   // An unknown key may change what the model computes, so it is refused.
   void refuse_unknown(const std::string& prefix) const {
-    std::set<std::string> known = {"rope_type",       "type",            "rope_theta", "factor",
-                                   "low_freq_factor", "high_freq_factor", kOriginal,   kPartial};
+    std::set<std::string> known = {"rope_type",        "type",    "rope_theta", "factor", "low_freq_factor",
+                                   "high_freq_factor", kOriginal, kPartial};
     const RopeScaling scaling = options_.rope.scaling;
     if (scaling == RopeScaling::yarn)
       known.insert({"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"});
@@ -191,7 +191,8 @@ class RopeReader {
     std::set<std::string> all;
     for (const std::string& key : known) all.insert(prefix + key);
     if (!prefix.empty())
-      all.insert({kFullAttention, kSlidingAttention, text(kSlidingAttention, ".rope_theta"), text(kSlidingAttention, ".rope_type")});
+      all.insert({kFullAttention, kSlidingAttention, text(kSlidingAttention, ".rope_theta"),
+                  text(kSlidingAttention, ".rope_type")});
     const Fields object(all_, file_, object_);
     for (const auto& [name, value] : all_)
       if (name.first == object_ && !name.second.empty() && value.kind != Kind::null &&

@@ -29,8 +29,7 @@ Box FilePlace::in_file(const Box& box) const {
 }
 
 Tensor FilePlace::as_in_file(const Tensor& rows, const Box& box) const {
-  const Tensor dense =
-      rows.reshape(Shape{rows.count()}).slice(0, 0, box.shape.count()).reshape(box.shape);
+  const Tensor dense = rows.reshape(Shape{rows.count()}).slice(0, 0, box.shape.count()).reshape(box.shape);
   return transposed ? dense.transpose(0, 1) : dense;
 }
 
@@ -45,8 +44,7 @@ FilePlaces::FilePlaces(const Module& root, const std::vector<NamedParameter>& na
       fused[name_in_files(*family_, named.name)].push_back({row, &named});
   }
   for (auto& [name, members] : fused) {
-    std::sort(members.begin(), members.end(),
-              [](const Member& a, const Member& b) { return a.row < b.row; });
+    std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.row < b.row; });
     Shape whole = members.front().parameter->parameter->shape;
     whole[0] = 0;
     for (const Member& member : members) whole[0] += member.parameter->parameter->shape[0];

@@ -15,9 +15,9 @@
 namespace gangway {
 
 struct FilePlace {
-  std::string name;        // of the tensor in the files
-  Shape shape;             // of that tensor
-  int64_t first_row = 0;   // of the parameter in the tensor as the modules have it
+  std::string name;       // of the tensor in the files
+  Shape shape;            // of that tensor
+  int64_t first_row = 0;  // of the parameter in the tensor as the modules have it
   bool transposed = false;
 
   // Whether the tensor in the files is the parameter as it is.

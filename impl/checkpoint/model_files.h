@@ -28,9 +28,9 @@ inline constexpr char kWeightsName[] = "model.safetensors";
 inline constexpr char kIndexName[] = "model.safetensors.index.json";
 
 // Writes folder/model.safetensors, or above max_file_bytes several files with an index, and, for a decoder,
-// folder/config.json. Collective; each rank writes its own rows into the files. The files change in one commit (save_folder.h): readers find either the whole
-// earlier checkpoint or the whole new one. The commit also removes the files of weights of an
-// earlier checkpoint.
+// folder/config.json. Collective; each rank writes its own rows into the files. The files change in one
+// commit (save_folder.h): readers find either the whole earlier checkpoint or the whole new one. The commit
+// also removes the files of weights of an earlier checkpoint.
 void save_model(Model& model, const std::string& folder, const SaveOptions& options);
 
 struct LoadOptions {

@@ -1,5 +1,5 @@
-// Saving: rank 0 creates the new files in a staging folder and writes their headers; every rank writes its rows;
-// when all rows are on disk, rank 0 commits. No rank needs memory for more than its shards and a small
+// Saving: rank 0 creates the new files in a staging folder and writes their headers; every rank writes its
+// rows; when all rows are on disk, rank 0 commits. No rank needs memory for more than its shards and a small
 // buffer.
 #include <fcntl.h>
 #include <sys/stat.h>

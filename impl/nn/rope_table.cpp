@@ -33,8 +33,8 @@ double llama3(double plain, const RopeOptions& o) {
   const double wavelength = 2 * std::numbers::pi / plain;
   if (wavelength > original / o.low_frequency_factor) return plain / o.factor;
   if (wavelength < original / o.high_frequency_factor) return plain;
-  const double smooth = (original / wavelength - o.low_frequency_factor) /
-                        (o.high_frequency_factor - o.low_frequency_factor);
+  const double smooth =
+      (original / wavelength - o.low_frequency_factor) / (o.high_frequency_factor - o.low_frequency_factor);
   return (1 - smooth) * plain / o.factor + smooth * plain;
 }
 
@@ -120,9 +120,9 @@ std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim, boo
     if (o.scaling == RopeScaling::longrope)
       frequencies[i] = plain / (long_sequence ? o.long_factors : o.short_factors).at(i);
     else if (scaled)
-      frequencies[i] = ramp                                   ? (*ramp)(plain, i)
+      frequencies[i] = ramp                               ? (*ramp)(plain, i)
                        : o.scaling == RopeScaling::llama3 ? llama3(plain, o)
-                                                              : plain / o.factor;
+                                                          : plain / o.factor;
   }
   return frequencies;
 }

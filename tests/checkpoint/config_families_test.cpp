@@ -116,7 +116,8 @@ TEST(ConfigFamilies, RotaryScalingsAreReadAndWrittenAgain) {
     const std::string json = config_of("llama", keys);
     const DecoderOptions options = parse_config_json(json, "c");
     EXPECT_GT(options.rope.factor, 1) << json;
-    const std::string alone = config_json(options, DType::f32), again = config_json(options, DType::f32, json);
+    const std::string alone = config_json(options, DType::f32),
+                      again = config_json(options, DType::f32, json);
     for (const std::string& written : {alone, again}) {
       EXPECT_EQ(parse_config_json(written, "c").rope, options.rope) << written;
       EXPECT_NO_THROW(check_same_function(parse_config_json(written, "c"), options, "c"));

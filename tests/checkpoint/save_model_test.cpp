@@ -83,7 +83,8 @@ TEST(SaveModel, WritesSeveralFilesWithAnIndexAboveTheLimit) {
   });
   EXPECT_TRUE(read_all(several.path() + "/again/model.safetensors") ==
               read_all(one.path() + "/model.safetensors"));
-  const nlohmann::json index = nlohmann::json::parse(read_all(several.path() + "/model.safetensors.index.json"));
+  const nlohmann::json index =
+      nlohmann::json::parse(read_all(several.path() + "/model.safetensors.index.json"));
   std::set<std::string> files = {"again", "config.json", "model.safetensors.index.json"};
   uint64_t bytes = 0;
   for (const auto& [tensor, file] : index.at("weight_map").items()) {

@@ -40,7 +40,9 @@ TEST(LayerNorm, RefusesAnotherWidth) {
   rig.materialize(*norm, DType::f64);
   Context ctx = rig.context();
   expect_text(expect_error(Code::invalid_argument,
-                           [&] { norm->forward_one(ctx, rig.normal({2, 3}, 1), nullptr); }),
+                           [&] {
+                             norm->forward_one(ctx, rig.normal({2, 3}, 1), nullptr);
+                           }),
               {"[2, 3]", "4"});
   expect_error(Code::invalid_argument, [] { make_layernorm(0, 1e-5); });
   expect_error(Code::invalid_argument, [] { make_layernorm(4, 0); });
@@ -82,10 +84,8 @@ TEST(LearnedPositions, DocumentsBeginAtPositionZero) {
   const Vector table = get(layer->parameters()[0]->value);
   int64_t ids[] = {0, 0, 0, 1, 1, 7, 7, 7, 7, 9};
   const std::shared_ptr<Device> host = make_device("cpu");
-  const Documents documents({.ids = Tensor::borrow(*host, ids, DType::i64, {2, 5}),
-                             .positions = {},
-                             .most_positions = 4},
-                            {});
+  const Documents documents(
+      {.ids = Tensor::borrow(*host, ids, DType::i64, {2, 5}), .positions = {}, .most_positions = 4}, {});
   Context ctx = rig.context();
   ctx.documents = &documents;
   Frame frame(rig.device->allocator());
@@ -111,7 +111,9 @@ TEST(LearnedPositions, RefusesAPositionBeyondItsTable) {
   rig.materialize(*layer, DType::f64);
   Context ctx = rig.context();
   expect_text(expect_error(Code::invalid_argument,
-                           [&] { layer->forward_one(ctx, rig.normal({1, 5, 2}, 1), nullptr); }),
+                           [&] {
+                             layer->forward_one(ctx, rig.normal({1, 5, 2}, 1), nullptr);
+                           }),
               {"position 4", "there are 4"});
 }
 

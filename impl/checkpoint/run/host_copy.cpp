@@ -76,8 +76,8 @@ void DirectWrite::write(const SavedRows& saved, TensorSetWriter& writer) {
   Model& model = *saved.model;
   Stream& stream = model.device().stream();
   model.run().order(stream);
-  if (saved.rows.on_host() && is_on_host(model.device().memory_kind()) &&
-      saved.dtype == saved.rows.dtype() && saved.rows.contiguous()) {
+  if (saved.rows.on_host() && is_on_host(model.device().memory_kind()) && saved.dtype == saved.rows.dtype() &&
+      saved.rows.contiguous()) {
     stream.synchronize();
     return writer.write(saved.name, saved.box, saved.rows.raw());
   }
