@@ -162,7 +162,7 @@ Batch batch_of(Model& model, const FamilyReference& reference) {
 
 StepOptions step_of(const FamilyMesh& mesh) {
   StepOptions options;
-  options.microbatches = mesh.degrees.pp / mesh.degrees.dp_shard;  // of the two rows
+  options.microbatches = std::max(1, mesh.degrees.pp / mesh.degrees.dp_shard);  // of the two rows
   return options;
 }
 
