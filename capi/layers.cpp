@@ -307,20 +307,20 @@ void gw_feed_forward_options_init(gw_feed_forward_options* options, size_t size)
 gw_status gw_feed_forward_create(const gw_feed_forward_options* options, gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    const gw_feed_forward_options o = read_struct(&required(options, "options"), gw_feed_forward_options_init, "options");
+    const gw_feed_forward_options o =
+        read_struct(&required(options, "options"), gw_feed_forward_options_init, "options");
     const double deviation = deviation_of(o.initializer_range);
     const auto activation = enum_of<Activation>(o.activation, GW_ACTIVATION_TANH, "options.activation");
-    result = new gw_module(o.plain != 0
-                               ? make_plain_mlp(o.dim, o.ffn, o.bias != 0, activation, deviation)
-                               : make_mlp(o.dim, o.ffn, o.bias != 0, deviation, activation));
+    result = new gw_module(o.plain != 0 ? make_plain_mlp(o.dim, o.ffn, o.bias != 0, activation, deviation)
+                                        : make_mlp(o.dim, o.ffn, o.bias != 0, deviation, activation));
   });
 }
 
 gw_status gw_activation_create(gw_activation activation, gw_module** out_model) {
   return guarded([&] {
     gw_module*& result = out(out_model, "out_model");
-    result = new gw_module(
-        make_activation(enum_of<Activation>(activation, GW_ACTIVATION_TANH, "activation")));
+    result =
+        new gw_module(make_activation(enum_of<Activation>(activation, GW_ACTIVATION_TANH, "activation")));
   });
 }
 

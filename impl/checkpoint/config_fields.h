@@ -61,8 +61,9 @@ class Fields {
 
  private:
   const JsonValue* at(const char* name) const {
-    const auto found = all_.find(object_.empty() ? std::pair<std::string, std::string>(name, "")
-                                                 : std::pair<std::string, std::string>(object_, prefix() + name));
+    const auto found =
+        all_.find(object_.empty() ? std::pair<std::string, std::string>(name, "")
+                                  : std::pair<std::string, std::string>(object_, prefix() + name));
     return found == all_.end() ? nullptr : &found->second;
   }
   std::string where(const char* name) const {
@@ -80,7 +81,8 @@ class Fields {
     return value.integer;
   }
   double real(const char* name, const JsonValue& value) const {
-    if ((value.kind != JsonValue::Kind::integer && value.kind != JsonValue::Kind::real) || !std::isfinite(value.real))
+    if ((value.kind != JsonValue::Kind::integer && value.kind != JsonValue::Kind::real) ||
+        !std::isfinite(value.real))
       corrupt(name, value, "not a finite number");
     return value.real;
   }

@@ -30,10 +30,10 @@ bool is_missing_value(const ConfigKey& key, const DecoderOptions& options) {
     return value == (options.*(*other) ? 1 : 0);
   DecoderOptions without_ffn = options;
   without_ffn.ffn = 0;
-  const bool derived = key.member == OptionMember(&DecoderOptions::head_dim)
-                           ? options.head_dim * options.heads == options.dim
-                           : key.member == OptionMember(&DecoderOptions::ffn) &&
-                                 completed(without_ffn).ffn == options.ffn;
+  const bool derived =
+      key.member == OptionMember(&DecoderOptions::head_dim)
+          ? options.head_dim * options.heads == options.dim
+          : key.member == OptionMember(&DecoderOptions::ffn) && completed(without_ffn).ffn == options.ffn;
   return value == std::get<double>(key.missing) || (derived && std::get<double>(key.missing) == 0);
 }
 

@@ -80,15 +80,15 @@ void read_window(const Fields& fields, const Family& family, DecoderOptions& opt
   options.window_layers.clear();
   if (family.window == WindowKeys::none) return;
   const int64_t window = size_of(fields, family);
-  const JsonValue* const types =
-      family.window == WindowKeys::size ? nullptr : fields.find("layer_types");
+  const JsonValue* const types = family.window == WindowKeys::size ? nullptr : fields.find("layer_types");
   const bool by_number = types == nullptr && (window != 0 || family.window == WindowKeys::size_and_period);
   std::string letters = types != nullptr ? letters_of_types(fields, *types, options.layers)
                         : by_number      ? letters_by_number(fields, family, options.layers)
                                          : "";
   // A list that repeats the period is as if the period had said it.
   if (types != nullptr && family.window == WindowKeys::size_and_period)
-    if (const std::string period = letters_of_period(period_of(fields, family)); are_repeated(letters, period))
+    if (const std::string period = letters_of_period(period_of(fields, family));
+        are_repeated(letters, period))
       letters = period;
   if (window == 0 && letters.find('w') != std::string::npos)
     fields.corrupt(types != nullptr ? "layer_types" : "sliding_window",
@@ -105,7 +105,8 @@ void write_window(JsonObject& json, const Family& family, const DecoderOptions& 
                   const JsonMembers& origin) {
   if (family.window == WindowKeys::none) return;
   const auto of_origin = [&](const char* key) {
-    return std::find_if(origin.begin(), origin.end(), [&](const auto& member) { return member.first == key; });
+    return std::find_if(origin.begin(), origin.end(),
+                        [&](const auto& member) { return member.first == key; });
   };
   const std::string letters = layers_with_window(options);
   const int64_t window = letters.find('w') == std::string::npos ? 0 : options.window;

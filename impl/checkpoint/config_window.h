@@ -1,5 +1,5 @@
-// The keys of a config.json that say which tokens a layer attends to: sliding_window, and which layers have it
-// (families/family.h, WindowKeys).
+// The keys of a config.json that say which tokens a layer attends to: sliding_window, and which layers have
+// it (families/family.h, WindowKeys).
 //
 // Thread rule: pure functions.
 #pragma once

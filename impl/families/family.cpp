@@ -136,10 +136,8 @@ void make_gemma_sandwich(Family& family) {
                   true,
                   true});
   family.options.score_scale = 1 / std::sqrt(256.0);
-  family.keys.push_back({.name = "query_pre_attn_scalar",
-                         .member = &O::score_scale,
-                         .missing = 256.0,
-                         .inverse_root = true});
+  family.keys.push_back(
+      {.name = "query_pre_attn_scalar", .member = &O::score_scale, .missing = 256.0, .inverse_root = true});
   family.window = WindowKeys::size_and_period;
   family.options.window = kMissingWindow;
   family.harmless = {"hidden_act", "sliding_window_size"};  // the classes of transformers read neither
@@ -215,8 +213,8 @@ void check_rope(const DecoderOptions& options) {
   const Family& family = family_named(options.family);
   const double always = family.options.rope.partial;
   if (!family.partial_rotary && options.rope.partial != always)
-    fail(Code::invalid_argument, "rope_partial is ", options.rope.partial, ", but in the family ", family.name,
-         " it is always ", always);
+    fail(Code::invalid_argument, "rope_partial is ", options.rope.partial, ", but in the family ",
+         family.name, " it is always ", always);
   const bool is_longrope = options.rope.scaling == RopeScaling::longrope;
   if (family.partial_rotary && !is_longrope && options.rope.factor != 1)
     fail(Code::invalid_argument, "rope_factor is ", options.rope.factor, ", but the family ", family.name,

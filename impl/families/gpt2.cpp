@@ -68,8 +68,7 @@ std::vector<ConfigKey> keys() {
 }
 
 std::vector<FixedKey> fixed_keys() {
-  constexpr char kDropout[] =
-      "this library has no dropout in this family; write 0 there to train without it";
+  constexpr char kDropout[] = "this library has no dropout in this family; write 0 there to train without it";
   return {
       {"activation_function",
        {"gelu_new", "gelu_pytorch_tanh"},
@@ -104,7 +103,7 @@ Family gpt2_family() {
   f.fixed = fixed_keys();
   // reorder_and_upcast_attn computes the same in another order; n_ctx is an old name of n_positions, which the
   // class of transformers does not read; summary_* belong to a head that this model does not have.
-  f.harmless = {"reorder_and_upcast_attn", "n_ctx",        "summary_activation",     "summary_first_dropout",
+  f.harmless = {"reorder_and_upcast_attn", "n_ctx",        "summary_activation", "summary_first_dropout",
                 "summary_proj_to_labels",  "summary_type", "summary_use_proj"};
   f.renamed = names();
   f.base_prefix = "transformer.";

@@ -18,16 +18,8 @@ Family phi3_family();
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
-      llama_family(),
-      qwen2_family(),
-      mistral_family(),
-      qwen3_family(),
-      gemma_family(),
-      gemma2_family(),
-      gemma3_family(),
-      olmo2_family(),
-      gpt2_family(),
-      phi3_family(),
+      llama_family(),  qwen2_family(),  mistral_family(), qwen3_family(), gemma_family(),
+      gemma2_family(), gemma3_family(), olmo2_family(),   gpt2_family(),  phi3_family(),
   };
   return all;
 }

@@ -10,7 +10,7 @@ double flops_per_token(const DecoderOptions& o, int64_t sequence) {
   const int64_t kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads;
   const int64_t head_dim = o.head_dim > 0 ? o.head_dim : o.dim / o.heads;
   const double width = d(o.heads) * d(head_dim), kv_width = d(kv_heads) * d(head_dim);
-  const double layer = d(o.dim) * (2 * width + 2 * kv_width) + 3 * d(o.dim) * d(o.ffn);
+  const double layer = d(o.dim) * (2 * width + 2 * kv_width) + (o.gated_mlp ? 3 : 2) * d(o.dim) * d(o.ffn);
   const double parameters = d(o.layers) * layer + d(o.dim) * d(o.vocab);
   double reach = 0;  // of all layers together
   for (int64_t i = 0; i < o.layers; ++i) {

@@ -11,8 +11,8 @@
 namespace gangway {
 
 // FLOP of forward and backward for one token: 6 x (parameters without the embedding, with the head) for the
-// products, and for the causal attention of each layer 6 x width x T, where width is heads x head_dim and T the
-// number of tokens that a token may attend to: the sequence, or the layer's window if it is shorter.
+// products, and for the causal attention of each layer 6 x width x T, where width is heads x head_dim and T
+// the number of tokens that a token may attend to: the sequence, or the layer's window if it is shorter.
 // Recomputation does not count. (PaLM, Chowdhery and others, 2022, appendix B, with the causal half.)
 double flops_per_token(const DecoderOptions& options, int64_t sequence);
 

@@ -158,8 +158,7 @@ class Attention final : public Module {
     return (frame == nullptr ? y : frame->slots().kept(ctx, y)).reshape(x.shape());
   }
   Tensor norm_backward(Context& ctx, size_t part, const Tensor& dy, Frame& frame) {
-    const Tensor dx =
-        child(norm_of(part)).backward_one(ctx, dy.reshape(normed_shape(dy.shape())), frame);
+    const Tensor dx = child(norm_of(part)).backward_one(ctx, dy.reshape(normed_shape(dy.shape())), frame);
     return dx.reshape(dy.shape());
   }
 

@@ -1,5 +1,5 @@
-// Blocks of attention and an mlp with norms before, after, or on both sides of each half. Letters: T tokens, D
-// model width, H query heads, G key/value heads, K head width, F feed-forward width.
+// Blocks of attention and an mlp with norms before, after, or on both sides of each half. Letters: T tokens,
+// D model width, H query heads, G key/value heads, K head width, F feed-forward width.
 //
 // A forward with a frame saves this many bytes, with e bytes for an element and s bytes for a statistic (4,
 // or 8 for f64), every tensor rounded up to 64 bytes. With norms before the halves:
@@ -9,10 +9,10 @@
 //     2 G K  k and v
 //     2 F    gate and up
 //     2 + H  rstd of the two norms, and lse
-// Norms of q and k add e T (H + G) K + s T (H + G), or s T 2 if they are over the whole width. The outputs of
-// the other norms and of the mlp's product are recomputed in their backward. Norms after the halves save e T 2
-// D more: their inputs are outputs of the halves, and their outputs become the residual sums. Norms on both
-// sides also save s T 2 more.
+// Norms of q and k add e T (H + G) K + s T (H + G), or e T (H + G) K + 2 s T if they are over the whole
+// width. The outputs of the other norms and of the mlp's product are recomputed in their backward. Norms
+// after the halves save 2 e T D more: their inputs are outputs of the halves, and their outputs become the
+// residual sums. Norms on both sides also save 2 s T more.
 #include <optional>
 
 #include "nn/attention.h"

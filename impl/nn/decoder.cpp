@@ -50,8 +50,9 @@ class Decoder final : public Chain {
 
   void check_inputs(std::span<const Spec> inputs) const override {
     if (inputs.empty() || inputs.size() > 3)
-      fail(Code::invalid_argument, "Decoder: takes tokens, labels or none, and weights of tokens or none; got ",
-           inputs.size(), " inputs");
+      fail(Code::invalid_argument,
+           "Decoder: takes tokens, labels or none, and weights of tokens or none; got ", inputs.size(),
+           " inputs");
     const Spec& tokens = inputs[0];
     if (tokens.shape.rank() != 2 || tokens.dtype != DType::i64 || tokens.shape[1] == 0)
       fail(Code::invalid_argument, "Decoder: tokens are ", tokens.text(), ", wanted i64 [batch, sequence]");
@@ -70,12 +71,13 @@ class Decoder final : public Chain {
     const auto table = std::make_shared<RopeTable>(options_.rope, options_.head_dim);
     std::shared_ptr<RopeTable> of_windows = table;
     if (options_.window_rope_theta != 0)
-      of_windows = std::make_shared<RopeTable>(RopeOptions{.theta = options_.window_rope_theta},
-                                               options_.head_dim);
+      of_windows =
+          std::make_shared<RopeTable>(RopeOptions{.theta = options_.window_rope_theta}, options_.head_dim);
     for (int64_t i = 0; i < options_.layers; ++i) {
       BlockOptions block = options_;
       block.window = window_of_layer(options_, i);
-      add_child("model.layers." + std::to_string(i), make_block(block, block.window == 0 ? table : of_windows));
+      add_child("model.layers." + std::to_string(i),
+                make_block(block, block.window == 0 ? table : of_windows));
     }
   }
 

@@ -97,8 +97,7 @@ ModulePtr make_attention(const AttentionOptions& options);
 ModulePtr make_mlp(int64_t dim, int64_t ffn, bool bias, double deviation = 0.02,
                    Activation activation = Activation::silu);
 // Feed-forward without a gate: down(activation(up(x))). Children up_proj, down_proj.
-ModulePtr make_plain_mlp(int64_t dim, int64_t ffn, bool bias, Activation activation,
-                         double deviation = 0.02);
+ModulePtr make_plain_mlp(int64_t dim, int64_t ffn, bool bias, Activation activation, double deviation = 0.02);
 
 // Where a block has its norms, for each of its halves f, attention and the mlp:
 //   before  x + f(norm(x))             as in Llama
@@ -139,8 +138,9 @@ struct DecoderOptions : BlockOptions {
   int64_t layers = 4;
   int64_t max_positions = 2048;
   bool tied = false;  // lm_head and embed_tokens share one weight
-  bool learned_positions = false;  // a vector for each of max_positions positions, added to embed_tokens' output
-  double logit_cap = 0;  // logits become cap tanh(logit / cap); 0: they do not
+  bool learned_positions =
+      false;                   // a vector for each of max_positions positions, added to embed_tokens' output
+  double logit_cap = 0;        // logits become cap tanh(logit / cap); 0: they do not
   double embedding_scale = 1;  // of embed_tokens' output; 0: sqrt(dim)
   // Which layers have the window: layer i does if letter i of this text, which repeats, is 'w', and does not
   // if it is 'f' (full attention). Empty: all have it.
@@ -149,12 +149,14 @@ struct DecoderOptions : BlockOptions {
   double window_rope_theta = 0;
 };
 
-// Children "model.embed_tokens", with learned positions "model.embed_positions", "model.layers.N", and an unnamed head {"model.norm", "lm_head"}.
+// Children "model.embed_tokens", with learned positions "model.embed_positions", "model.layers.N", and an
+// unnamed head {"model.norm", "lm_head"}.
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
 // forward({tokens, labels [B, S]}) -> {loss, weight}: the sum of -log p over the labels that are not -100,
 // as f64 [1], and the number of such labels. label[i] is what token[i] must predict.
-// forward({tokens, labels, weights [B, S]}) weighs the tokens and gives the sum of weights. backward({}) starts from
-// ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the head's gradients.
+// forward({tokens, labels, weights [B, S]}) weighs the tokens and gives the sum of weights. backward({})
+// starts from ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the head's
+// gradients.
 ModulePtr make_decoder(const DecoderOptions& options);
 // Returns options with values in place of every 0 that means "derived". INVALID_ARGUMENT: one is out of its
 // range.
@@ -164,8 +166,8 @@ DecoderOptions completed(const DecoderOptions& options);
 const DecoderOptions* decoder_options(const Module& module);
 // Returns the window of a layer, by its number in the whole model; 0: it has none.
 int64_t window_of_layer(const DecoderOptions& options, int64_t layer);
-// INVALID_ARGUMENT: sequences of `tokens` tokens are longer than max_positions. The text begins with `what`, as
-// "Decoder".
+// INVALID_ARGUMENT: sequences of `tokens` tokens are longer than max_positions. The text begins with `what`,
+// as "Decoder".
 void check_sequence_length(const DecoderOptions& options, int64_t tokens, const char* what);
 
 // --- custom modules: the caller supplies the computation ---------------------------------------------------

@@ -19,6 +19,7 @@ class LearnedPositions final : public Module {
   }
 
   const char* kind() const override { return "LearnedPositions"; }
+  bool is_linear() const override { return true; }
   bool backward_reads_values() const override { return false; }
   // It adds something to each token: the output lies as the input does.
   std::optional<DataFlow> data_flow() const override {

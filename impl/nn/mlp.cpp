@@ -21,9 +21,7 @@ class Mlp final : public Module {
   }
 
   const char* kind() const override { return "Mlp"; }
-  void add_options(CallSignature& signature) const override {
-    signature.add("activation", activation_);
-  }
+  void add_options(CallSignature& signature) const override { signature.add("activation", activation_); }
   std::optional<DataFlow> data_flow() const override {
     return DataFlow{.steps = {{kGateProjection, {DataFlow::kInput}},
                               {kUpProjection, {DataFlow::kInput}},

@@ -41,8 +41,8 @@ Values RmsNorm::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fra
   check(spec_of(x), spec_of(with_residual ? inputs[1] : x));
   const bool again = frame != nullptr && (owns_gradient_ || frame->recompute == Recompute::selective);
   const Tensor rstd = make_output(ctx, frame, statistics_dtype(x.dtype()), Shape{rows(x)});
-  const Tensor y = again ? ctx.temporaries.allocate(x.dtype(), x.shape())
-                         : make_output(ctx, frame, x.dtype(), x.shape());
+  const Tensor y =
+      again ? ctx.temporaries.allocate(x.dtype(), x.shape()) : make_output(ctx, frame, x.dtype(), x.shape());
   if (again)
     frame->slots().recomputable(y, *this, kY,
                                 owns_gradient_ ? RecomputeWhen::in_backward : RecomputeWhen::when_loaded);

@@ -1,5 +1,5 @@
-// The RMS norm. Tensor parallelism needs the class, not only make_rmsnorm: where each rank has a part of every
-// row, the sums over a row are sums over the ranks' parts.
+// The RMS norm. Tensor parallelism needs the class, not only make_rmsnorm: where each rank has a part of
+// every row, the sums over a row are sums over the ranks' parts.
 //
 // Thread rule: that of a module.
 #pragma once

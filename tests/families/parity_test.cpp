@@ -12,11 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_json.h"
-#include "checkpoint/file_place.h"
 #include "checkpoint/model_io.h"
+#include "checkpoint/run/checkpoints.h"
 #include "checkpoint/safetensors.h"
 #include "data/data_path.h"
 #include "families/family.h"
+#include "families/family_values.h"
 #include "train/train_testing.h"
 
 namespace gangway::test {
@@ -67,6 +68,8 @@ struct FamilyMesh {
   MeshOptions degrees;
   bool sequence_parallel = false;
   DType dtype = DType::f64;
+  ContextMethod context = ContextMethod::ring;
+  RecomputeKind recompute = RecomputeKind::none;
 
   const Limits& limits() const { return dtype == DType::f64 ? kLimitsF64 : kLimitsF32; }
 
@@ -75,8 +78,9 @@ struct FamilyMesh {
   std::string rows(const DecoderOptions& decoder) const {
     if (degrees.tp == 1) return "";
     if (!sequence_parallel) return "model.embed_tokens -> replicate\nlm_head -> replicate\n";
-    return text(decoder.learned_positions ? "model.embed_tokens -> replicate\nmodel.layers."
-                                          : "model.embed_tokens -> prepare_output(Replicate, Shard(1))\nmodel.layers.",
+    return text(decoder.learned_positions
+                    ? "model.embed_tokens -> replicate\nmodel.layers."
+                    : "model.embed_tokens -> prepare_output(Replicate, Shard(1))\nmodel.layers.",
                 decoder.layers - 1,
                 " -> prepare_output(Shard(1), Replicate)\nmodel.norm -> replicate\nlm_head -> replicate\n");
   }
@@ -88,7 +92,15 @@ const FamilyMesh kMeshes[] = {
     {"one rank in f32", {.dp_shard = 1}, false, DType::f32},
     {"tp 2", {.dp_shard = 1, .tp = 2}},
     {"tp 2 with sequences", {.dp_shard = 1, .tp = 2}, true},
+    {"tp 2 with sequences and selective recomputation",
+     {.dp_shard = 1, .tp = 2},
+     true,
+     DType::f64,
+     ContextMethod::ring,
+     RecomputeKind::selective},
     {"cp 2", {.dp_shard = 1, .cp = 2}},
+    {"cp 2 all_gather", {.dp_shard = 1, .cp = 2}, false, DType::f64, ContextMethod::all_gather},
+    {"cp 2 all_to_all", {.dp_shard = 1, .cp = 2}, false, DType::f64, ContextMethod::all_to_all},
     {"pp 2", {.pp = 2, .dp_shard = 1}},
     {"dp_shard 2", {.dp_shard = 2}},
     {"pp 2 x cp 2 x tp 2 with sequences", {.pp = 2, .dp_shard = 1, .cp = 2, .tp = 2}, true},
@@ -100,6 +112,8 @@ std::unique_ptr<Model> loaded(Gang& root, const std::string& folder, const Famil
   ParallelOptions options;
   options.master_dtype = mesh.dtype;
   options.tensor.family.sequence_parallel = mesh.sequence_parallel;
+  options.context = mesh.context;
+  options.recompute.kind = mesh.recompute;
   const DecoderOptions decoder = decoder_options_of_folder(folder);
   options.tensor.rows = plan_from_text(mesh.rows(decoder));
   auto model =
@@ -122,27 +136,12 @@ std::vector<double> logits_of(Model& model, const FamilyReference& reference) {
   return values;
 }
 
-// Returns the values of a parameter in a tensor of the reference, which has the shape and the name that files
-// of the family have.
+// Returns the values of a parameter in the reference, which has the names and shapes of the family's files.
 std::vector<double> values_of(Model& model, const NamedParameter& p, const FamilyReference& reference,
                               const std::string& prefix) {
-  const FilePlace place = FilePlaces(model.root(), model.inspect().names()).of(p.name);
-  const std::vector<double> all = reference.values(prefix + place.name);
+  const FilePlace place = places_of(model).of(p.name);
   EXPECT_EQ(reference.shape(prefix + place.name), place.shape) << p.name;
-  const int64_t rows = p.parameter->shape[0], columns = p.parameter->shape.count() / rows;
-  const int64_t whole_rows = static_cast<int64_t>(all.size()) / columns;
-  std::vector<double> own;
-  for (int64_t row = place.first_row; row < place.first_row + rows; ++row)
-    for (int64_t column = 0; column < columns; ++column)
-      own.push_back(all[static_cast<size_t>(place.transposed ? column * whole_rows + row
-                                                             : row * columns + column)]);
-  return own;
-}
-
-// A constant that is added to all scores of a query changes nothing, so that the key bias of gpt2, which has
-// no rotary angles, has no gradient but noise.
-bool is_noise(const std::string& family, const std::string& parameter) {
-  return family == "gpt2" && parameter.ends_with("k_proj.bias");
+  return part_of(reference.values(prefix + place.name), place, p.parameter->shape);
 }
 
 Batch batch_of(Model& model, const FamilyReference& reference) {
@@ -199,7 +198,7 @@ TEST_P(FamilyParity, LossAndEveryGradientEqualTheReference) {
     const StepResult result = train_step(*model, optimizer.get(), batch_of(*model, reference), step_of(mesh),
                                          model->device().stream());
     EXPECT_NEAR(result.loss / reference.values("loss")[0], 1, limits.loss);
-    const FilePlaces places(model->root(), model->inspect().names());
+    const FilePlaces places = places_of(*model);
     std::set<std::string> in_files;
     for (const NamedParameter& p : model->inspect().parameters()) in_files.insert(places.of(p.name).name);
     EXPECT_EQ(reference.names("grad.").size(), in_files.size());
@@ -230,13 +229,15 @@ TEST_P(FamilyParity, FiveAdamWStepsEqualTheReference) {
                   limits.losses)
           << "step " << step;
     EXPECT_NEAR(eval_step(*model, batch, step_of(mesh), stream).loss / losses.at(5), 1, limits.losses);
-    const FilePlaces places(model->root(), model->inspect().names());
+    const FilePlaces places = places_of(*model);
     const std::vector<std::string> finals = reference.names("final.");
-    for (const NamedParameter& p : model->inspect().parameters())
-      if (std::count(finals.begin(), finals.end(), places.of(p.name).name) != 0 && !is_noise(family, p.name))
-        EXPECT_LT(distance(gathered(*model, *p.parameter), values_of(*model, p, reference, "final.")),
-                  limits.parameters)
-            << p.name;
+    for (const NamedParameter& p : model->inspect().parameters()) {
+      const bool is_given = std::count(finals.begin(), finals.end(), places.of(p.name).name) != 0;
+      if (!is_given || is_noise(family, p.name)) continue;
+      EXPECT_LT(distance(gathered(*model, *p.parameter), values_of(*model, p, reference, "final.")),
+                limits.parameters)
+          << p.name;
+    }
   });
 }
 
@@ -266,26 +267,73 @@ TEST_P(FamilyFolder, IsWrittenAndReadAgainWithEqualLogitsAndAnEqualConfig) {
   EXPECT_EQ(read_all(first.path() + "/config.json"), read_all(second.path() + "/config.json"));
 }
 
-// Each rank writes its own rows of tensors that are fused or transposed.
-TEST_P(FamilyFolder, HasTheTensorsThatItWasReadFromWhicheverRanksWriteIt) {
-  const TemporaryFolder folder;
-  for (const FamilyMesh& mesh : {kMeshes[0], kMeshes[8], kMeshes[9]}) {
-    run_ranks(mesh.ranks(), [&](Gang& root) {
-      save_model(*loaded(root, folder_of(GetParam()), mesh), folder.path(), {.dtype = DType::f32});
-    });
-    const SafetensorsFile given(folder_of(GetParam()) + "/model.safetensors");
-    const SafetensorsFile written(folder.path() + "/model.safetensors");
-    EXPECT_EQ(written.tensors().size(), given.tensors().size());
-    for (const auto& [name, stored] : given.tensors()) {
-      ASSERT_EQ(written.tensors().count(name), 1u) << name;
-      const StoredTensor& again = written.tensors().at(name);
-      ASSERT_EQ(again.shape, stored.shape) << name;
-      std::vector<char> a(stored.last - stored.first), b(a.size());
-      given.read(stored, 0, a.size(), a.data());
-      written.read(again, 0, b.size(), b.data());
-      EXPECT_EQ(a, b) << name << " from " << mesh.name;
-    }
+void expect_tensors_of(const std::string& family, const std::string& folder, const std::string& what) {
+  const SafetensorsFile given(folder_of(family) + "/model.safetensors");
+  const SafetensorsFile written(folder + "/model.safetensors");
+  EXPECT_EQ(written.tensors().size(), given.tensors().size());
+  for (const auto& [name, stored] : given.tensors()) {
+    ASSERT_EQ(written.tensors().count(name), 1u) << name;
+    const StoredTensor& again = written.tensors().at(name);
+    ASSERT_EQ(again.shape, stored.shape) << name;
+    std::vector<char> a(stored.last - stored.first), b(again.last - again.first);
+    given.read(stored, 0, a.size(), a.data());
+    written.read(again, 0, b.size(), b.data());
+    EXPECT_EQ(a, b) << family << ": " << name << " of " << what;
   }
+}
+
+const FamilyMesh kSharded{"dp_shard 2 x tp 2", {.dp_shard = 2, .tp = 2}};
+const FamilyMesh kPipelined{"pp 2 x dp_shard 2", {.pp = 2, .dp_shard = 2}};
+
+// Each rank writes its own rows of tensors that are fused or transposed.
+TEST(FamilyFiles, HaveTheTensorsThatTheyWereReadFromWhicheverRanksWriteThem) {
+  for (const char* family : {"gpt2", "phi3"})
+    for (const FamilyMesh& mesh : {kMeshes[0], kSharded, kPipelined}) {
+      const TemporaryFolder folder;
+      run_ranks(mesh.ranks(), [&](Gang& root) {
+        SaveOptions options;
+        options.dtype = DType::f32;
+        save_model(*loaded(root, folder_of(family), mesh), folder.path(), options);
+      });
+      expect_tensors_of(family, folder.path(), mesh.name);
+    }
+}
+
+// Copies in memory, and writes without them, take the order of the files.
+TEST(FamilyFiles, OfARunAreAFolderOfHuggingFaceAndGoToAnotherMesh) {
+  for (const char* family : {"gpt2", "phi3"})
+    for (const bool synchronous : {false, true}) {
+      const TemporaryFolder folder;
+      CheckpointsOptions options;
+      options.folder = folder.path();
+      options.synchronous = synchronous;
+      options.model_dtype = DType::f32;
+      options.timeout_ms = 60'000;
+      run_ranks(kSharded.ranks(), [&](Gang& root) {
+        const auto model = loaded(root, folder_of(family), kSharded);
+        Checkpoints checkpoints(model->fsdp().gangs(), options);
+        CheckpointState state;
+        state.step = 1;
+        checkpoints.save({{"", model.get(), nullptr}}, state);
+        checkpoints.wait();
+      });
+      for (const std::string& name : folder.names())
+        if (name.starts_with("step-"))
+          expect_tensors_of(family, folder.path() + "/" + name, synchronous ? "a write" : "a copy");
+      run_ranks(1, [&](Gang& root) {
+        const auto wanted = loaded(root, folder_of(family), kMeshes[0]);
+        ParallelOptions parallel;
+        parallel.master_dtype = DType::f64;
+        auto model = make_model(make_decoder(decoder_options_of_folder(folder_of(family))),
+                                create_gangs(root.shared_from_this(), {.dp_shard = 1}), parallel);
+        Checkpoints checkpoints(model->fsdp().gangs(), options);
+        EXPECT_TRUE(checkpoints.restore({{"", model.get(), nullptr}}, {}).has_value());
+        for (const NamedParameter& p : wanted->inspect().parameters())
+          EXPECT_EQ(gathered(*model, *model->inspect().parameter(p.name).parameter),
+                    gathered(*wanted, *p.parameter))
+              << p.name;
+      });
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(, FamilyFolder, testing::ValuesIn(kFamilies),

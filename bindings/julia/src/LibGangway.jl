@@ -611,6 +611,7 @@ struct gw_save_options
     next::Ptr{gw_ext}
     dtype::gw_dtype
     reserved::Int32
+    max_file_bytes::Int64
 end
 
 struct gw_load_options
@@ -1116,7 +1117,7 @@ const LAYOUT = (
     (gw_call, 152, ((:struct_size, 0), (:next, 8), (:phase, 16), (:training, 20), (:recomputing, 24), (:microbatch, 28), (:input_count, 32), (:output_count, 36), (:parameter_count, 40), (:reserved, 44), (:inputs, 48), (:outputs, 56), (:output_grads, 64), (:input_grads, 72), (:parameters, 80), (:parameter_grads, 88), (:state, 96), (:loss_scale, 104), (:seed, 112), (:step, 120), (:gangs, 128), (:stream, 136), (:context, 144),)),
     (gw_custom_options, 152, ((:struct_size, 0), (:next, 8), (:name, 16), (:shapes, 24), (:forward, 32), (:backward_input, 40), (:backward_weight, 48), (:accepts_dtype, 56), (:user, 64), (:free_user, 72), (:free_state, 80), (:input_count, 88), (:output_count, 92), (:parameters, 96), (:parameter_count, 104), (:children, 112), (:child_names, 120), (:child_count, 128), (:parallel_plan, 136), (:parameter_groups, 144),)),
     (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:sequence_parts, 36),)),
-    (gw_save_options, 24, ((:struct_size, 0), (:next, 8), (:dtype, 16), (:reserved, 20),)),
+    (gw_save_options, 32, ((:struct_size, 0), (:next, 8), (:dtype, 16), (:reserved, 20), (:max_file_bytes, 24),)),
     (gw_load_options, 24, ((:struct_size, 0), (:next, 8), (:ignore_extra, 16), (:ignore_config, 20),)),
     (gw_checkpoints_options, 64, ((:struct_size, 0), (:next, 8), (:every, 16), (:max_file_bytes, 24), (:timeout_ms, 32), (:job, 40), (:keep, 48), (:synchronous, 52), (:model_dtype, 56), (:reserved, 60),)),
     (gw_checkpoint_part, 48, ((:struct_size, 0), (:next, 8), (:name, 16), (:model, 24), (:optimizer, 32), (:carry_from, 40),)),

@@ -322,6 +322,7 @@ class gw_save_options:
     struct_size: int
     dtype: int
     reserved: int
+    max_file_bytes: int
 
 class gw_load_options:
     struct_size: int

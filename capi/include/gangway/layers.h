@@ -69,27 +69,28 @@ typedef struct gw_decoder_options {
    * it is f (full attention): "wwwwwf". Default "": all, and so is null. A text that the library wrote here
    * lives as long as the library. */
   const char *window_layers;
-  double eps;            /* Default 1e-5. */
-  double rope_theta;     /* Default 10000. */
-  double rope_factor;    /* Default 1: none, unless rope_scaling is longrope. */
+  double eps;                        /* Default 1e-5. */
+  double rope_theta;                 /* Default 10000. */
+  double rope_factor;                /* Default 1: none, unless rope_scaling is longrope. */
   double rope_low_frequency_factor;  /* Default 1. Of llama3. */
   double rope_high_frequency_factor; /* Default 4. Of llama3. */
   int64_t rope_original_positions;   /* Default 8192. Of llama3, yarn and longrope. */
-  double initializer_range; /* Default 0.02. */
-  int32_t qkv_bias;         /* Default 0. */
-  int32_t out_bias;         /* Default 0. o_proj.bias. */
-  int32_t mlp_bias;         /* Default 0. */
-  int32_t tied;             /* Default 0. 1: lm_head.weight is model.embed_tokens.weight. */
-  gw_qk_norm qk_norm;       /* Default GW_QK_NORM_NONE. */
-  gw_block_norms norms;     /* Default GW_BLOCK_NORMS_BEFORE. */
-  gw_activation activation; /* Default GW_ACTIVATION_SILU. */
-  int32_t sinks;            /* Default 0. 1: a learned score for each query head (gpt_oss). */
-  double norm_offset;       /* Default 0. 1: the weights of norms count from 1. */
-  double embedding_scale;   /* Default 1. Of the embedding's output; 0: the square root of dim. */
-  double score_scale;       /* Default 0: 1 / sqrt(head_dim). */
-  double score_cap;         /* Default 0: none. Scores of attention become cap tanh(score / cap). */
-  double logit_cap;         /* Default 0: none. Logits become cap tanh(logit / cap). */
-  double window_rope_theta; /* Default 0: rope_theta. Of layers with the window, which then have no scaling. */
+  double initializer_range;          /* Default 0.02. */
+  int32_t qkv_bias;                  /* Default 0. */
+  int32_t out_bias;                  /* Default 0. o_proj.bias. */
+  int32_t mlp_bias;                  /* Default 0. */
+  int32_t tied;                      /* Default 0. 1: lm_head.weight is model.embed_tokens.weight. */
+  gw_qk_norm qk_norm;                /* Default GW_QK_NORM_NONE. */
+  gw_block_norms norms;              /* Default GW_BLOCK_NORMS_BEFORE. */
+  gw_activation activation;          /* Default GW_ACTIVATION_SILU. */
+  int32_t sinks;                     /* Default 0. 1: a learned score for each query head (gpt_oss). */
+  double norm_offset;                /* Default 0. 1: the weights of norms count from 1. */
+  double embedding_scale;            /* Default 1. Of the embedding's output; 0: the square root of dim. */
+  double score_scale;                /* Default 0: 1 / sqrt(head_dim). */
+  double score_cap;                  /* Default 0: none. Scores of attention become cap tanh(score / cap). */
+  double logit_cap;                  /* Default 0: none. Logits become cap tanh(logit / cap). */
+  double
+      window_rope_theta; /* Default 0: rope_theta. Of layers with the window, which then have no scaling. */
   gw_rope_scaling rope_scaling; /* Default GW_ROPE_SCALING_LLAMA3. */
   int32_t rope_truncate;        /* Default 1. Of yarn: the bounds of its ramp are whole numbers. */
   double rope_partial;          /* Default 1. The part of each head that turns; 0: nothing turns. */
@@ -189,9 +190,9 @@ GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module 
  * window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where no layer has it.
  *
  * NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),
- * dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, a quantization_config, and a key that the library
- * does not know and that may change what the model computes: one of its words is a word that configurations
- * of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are
+ * dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, use_bidirectional_attention, a
+ * quantization_config, and a key that the library does not know and that may change what the model computes:
+ * one of its words is a word that configurations of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are
  * ignored here and written again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the
  * wrong kind or out of its range. IO. After a failure *options is as before. */
 GW_API gw_status gw_decoder_options_from_folder(const char *folder, gw_decoder_options *options);
@@ -228,8 +229,8 @@ typedef struct gw_feed_forward_options {
   int32_t reserved;
 } gw_feed_forward_options;
 GW_API void gw_feed_forward_options_init(gw_feed_forward_options *options, size_t size);
-/* Local. Makes a feed-forward layer, by default the SwiGLU of gw_mlp_create: x [..., dim] -> [..., dim]. The caller releases
- * *out_model. INVALID_ARGUMENT names the field and the rule. */
+/* Local. Makes a feed-forward layer, by default the SwiGLU of gw_mlp_create: x [..., dim] -> [..., dim]. The
+ * caller releases *out_model. INVALID_ARGUMENT names the field and the rule. */
 GW_API gw_status gw_feed_forward_create(const gw_feed_forward_options *options, gw_module **out_model);
 /* Local. Makes a layer that applies a function to each number: x [..., D] -> [..., D]. The caller releases
  * *out_model. INVALID_ARGUMENT: no such activation. */

@@ -208,7 +208,8 @@ void check_style(const StyledModule& styled, const Gang& gang) {
     const bool norm = norm_of(styled) != nullptr && styled.row.style == TensorStyle::rowwise;
     if (linear == nullptr && !is_embedding(module) && !norm)
       refuse(styled, styled.place.label, " is a ", module.kind(), "; ", name(styled.row.style),
-             " splits a Linear or an Embedding", styled.row.style == TensorStyle::rowwise ? ", or an RMSNorm" : "");
+             " splits a Linear or an Embedding",
+             styled.row.style == TensorStyle::rowwise ? ", or an RMSNorm" : "");
     if (linear != nullptr && linear->bias() != nullptr && layouts.makes == ValueLayout::partial() &&
         layouts.output == ValueLayout::partial())
       refuse(styled, styled.place.path,

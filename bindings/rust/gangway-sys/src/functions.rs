@@ -614,7 +614,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Writes folder/model.safetensors with Hugging Face's names and, for a decoder,"]
-    #[doc = " folder/config.json. The folder is made if it is missing."]
+    #[doc = " folder/config.json; above max_file_bytes model-00001-of-00002.safetensors and so on, with"]
+    #[doc = " model.safetensors.index.json. The folder is made if it is missing."]
     #[doc = ""]
     #[doc = " config.json has the keys of the model's family, and all other keys of the config.json from which the values"]
     #[doc = " were loaded (ids of tokens, notes of a user); of a model that was not loaded, those of the file that it"]
@@ -624,13 +625,13 @@ functions! {
     #[doc = ""]
     #[doc = " A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links"]
     #[doc = " and either hard links or an exchange of names, each reader of the folder finds all files of the earlier"]
-    #[doc = " checkpoint or all files of the new one. The new files also replace an index (model.safetensors.index.json)"]
-    #[doc = " and the files that it names (model-00001-of-00002.safetensors and so on); all else in the folder stays. A"]
+    #[doc = " checkpoint or all files of the new one. The new files replace all files of weights and the index of the"]
+    #[doc = " earlier one; all else in the folder stays. A"]
     #[doc = " file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie"]
     #[doc = " in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a"]
     #[doc = " killed one left."]
     #[doc = ""]
-    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, an empty name, or a model that transformers would read as"]
+    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, a negative max_file_bytes, an empty name, or a model that transformers would read as"]
     #[doc = " another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or another save into the"]
     #[doc = " folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends no signal here) and"]
     #[doc = " so on."]
@@ -2209,9 +2210,9 @@ functions! {
     #[doc = " window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where no layer has it."]
     #[doc = ""]
     #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),"]
-    #[doc = " dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, a quantization_config, and a key that the library"]
-    #[doc = " does not know and that may change what the model computes: one of its words is a word that configurations"]
-    #[doc = " of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are"]
+    #[doc = " dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, use_bidirectional_attention, a"]
+    #[doc = " quantization_config, and a key that the library does not know and that may change what the model computes:"]
+    #[doc = " one of its words is a word that configurations of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are"]
     #[doc = " ignored here and written again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the"]
     #[doc = " wrong kind or out of its range. IO. After a failure *options is as before."]
     decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
@@ -2266,8 +2267,8 @@ functions! {
     feed_forward_options_init: pub fn gw_feed_forward_options_init(options: *mut gw_feed_forward_options, size: usize);
 }
 functions! {
-    #[doc = " Local. Makes a feed-forward layer, by default the SwiGLU of gw_mlp_create: x [..., dim] -> [..., dim]. The caller releases"]
-    #[doc = " *out_model. INVALID_ARGUMENT names the field and the rule."]
+    #[doc = " Local. Makes a feed-forward layer, by default the SwiGLU of gw_mlp_create: x [..., dim] -> [..., dim]. The"]
+    #[doc = " caller releases *out_model. INVALID_ARGUMENT names the field and the rule."]
     feed_forward_create: pub fn gw_feed_forward_create(
         options: *const gw_feed_forward_options,
         out_model: *mut *mut gw_module,

@@ -1766,12 +1766,14 @@ pub struct gw_save_options {
     #[doc = " The dtype of the files. Default GW_DTYPE_NONE: the master's."]
     pub dtype: gw_dtype,
     pub reserved: i32,
+    #[doc = " Of a file of weights; a tensor is never cut. Default 0: no limit, one file."]
+    pub max_file_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_gw_save_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_save_options>(),
-        24usize,
+        32usize,
         concat!("Size of: ", stringify!(gw_save_options))
     );
     assert_eq!(
@@ -1827,6 +1829,18 @@ fn bindgen_test_layout_gw_save_options() {
         );
     }
     test_field_reserved();
+    fn test_field_max_file_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_file_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(max_file_bytes))
+        );
+    }
+    test_field_max_file_bytes();
 }
 impl Default for gw_save_options {
     fn default() -> Self {

@@ -17,6 +17,7 @@ struct BackwardTask {
   S *q_ID, *do_ID, *dq_ID;                       // the tile
   S *p_IJ, *ds_IJ;                               // the block
   S lse[kTileRows], delta[kTileRows];            // delta: sum over D of dout * out
+  bool begun[kTileRows / kRows];                 // dq_ID has sums for this group of rows
   int64_t packed = 0, written = 0;  // keys: those before `written` have no row left that sees them
 
   BackwardTask(const AttentionBackward& args, ScratchAllocator& allocator)
@@ -38,10 +39,17 @@ struct BackwardTask {
       load_tile(tile, b);
       for (int64_t j0 = tile.first_block(); j0 < tile.most_seen(); j0 += kKeys)
         block(tile, j0, least(kKeys, tile.most_seen() - j0));
-      for (int64_t i = 0; i < tile.rows; ++i)
-        put_row<T>(p.dq, b, tile.position[i], tile.head[i], dq_ID + i * padded, a.width, p.accumulate);
+      write_queries(tile, b);
     }
     write_keys(b, g, a.sk);
+  }
+
+  void write_queries(const Tile& tile, int64_t b) {
+    for (int64_t i = 0; i < tile.rows; ++i) {
+      S* dq_D = dq_ID + i * padded;
+      for (int64_t d = 0; !begun[i / kRows] && d < padded; ++d) dq_D[d] = 0;
+      put_row<T>(p.dq, b, tile.position[i], tile.head[i], dq_D, p.shape.width, p.accumulate);
+    }
   }
 
   // Packs whole blocks of keys as the tiles reach them, so that they are still in the cache.
@@ -69,7 +77,7 @@ struct BackwardTask {
     const AttentionShape& a = p.shape;
     tile.pack<T>(p.q, b, a.width, padded, static_cast<S>(a.scale), q_ID);
     tile.pack<T>(p.dout, b, a.width, padded, S(1), do_ID);
-    for (int64_t i = 0; i < kTileRows * padded; ++i) dq_ID[i] = 0;
+    for (bool& group : begun) group = false;
     for (int64_t i = 0; i < tile.rows; ++i) {
       const int64_t at = (b * a.heads + tile.head[i]) * a.sq + tile.position[i];
       lse[i] = static_cast<const S*>(p.lse)[at];
@@ -117,7 +125,9 @@ struct BackwardTask {
         }
       }
       product<S>(width_vectors, seen.end - seen.first, ds_J + seen.first, kKeys, 1,
-                 scaled_k_JD + at + seen.first * padded, padded, dq_ID + i * padded, padded, true);
+                 scaled_k_JD + at + seen.first * padded, padded, dq_ID + i * padded, padded,
+                 begun[i / kRows]);
+      begun[i / kRows] = true;
     }
     int64_t first = 0, last = 0;  // rows [first, last) see one of the kRows keys
     for (int64_t j = 0; j < count; j += kRows) {

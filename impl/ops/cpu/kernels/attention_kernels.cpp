@@ -105,11 +105,13 @@ struct ForwardTask {
     const Vec<T> origin = set(now > nothing ? now : S(0));
     Vec<T> sums = total[i];
     if (now > before) {
-      const Vec<T> shrink = exp_flush(set(before) - origin);
-      sums = sums * shrink;
-      S* out_D = out_ID + i * padded;
-      for (int64_t d = 0; d < (begun[i / kRows] ? padded : 0); d += kLanes)
-        store(out_D + d, load(out_D + d) * shrink);
+      if (begun[i / kRows] || p.sinks != nullptr) {
+        const Vec<T> shrink = exp_flush(set(before) - origin);
+        sums = sums * shrink;
+        S* out_D = out_ID + i * padded;
+        for (int64_t d = 0; d < (begun[i / kRows] ? padded : 0); d += kLanes)
+          store(out_D + d, load(out_D + d) * shrink);
+      }
       top[i] = now;
     }
     for (int64_t j = scored.first; j < scored.end; j += kLanes) {
@@ -130,10 +132,12 @@ struct ForwardTask {
     for (int64_t i = 0; i < tile.rows; ++i) {
       const S all = sum(total[i]);
       const Vec<T> inverse = set(all > 0 || all != all ? 1 / all : S(0));
-      S* out_D = out_ID + i * padded;
-      for (int64_t d = 0; d < padded; d += kLanes)
-        store(out_D + d, begun[i / kRows] ? load(out_D + d) * inverse : Vec<T>{});
-      put_row<T>(p.out, b, tile.position[i], tile.head[i], out_D, p.shape.width, false);
+      const bool seen = begun[i / kRows];
+      const S* out_D = out_ID + i * padded;
+      T* to = row_of<T>(p.out, b, tile.position[i], tile.head[i]);
+      for_lanes<T>(p.shape.width, [&](int64_t d, auto n) GW_BODY {
+        store(to + d, seen ? load(out_D + d, n) * inverse : Vec<T>{}, n);
+      });
       if (p.lse == nullptr) continue;
       const int64_t at = (b * p.shape.heads + tile.head[i]) * p.shape.sq + tile.position[i];
       static_cast<S*>(p.lse)[at] = top[i] + log(all);
