@@ -41,8 +41,8 @@ std::vector<Row> padded(const std::vector<Row>& rows, const std::vector<int64_t>
 
 // Rows of different lengths end together; each gives the logits that it has alone without a cache.
 TEST(KvCache, LogitsOfAnyPartsAreThoseOfAWholeRow) {
-  const std::vector<std::vector<Row>> prompts = {
-      {{5, 3, 1, 4, 1, 5, 9, 2, 6, 7}, {2, 7, 1, 8, 2, 8}, {13}}, {{5, 3, 1, 4, 1, 5, 9, 2, 6, 7}}};
+  const std::vector<std::vector<Row>> prompts = {{{5, 3, 1, 4, 1, 5, 9, 2, 6, 7}, {2, 7, 1, 8, 2, 8}, {13}},
+                                                 {{5, 3, 1, 4, 1, 5, 9, 2, 6, 7}}};
   const std::vector<std::vector<int64_t>> parts = {
       {0, 10}, {0, 4, 5, 6, 10}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
   for (const int64_t window : {0, 1, 3, 10, 11}) {

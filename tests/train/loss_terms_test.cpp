@@ -157,7 +157,7 @@ TEST(LogProbs, AStepWithTheNegativeDerivativesAsWeightsDescendsTheLoss) {
       const auto model = model_on(root, m, reference);
       Stream& stream = model->device().stream();
       OptimizerOptions sgd;
-      sgd.lr = 1e-6;
+      sgd.lr = 1e-9;
       const auto optimizer = make_optimizer("sgd", model->inspect().parameters(), sgd, model->ops());
       Batch batch = weighted_rows(*model, reference, false);
       const std::vector<double> before = log_probs(*model, batch, {}, stream);

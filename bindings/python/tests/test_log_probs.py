@@ -37,7 +37,7 @@ def dpo_loss(policy, reference, beta):
 @pytest.fixture
 def models():
     with gw.init() as gangs:
-        options = {"vocab": 31, "dim": 16, "layers": 2, "heads": 2, "deviation": 0.3}
+        options = {"vocab": 31, "dim": 16, "layers": 2, "heads": 2, "initializer_range": 0.3}
         yield [gw.Llama(**options).parallelize(gangs, seed=seed, master_dtype="f64") for seed in (1, 2)]
 
 
