@@ -105,6 +105,7 @@ void check_kill() {
   const GangPtr root = make_root(5000);
   std::vector<float> x(10);
   root->run_now(Channel::user, sum_of(x));
+  usleep(300'000);  // the others have ended the call, too
   if (root->rank() == 1) die();
   const Error error = error_of([&] { root->run_now(Channel::user, sum_of(x)); });
   tell_as_survivor(root->rank(), error);
