@@ -337,6 +337,14 @@ const gw_api kApi = {
     gw_verify_options_init,
     gw_verify_result_init,
     gw_verify,
+    gw_layernorm_create,
+    gw_feed_forward_options_init,
+    gw_feed_forward_create,
+    gw_activation_create,
+    gw_dropout_create,
+    gw_module_gradient_norms,
+    gw_log_probs,
+    gw_generate_rows,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -668,6 +676,14 @@ static_assert(offsetof(gw_api, lora_merge) == 16 + 324 * sizeof(void*));
 static_assert(offsetof(gw_api, verify_options_init) == 16 + 325 * sizeof(void*));
 static_assert(offsetof(gw_api, verify_result_init) == 16 + 326 * sizeof(void*));
 static_assert(offsetof(gw_api, verify) == 16 + 327 * sizeof(void*));
+static_assert(offsetof(gw_api, layernorm_create) == 16 + 328 * sizeof(void*));
+static_assert(offsetof(gw_api, feed_forward_options_init) == 16 + 329 * sizeof(void*));
+static_assert(offsetof(gw_api, feed_forward_create) == 16 + 330 * sizeof(void*));
+static_assert(offsetof(gw_api, activation_create) == 16 + 331 * sizeof(void*));
+static_assert(offsetof(gw_api, dropout_create) == 16 + 332 * sizeof(void*));
+static_assert(offsetof(gw_api, module_gradient_norms) == 16 + 333 * sizeof(void*));
+static_assert(offsetof(gw_api, log_probs) == 16 + 334 * sizeof(void*));
+static_assert(offsetof(gw_api, generate_rows) == 16 + 335 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

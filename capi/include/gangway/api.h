@@ -432,6 +432,18 @@ typedef struct gw_api {
   void (*verify_result_init)(gw_verify_result *result, size_t size);
   gw_status (*verify)(gw_gangs *gangs, gw_build_fn build, void *user, const gw_batch *batch, const
       gw_verify_options *options, gw_verify_result *result);
+  gw_status (*layernorm_create)(int64_t dim, double eps, gw_module **out_model);
+  void (*feed_forward_options_init)(gw_feed_forward_options *options, size_t size);
+  gw_status (*feed_forward_create)(const gw_feed_forward_options *options, gw_module **out_model);
+  gw_status (*activation_create)(gw_activation activation, gw_module **out_model);
+  gw_status (*dropout_create)(double probability, gw_module **out_model);
+  gw_status (*module_gradient_norms)(const gw_module *model, double out_norms[], size_t capacity, size_t
+      *out_count);
+  gw_status (*log_probs)(gw_module *model, const gw_batch *batch, const gw_step_options *options, void *stream,
+      double out_log_probs[], size_t out_capacity, size_t *out_count);
+  gw_status (*generate_rows)(gw_module *model, const int64_t prompts[], const int64_t lengths[], size_t
+      row_count, const gw_generate_options *options, void *stream, int64_t out_tokens[], size_t out_capacity,
+      int64_t out_counts[]);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

@@ -1766,12 +1766,14 @@ pub struct gw_save_options {
     #[doc = " The dtype of the files. Default GW_DTYPE_NONE: the master's."]
     pub dtype: gw_dtype,
     pub reserved: i32,
+    #[doc = " Of a file of weights; a tensor is never cut. Default 0: no limit, one file."]
+    pub max_file_bytes: i64,
 }
 #[test]
 fn bindgen_test_layout_gw_save_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_save_options>(),
-        24usize,
+        32usize,
         concat!("Size of: ", stringify!(gw_save_options))
     );
     assert_eq!(
@@ -1827,6 +1829,18 @@ fn bindgen_test_layout_gw_save_options() {
         );
     }
     test_field_reserved();
+    fn test_field_max_file_bytes() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_save_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).max_file_bytes) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_save_options), "::", stringify!(max_file_bytes))
+        );
+    }
+    test_field_max_file_bytes();
 }
 impl Default for gw_save_options {
     fn default() -> Self {
@@ -7474,8 +7488,9 @@ pub struct gw_tensor_parallel_options {
     #[doc = "   model.layers.*.mlp.down_proj -> rowwise, output Shard(1)"]
     #[doc = ""]
     #[doc = " The styles are colwise, rowwise, sequence_parallel, headwise, replicate, prepare_input(a, b) and"]
-    #[doc = " prepare_output(a, b). The placements are Replicate, Varying, Partial and Shard(dim). '#' begins a"]
-    #[doc = " comment."]
+    #[doc = " prepare_output(a, b). prepare_input(a, b; c, d; ; e, f) prepares the first, second and fourth input of a"]
+    #[doc = " module, each of which comes as the first of its two and is taken as the second. The placements are"]
+    #[doc = " Replicate, Varying, Partial and Shard(dim). '#' begins a comment."]
     pub plan: *const ::std::os::raw::c_char,
     #[doc = " The same as structs."]
     pub rows: *const gw_plan_row,
@@ -7917,10 +7932,26 @@ pub struct gw_batch {
     #[doc = " 1: label[i] belongs to token[i] itself. Default 0: it is the next token."]
     pub shift_labels: i32,
     pub reserved: i32,
+    #[doc = " Rows that hold several documents: a number for each token, i32 or i64 [rows, sequence], in memory of the"]
+    #[doc = " host. Consecutive tokens with one number are a document, and attention does not leave it; a number that"]
+    #[doc = " comes again in its row after another one is INVALID_ARGUMENT. A negative number is padding. Labels that"]
+    #[doc = " the library makes or shifts do not count at the last token of a document and in padding; labels that are"]
+    #[doc = " given are used as they are. Default null: each row is one document."]
+    pub documents: *const gw_view,
+    #[doc = " The position of each token, likewise i32 or i64 [rows, sequence] in memory of the host, below"]
+    #[doc = " max_positions. Which tokens a token sees follows from its place in the row, not from its position."]
+    #[doc = " Default null: positions count from 0 in each document."]
+    pub positions: *const gw_view,
+    #[doc = " A weight of each label, GW_F32 or GW_F64, of the labels' shape, which multiplies its loss and is shifted with"]
+    #[doc = " it; it may be zero or negative. With weight = -1 the loss is divided by the sum of the weights of the labels"]
+    #[doc = " that count, which must not be negative over all ranks. Another weight is what this rank adds to that divisor."]
+    #[doc = " A loss that a program computes from gw_log_probs is trained by its negative derivatives as weights. Default"]
+    #[doc = " null: each label weighs 1."]
+    pub token_weights: *const gw_view,
 }
 #[test]
 fn bindgen_test_layout_gw_batch() {
-    assert_eq!(::std::mem::size_of::<gw_batch>(), 64usize, concat!("Size of: ", stringify!(gw_batch)));
+    assert_eq!(::std::mem::size_of::<gw_batch>(), 88usize, concat!("Size of: ", stringify!(gw_batch)));
     assert_eq!(::std::mem::align_of::<gw_batch>(), 8usize, concat!("Alignment of ", stringify!(gw_batch)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -8030,6 +8061,42 @@ fn bindgen_test_layout_gw_batch() {
         );
     }
     test_field_reserved();
+    fn test_field_documents() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).documents) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(documents))
+        );
+    }
+    test_field_documents();
+    fn test_field_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).positions) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(positions))
+        );
+    }
+    test_field_positions();
+    fn test_field_token_weights() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_batch>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).token_weights) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_batch), "::", stringify!(token_weights))
+        );
+    }
+    test_field_token_weights();
 }
 impl Default for gw_batch {
     fn default() -> Self {
@@ -8058,13 +8125,24 @@ pub struct gw_step_options {
     #[doc = " 1: this rank asks all ranks to stop after this step, for instance since it got a signal. The step runs as"]
     #[doc = " usual, and gw_step_result.stop is 1 on every rank. Default 0."]
     pub stop: i32,
+    #[doc = " 1: gw_train_step computes loss and gradients twice and compares their bits on each rank. Other bits are a"]
+    #[doc = " MISMATCH on every rank, with rank and parameter; nothing has changed then. It finds a processor or memory"]
+    #[doc = " that computes wrongly, for the price of a second forward and backward. Default 0."]
+    pub replay: i32,
+    #[doc = " 1: the call computes the norm of each parameter's gradient, which gw_module_gradient_norms gives"]
+    #[doc = " afterwards. Default 0."]
+    pub gradient_norms: i32,
     pub reserved: i32,
+    #[doc = " Default 0. Of a decoder's loss: this share of it is the mean over all ids. Below 1."]
+    pub label_smoothing: f64,
+    #[doc = " Default 0. Of a decoder's loss: adds z_loss times the squared log of the softmax's sum."]
+    pub z_loss: f64,
 }
 #[test]
 fn bindgen_test_layout_gw_step_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_step_options>(),
-        56usize,
+        80usize,
         concat!("Size of: ", stringify!(gw_step_options))
     );
     assert_eq!(
@@ -8168,6 +8246,30 @@ fn bindgen_test_layout_gw_step_options() {
         );
     }
     test_field_stop();
+    fn test_field_replay() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).replay) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(replay))
+        );
+    }
+    test_field_replay();
+    fn test_field_gradient_norms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gradient_norms) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(gradient_norms))
+        );
+    }
+    test_field_gradient_norms();
     fn test_field_reserved() {
         assert_eq!(
             unsafe {
@@ -8175,11 +8277,35 @@ fn bindgen_test_layout_gw_step_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
-            52usize,
+            60usize,
             concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(reserved))
         );
     }
     test_field_reserved();
+    fn test_field_label_smoothing() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).label_smoothing) as usize - ptr as usize
+            },
+            64usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(label_smoothing))
+        );
+    }
+    test_field_label_smoothing();
+    fn test_field_z_loss() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).z_loss) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_step_options), "::", stringify!(z_loss))
+        );
+    }
+    test_field_z_loss();
 }
 impl Default for gw_step_options {
     fn default() -> Self {
@@ -8215,7 +8341,7 @@ pub struct gw_step_result {
     pub wait_seconds: f64,
     #[doc = " The learning rate."]
     pub lr: f64,
-    #[doc = " The items that counted, over all data ranks."]
+    #[doc = " The items that counted, over all data ranks; weight_sum, rounded."]
     pub weight: i64,
     pub step: i64,
     #[doc = " 1: nothing was changed; skip_reason says why."]
@@ -8228,12 +8354,14 @@ pub struct gw_step_result {
     #[doc = " 1: a rank asked for it by gw_step_options.stop; equal on all ranks."]
     pub stop: i32,
     pub reserved: i32,
+    #[doc = " What the loss was divided by: with gw_batch.token_weights their sum, else weight."]
+    pub weight_sum: f64,
 }
 #[test]
 fn bindgen_test_layout_gw_step_result() {
     assert_eq!(
         ::std::mem::size_of::<gw_step_result>(),
-        112usize,
+        120usize,
         concat!("Size of: ", stringify!(gw_step_result))
     );
     assert_eq!(
@@ -8433,6 +8561,18 @@ fn bindgen_test_layout_gw_step_result() {
         );
     }
     test_field_reserved();
+    fn test_field_weight_sum() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_step_result>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).weight_sum) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_step_result), "::", stringify!(weight_sum))
+        );
+    }
+    test_field_weight_sum();
 }
 impl Default for gw_step_result {
     fn default() -> Self {
@@ -8443,6 +8583,16 @@ impl Default for gw_step_result {
         }
     }
 }
+#[doc = " Called on this rank for each new token of a prompt. *stop = 1: this rank asks to end after this token; all"]
+#[doc = " ranks do."]
+pub type gw_token_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        user: *mut ::std::os::raw::c_void,
+        row: i64,
+        token: i64,
+        stop: *mut i32,
+    ) -> gw_status,
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_generate_options {
@@ -8455,12 +8605,25 @@ pub struct gw_generate_options {
     #[doc = " Choose among the top_k most likely tokens. Default 0: among all."]
     pub top_k: i64,
     pub seed: u64,
+    #[doc = " Choose among the fewest tokens whose probabilities reach it together. Default 1: all."]
+    pub top_p: f64,
+    #[doc = " Leave out tokens below this times the most likely one's probability. Default 0: none."]
+    pub min_p: f64,
+    #[doc = " Divides positive logits of tokens that are there, multiplies others. Default 1."]
+    pub repetition_penalty: f64,
+    #[doc = " A row ends with the first of these. Default null: none."]
+    pub stop_tokens: *const i64,
+    pub stop_count: usize,
+    #[doc = " Default null. Ranks may have different ones."]
+    pub on_token: gw_token_fn,
+    #[doc = " Of on_token."]
+    pub user: *mut ::std::os::raw::c_void,
 }
 #[test]
 fn bindgen_test_layout_gw_generate_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_generate_options>(),
-        48usize,
+        104usize,
         concat!("Size of: ", stringify!(gw_generate_options))
     );
     assert_eq!(
@@ -8540,6 +8703,95 @@ fn bindgen_test_layout_gw_generate_options() {
         );
     }
     test_field_seed();
+    fn test_field_top_p() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).top_p) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(top_p))
+        );
+    }
+    test_field_top_p();
+    fn test_field_min_p() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).min_p) as usize - ptr as usize
+            },
+            56usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(min_p))
+        );
+    }
+    test_field_min_p();
+    fn test_field_repetition_penalty() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).repetition_penalty) as usize - ptr as usize
+            },
+            64usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_generate_options),
+                "::",
+                stringify!(repetition_penalty)
+            )
+        );
+    }
+    test_field_repetition_penalty();
+    fn test_field_stop_tokens() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop_tokens) as usize - ptr as usize
+            },
+            72usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(stop_tokens))
+        );
+    }
+    test_field_stop_tokens();
+    fn test_field_stop_count() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).stop_count) as usize - ptr as usize
+            },
+            80usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(stop_count))
+        );
+    }
+    test_field_stop_count();
+    fn test_field_on_token() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).on_token) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(on_token))
+        );
+    }
+    test_field_on_token();
+    fn test_field_user() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_generate_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).user) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_generate_options), "::", stringify!(user))
+        );
+    }
+    test_field_user();
 }
 impl Default for gw_generate_options {
     fn default() -> Self {
@@ -8562,8 +8814,8 @@ pub const GW_PACKING_INVALID: gw_packing_value = -1;
 #[doc = " documents, and attention crosses their bounds."]
 pub const GW_PACKING_STREAM: gw_packing_value = 0;
 #[doc = " Each row has whole documents, with padding at its end. Only documents that are longer than a row are"]
-#[doc = " cut. Labels do not cross the bounds of documents. The batch says which document each token belongs to,"]
-#[doc = " but gw_train_step does not take that yet: its attention crosses the bounds."]
+#[doc = " cut. The batch says which document each token belongs to, so that neither labels nor attention cross the"]
+#[doc = " bounds of documents, and positions count from 0 in each."]
 pub const GW_PACKING_DOCUMENTS: gw_packing_value = 1;
 pub type gw_packing_value = ::std::os::raw::c_int;
 #[doc = " Files that are one source of rows."]
@@ -8862,7 +9114,7 @@ impl Default for gw_dataset_options {
 pub struct gw_data_batch {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " For gw_train_step and gw_eval_step: the tokens, and the labels."]
+    #[doc = " For gw_train_step and gw_eval_step: the tokens, the labels, the documents."]
     pub batch: *const gw_batch,
     #[doc = " i64 [rows, sequence]; 0 where there is padding."]
     pub tokens: *const gw_view,
@@ -9161,6 +9413,45 @@ impl Default for gw_frame_options {
         }
     }
 }
+#[doc = " A function of each number, as the activation of a feed-forward layer."]
+pub type gw_activation = i32;
+pub const GW_ACTIVATION_INVALID: gw_activation_value = -1;
+pub const GW_ACTIVATION_SILU: gw_activation_value = 0;
+#[doc = " gelu_new, gelu_pytorch_tanh: GELU by way of tanh."]
+pub const GW_ACTIVATION_GELU_TANH: gw_activation_value = 1;
+#[doc = " GELU by way of erf."]
+pub const GW_ACTIVATION_GELU: gw_activation_value = 2;
+pub const GW_ACTIVATION_RELU: gw_activation_value = 3;
+pub const GW_ACTIVATION_TANH: gw_activation_value = 4;
+pub type gw_activation_value = ::std::os::raw::c_int;
+#[doc = " RMS norms of q and k, before the rotation."]
+pub type gw_qk_norm = i32;
+pub const GW_QK_NORM_INVALID: gw_qk_norm_value = -1;
+pub const GW_QK_NORM_NONE: gw_qk_norm_value = 0;
+#[doc = " Over each head, with weights [head_dim]."]
+pub const GW_QK_NORM_HEAD: gw_qk_norm_value = 1;
+#[doc = " Over all heads together, with weights of the whole width."]
+pub const GW_QK_NORM_WIDTH: gw_qk_norm_value = 2;
+pub type gw_qk_norm_value = ::std::os::raw::c_int;
+#[doc = " Where a block has its norms, for each of its halves f, attention and feed-forward."]
+pub type gw_block_norms = i32;
+pub const GW_BLOCK_NORMS_INVALID: gw_block_norms_value = -1;
+#[doc = " x + f(norm(x))"]
+pub const GW_BLOCK_NORMS_BEFORE: gw_block_norms_value = 0;
+#[doc = " x + norm(f(x))"]
+pub const GW_BLOCK_NORMS_AFTER: gw_block_norms_value = 1;
+#[doc = " x + norm(f(norm(x)))"]
+pub const GW_BLOCK_NORMS_BOTH: gw_block_norms_value = 2;
+pub type gw_block_norms_value = ::std::os::raw::c_int;
+#[doc = " How rotary frequencies are scaled, as rope_type of a config.json says it."]
+pub type gw_rope_scaling = i32;
+pub const GW_ROPE_SCALING_INVALID: gw_rope_scaling_value = -1;
+pub const GW_ROPE_SCALING_LLAMA3: gw_rope_scaling_value = 0;
+pub const GW_ROPE_SCALING_LINEAR: gw_rope_scaling_value = 1;
+pub const GW_ROPE_SCALING_YARN: gw_rope_scaling_value = 2;
+#[doc = " By factors for short sequences, and others for long ones."]
+pub const GW_ROPE_SCALING_LONGROPE: gw_rope_scaling_value = 3;
+pub type gw_rope_scaling_value = ::std::os::raw::c_int;
 #[doc = " Every fact that a decoder is built from. The defaults are those of the family llama."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -9187,16 +9478,23 @@ pub struct gw_decoder_options {
     pub ffn: i64,
     #[doc = " Default 2048."]
     pub max_positions: i64,
-    #[doc = " Default 0: none. sliding_window; longer sequences are NOT_SUPPORTED."]
+    #[doc = " Default 0: none. sliding_window: a token sees this many, itself included."]
     pub window: i64,
+    #[doc = " Which layers have the window: layer i does if letter i of this text, which repeats, is w, and does not if"]
+    #[doc = " it is f (full attention): \"wwwwwf\". Default \"\": all, and so is null. A text that the library wrote here"]
+    #[doc = " lives as long as the library."]
+    pub window_layers: *const ::std::os::raw::c_char,
     #[doc = " Default 1e-5."]
     pub eps: f64,
     #[doc = " Default 10000."]
     pub rope_theta: f64,
-    #[doc = " Default 1: none; above 1: Llama-3 scaling with the next three."]
+    #[doc = " Default 1: none, unless rope_scaling is longrope."]
     pub rope_factor: f64,
+    #[doc = " Default 1. Of llama3."]
     pub rope_low_frequency_factor: f64,
+    #[doc = " Default 4. Of llama3."]
     pub rope_high_frequency_factor: f64,
+    #[doc = " Default 8192. Of llama3, yarn and longrope."]
     pub rope_original_positions: i64,
     #[doc = " Default 0.02."]
     pub initializer_range: f64,
@@ -9208,15 +9506,60 @@ pub struct gw_decoder_options {
     pub mlp_bias: i32,
     #[doc = " Default 0. 1: lm_head.weight is model.embed_tokens.weight."]
     pub tied: i32,
-    #[doc = " Default 0. 1: RMS norms over each head of q and k, before the rotation."]
-    pub qk_norm: i32,
+    #[doc = " Default GW_QK_NORM_NONE."]
+    pub qk_norm: gw_qk_norm,
+    #[doc = " Default GW_BLOCK_NORMS_BEFORE."]
+    pub norms: gw_block_norms,
+    #[doc = " Default GW_ACTIVATION_SILU."]
+    pub activation: gw_activation,
+    #[doc = " Default 0. 1: a learned score for each query head (gpt_oss)."]
+    pub sinks: i32,
+    #[doc = " Default 0. 1: the weights of norms count from 1."]
+    pub norm_offset: f64,
+    #[doc = " Default 1. Of the embedding's output; 0: the square root of dim."]
+    pub embedding_scale: f64,
+    #[doc = " Default 0: 1 / sqrt(head_dim)."]
+    pub score_scale: f64,
+    #[doc = " Default 0: none. Scores of attention become cap tanh(score / cap)."]
+    pub score_cap: f64,
+    #[doc = " Default 0: none. Logits become cap tanh(logit / cap)."]
+    pub logit_cap: f64,
+    #[doc = " Default 0: rope_theta. Of layers with the window, which then have no scaling."]
+    pub window_rope_theta: f64,
+    #[doc = " Default GW_ROPE_SCALING_LLAMA3."]
+    pub rope_scaling: gw_rope_scaling,
+    #[doc = " Default 1. Of yarn: the bounds of its ramp are whole numbers."]
+    pub rope_truncate: i32,
+    #[doc = " Default 1. The part of each head that turns; 0: nothing turns."]
+    pub rope_partial: f64,
+    #[doc = " Default 0: what yarn or longrope says. Of cosines and sines."]
+    pub rope_attention_factor: f64,
+    #[doc = " Default 32. Of yarn."]
+    pub rope_beta_fast: f64,
+    #[doc = " Default 1. Of yarn."]
+    pub rope_beta_slow: f64,
+    #[doc = " Default 0. Of yarn."]
+    pub rope_mscale: f64,
+    #[doc = " Default 0. Of yarn."]
+    pub rope_mscale_all_dim: f64,
+    #[doc = " The factors of longrope for sequences of up to rope_original_positions tokens, and for longer ones: a"]
+    #[doc = " number for each pair that turns, with spaces between them. Default \"\", and so is null. A text that the"]
+    #[doc = " library wrote here lives as long as the library."]
+    pub rope_short_factors: *const ::std::os::raw::c_char,
+    pub rope_long_factors: *const ::std::os::raw::c_char,
+    #[doc = " Default 0. 1: layer norms with biases, in place of RMS norms (gpt2)."]
+    pub layer_norm: i32,
+    #[doc = " Default 1. 0: down(activation(up(x))), as in gpt2."]
+    pub gated_mlp: i32,
+    #[doc = " Default 0. 1: a vector for each of max_positions positions (gpt2)."]
+    pub learned_positions: i32,
     pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_decoder_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_decoder_options>(),
-        176usize,
+        328usize,
         concat!("Size of: ", stringify!(gw_decoder_options))
     );
     assert_eq!(
@@ -9368,6 +9711,18 @@ fn bindgen_test_layout_gw_decoder_options() {
         );
     }
     test_field_window();
+    fn test_field_window_layers() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).window_layers) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(window_layers))
+        );
+    }
+    test_field_window_layers();
     fn test_field_eps() {
         assert_eq!(
             unsafe {
@@ -9375,7 +9730,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).eps) as usize - ptr as usize
             },
-            96usize,
+            104usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(eps))
         );
     }
@@ -9387,7 +9742,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_theta) as usize - ptr as usize
             },
-            104usize,
+            112usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_theta))
         );
     }
@@ -9399,7 +9754,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_factor) as usize - ptr as usize
             },
-            112usize,
+            120usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_factor))
         );
     }
@@ -9411,7 +9766,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_low_frequency_factor) as usize - ptr as usize
             },
-            120usize,
+            128usize,
             concat!(
                 "Offset of field: ",
                 stringify!(gw_decoder_options),
@@ -9428,7 +9783,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_high_frequency_factor) as usize - ptr as usize
             },
-            128usize,
+            136usize,
             concat!(
                 "Offset of field: ",
                 stringify!(gw_decoder_options),
@@ -9445,7 +9800,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).rope_original_positions) as usize - ptr as usize
             },
-            136usize,
+            144usize,
             concat!(
                 "Offset of field: ",
                 stringify!(gw_decoder_options),
@@ -9462,7 +9817,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
             },
-            144usize,
+            152usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(initializer_range))
         );
     }
@@ -9474,7 +9829,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).qkv_bias) as usize - ptr as usize
             },
-            152usize,
+            160usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qkv_bias))
         );
     }
@@ -9486,7 +9841,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).out_bias) as usize - ptr as usize
             },
-            156usize,
+            164usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(out_bias))
         );
     }
@@ -9498,7 +9853,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).mlp_bias) as usize - ptr as usize
             },
-            160usize,
+            168usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(mlp_bias))
         );
     }
@@ -9510,7 +9865,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).tied) as usize - ptr as usize
             },
-            164usize,
+            172usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(tied))
         );
     }
@@ -9522,11 +9877,290 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).qk_norm) as usize - ptr as usize
             },
-            168usize,
+            176usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(qk_norm))
         );
     }
     test_field_qk_norm();
+    fn test_field_norms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).norms) as usize - ptr as usize
+            },
+            180usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(norms))
+        );
+    }
+    test_field_norms();
+    fn test_field_activation() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).activation) as usize - ptr as usize
+            },
+            184usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(activation))
+        );
+    }
+    test_field_activation();
+    fn test_field_sinks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sinks) as usize - ptr as usize
+            },
+            188usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(sinks))
+        );
+    }
+    test_field_sinks();
+    fn test_field_norm_offset() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).norm_offset) as usize - ptr as usize
+            },
+            192usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(norm_offset))
+        );
+    }
+    test_field_norm_offset();
+    fn test_field_embedding_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).embedding_scale) as usize - ptr as usize
+            },
+            200usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(embedding_scale))
+        );
+    }
+    test_field_embedding_scale();
+    fn test_field_score_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).score_scale) as usize - ptr as usize
+            },
+            208usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(score_scale))
+        );
+    }
+    test_field_score_scale();
+    fn test_field_score_cap() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).score_cap) as usize - ptr as usize
+            },
+            216usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(score_cap))
+        );
+    }
+    test_field_score_cap();
+    fn test_field_logit_cap() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).logit_cap) as usize - ptr as usize
+            },
+            224usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(logit_cap))
+        );
+    }
+    test_field_logit_cap();
+    fn test_field_window_rope_theta() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).window_rope_theta) as usize - ptr as usize
+            },
+            232usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(window_rope_theta))
+        );
+    }
+    test_field_window_rope_theta();
+    fn test_field_rope_scaling() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_scaling) as usize - ptr as usize
+            },
+            240usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_scaling))
+        );
+    }
+    test_field_rope_scaling();
+    fn test_field_rope_truncate() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_truncate) as usize - ptr as usize
+            },
+            244usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_truncate))
+        );
+    }
+    test_field_rope_truncate();
+    fn test_field_rope_partial() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_partial) as usize - ptr as usize
+            },
+            248usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_partial))
+        );
+    }
+    test_field_rope_partial();
+    fn test_field_rope_attention_factor() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_attention_factor) as usize - ptr as usize
+            },
+            256usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_attention_factor)
+            )
+        );
+    }
+    test_field_rope_attention_factor();
+    fn test_field_rope_beta_fast() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_beta_fast) as usize - ptr as usize
+            },
+            264usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_beta_fast))
+        );
+    }
+    test_field_rope_beta_fast();
+    fn test_field_rope_beta_slow() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_beta_slow) as usize - ptr as usize
+            },
+            272usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_beta_slow))
+        );
+    }
+    test_field_rope_beta_slow();
+    fn test_field_rope_mscale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_mscale) as usize - ptr as usize
+            },
+            280usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_mscale))
+        );
+    }
+    test_field_rope_mscale();
+    fn test_field_rope_mscale_all_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_mscale_all_dim) as usize - ptr as usize
+            },
+            288usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_mscale_all_dim)
+            )
+        );
+    }
+    test_field_rope_mscale_all_dim();
+    fn test_field_rope_short_factors() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_short_factors) as usize - ptr as usize
+            },
+            296usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_decoder_options),
+                "::",
+                stringify!(rope_short_factors)
+            )
+        );
+    }
+    test_field_rope_short_factors();
+    fn test_field_rope_long_factors() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).rope_long_factors) as usize - ptr as usize
+            },
+            304usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(rope_long_factors))
+        );
+    }
+    test_field_rope_long_factors();
+    fn test_field_layer_norm() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).layer_norm) as usize - ptr as usize
+            },
+            312usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(layer_norm))
+        );
+    }
+    test_field_layer_norm();
+    fn test_field_gated_mlp() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).gated_mlp) as usize - ptr as usize
+            },
+            316usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(gated_mlp))
+        );
+    }
+    test_field_gated_mlp();
+    fn test_field_learned_positions() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).learned_positions) as usize - ptr as usize
+            },
+            320usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(learned_positions))
+        );
+    }
+    test_field_learned_positions();
     fn test_field_reserved() {
         assert_eq!(
             unsafe {
@@ -9534,7 +10168,7 @@ fn bindgen_test_layout_gw_decoder_options() {
                 let ptr = uninit.as_ptr();
                 ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
             },
-            172usize,
+            324usize,
             concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(reserved))
         );
     }
@@ -9574,14 +10208,25 @@ pub struct gw_attention_options {
     pub out_bias: i32,
     #[doc = " Default 1."]
     pub causal: i32,
-    #[doc = " Default 0. 1: RMS norms over each head of q and k, before the rotation."]
-    pub qk_norm: i32,
+    #[doc = " Default GW_QK_NORM_NONE."]
+    pub qk_norm: gw_qk_norm,
+    #[doc = " Default 0: none. Token i sees token j if i - j < window."]
+    pub window: i64,
+    #[doc = " Default 0. 1: the weights of norms count from 1."]
+    pub norm_offset: f64,
+    #[doc = " Default 0: 1 / sqrt(head_dim)."]
+    pub score_scale: f64,
+    #[doc = " Default 0: none. Scores become cap tanh(score / cap)."]
+    pub score_cap: f64,
+    #[doc = " Default 0. 1: a learned score for each query head."]
+    pub sinks: i32,
+    pub reserved: i32,
 }
 #[test]
 fn bindgen_test_layout_gw_attention_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_attention_options>(),
-        88usize,
+        128usize,
         concat!("Size of: ", stringify!(gw_attention_options))
     );
     assert_eq!(
@@ -9750,8 +10395,234 @@ fn bindgen_test_layout_gw_attention_options() {
         );
     }
     test_field_qk_norm();
+    fn test_field_window() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).window) as usize - ptr as usize
+            },
+            88usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(window))
+        );
+    }
+    test_field_window();
+    fn test_field_norm_offset() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).norm_offset) as usize - ptr as usize
+            },
+            96usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(norm_offset))
+        );
+    }
+    test_field_norm_offset();
+    fn test_field_score_scale() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).score_scale) as usize - ptr as usize
+            },
+            104usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(score_scale))
+        );
+    }
+    test_field_score_scale();
+    fn test_field_score_cap() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).score_cap) as usize - ptr as usize
+            },
+            112usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(score_cap))
+        );
+    }
+    test_field_score_cap();
+    fn test_field_sinks() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).sinks) as usize - ptr as usize
+            },
+            120usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(sinks))
+        );
+    }
+    test_field_sinks();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_attention_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            124usize,
+            concat!("Offset of field: ", stringify!(gw_attention_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
 }
 impl Default for gw_attention_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_feed_forward_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    #[doc = " Required."]
+    pub dim: i64,
+    #[doc = " Required. The features between."]
+    pub ffn: i64,
+    #[doc = " Default 0.02."]
+    pub initializer_range: f64,
+    #[doc = " Default GW_ACTIVATION_SILU."]
+    pub activation: gw_activation,
+    #[doc = " Default 0."]
+    pub bias: i32,
+    #[doc = " Default 0: down(activation(gate(x)) * up(x)). 1: down(activation(up(x)))."]
+    pub plain: i32,
+    pub reserved: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_feed_forward_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_feed_forward_options>(),
+        56usize,
+        concat!("Size of: ", stringify!(gw_feed_forward_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_feed_forward_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_feed_forward_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_feed_forward_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_feed_forward_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_dim() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dim) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_feed_forward_options), "::", stringify!(dim))
+        );
+    }
+    test_field_dim();
+    fn test_field_ffn() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).ffn) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_feed_forward_options), "::", stringify!(ffn))
+        );
+    }
+    test_field_ffn();
+    fn test_field_initializer_range() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).initializer_range) as usize - ptr as usize
+            },
+            32usize,
+            concat!(
+                "Offset of field: ",
+                stringify!(gw_feed_forward_options),
+                "::",
+                stringify!(initializer_range)
+            )
+        );
+    }
+    test_field_initializer_range();
+    fn test_field_activation() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).activation) as usize - ptr as usize
+            },
+            40usize,
+            concat!("Offset of field: ", stringify!(gw_feed_forward_options), "::", stringify!(activation))
+        );
+    }
+    test_field_activation();
+    fn test_field_bias() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).bias) as usize - ptr as usize
+            },
+            44usize,
+            concat!("Offset of field: ", stringify!(gw_feed_forward_options), "::", stringify!(bias))
+        );
+    }
+    test_field_bias();
+    fn test_field_plain() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).plain) as usize - ptr as usize
+            },
+            48usize,
+            concat!("Offset of field: ", stringify!(gw_feed_forward_options), "::", stringify!(plain))
+        );
+    }
+    test_field_plain();
+    fn test_field_reserved() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_feed_forward_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).reserved) as usize - ptr as usize
+            },
+            52usize,
+            concat!("Offset of field: ", stringify!(gw_feed_forward_options), "::", stringify!(reserved))
+        );
+    }
+    test_field_reserved();
+}
+impl Default for gw_feed_forward_options {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -12876,10 +13747,59 @@ pub struct gw_api {
             result: *mut gw_verify_result,
         ) -> gw_status,
     >,
+    pub layernorm_create: ::std::option::Option<
+        unsafe extern "C" fn(dim: i64, eps: f64, out_model: *mut *mut gw_module) -> gw_status,
+    >,
+    pub feed_forward_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_feed_forward_options, size: usize)>,
+    pub feed_forward_create: ::std::option::Option<
+        unsafe extern "C" fn(
+            options: *const gw_feed_forward_options,
+            out_model: *mut *mut gw_module,
+        ) -> gw_status,
+    >,
+    pub activation_create: ::std::option::Option<
+        unsafe extern "C" fn(activation: gw_activation, out_model: *mut *mut gw_module) -> gw_status,
+    >,
+    pub dropout_create: ::std::option::Option<
+        unsafe extern "C" fn(probability: f64, out_model: *mut *mut gw_module) -> gw_status,
+    >,
+    pub module_gradient_norms: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *const gw_module,
+            out_norms: *mut f64,
+            capacity: usize,
+            out_count: *mut usize,
+        ) -> gw_status,
+    >,
+    pub log_probs: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            batch: *const gw_batch,
+            options: *const gw_step_options,
+            stream: *mut ::std::os::raw::c_void,
+            out_log_probs: *mut f64,
+            out_capacity: usize,
+            out_count: *mut usize,
+        ) -> gw_status,
+    >,
+    pub generate_rows: ::std::option::Option<
+        unsafe extern "C" fn(
+            model: *mut gw_module,
+            prompts: *const i64,
+            lengths: *const i64,
+            row_count: usize,
+            options: *const gw_generate_options,
+            stream: *mut ::std::os::raw::c_void,
+            out_tokens: *mut i64,
+            out_capacity: usize,
+            out_counts: *mut i64,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2640usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2704usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -16853,4 +17773,100 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_verify();
+    fn test_field_layernorm_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).layernorm_create) as usize - ptr as usize
+            },
+            2640usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(layernorm_create))
+        );
+    }
+    test_field_layernorm_create();
+    fn test_field_feed_forward_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).feed_forward_options_init) as usize - ptr as usize
+            },
+            2648usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(feed_forward_options_init))
+        );
+    }
+    test_field_feed_forward_options_init();
+    fn test_field_feed_forward_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).feed_forward_create) as usize - ptr as usize
+            },
+            2656usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(feed_forward_create))
+        );
+    }
+    test_field_feed_forward_create();
+    fn test_field_activation_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).activation_create) as usize - ptr as usize
+            },
+            2664usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(activation_create))
+        );
+    }
+    test_field_activation_create();
+    fn test_field_dropout_create() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).dropout_create) as usize - ptr as usize
+            },
+            2672usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(dropout_create))
+        );
+    }
+    test_field_dropout_create();
+    fn test_field_module_gradient_norms() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).module_gradient_norms) as usize - ptr as usize
+            },
+            2680usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(module_gradient_norms))
+        );
+    }
+    test_field_module_gradient_norms();
+    fn test_field_log_probs() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).log_probs) as usize - ptr as usize
+            },
+            2688usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(log_probs))
+        );
+    }
+    test_field_log_probs();
+    fn test_field_generate_rows() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).generate_rows) as usize - ptr as usize
+            },
+            2696usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(generate_rows))
+        );
+    }
+    test_field_generate_rows();
 }
