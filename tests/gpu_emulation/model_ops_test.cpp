@@ -184,11 +184,12 @@ double activated(Activation a, double x) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
     case Activation::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::relu: return std::max(x, 0.0);
+    case Activation::tanh: return std::tanh(x);
   }
   return 0;
 }
 constexpr Activation kActivations[] = {Activation::silu, Activation::gelu_tanh, Activation::gelu,
-                                       Activation::relu};
+                                       Activation::relu, Activation::tanh};
 
 TEST_F(ModelOps, ActivationsAndTheirGradientsAreTheFormulas) {
   Bench bench;

@@ -49,13 +49,21 @@ __device__ Activated<S> relu(S x) {
 }
 
 template <typename S>
+__device__ Activated<S> hyperbolic_tangent(S x) {
+  const S value = tanh(x);
+  return {value, S(1) - value * value};
+}
+
+template <typename S>
 __device__ Activated<S> activate(Activation activation, S x) {
   switch (activation) {
     case Activation::gelu_tanh: return gelu_tanh(x);
     case Activation::gelu: return gelu(x);
     case Activation::relu: return relu(x);
-    default: return silu(x);
+    case Activation::tanh: return hyperbolic_tangent(x);
+    case Activation::silu: break;
   }
+  return silu(x);
 }
 
 }  // namespace gangway::cuda
