@@ -157,7 +157,7 @@ Outcome step_of(Model& model, const Case& c, const Batch& batch) {
     const std::vector<double> after = test::gathered(model, *p.parameter);
     for (size_t i = 0; i < after.size(); ++i) before[p.name][i] -= after[i];
   }
-  return {result.loss, result.weight, before};
+  return {result.loss, static_cast<int64_t>(result.weight), before};
 }
 
 void expect_equal(const Outcome& got, const Outcome& want, const std::string& what) {

@@ -62,7 +62,9 @@ TEST(ControlFrames, AFrameUnderAnotherKeyIsCorrupt) {
 
 TEST(ControlFrames, ALongBodyIsRefusedBeforeItComes) {
   ControlReader reader(key(1));
-  reader.add(std::string("\x01\0\0\0\xff\xff\xff\x7f", 8) + std::string(8, '\0'));
+  std::string frame("\x01\0\0\0\xff\xff\xff\x7f", 8);
+  frame.append(8, '\0');
+  reader.add(frame);
   EXPECT_THROW(reader.next(), Error);
 }
 
