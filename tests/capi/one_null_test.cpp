@@ -95,6 +95,7 @@ class World {
                             &gang_places.tp, &gang_places.pp, &gang_places.cp})
       *place = gang;
     attention.dim = 8;
+    feed_forward.dim = feed_forward.ffn = 8;
     attention.heads = 2;
     begin_frame();
     must(gw_partition_create(gang, &partition));
@@ -178,6 +179,7 @@ class World {
   void give(const gw_pipeline_options*& x) { x = &pipeline_options; }
   void give(const gw_decoder_options*& x) { x = nullptr; }
   void give(const gw_attention_options*& x) { x = &attention; }
+  void give(const gw_feed_forward_options*& x) { x = &feed_forward; }
   void give(const gw_custom_options*& x) { x = &custom; }
   void give(const gw_custom_optimizer_options*& x) { x = &custom_optimizer; }
   void give(const gw_frame_options*& x) { x = nullptr; }
@@ -297,6 +299,7 @@ class World {
   gw_pipeline_info pipeline_info = with(gw_pipeline_info_init);
   gw_pipeline_action pipeline_action = with(gw_pipeline_action_init);
   gw_attention_options attention = with(gw_attention_options_init);
+  gw_feed_forward_options feed_forward = with(gw_feed_forward_options_init);
   gw_mesh_options mesh_options = with(gw_mesh_options_init);
   gw_gang_places gang_places = with(gw_gang_places_init);
   gw_custom_options custom = with(gw_custom_options_init);

@@ -104,7 +104,8 @@ std::vector<double> gradient_norms(const FsdpState& state, const std::vector<Nam
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = *parameters[i].parameter;
     const auto at = static_cast<int64_t>(i);
-    if (p.listed && has_gradient(p)) ops.norm_power(p.shard_grad->tensor, 2, powers.slice(0, at, at + 1), stream);
+    if (p.listed && has_gradient(p))
+      ops.norm_power(p.shard_grad->tensor, 2, powers.slice(0, at, at + 1), stream);
     by_axes[axes_within_stage(p.layout)].push_back(i);
   }
   const HostView<double> host(powers, stream);
