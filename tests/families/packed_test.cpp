@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "checkpoint/config_json.h"
+#include "checkpoint/model_files.h"
 #include "checkpoint/safetensors.h"
 #include "data/data_path.h"
 #include "families/family_values.h"
@@ -57,15 +58,11 @@ class Packed : public testing::TestWithParam<std::tuple<PackedModel, PackedMesh>
   const SafetensorsFile file{test_data("families/packed/" + std::string(packed.name) + ".safetensors")};
 
   template <typename T>
-  static std::vector<T> read(const SafetensorsFile& from, const std::string& name) {
-    const StoredTensor& stored = from.tensors().at(name);
-    std::vector<T> values(static_cast<size_t>(stored.shape.count()));
-    from.read(stored, 0, values.size() * sizeof(T), values.data());
-    return values;
-  }
-  template <typename T>
   std::vector<T> get(const std::string& name) const {
-    return read<T>(file, name);
+    const StoredTensor& stored = file.tensors().at(name);
+    std::vector<T> values(static_cast<size_t>(stored.shape.count()));
+    file.read(stored, 0, values.size() * sizeof(T), values.data());
+    return values;
   }
 
   std::unique_ptr<Model> loaded(Gang& root) const {
@@ -81,13 +78,7 @@ class Packed : public testing::TestWithParam<std::tuple<PackedModel, PackedMesh>
       options.tensor.rows = plan_from_text("model.embed_tokens -> replicate\nlm_head -> replicate\n");
     auto model = make_model(make_decoder(parse_config_json(text, path)),
                             create_gangs(root.shared_from_this(), mesh.degrees), options);
-    const SafetensorsFile values(test_data(packed.values));
-    for (const NamedParameter& p : model->inspect().parameters()) {
-      const std::vector<float> from = read<float>(values, p.name);
-      const std::vector<double> wide(from.begin(), from.end());
-      model->inspect().assign(*p.parameter, tensor_of(*model, DType::f64, p.parameter->shape, wide.data()),
-                              model->device().stream());
-    }
+    load_model(*model, test_data(packed.values));
     return model;
   }
 
