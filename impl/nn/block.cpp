@@ -57,6 +57,7 @@ Specs check_chain(Context& ctx, const Module& block, std::span<const size_t> par
   for (const size_t part : parts) {
     last = block.child(part).check_forward(ctx, {last.data(), 1});
     if (last.empty()) return {};
+    last.resize(1);  // a norm's second output is the sum that it normed
   }
   return last;
 }

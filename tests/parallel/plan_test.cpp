@@ -105,20 +105,22 @@ TEST(Plan, ARowPreparesSeveralInputs) {
 
 TEST(Plan, TheLlamaPlanIsWrittenLikeThis) {
   EXPECT_EQ(plan_to_text(plan_from_text(family_plan({}, {.sequence_parallel = true, .loss_parallel = true}))),
-            "model.embed_tokens                      -> rowwise, output Shard(1)\n"
-            "model.layers.*.input_layernorm          -> sequence_parallel\n"
-            "model.layers.*.self_attn                -> prepare_input(Shard(1), Varying)\n"
-            "model.layers.*.self_attn.q_proj         -> colwise, input Varying\n"
-            "model.layers.*.self_attn.k_proj         -> colwise, input Varying\n"
-            "model.layers.*.self_attn.v_proj         -> colwise, input Varying\n"
-            "model.layers.*.self_attn.o_proj         -> rowwise, output Shard(1)\n"
-            "model.layers.*.post_attention_layernorm -> sequence_parallel\n"
-            "model.layers.*.mlp                      -> prepare_input(Shard(1), Varying)\n"
-            "model.layers.*.mlp.gate_proj            -> colwise, input Varying\n"
-            "model.layers.*.mlp.up_proj              -> colwise, input Varying\n"
-            "model.layers.*.mlp.down_proj            -> rowwise, output Shard(1)\n"
-            "model.norm                              -> sequence_parallel\n"
-            "lm_head                                 -> colwise, input Shard(1), output Shard(-1)\n");
+            "model.embed_tokens                        -> rowwise, output Shard(1)\n"
+            "model.layers.*.input_layernorm            -> sequence_parallel\n"
+            "model.layers.*.self_attn                  -> prepare_input(Shard(1), Varying)\n"
+            "model.layers.*.self_attn.q_proj           -> colwise, input Varying\n"
+            "model.layers.*.self_attn.k_proj           -> colwise, input Varying\n"
+            "model.layers.*.self_attn.v_proj           -> colwise, input Varying\n"
+            "model.layers.*.self_attn.o_proj           -> rowwise, output Shard(1)\n"
+            "model.layers.*.post_attention_layernorm   -> sequence_parallel\n"
+            "model.layers.*.pre_feedforward_layernorm  -> sequence_parallel\n"
+            "model.layers.*.post_feedforward_layernorm -> sequence_parallel\n"
+            "model.layers.*.mlp                        -> prepare_input(Shard(1), Varying)\n"
+            "model.layers.*.mlp.gate_proj              -> colwise, input Varying\n"
+            "model.layers.*.mlp.up_proj                -> colwise, input Varying\n"
+            "model.layers.*.mlp.down_proj              -> rowwise, output Shard(1)\n"
+            "model.norm                                -> sequence_parallel\n"
+            "lm_head                                   -> colwise, input Shard(1), output Shard(-1)\n");
 }
 
 TEST(Plan, BadLinesAreRefusedWithNumberAndReason) {
