@@ -1,6 +1,6 @@
-/* Trains a byte-level Llama by DPO (Rafailov and others, "Direct Preference Optimization", 2023) to prefer the next
- * bytes of a text over random ones. Logits never exist: the loss comes from log-probabilities, and the step from its
- * derivatives by them.
+/* Trains a byte-level Llama by DPO (Rafailov and others, "Direct Preference Optimization", 2023) to prefer
+ * the next bytes of a text over random ones. Logits never exist: the loss comes from log-probabilities, and the
+ * step from its derivatives by them.
  *   gangrun -n 2 11_dpo TEXT [STEPS] */
 #include "example.h"
 #include <math.h>
@@ -39,7 +39,8 @@ static gw_module *model_on(gw_gangs *gangs) {
 int main(int count, char **arguments) {
   FILE *file = count > 1 ? fopen(arguments[1], "rb") : NULL;
   const size_t size = file != NULL ? fread(text, 1, sizeof text, file) : 0;
-  if (size <= kSequence) return fprintf(stderr, "usage: 11_dpo TEXT [STEPS]\nTEXT has over %d bytes\n", kSequence), 2;
+  if (size <= kSequence)
+    return fprintf(stderr, "usage: 11_dpo TEXT [STEPS]\nTEXT has over %d bytes\n", kSequence), 2;
   fclose(file);
   const int steps = count > 2 ? atoi(arguments[2]) : 50;
   gw_gang *root = NULL;

@@ -19,7 +19,7 @@ template <typename S>
 struct Rows {
   S* logits_CV;
   const int64_t* labels_C;
-  double* losses_2C;  // the loss of each row, and then its weight
+  double* losses_C;
   int64_t rows, vocabulary, ignore;
   S scale;
   RowTerms<S> terms;
@@ -69,8 +69,7 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
     double logit = NAN;
     if (!ignored && !outside) logit = with_terms ? p.terms.capped(logits_V[label]) : logits_V[label];
     const double mean = static_cast<double>(sum) / static_cast<double>(p.vocabulary);
-    put_loss<with_terms>(p.terms, row, p.rows, ignored, logit, static_cast<double>(log_total), mean,
-                         p.losses_2C);
+    put_loss<with_terms>(p.terms, row, ignored, logit, static_cast<double>(log_total), mean, p.losses_C);
   }
   if (!backward) return;
   const S scale = p.terms.weight(row) * p.scale;
@@ -96,22 +95,6 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
     if constexpr (sizeof(T) != sizeof(S)) __syncthreads();
     if (j < p.vocabulary) store<n>(gradient_V + j, gradient);
   }
-}
-
-// Runs as one block, so that the order of the sum depends on the shape only.
-__global__ void add_losses_kernel(const double* losses_2C, int64_t rows, double* loss, double* weight) {
-  double* const scratch = block_memory<double>();
-  double sum = 0, counted = 0;
-  for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
-    sum += losses_2C[r];
-    counted += losses_2C[rows + r];
-  }
-  sum = block_sum(sum, scratch);
-  __syncthreads();
-  counted = block_sum(counted, scratch);
-  if (threadIdx.x != 0) return;
-  if (loss != nullptr) *loss += sum;
-  if (weight != nullptr) *weight += counted;
 }
 
 // Sets row r of c to bias, to c[r] + bias (accumulate), or to 0. Each thread has n neighbouring columns.
@@ -146,10 +129,10 @@ void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, int64_t first_to
              Stream& stream) {
   using S = Wide<T>;
   const int64_t rows = logits_CV.dim(0);
-  double* const losses_2C = losses_of(rows, stream);
+  double* const losses_C = losses_of(rows, stream);
   const Rows<S> p = {logits_CV.data<S>(),
                      args.labels.data<int64_t>() + first_token,
-                     losses_2C,
+                     losses_C,
                      rows,
                      args.w.dim(0),
                      args.ignore,
@@ -164,20 +147,13 @@ void rows_of(const HeadLossArgs& args, const Tensor& logits_CV, int64_t first_to
     start(backward ? head_loss_rows_kernel<T, true, n(), false>
                    : head_loss_rows_kernel<T, false, n(), false>);
   });
-  add_losses(losses_2C, rows, args.loss, args.weight, stream);
+  add_losses("head_loss", losses_C, p.labels_C, p.terms, rows, args.ignore, args.loss, args.weight, stream);
 }
 
 }  // namespace
 
 double* losses_of(int64_t rows, Stream& stream) {
-  return static_cast<double*>(workspace(stream, 2 * static_cast<size_t>(rows) * sizeof(double)));
-}
-
-void add_losses(const double* losses_2C, int64_t rows, const Tensor& loss, const Tensor& weight,
-                Stream& stream) {
-  if (!loss && !weight) return;
-  launch("head_loss", add_losses_kernel, {dim3(1), kThreads, kWarpSize * sizeof(double)}, native(stream),
-         losses_2C, rows, loss ? loss.data<double>() : nullptr, weight ? weight.data<double>() : nullptr);
+  return static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
 }
 
 void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream) {

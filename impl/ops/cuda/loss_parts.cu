@@ -70,7 +70,7 @@ struct Join {
   S* logits_CV;
   const int64_t* labels_C;
   const double *statistics_W3C, *logit_sums_C;
-  double* losses_2C;  // the loss of each row, and then its weight
+  double* losses_C;
   int64_t rows, width, parts, part, first_id, ids, ignore;
   double scale;
   RowTerms<S> terms;
@@ -108,7 +108,7 @@ __global__ void loss_join_kernel(Join<S> p) {
     if (!outside) joined = join(p, row);
     double mean = 0;
     if (with_terms && p.logit_sums_C != nullptr) mean = p.logit_sums_C[row] / static_cast<double>(p.ids);
-    put_loss<with_terms>(p.terms, row, p.rows, ignored, joined.logit, joined.log_total, mean, p.losses_2C);
+    put_loss<with_terms>(p.terms, row, ignored, joined.logit, joined.log_total, mean, p.losses_C);
     const double factor = joined.factor, scale = p.scale * static_cast<double>(p.terms.weight(row));
     shared[0] = ignored ? 0.0 : with_terms ? factor : factor * scale;
     // The probability minus 1, computed in f64 before any rounding.
@@ -175,14 +175,14 @@ void loss_part(const LossPartArgs& args, Stream& stream) {
 void loss_join(const LossJoinArgs& args, Stream& stream) {
   const int64_t rows = args.logits.dim(0), width = args.logits.dim(1);
   if (rows == 0) return;
-  double* const losses_2C = losses_of(rows, stream);
+  double* const losses_C = losses_of(rows, stream);
   with_logits(args.logits, [&](auto type, auto n) {
     using S = decltype(type);
     const Join<S> p = {args.logits.data<S>(),
                        args.labels.data<int64_t>(),
                        args.statistics.data<double>(),
                        args.logit_sums ? args.logit_sums.data<double>() : nullptr,
-                       losses_2C,
+                       losses_C,
                        rows,
                        width,
                        args.statistics.dim(0),
@@ -195,8 +195,8 @@ void loss_join(const LossJoinArgs& args, Stream& stream) {
     const auto kernel =
         has_terms(args.terms) ? loss_join_kernel<S, n(), true> : loss_join_kernel<S, n(), false>;
     launch("loss_join", kernel, {blocks(rows), kThreads, 3 * sizeof(double)}, native(stream), p);
+    add_losses("loss_join", losses_C, p.labels_C, p.terms, rows, args.ignore, args.loss, args.weight, stream);
   });
-  add_losses(losses_2C, rows, args.loss, args.weight, stream);
 }
 
 }  // namespace gangway::cuda

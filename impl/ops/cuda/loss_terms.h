@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/cuda/numbers.h"
+#include "ops/cuda/reduce.h"
 #include "ops/ops.h"
 
 namespace gangway::cuda {
@@ -31,11 +32,11 @@ struct RowTerms {
   }
 };
 
-// Writes what one thread tells of a row: its weighted loss, its weight, and its label's log probability.
+// Writes what one thread tells of a row: its weighted loss, and its label's log probability.
 // `logit` is the label's, NaN where the label is no id; `mean` is the mean of all logits.
 template <bool with_terms, typename S>
-__device__ void put_loss(const RowTerms<S>& terms, int64_t row, int64_t rows, bool ignored, double logit,
-                         double log_total, double mean, double* losses_2C) {
+__device__ void put_loss(const RowTerms<S>& terms, int64_t row, bool ignored, double logit, double log_total,
+                         double mean, double* losses_C) {
   double loss = logit == logit ? log_total - logit : logit;
   if (terms.log_probs_C != nullptr) terms.log_probs_C[row] = static_cast<S>(ignored ? 0.0 : -loss);
   if constexpr (with_terms) {
@@ -43,9 +44,7 @@ __device__ void put_loss(const RowTerms<S>& terms, int64_t row, int64_t rows, bo
     if (smoothing != 0) loss = (1 - smoothing) * loss + smoothing * (log_total - mean);
     loss += terms.z_loss * log_total * log_total;
   }
-  const double weight = ignored ? 0.0 : static_cast<double>(terms.weight(row));
-  losses_2C[row] = ignored ? 0.0 : loss * weight;
-  losses_2C[rows + row] = weight;
+  losses_C[row] = ignored ? 0.0 : loss * static_cast<double>(terms.weight(row));
 }
 
 template <typename S>
@@ -53,6 +52,37 @@ RowTerms<S> row_terms(const LossTerms& terms, int64_t first_token) {
   return {terms.weights ? terms.weights.data<S>() + first_token : nullptr,
           terms.log_probs ? terms.log_probs.data<S>() + first_token : nullptr, static_cast<S>(terms.cap),
           static_cast<S>(terms.label_smoothing), static_cast<S>(terms.z_loss)};
+}
+
+constexpr int kLossThreads = 512;
+
+// Adds the sum of losses_C to `loss`, and that of the weights of the labels that count to `weight`. Runs as one
+// block, so that the order of the sums depends on the shape only.
+template <typename S>
+__global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_C, RowTerms<S> terms,
+                                  int64_t rows, int64_t ignore, double* loss, double* weight) {
+  double* const scratch = block_memory<double>();
+  double sum = 0, counted = 0;
+  for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
+    sum += losses_C[r];
+    counted += labels_C[r] != ignore ? static_cast<double>(terms.weight(r)) : 0.0;
+  }
+  sum = block_sum(sum, scratch);
+  __syncthreads();
+  counted = block_sum(counted, scratch);
+  if (threadIdx.x != 0) return;
+  if (loss != nullptr) *loss += sum;
+  if (weight != nullptr) *weight += counted;
+}
+
+// `loss` and `weight` are f64 [1], or absent if not wanted.
+template <typename S>
+void add_losses(const char* name, const double* losses_C, const int64_t* labels_C, const RowTerms<S>& terms,
+                int64_t rows, int64_t ignore, const Tensor& loss, const Tensor& weight, Stream& stream) {
+  if (!loss && !weight) return;
+  launch(name, add_losses_kernel<S>, {dim3(1), kLossThreads, kWarpSize * sizeof(double)}, native(stream),
+         losses_C, labels_C, terms, rows, ignore, loss ? loss.data<double>() : nullptr,
+         weight ? weight.data<double>() : nullptr);
 }
 
 // Whether a loss needs more than weights and log probabilities, which cost nothing in the loops over ids.
