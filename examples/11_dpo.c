@@ -1,6 +1,6 @@
 /* Trains a byte-level Llama by DPO (Rafailov and others, "Direct Preference Optimization", 2023) to prefer
- * the next bytes of a text over random ones. Logits never exist: the loss comes from log-probabilities, and the
- * step from its derivatives by them.
+ * the next bytes of a text over random ones. Logits never exist: the loss comes from log-probabilities, and
+ * the step from its derivatives by them.
  *   gangrun -n 2 11_dpo TEXT [STEPS] */
 #include "example.h"
 #include <math.h>

@@ -96,7 +96,7 @@ TEST(GangrunOptions, AnOptionThatIsUnknownIsNamedAndNeverRun) {
     EXPECT_FALSE(o.has("cannot run")) << o.err;
   }
   EXPECT_TRUE(gangrun({"-n", "2", "--nnodes", "2", "true"})
-                  .has("--nnodes 2: gangrun starts ranks on this host only"));
+                  .has("--nnodes 2: gangrun starts ranks on this host, or on those of --hosts"));
   const Outcome o = gangrun({"-n", "1", "--", "--no-such-program"});
   EXPECT_EQ(o.status, 127) << "behind -- it is a program: " << o.err;
 }
