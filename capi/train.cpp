@@ -116,16 +116,17 @@ gw_status gw_train_step(gw_module* model, gw_optimizer* optimizer, const gw_batc
   });
 }
 
-gw_status gw_module_gradient_norms(const gw_module* model, double out_norms[], size_t capacity,
+gw_status gw_module_gradient_norms(const gw_module* model, double out_norms[], size_t out_capacity,
                                    size_t* out_count) {
   return guarded([&] {
-    if (out_count != nullptr) *out_count = 0;
+    out(out_count, "out_count") = 0;
+    if (out_capacity > 0) required(out_norms, "out_norms");
     const std::vector<double>& norms = required(model, "model").ready().inspect().gradient_norms();
-    out(out_count, "out_count") = norms.size();
-    if (capacity == 0) return;
-    required(out_norms, "out_norms");
-    if (capacity < norms.size())
-      fail(Code::invalid_argument, "capacity is ", capacity, ", the model has ", norms.size(), " parameters");
+    *out_count = norms.size();
+    if (out_capacity == 0) return;
+    if (out_capacity < norms.size())
+      fail(Code::invalid_argument, "out_capacity is ", out_capacity, ", the model has ", norms.size(),
+           " parameters");
     std::copy(norms.begin(), norms.end(), out_norms);
   });
 }

@@ -198,6 +198,43 @@ static void one_ranks_bad_argument_comes_back_on_every_rank(void** state) {
   for (int32_t n = 1; n <= 3; ++n) run_ranks(n, refused_steps, NULL);
 }
 
+/* The squares of the norms of all gradients sum to that of the norm which clipping computes. */
+static void norms_of_a_step(rank* me) {
+  setup s;
+  small_batch b;
+  EXPECT_OK(set_up(me, &s, NULL));
+  fill_batch(&b, 2, me->index);
+  gw_step_options o;
+  gw_step_result r;
+  gw_step_options_init(&o, sizeof o);
+  gw_step_result_init(&r, sizeof r);
+  o.max_grad_norm = 1;
+  double norms[64], squares = 0;
+  size_t count = 0, parameters = 0;
+  EXPECT_OK(gw_module_parameter_count(s.model, &parameters));
+  EXPECT(parameters > 1 && parameters <= 64);
+  EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, &o, NULL, &r));
+  EXPECT_STATUS(gw_module_gradient_norms(s.model, NULL, 0, &count), GW_E_INVALID_STATE,
+                "no step has computed gradient norms");
+  o.gradient_norms = 1;
+  EXPECT_OK(gw_train_step(s.model, s.opt, &b.batch, &o, NULL, &r));
+  EXPECT_OK(gw_module_gradient_norms(s.model, NULL, 0, &count));
+  EXPECT(count == parameters);
+  norms[0] = -1;
+  EXPECT_REFUSED(gw_module_gradient_norms(s.model, norms, parameters - 1, &count), "out_capacity is");
+  EXPECT(norms[0] == -1);
+  EXPECT_OK(gw_module_gradient_norms(s.model, norms, 64, &count));
+  EXPECT(count == parameters);
+  for (size_t i = 0; i < count; ++i) squares += norms[i] * norms[i];
+  EXPECT(r.grad_norm > 0 && fabs(sqrt(squares) - r.grad_norm) < 1e-6 * r.grad_norm);
+  tear_down(&s);
+}
+
+static void a_step_gives_the_norm_of_each_gradient(void** state) {
+  (void)state;
+  for (int32_t n = 1; n <= 3; ++n) run_ranks(n, norms_of_a_step, NULL);
+}
+
 /* The views lie in memory of the host and may be strided; a document ends the labels that the library
  * makes. */
 static void packed_rows(rank* me) {
@@ -422,6 +459,7 @@ static void a_batch_may_be_cut_out_of_a_longer_array(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {test_on_device(training_gives_the_same_losses_on_any_mesh),
                                      test_on_device(one_ranks_bad_argument_comes_back_on_every_rank),
+                                     test_on_device(a_step_gives_the_norm_of_each_gradient),
                                      test_on_device(a_batch_says_the_documents_and_positions_of_its_tokens),
                                      test_on_device(failing_callback_reaches_every_rank),
                                      test_on_device(loss_of_another_weight_is_refused_on_every_rank),

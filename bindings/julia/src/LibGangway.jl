@@ -1800,8 +1800,8 @@ gw_step_result_init(result, size) =
     ccall(ADDRESSES[298], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
     ccall(ADDRESSES[299], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
-gw_module_gradient_norms(model, out_norms, capacity, out_count) =
-    ccall(ADDRESSES[300], gw_status, (Ptr{gw_module}, Ptr{Cdouble}, Csize_t, Ptr{Csize_t}), model, out_norms, capacity, out_count)
+gw_module_gradient_norms(model, out_norms, out_capacity, out_count) =
+    ccall(ADDRESSES[300], gw_status, (Ptr{gw_module}, Ptr{Cdouble}, Csize_t, Ptr{Csize_t}), model, out_norms, out_capacity, out_count)
 gw_eval_step(model, batch, options, stream, result) =
     ccall(ADDRESSES[301], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =

@@ -437,7 +437,7 @@ typedef struct gw_api {
   gw_status (*feed_forward_create)(const gw_feed_forward_options *options, gw_module **out_model);
   gw_status (*activation_create)(gw_activation activation, gw_module **out_model);
   gw_status (*dropout_create)(double probability, gw_module **out_model);
-  gw_status (*module_gradient_norms)(const gw_module *model, double out_norms[], size_t capacity, size_t
+  gw_status (*module_gradient_norms)(const gw_module *model, double out_norms[], size_t out_capacity, size_t
       *out_count);
   gw_status (*log_probs)(gw_module *model, const gw_batch *batch, const gw_step_options *options, void *stream,
       double out_log_probs[], size_t out_capacity, size_t *out_count);

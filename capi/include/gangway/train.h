@@ -123,9 +123,10 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
 /* Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks, unscaled
- * and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen. *out_count is the number of parameters; with less capacity nothing is
- * written, and a null array with capacity 0 asks for the number. INVALID_STATE: no step has computed them. */
-GW_API gw_status gw_module_gradient_norms(const gw_module *model, double out_norms[], size_t capacity,
+ * and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen. *out_count is
+ * the number of parameters; a null array with out_capacity 0 asks for it. INVALID_ARGUMENT: out_capacity is
+ * over 0 and less than the number; nothing is written. INVALID_STATE: no step has computed them. */
+GW_API gw_status gw_module_gradient_norms(const gw_module *model, double out_norms[], size_t out_capacity,
                                           size_t *out_count);
 /* Collective. Computes the loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a
  * rank's batch, options or result, and what gw_module_forward would refuse of any microbatch. MISMATCH:
@@ -181,7 +182,9 @@ GW_API gw_status gw_generate(gw_module *model, const int64_t prompt[], size_t pr
                              size_t out_capacity, size_t *out_count);
 /* Collective. gw_generate for several prompts at a time: `lengths` has the number of tokens of each, and
  * `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts says
- * how many tokens of each row there are; the others are -1. Codes as in gw_generate. */
+ * how many tokens of each row there are; the others are -1. INVALID_ARGUMENT, on every rank: a rank's
+ * out_capacity is less than row_count times token_count, and what gw_generate refuses of any prompt.
+ * INVALID_STATE as in gw_generate. */
 GW_API gw_status gw_generate_rows(gw_module *model, const int64_t prompts[], const int64_t lengths[],
                                   size_t row_count, const gw_generate_options *options, void *stream,
                                   int64_t out_tokens[], size_t out_capacity, int64_t out_counts[]);

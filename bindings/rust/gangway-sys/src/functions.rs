@@ -1895,12 +1895,13 @@ functions! {
 }
 functions! {
     #[doc = " Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks, unscaled"]
-    #[doc = " and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen. *out_count is the number of parameters; with less capacity nothing is"]
-    #[doc = " written, and a null array with capacity 0 asks for the number. INVALID_STATE: no step has computed them."]
+    #[doc = " and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen. *out_count is"]
+    #[doc = " the number of parameters; a null array with out_capacity 0 asks for it. INVALID_ARGUMENT: out_capacity is"]
+    #[doc = " over 0 and less than the number; nothing is written. INVALID_STATE: no step has computed them."]
     module_gradient_norms: pub fn gw_module_gradient_norms(
         model: *const gw_module,
         out_norms: *mut f64,
-        capacity: usize,
+        out_capacity: usize,
         out_count: *mut usize,
     ) -> gw_status;
 }
@@ -1970,7 +1971,9 @@ functions! {
 functions! {
     #[doc = " Collective. gw_generate for several prompts at a time: `lengths` has the number of tokens of each, and"]
     #[doc = " `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts says"]
-    #[doc = " how many tokens of each row there are; the others are -1. Codes as in gw_generate."]
+    #[doc = " how many tokens of each row there are; the others are -1. INVALID_ARGUMENT, on every rank: a rank's"]
+    #[doc = " out_capacity is less than row_count times token_count, and what gw_generate refuses of any prompt."]
+    #[doc = " INVALID_STATE as in gw_generate."]
     generate_rows: pub fn gw_generate_rows(
         model: *mut gw_module,
         prompts: *const i64,

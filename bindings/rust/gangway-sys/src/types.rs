@@ -847,8 +847,8 @@ pub struct gw_gang_options {
     pub next: *const gw_ext,
     #[doc = " Default null: \"cpu\"."]
     pub device: *const ::std::os::raw::c_char,
-    #[doc = " Default null: \"auto\". Others are \"self\", \"host\" and \"mpi\". Under \"auto\", gangs of device \"cuda\" have"]
-    #[doc = " NCCL."]
+    #[doc = " Default null: \"auto\". Others are \"self\", \"host\", \"network\" and \"mpi\". Under \"auto\", gangs over several"]
+    #[doc = " hosts have \"network\", unless MPI started the ranks, and gangs of device \"cuda\" have NCCL."]
     pub engine: *const ::std::os::raw::c_char,
     #[doc = " Names the gang in errors. Default null: \"gang\"."]
     pub name: *const ::std::os::raw::c_char,
@@ -13768,7 +13768,7 @@ pub struct gw_api {
         unsafe extern "C" fn(
             model: *const gw_module,
             out_norms: *mut f64,
-            capacity: usize,
+            out_capacity: usize,
             out_count: *mut usize,
         ) -> gw_status,
     >,
