@@ -21,6 +21,11 @@ static gw_status attention(gw_attention_options* x) {
   x->heads = 2;
   return gw_attention_create(x, &m);
 }
+static gw_status feed_forward(gw_feed_forward_options* x) {
+  gw_module* m = NULL;
+  x->dim = x->ffn = 8;
+  return gw_feed_forward_create(x, &m);
+}
 static gw_status init(gw_init_options* x) {
   gw_parameter_options p;
   gw_shard_group* g = NULL;
@@ -77,6 +82,15 @@ static gw_status parallel(gw_parallel_options* x) {
   const gw_status status = gw_parallelize(m, NULL, x);
   gw_module_release(m);
   return status;
+}
+static gw_status lora(gw_lora_options* x) {
+  gw_module* m = described();
+  const gw_status status = gw_lora_apply(m, x);
+  gw_module_release(m);
+  return status;
+}
+static gw_status verify_one(gw_verify_options* x) {
+  return gw_verify(NULL, build_small_llama, NULL, &batch.batch, x, NULL);
 }
 static gw_status step(gw_step_options* x) {
   return gw_train_step(trained, optimizer, &batch.batch, x, NULL, NULL);
@@ -147,9 +161,25 @@ static void fields(void** state) {
   FLOAT(decoder_options, rope_low_frequency_factor, "options.rope_low_frequency_factor is", decoder)
   FLOAT(decoder_options, rope_high_frequency_factor, "options.rope_high_frequency_factor is", decoder)
   FLOAT(decoder_options, initializer_range, "options.initializer_range is", decoder)
+  FLOAT(decoder_options, norm_offset, "options.norm_offset is", decoder)
+  FLOAT(decoder_options, embedding_scale, "options.embedding_scale is", decoder)
+  FLOAT(decoder_options, score_scale, "options.score_scale is", decoder)
+  FLOAT(decoder_options, score_cap, "options.score_cap is", decoder)
+  FLOAT(decoder_options, logit_cap, "options.logit_cap is", decoder)
+  FLOAT(decoder_options, window_rope_theta, "options.window_rope_theta is", decoder)
+  FLOAT(decoder_options, rope_partial, "options.rope_partial is", decoder)
+  FLOAT(decoder_options, rope_attention_factor, "options.rope_attention_factor is", decoder)
+  FLOAT(decoder_options, rope_beta_fast, "options.rope_beta_fast is", decoder)
+  FLOAT(decoder_options, rope_beta_slow, "options.rope_beta_slow is", decoder)
+  FLOAT(decoder_options, rope_mscale, "options.rope_mscale is", decoder)
+  FLOAT(decoder_options, rope_mscale_all_dim, "options.rope_mscale_all_dim is", decoder)
   FLOAT(attention_options, rope_theta, "options.rope_theta is", attention)
   FLOAT(attention_options, initializer_range, "options.initializer_range is", attention)
   FLOAT(attention_options, eps, "options.eps is", attention)
+  FLOAT(attention_options, norm_offset, "options.norm_offset is", attention)
+  FLOAT(attention_options, score_scale, "options.score_scale is", attention)
+  FLOAT(attention_options, score_cap, "options.score_cap is", attention)
+  FLOAT(feed_forward_options, initializer_range, "options.initializer_range is", feed_forward)
   FLOAT(init_options, deviation, "initializer.deviation is", init)
   FLOAT(frame_options, loss_scale, "options.loss_scale is", frame)
   FLOAT(metrics_options, peak_flops, "peak_flops = ", metrics)
@@ -168,6 +198,9 @@ static void fields(void** state) {
   FLOAT(step_options, scale, "scale = ", step)
   FLOAT(step_options, label_smoothing, "label_smoothing = ", step)
   FLOAT(step_options, z_loss, "z_loss = ", step)
+  FLOAT(lora_options, alpha, "alpha is", lora)
+  FLOAT(lora_options, dropout, "dropout is", lora)
+  FLOAT(verify_options, tolerance, "tolerance is", verify_one)
   FLOAT(generate_options, temperature, "temperature = ", generate)
   FLOAT(generate_options, top_p, "top_p = ", generate)
   FLOAT(generate_options, min_p, "min_p = ", generate)

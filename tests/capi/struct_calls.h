@@ -73,6 +73,11 @@ static gw_status attention_options(void* x) {
   const gw_status status = gw_attention_create(x, &model);
   return drop(status, model);
 }
+static gw_status feed_forward_options(void* x) {
+  gw_module* model = NULL;
+  const gw_status status = gw_feed_forward_create(x, &model);
+  return drop(status, model);
+}
 static gw_status custom_options(void* x) {
   gw_module* model = NULL;
   const gw_status status = gw_custom_create(x, &model);
@@ -279,6 +284,10 @@ static void need_dims(void* x) {
   ((gw_attention_options*)x)->dim = 8;
   ((gw_attention_options*)x)->heads = 2;
 }
+static void need_widths(void* x) {
+  ((gw_feed_forward_options*)x)->dim = 8;
+  ((gw_feed_forward_options*)x)->ffn = 8;
+}
 static void need_parameter(void* x) {
   gw_parameter_options* p = x;
   p->name = "w";
@@ -344,6 +353,7 @@ static const struct {
               INPUT(pipeline_options, pipeline_options, need_microbatch),
               INPUT(decoder_options, decoder_options, NULL),
               INPUT(attention_options, attention_options, need_dims),
+              INPUT(feed_forward_options, feed_forward_options, need_widths),
               INPUT(custom_options, custom_options, need_callbacks),
               INPUT(parameter_options, parameter_options, need_parameter),
               INPUT(init_options, init_options, NULL),
