@@ -1,6 +1,7 @@
 #include "models.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +59,20 @@ static void saves_and_loads(rank* me) {
   gw_gangs_release(gangs);
 }
 
+/* Cuts the first file of weights, whose name begins with `stem`. Loading the folder names it then. */
+static void cut_file_is_corrupt(const char* folder, const char* stem) {
+  char pattern[120];
+  glob_t files;
+  snprintf(pattern, sizeof pattern, "%s/%s*", folder, stem);
+  assert_int_equal(glob(pattern, 0, NULL, &files), 0);
+  assert_int_equal(truncate(files.gl_pathv[0], 100), 0);
+  globfree(&files);
+  gw_module* model = materialized_llama();
+  assert_refused_as(gw_module_load(model, folder, NULL), GW_E_CORRUPT, stem);
+  gw_module_release(model);
+}
+
+/* In several files with an index, and then again in one file, which takes their place. */
 static void what_is_saved_is_loaded(void** state) {
   (void)state;
   for (int32_t n = 1; n <= 3; ++n) {
@@ -65,16 +80,19 @@ static void what_is_saved_is_loaded(void** state) {
     assert_non_null(mkdtemp(folder));
     run_ranks(n, saves_and_loads, folder);
     struct stat found;
-    snprintf(file, sizeof file, "%s/model.safetensors", folder);
+    snprintf(file, sizeof file, "%s/model.safetensors.index.json", folder);
     assert_int_equal(stat(file, &found), 0);
     snprintf(file, sizeof file, "%s/config.json", folder);
     assert_int_equal(stat(file, &found), 0);
-    /* A truncated file. */
-    snprintf(file, sizeof file, "%s/model.safetensors", folder);
-    assert_int_equal(truncate(file, 100), 0);
+    cut_file_is_corrupt(folder, "model-00001-of-");
     gw_module* model = materialized_llama();
-    assert_refused_as(gw_module_load(model, folder, NULL), GW_E_CORRUPT, "model.safetensors");
+    assert_ok(gw_module_save(model, folder, NULL));
     gw_module_release(model);
+    snprintf(file, sizeof file, "%s/model.safetensors.index.json", folder);
+    assert_int_equal(stat(file, &found), -1);
+    snprintf(file, sizeof file, "%s/model.safetensors", folder);
+    assert_int_equal(stat(file, &found), 0);
+    cut_file_is_corrupt(folder, "model.safetensors");
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
   }
