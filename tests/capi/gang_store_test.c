@@ -121,8 +121,8 @@ static void a_failing_store_is_the_callers_error(void** state) {
     const char *call, *text;
     int32_t rank;
   } cases[] = {
-      {"put", "store: the caller's put of \"host/process/0\" returned 14 (IO): the shelf is full", 0},
-      {"get", "store: the caller's get of \"host/failed\" returned 77", 1}};
+      {"put", "store: the caller's put of \"network/attempt\" returned 14 (IO): the shelf is full", 0},
+      {"get", "store: the caller's get of \"network/attempt\" returned 77", 1}};
   for (size_t i = 0; i < 2; ++i) {
     own_store own = {.lock = PTHREAD_MUTEX_INITIALIZER, .failing = cases[i].call};
     gw_store_callbacks c = callbacks_of(&own);
