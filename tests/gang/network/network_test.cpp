@@ -258,7 +258,9 @@ TEST(Network, SurvivorsGoOnInASmallerGang) {
   Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
     const GangPtr root = make_gang(rank, 3, store);
     sum(*root, 1);
-    if (rank == 1) raise(SIGKILL);
+    report.stage = 1;
+    if (rank == 1)
+      for (;;) pause();
     report_failure(report, *root, [&] { sum(*root, 1); });
     const int survivors[] = {0, 1, 2};  // one of them is left out
     const GangPtr smaller = root->shrink(survivors);
@@ -267,6 +269,8 @@ TEST(Network, SurvivorsGoOnInASmallerGang) {
     small_matrix(*smaller);
     smaller->shutdown(60'000);
   });
+  for (int r = 0; r < 3; ++r) ranks.wait_for_stage(r, 1);
+  ranks.kill(1, SIGKILL);
   for (const int r : {0, 2}) EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
 }
 
