@@ -306,7 +306,8 @@ TEST(GangCreation, NcclIsNotChosenByName) {
                "engine \"nccl\" is not chosen by name: gangs of device \"cuda\" have it (engine \"auto\")",
                [&] { Gang::create(o); });
   o.engine = "best";
-  expect_error(Code::invalid_argument, "engine \"best\" is unknown (auto, self, fake, host, network, mpi, threads)",
+  expect_error(Code::invalid_argument,
+               "engine \"best\" is unknown (auto, self, fake, host, network, mpi, threads)",
                [&] { Gang::create(o); });
   o.engine = "self";
   o.size = 2;

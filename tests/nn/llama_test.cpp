@@ -299,7 +299,8 @@ TEST(Llama, RefusesWhatItCannotRead) {
   expect_text(refused({rig.ids({1, 17}, 1, 11)}), {"17", "max_position_embeddings 16"});
   expect_text(refused({step.tokens, rig.ids({1, 5}, 1, 11)}), {"[1, 5]", "[2, 5]"});
   expect_text(refused({rig.normal({2, 5}, 1)}), {"f64 [2, 5]", "i64"});
-  expect_text(refused({step.tokens, step.labels, step.labels}), {"the weights of tokens are i64", "f32 or f64"});
+  expect_text(refused({step.tokens, step.labels, step.labels}),
+              {"the weights of tokens are i64", "f32 or f64"});
   expect_text(refused({rig.empty(DType::i64, {2, 0})}), {"[2, 0]"});
   Frame frame(rig.device->allocator());
   expect_text(refused({step.tokens}, &frame), {"logits"});

@@ -210,9 +210,13 @@ class Module(LoraMethods):
         return [None if t is None else Tensor(t).to(made_kind) for t in made]
 
     @overload
-    def generate(self, prompt: Sequence[int] | bytes, token_count: int = 64, **options: Any) -> list[int]: ...
+    def generate(self, prompt: Sequence[int] | bytes, token_count: int = ..., *, temperature: float = ..., top_k: int = ...,
+                 top_p: float = ..., min_p: float = ..., repetition_penalty: float = ..., stop_tokens: Sequence[int] = ...,
+                 seed: int = ..., on_token: Callable[[int, int], Any] | None = ...) -> list[int]: ...
     @overload
-    def generate(self, prompt: Sequence[Sequence[int]], token_count: int = 64, **options: Any) -> list[list[int]]: ...
+    def generate(self, prompt: Sequence[Sequence[int]], token_count: int = ..., *, temperature: float = ..., top_k: int = ...,
+                 top_p: float = ..., min_p: float = ..., repetition_penalty: float = ..., stop_tokens: Sequence[int] = ...,
+                 seed: int = ..., on_token: Callable[[int, int], Any] | None = ...) -> list[list[int]]: ...
     def generate(self, prompt: Any, token_count: int = 64, *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
                  min_p: float = 0.0, repetition_penalty: float = 1.0, stop_tokens: Sequence[int] = (), seed: int = 0,
                  on_token: Callable[[int, int], Any] | None = None) -> Any:

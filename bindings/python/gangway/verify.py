@@ -52,5 +52,5 @@ def verify(
     options = struct("gw_verify_options", parallel=parallel_options(**{**_DEFAULTS, **parallel}), microbatches=microbatches,
                      tolerance=tolerance)
     c.gw_verify(gangs_of(gangs), low.py_build, lambda: handle_of(build(), Module, "what build returns"),
-                _batch(place, inputs, targets, weight, shift_labels), options, result)
+                _batch(place, inputs, targets, weight, shift_labels, None, None), options, result)
     return Verified(**{name: getattr(result, name) for name in fields_of(result)})
