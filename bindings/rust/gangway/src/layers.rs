@@ -218,7 +218,8 @@ impl DecoderOptions {
         check(call(&mut raw))?;
         let text = |at| unsafe { std::ffi::CStr::from_ptr(at) }.to_string_lossy().into_owned();
         let (family, window_layers) = (text(raw.family), text(raw.window_layers));
-        let (rope_short_factors, rope_long_factors) = (text(raw.rope_short_factors), text(raw.rope_long_factors));
+        let (rope_short_factors, rope_long_factors) =
+            (text(raw.rope_short_factors), text(raw.rope_long_factors));
         Ok(DecoderOptions {
             family,
             window_layers,

@@ -93,9 +93,9 @@ pub use frame::{Frame, FrameOptions};
 pub use gang::{Gang, GangOptions, Trace, Traffic};
 pub use group::{Group, ShardGroup, Unsharded, Update};
 pub use layers::{
-    from_pretrained, Activate, Activation, Attention, AttentionOptions, Block, BlockNorms, Decoder, DecoderOptions, Dropout,
-    Embedding, FeedForward, FeedForwardOptions, LayerNorm, Linear, LinearSkipBiasAdd, Mlp, QkNorm, RmsNorm, RopeScaling,
-    Sequential,
+    from_pretrained, Activate, Activation, Attention, AttentionOptions, Block, BlockNorms, Decoder,
+    DecoderOptions, Dropout, Embedding, FeedForward, FeedForwardOptions, LayerNorm, Linear,
+    LinearSkipBiasAdd, Mlp, QkNorm, RmsNorm, RopeScaling, Sequential,
 };
 pub use lora::LoraOptions;
 pub use memory::{GangMemory, SharedMemory};

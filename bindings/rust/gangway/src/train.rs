@@ -3,7 +3,7 @@ use crate::error::{check, Error, Result};
 use crate::module::Module;
 use crate::optim::Optimizer;
 use crate::options::{initialised, open_enum, options, results, Field};
-use crate::view::{raw_views, View};
+use crate::view::{raw_view, raw_views, View};
 use gangway_sys as sys;
 
 options! {
@@ -123,7 +123,15 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn from_views(inputs: Vec<View<'a>>, targets: Vec<View<'a>>) -> Batch<'a> {
-        Batch { inputs, targets, weight: None, shift_labels: None, documents: None, positions: None, token_weights: None }
+        Batch {
+            inputs,
+            targets,
+            weight: None,
+            shift_labels: None,
+            documents: None,
+            positions: None,
+            token_weights: None,
+        }
     }
 
     /// A weight of each label, `f32` or `f64` of the labels' shape, which multiplies its loss; it may be zero or
@@ -179,7 +187,8 @@ impl<'a> Batch<'a> {
         raw.target_count = targets.len();
         raw.weight = self.weight.unwrap_or(raw.weight);
         raw.shift_labels = self.shift_labels.map_or(raw.shift_labels, i32::from);
-        let rows = [self.documents, self.positions, self.token_weights].map(|rows| raw_views(rows.as_slice()));
+        let rows = [&self.documents, &self.positions, &self.token_weights]
+            .map(|rows| rows.iter().map(raw_view).collect::<Vec<_>>());
         let place = |list: &[sys::gw_view]| list.first().map_or(std::ptr::null(), |view| view as *const _);
         raw.documents = place(&rows[0]);
         raw.positions = place(&rows[1]);

@@ -23,7 +23,10 @@ fn a_batch_has_tokens_labels_and_its_place() {
     assert_eq!(data.rows_per_epoch().unwrap(), 50);
     for k in 0..4 {
         let batch = data.next(None, 6).unwrap();
-        assert_eq!((batch.rows, batch.rank_rows, batch.label_count), ((6 * k, 6 * k + 6), (6 * k, 6 * k + 6), 48));
+        assert_eq!(
+            (batch.rows, batch.rank_rows, batch.label_count),
+            ((6 * k, 6 * k + 6), (6 * k, 6 * k + 6), 48)
+        );
         assert_eq!(batch.tokens.shape(), [6, 8]);
         assert!(batch.documents.is_none() && batch.data_seconds >= 0.0);
         let (tokens, labels) = (batch.tokens.slice::<i64>().unwrap(), batch.labels.slice::<i64>().unwrap());
@@ -71,7 +74,8 @@ fn training_takes_the_same_rows_on_any_number_of_ranks() {
 fn packed_documents_say_which_they_are() {
     let path = file("documents", 1);
     std::fs::write(&path, [1, 2, 0, 3, 0, 4, 5, 6, 7, 0]).unwrap();
-    let packed = DatasetOptions { packing: Packing::Documents, document_end: 0, shuffle: false, ..options(6) };
+    let packed =
+        DatasetOptions { packing: Packing::Documents, document_end: 0, shuffle: false, ..options(6) };
     let mut data = Dataset::new(&[Source::new(&path)], &packed).unwrap();
     let batch = data.next(None, 2).unwrap();
     let documents = batch.documents.unwrap();
@@ -93,7 +97,8 @@ fn packed_documents_say_which_they_are() {
 #[test]
 fn bad_input_is_refused_by_its_name() {
     let path = file("refused", 401);
-    let refused = |sources: &[Source], options: &DatasetOptions| Dataset::new(sources, options).err().unwrap();
+    let refused =
+        |sources: &[Source], options: &DatasetOptions| Dataset::new(sources, options).err().unwrap();
     assert_eq!(refused(&[], &options(8)).code, Code::InvalidArgument);
     assert!(refused(&[Source::new(&path).weight(0.0)], &options(8)).text.contains("weight is 0"));
     assert_eq!(refused(&[Source::new("/none.u8")], &options(8)).code, Code::Io);

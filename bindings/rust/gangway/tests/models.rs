@@ -271,7 +271,13 @@ fn every_layer_describes_itself() {
         LayerNorm::new(4, 1e-5),
         Activate::new(Activation::Gelu),
         Dropout::new(0.1),
-        FeedForward::new(&FeedForwardOptions { dim: 4, ffn: 8, plain: true, bias: true, ..Default::default() }),
+        FeedForward::new(&FeedForwardOptions {
+            dim: 4,
+            ffn: 8,
+            plain: true,
+            bias: true,
+            ..Default::default()
+        }),
         Block::new(&attention, 32, 1e-5),
     ];
     let counts = blocks.map(|block| block.unwrap().parameter_count().unwrap());
