@@ -37,8 +37,9 @@ void gw_verify_result_init(gw_verify_result* result, size_t size) { start_struct
 
 gw_status gw_verify(gw_gangs* gangs, gw_build_fn build, void* user, const gw_batch* batch,
                     const gw_verify_options* options, gw_verify_result* result) {
+  GangsPtr over;  // outlives the entry, which hands over its stream at its end
   return guarded([&] {
-    const GangsPtr over = gangs_or_alone(gangs);
+    over = gangs_or_alone(gangs);
     VerifyOptions v;
     Batch b;
     CollectiveCall(*over, "verify").read([&] {
