@@ -101,6 +101,7 @@ int compare(const std::string& first, const std::string& second, double toleranc
     if (found.empty()) return kDiffer;
     std::printf("  %zu of %zu gradient norms differ\n", found.size(), step.norms.size());
     print("first", found.front());
+    print("last", found.back());  // backward computes it before the others
     print("largest", *std::max_element(found.begin(), found.end(),
                                        [](const auto& x, const auto& y) { return x.relative < y.relative; }));
     return kDiffer;
