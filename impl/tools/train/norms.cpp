@@ -42,15 +42,14 @@ std::string number(double value) {
 
 }  // namespace
 
-Norms::Norms(const Settings& s, gw_gang* root, gw_module* model)
-    : every_(s.integer("metrics.norms_every")), model_(model) {
-  if (every_ == 0 || gw_gang_rank(root) != 0) return;
+Norms::Norms(const Settings& s, gw_gang* root, gw_module* model) : model_(model) {
+  if (s.integer("metrics.norms_every") == 0 || gw_gang_rank(root) != 0) return;
   path_ = s.text("checkpoint.folder") + "/norms.jsonl";
   names_ = names_of(model);
 }
 
 std::string Norms::write(int64_t step, double loss) {
-  if (!is_due(step) || path_.empty()) return {};
+  if (path_.empty()) return {};
   std::vector<double> norms(names_.size());
   size_t count = 0;
   check(gw_module_gradient_norms(model_, norms.data(), norms.size(), &count));
@@ -66,15 +65,15 @@ std::string Norms::write(int64_t step, double loss) {
   return why;
 }
 
-void Norms::restore(int64_t step) {
-  if (path_.empty()) return;
+bool Norms::restore(int64_t step) {
+  if (path_.empty()) return true;
   std::ifstream in(path_, std::ios::binary);
   constexpr char kStart[] = "{\"step\":";
   std::string kept, line;
   while (std::getline(in, line) && !in.eof())
     if (line.rfind(kStart, 0) == 0 && std::strtoll(line.c_str() + std::strlen(kStart), nullptr, 10) <= step)
       kept += line + "\n";
-  if (in.is_open()) write_text_file(path_, kept);
+  return !in.is_open() || write_text_file(path_, kept);
 }
 
 }  // namespace gangway::train

@@ -19,15 +19,12 @@ class Norms {
   // `model` must outlive it. Rank 0 writes.
   Norms(const Settings& s, gw_gang* root, gw_module* model);
 
-  // Whether the settings choose this step, whose options then ask for the norms.
-  bool is_due(int64_t step) const { return every_ > 0 && step % every_ == 0; }
-  // Appends the line of a step that is due. IO problems are returned as a text; training goes on.
+  // Appends the line of a step that has computed gradient norms. Returns what went wrong with the file, or "".
   std::string write(int64_t step, double loss);
-  // Cuts the lines of steps above `step`, which will come again.
-  void restore(int64_t step);
+  // Cuts the lines of steps above `step`, which will come again. False: the file cannot be written.
+  bool restore(int64_t step);
 
  private:
-  const int64_t every_;
   gw_module* const model_;
   std::string path_;  // empty: another rank writes
   std::vector<std::string> names_;

@@ -144,7 +144,7 @@ bool Run::restore() {
   options.partial = s_.flag("checkpoint.strict") ? 0 : 1;
   int64_t step = -1, tokens = 0;
   check(gw_checkpoints_restore(checkpoints_.get(), &own, 1, &options, &step, &tokens));
-  norms_.restore(step);
+  if (!norms_.restore(step)) say("norms.jsonl cannot be written: steps may be in it twice");
   if (step < 0) return false;
   step_ = saved_ = step;
   tokens_ = tokens;
@@ -180,14 +180,14 @@ gw_step_result Run::step() {
   options.max_grad_norm = s_.number("optimizer.max_grad_norm");
   options.stop = stop_.wanted() ? 1 : 0;
   options.replay = is_due("train.replay_every") ? 1 : 0;
-  options.gradient_norms = norms_.is_due(step_ + 1) ? 1 : 0;
+  options.gradient_norms = is_due("metrics.norms_every") ? 1 : 0;
   auto result = fresh(gw_step_result_init);
   check(gw_train_step(model_.get(), optimizer_.get(), batch.batch, &options, nullptr, &result));
   if (is_due("train.check_replicas_every")) check(gw_module_check_replicas(model_.get(), nullptr));
   ++step_;
-  if (const std::string why = norms_.write(step_, result.loss); !why.empty())
-    std::fprintf(stderr, "the norms of step %lld are lost, training goes on: %s\n",
-                 static_cast<long long>(step_), why.c_str());
+  if (options.gradient_norms != 0 && result.skip_reason != GW_SKIP_NO_WEIGHT)
+    if (const std::string why = norms_.write(step_, result.loss); !why.empty())
+      say("the norms of step " + std::to_string(step_) + " are lost, training goes on: " + why);
   tokens_ += result.tokens;
   data_seconds_ = batch.data_seconds;
   return result;
