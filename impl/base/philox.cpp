@@ -45,9 +45,7 @@ void philox_normals(uint64_t key, uint64_t first, size_t count, double deviation
 }
 
 double philox_uniform(uint64_t key, uint64_t i) {
-  const PhiloxBlock r = philox(key, i >> 1);
-  const size_t lane = (i & 1) * 2;
-  return static_cast<double>((static_cast<uint64_t>(r[lane + 1]) << 32 | r[lane]) >> 11) * 0x1p-53;
+  return philox_math::lane_uniform(philox_math::block_of(key, i >> 1), (i & 1) != 0);
 }
 
 }  // namespace gangway

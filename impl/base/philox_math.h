@@ -30,6 +30,17 @@ constexpr PhiloxBlock block_of(uint64_t key, uint64_t index) {
   return c;
 }
 
+// The 53 bits of a block's first or second lane. It selects words instead of indexing by the lane, because a
+// kernel would keep an indexed block in memory.
+constexpr uint64_t lane_bits(const PhiloxBlock& block, bool second) {
+  const uint64_t low = second ? block[2] : block[0], high = second ? block[3] : block[1];
+  return (high << 32 | low) >> 11;
+}
+// The same number as a uniform, in [0, 1).
+constexpr double lane_uniform(const PhiloxBlock& block, bool second) {
+  return static_cast<double>(lane_bits(block, second)) * 0x1p-53;
+}
+
 struct Uniforms {
   double first;   // in (0, 1]
   double second;  // in [0, 1)
@@ -37,9 +48,7 @@ struct Uniforms {
 
 constexpr Uniforms uniforms(uint64_t key, uint64_t block) {
   const PhiloxBlock r = block_of(key, block);
-  const uint64_t a = (static_cast<uint64_t>(r[1]) << 32 | r[0]) >> 11;
-  const uint64_t b = (static_cast<uint64_t>(r[3]) << 32 | r[2]) >> 11;
-  return {static_cast<double>(a + 1) * 0x1p-53, static_cast<double>(b) * 0x1p-53};
+  return {static_cast<double>(lane_bits(r, false) + 1) * 0x1p-53, lane_uniform(r, true)};
 }
 
 // ln(x) for x in (0, 1]: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), s = (m - 1) / (m + 1), ln(m) = 2 (s +

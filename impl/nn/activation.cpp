@@ -11,9 +11,7 @@ class ActivationLayer final : public Module {
   explicit ActivationLayer(Activation activation) : activation_(activation) {}
 
   const char* kind() const override { return "Activation"; }
-  void add_options(CallSignature& signature) const override {
-    signature.add("activation", static_cast<int64_t>(activation_));
-  }
+  void add_options(CallSignature& signature) const override { signature.add("activation", activation_); }
   // Element by element: the output lies as the input does.
   std::optional<DataFlow> data_flow() const override {
     return DataFlow{.steps = {}, .output = {DataFlow::kInput}};

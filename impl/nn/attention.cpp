@@ -33,7 +33,7 @@ class Attention final : public Module {
         head_dim_(checked_head_dim(o)),
         qk_norm_(o.qk_norm),
         table_(std::move(table)) {
-    check_scores(o);
+    check_scale(o);
     add_child("q_proj", make_linear(o.dim, heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("k_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("v_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
@@ -137,10 +137,10 @@ class Attention final : public Module {
            ", wanted [batch, sequence, width]");
   }
 
-  static void check_scores(const AttentionOptions& o) {
-    if (!(o.score_scale >= 0) || !(o.score_cap >= 0) || o.window < 0)
-      fail(Code::invalid_argument, "Attention: score_scale is ", o.score_scale, ", score_cap is ",
-           o.score_cap, " and window is ", o.window, "; none of them is negative");
+  static void check_scale(const AttentionOptions& o) {
+    if (!(std::isfinite(o.score_scale) && o.score_scale >= 0))
+      fail(Code::invalid_argument, "Attention: score_scale is ", o.score_scale,
+           "; it is 0, which is 1 / sqrt(head_dim), or a finite number above it");
   }
 
   bool has_norms() const { return qk_norm_ != QkNorm::none; }

@@ -58,7 +58,10 @@ Values AttentionCore::forward(Context& ctx, std::span<const Tensor> inputs, Fram
                        .end_key = seen.end_key,
                        .cap = options_.cap,
                        .sinks = sinks_as(ctx, q.dtype())};
-    if (ctx.cache != nullptr) ctx.cache->extend(ctx, this, options_.window, args);
+    if (ctx.cache != nullptr) {
+      GW_CHECK(frame == nullptr, ==, true);  // backward would not have the keys of the cache
+      ctx.cache->extend(ctx, this, options_.window, args);
+    }
     attend(ctx, args);
   }
   if (frame != nullptr) {
@@ -102,14 +105,8 @@ Values AttentionCore::backward(Context& ctx, std::span<const Tensor> dy, Frame& 
   return {dq, dk, dv};
 }
 
-// A model may keep its sinks in f32 and compute in bf16.
 Tensor AttentionCore::sinks_as(Context& ctx, DType dtype) const {
-  if (!options_.sinks) return {};
-  const Tensor& sinks = value_of(*parameters()[0]);
-  if (sinks.dtype() == dtype) return sinks;
-  const Tensor converted = ctx.temporaries.allocate(dtype, sinks.shape());
-  ctx.ops.cast(sinks, converted, ctx.stream);
-  return converted;
+  return options_.sinks ? as_dtype(ctx, value_of(*parameters()[0]), dtype) : Tensor();
 }
 
 void AttentionCore::attend(Context& ctx, const AttentionArgs& args) { ctx.ops.attention(args, ctx.stream); }

@@ -7,12 +7,13 @@
 //     2 D    output of attention (the residual sum is written over it) and of the mlp (the block's output is)
 //     2 H K  q and the heads' output
 //     2 G K  k and v
-//     2 F    gate and up
+//     2 F    gate and up; F without a gate
 //     2 + H  rstd of the two norms, and lse
 // Norms of q and k add e T (H + G) K + s T (H + G), or e T (H + G) K + 2 s T if they are over the whole
 // width. The outputs of the other norms and of the mlp's product are recomputed in their backward. Norms
 // after the halves save 2 e T D more: their inputs are outputs of the halves, and their outputs become the
 // residual sums. Norms on both sides also save 2 s T more.
+// Each layer norm saves s T more than an RMS norm, its means.
 #include <optional>
 
 #include "nn/attention.h"

@@ -71,8 +71,9 @@ class Decoder final : public Chain {
     const auto table = std::make_shared<RopeTable>(options_.rope, options_.head_dim);
     std::shared_ptr<RopeTable> of_windows = table;
     if (options_.window_rope_theta != 0)
-      of_windows =
-          std::make_shared<RopeTable>(RopeOptions{.theta = options_.window_rope_theta}, options_.head_dim);
+      of_windows = std::make_shared<RopeTable>(
+          RopeOptions{.theta = options_.window_rope_theta, .partial = options_.rope.partial},
+          options_.head_dim);
     for (int64_t i = 0; i < options_.layers; ++i) {
       BlockOptions block = options_;
       block.window = window_of_layer(options_, i);
@@ -98,8 +99,7 @@ DecoderOptions completed(const DecoderOptions& options) {
   if (o.ffn == 0) o.ffn = o.gated_mlp ? (o.dim * 8 / 3 + 31) / 32 * 32 : 4 * o.dim;
   o.head_dim = checked_head_dim(o);
   check_factor("embedding_scale", o.embedding_scale);
-  if (!(std::isfinite(o.logit_cap) && o.logit_cap >= 0))
-    fail(Code::invalid_argument, "Decoder: logit_cap is ", o.logit_cap, ", not a finite number >= 0");
+  check_factor("logit_cap", o.logit_cap);
   check_factor("window_rope_theta", o.window_rope_theta);
   const size_t letter = o.window_layers.find_first_not_of("wf");
   if (letter != std::string::npos)

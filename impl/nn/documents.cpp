@@ -13,7 +13,8 @@
 namespace gangway {
 namespace {
 
-// Of the tensors that one object keeps. Sequences that grow by a token at a time would make more and more.
+// The most entries of each map that keeps tensors; of the ranges, for each rank whose keys they are. Each
+// length of a sequence has entries of its own.
 constexpr size_t kMostKept = 64;
 
 void check_rows(const char* what, const Tensor& rows) {
@@ -29,7 +30,7 @@ int64_t number_at(const Tensor& rows, int64_t at) {
   return rows.dtype() == DType::i32 ? rows.data<int32_t>()[at] : rows.data<int64_t>()[at];
 }
 
-// Ids of documents usually ascend, so that most of them are above all ids before.
+// INVALID_ARGUMENT: a number comes again after another one. Padding may come again.
 void add_documents_of_row(const Tensor& ids, int64_t row, std::vector<Document>& all) {
   const int64_t tokens = ids.dim(1), start = row * tokens;
   std::unordered_set<int64_t> seen;
@@ -45,15 +46,6 @@ void add_documents_of_row(const Tensor& ids, int64_t row, std::vector<Document>&
   }
 }
 
-Tensor upload(Context& ctx, const std::vector<int32_t>& values, const Shape& shape) {
-  const Tensor made = Tensor::allocate(ctx.ops.device().allocator(), DType::i32, shape);
-  if (on_meta(ctx) || values.empty()) return made;
-  const HostStaging host(made);
-  std::copy(values.begin(), values.end(), host.data<int32_t>());
-  host.send(ctx.stream);
-  return made;
-}
-
 // The number of keys of `chunks` that stand before `position` in the whole row. Both chunks ascend, so that
 // the keys between two positions are consecutive on their rank, too.
 int64_t keys_before(std::span<const Chunk> chunks, int64_t position) {
@@ -62,7 +54,7 @@ int64_t keys_before(std::span<const Chunk> chunks, int64_t position) {
   return keys;
 }
 
-// The least interval of queries that has all those which see a key, and the end of the keys that are seen.
+// Returns the smallest interval that has every query which sees a key, and the end of the keys that are seen.
 // `first` and `end` are [rows, count].
 KeyRanges used(const std::vector<int32_t>& first, const std::vector<int32_t>& end, int64_t count) {
   KeyRanges found{{}, {}, count, 0, 0};
@@ -181,8 +173,8 @@ KeyRanges Documents::State::make(Context& ctx, const Wanted& wanted) const {
     made.end_query = count;
   }
   const Shape shape{batch, made.end_query - made.first_query};
-  made.first_key = upload(ctx, columns(first, batch, made.first_query, made.end_query), shape);
-  made.end_key = upload(ctx, columns(end, batch, made.first_query, made.end_query), shape);
+  made.first_key = i32_tensor(ctx, columns(first, batch, made.first_query, made.end_query), shape);
+  made.end_key = i32_tensor(ctx, columns(end, batch, made.first_query, made.end_query), shape);
   return made;
 }
 
@@ -193,7 +185,7 @@ Tensor Documents::State::make_positions(Context& ctx, int64_t own_tokens) const 
     for (const Chunk& c : chunks_of(own_tokens, part.rank, part.ranks))
       for (int64_t i = c.position; i < c.position + c.count; ++i)
         own.push_back(is_given ? positions[static_cast<size_t>(row * tokens + i)] : static_cast<int32_t>(i));
-  return upload(ctx, own, is_given ? Shape{rows, own_tokens} : Shape{own_tokens});
+  return i32_tensor(ctx, own, is_given ? Shape{rows, own_tokens} : Shape{own_tokens});
 }
 
 Documents::Documents(SequencePart part) : state_(std::make_shared<State>()) { state_->part = part; }
@@ -214,7 +206,7 @@ void Documents::check(const char* who, const std::string& name, int64_t batch, i
   if (!state_->is_given) return;
   const int64_t whole = tokens * state_->part.ranks;
   if (batch == end_ - first_ && whole == state_->tokens) return;
-  fail(Code::invalid_argument, who, " ", name, ": got ", batch, " sequences of ", whole,
+  fail(Code::invalid_argument, who, name.empty() ? "" : " ", name, ": got ", batch, " sequences of ", whole,
        " tokens, but the batch has documents or positions of ", end_ - first_, " rows of ", state_->tokens,
        " tokens");
 }
@@ -247,7 +239,7 @@ KeyRanges Documents::ranges(Context& ctx, const Wanted& wanted) const {
                        wanted.tokens,     wanted.mask.window, wanted.mask.causal};
   auto found = s.ranges.find(key);
   if (found == s.ranges.end()) {
-    if (s.ranges.size() >= kMostKept) s.ranges.clear();
+    if (s.ranges.size() >= kMostKept * static_cast<size_t>(s.part.ranks)) s.ranges.clear();
     found = s.ranges.emplace(key, s.make(ctx, wanted)).first;
   }
   KeyRanges made = found->second;
@@ -280,6 +272,15 @@ std::vector<Tensor> Documents::made() const {
     all.push_back(ranges.end_key);
   }
   return all;
+}
+
+Tensor i32_tensor(Context& ctx, const std::vector<int32_t>& values, const Shape& shape) {
+  const Tensor made = Tensor::allocate(ctx.ops.device().allocator(), DType::i32, shape);
+  if (on_meta(ctx) || values.empty()) return made;
+  const HostStaging host(made);
+  std::copy(values.begin(), values.end(), host.data<int32_t>());
+  host.send(ctx.stream);
+  return made;
 }
 
 Positions positions_of(Context& ctx, int64_t tokens) {

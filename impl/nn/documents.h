@@ -1,5 +1,6 @@
 // Where the tokens of a row stand: their positions, and which keys their queries see when a row holds several
-// documents or a layer has a window. Whoever runs a model puts them into the context; modules ask.
+// documents or a layer has a window. The runner of a model puts them into the context, where modules read
+// them.
 //
 // Thread rule: that of the model.
 #pragma once
@@ -17,6 +18,9 @@ struct Positions {
   int64_t count = 0;  // every position is below it
   Tensor rows;        // i32 [S], equal in all rows, or [B, S]; absent: 0, 1, 2, ... in each row
 };
+// Returns a tensor with these values on the context's device. A meta device has no values.
+Tensor i32_tensor(Context& ctx, const std::vector<int32_t>& values, const Shape& shape);
+
 // Returns the positions of the context's rows, each of which has `tokens` tokens on this rank.
 Positions positions_of(Context& ctx, int64_t tokens);
 
@@ -29,7 +33,7 @@ struct KeyMask {
 
 // The keys that each query sees, as AttentionArgs takes them.
 struct KeyRanges {
-  Tensor first_key, end_key;  // i32 [B, queries], or [1, queries]; absent: the operation's own mask says it
+  Tensor first_key, end_key;  // i32 [B, queries], or [1, queries]; absent: the operation's mask is enough
   // The ranges are those of the queries [first_query, end_query), and no query sees keys from end_of_keys on.
   int64_t first_query = 0, end_query = 0, end_of_keys = 0;
 };
@@ -66,8 +70,8 @@ class Documents {
   void check(const char* who, const std::string& name, int64_t batch, int64_t tokens) const;
   Positions positions(Context& ctx, int64_t tokens) const;
 
-  // The following take the number of tokens of this rank's part. They return absent tensors if the mask
-  // without ranges says the same.
+  // The following take the number of tokens of this rank's part. They return absent tensors where the
+  // mask without ranges shows the same keys.
   //
   // This rank's queries, and the keys of whole rows.
   KeyRanges of_own_queries(Context& ctx, int64_t tokens, const KeyMask& mask) const;

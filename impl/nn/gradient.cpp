@@ -54,6 +54,13 @@ Tensor gradient_to_add(Context& ctx, Parameter& parameter) {
   return parameter.grad->zero_if_unwritten(ctx.ops, ctx.stream);
 }
 
+Tensor as_dtype(Context& ctx, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor converted = ctx.temporaries.allocate(dtype, x.shape());
+  ctx.ops.cast(x, converted, ctx.stream);
+  return converted;
+}
+
 Shape with_last(const Shape& shape, int64_t last) {
   Shape out = shape;
   out[out.rank() - 1] = last;

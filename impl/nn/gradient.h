@@ -37,6 +37,10 @@ GradientTarget gradient_to_write(Parameter& parameter);
 // has no storage.
 Tensor gradient_to_add(Context& ctx, Parameter& parameter);
 
+// Returns x in `dtype`: x itself, or a copy in the temporaries. A model may keep norms, sinks or its head in
+// f32 and compute products in bf16.
+Tensor as_dtype(Context& ctx, const Tensor& x, DType dtype);
+
 // Returns `shape` with its last dim replaced by `last`.
 Shape with_last(const Shape& shape, int64_t last);
 

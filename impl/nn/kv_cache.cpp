@@ -2,23 +2,17 @@
 
 #include <algorithm>
 
-#include "nn/gradient.h"
-#include "tensor/host_staging.h"
-
 namespace gangway {
 namespace {
 
-// Makes a tensor i32 [rows, tokens] whose element (row, i) is value(row, i).
+// Returns a tensor i32 [rows, tokens] whose element (row, i) is value(row, i).
 template <typename Value>
 Tensor made(Context& ctx, int64_t rows, int64_t tokens, const Value& value) {
-  const Tensor tensor = Tensor::allocate(ctx.ops.device().allocator(), DType::i32, Shape{rows, tokens});
-  if (on_meta(ctx) || tensor.count() == 0) return tensor;
-  const HostStaging host(tensor);
-  auto* out = host.data<int32_t>();
+  std::vector<int32_t> values;
+  values.reserve(static_cast<size_t>(rows * tokens));
   for (int64_t row = 0; row < rows; ++row)
-    for (int64_t i = 0; i < tokens; ++i) *out++ = static_cast<int32_t>(value(row, i));
-  host.send(ctx.stream);
-  return tensor;
+    for (int64_t i = 0; i < tokens; ++i) values.push_back(static_cast<int32_t>(value(row, i)));
+  return i32_tensor(ctx, values, Shape{rows, tokens});
 }
 
 }  // namespace
@@ -27,7 +21,9 @@ KvCache::KvCache(std::vector<int64_t> padding, int64_t positions, int64_t column
     : padding_(std::move(padding)),
       positions_(positions),
       columns_(columns),
-      pads_(std::any_of(padding_.begin(), padding_.end(), [](int64_t p) { return p != 0; })) {}
+      pads_(std::any_of(padding_.begin(), padding_.end(), [](int64_t p) { return p != 0; })) {
+  GW_CHECK(rows(), >=, 1);
+}
 
 void KvCache::advance(int64_t tokens) {
   used_ += tokens;
@@ -38,7 +34,10 @@ void KvCache::extend(Context& ctx, const void* layer, int64_t window, AttentionA
   const int64_t tokens = args.q.dim(1), end = used_ + tokens;
   GW_CHECK(args.k.dim(0), ==, rows());
   GW_CHECK(end, <=, columns_);
+  GW_CHECK(args.causal, ==, true);
   Layer& kept = layers_[layer];
+  // Columns that the layer has not written may hold NaN, which even a probability of 0 would spread.
+  GW_CHECK(kept.written, >=, used_);
   const auto store = [&](Tensor& all, Tensor& x) {
     const Shape shape{rows(), columns_, x.dim(2), x.dim(3)};
     if (!all) all = Tensor::allocate(ctx.ops.device().allocator(), x.dtype(), shape);
@@ -47,6 +46,7 @@ void KvCache::extend(Context& ctx, const void* layer, int64_t window, AttentionA
   };
   store(kept.k, args.k);
   store(kept.v, args.v);
+  kept.written = end;
   args.q_offset = used_;
   if (!pads_ && window == 0) return;
   const KeyRanges& seen = ranges(ctx, tokens, window);
@@ -87,12 +87,6 @@ Positions KvCache::positions(Context& ctx, int64_t tokens) {
     if (!pads_) position_rows_ = position_rows_.reshape(Shape{tokens});
   }
   return {positions_, position_rows_};
-}
-
-size_t KvCache::bytes() const {
-  size_t bytes = 0;
-  for (const auto& [layer, kept] : layers_) bytes += kept.k.bytes() + kept.v.bytes();
-  return bytes;
 }
 
 }  // namespace gangway

@@ -1,18 +1,18 @@
-// The keys and values of the tokens that a decoder has read (a KV cache), so that a new token costs one row of
-// each product and one pass over the keys of its row. Whoever generates makes one, puts it into the context
-// and moves it on; attention layers extend it. A layer keeps the heads that this rank computes.
+// The keys and values of the tokens that a decoder has read (a KV cache), so that a new token costs one row
+// of each product and one pass over the keys of its row. Generation makes a cache, puts it into the context
+// and calls advance() after each forward; attention layers call extend(). A layer stores the heads that this
+// rank computes.
 //
 // The rows of a batch end in the same column, whatever the lengths of their prompts: the first columns of a
-// shorter row are padding, which no query sees. A forward of tokens [rows, S] fills the columns [used(), used()
-// + S). advance(n) then keeps n of them; the others were padding behind the last token, and the next forward
-// writes over them.
+// shorter row are padding, which no query sees. A forward of tokens [rows, S] fills S columns from used() on.
+// advance(n), n <= S, then keeps n of them; the others were padding behind the last token, and the next
+// forward writes over them.
 //
 // Thread rule: that of the model.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <vector>
 
 #include "nn/documents.h"
@@ -21,8 +21,8 @@ namespace gangway {
 
 class KvCache {
  public:
-  // `padding`: the columns before the first token of each row. `positions`: the most tokens that a row will
-  // have. `columns`: the most columns that forwards will write.
+  // `padding`: the columns before the first token of each row; there is at least one row. `positions`: the
+  // most tokens that a row will have. `columns`: the most columns that forwards will write.
   KvCache(std::vector<int64_t> padding, int64_t positions, int64_t columns);
 
   int64_t used() const { return used_; }
@@ -33,16 +33,16 @@ class KvCache {
   void set_wants_logits(bool wants) { wants_logits_ = wants; }
 
   // Stores k and v of `layer` and replaces them by those of all columns so far, with the keys that each query
-  // sees: earlier ones of its row, at most `window` with itself (0: all).
+  // sees: earlier ones of its row, at most `window` with itself (0: all). Attention is causal. Every layer
+  // has run in every forward before this one.
   void extend(Context& ctx, const void* layer, int64_t window, AttentionArgs& args);
   // The positions of the forward's tokens, whose first one in each row has position 0.
   Positions positions(Context& ctx, int64_t tokens);
 
-  size_t bytes() const;  // of all keys and values
-
  private:
   struct Layer {
-    Tensor k, v;  // [rows, columns, heads, width]
+    Tensor k, v;          // [rows, columns, heads, width]
+    int64_t written = 0;  // the columns with values
   };
   void begin(int64_t tokens);
   const KeyRanges& ranges(Context& ctx, int64_t tokens, int64_t window);

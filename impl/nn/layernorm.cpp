@@ -118,14 +118,8 @@ class LayerNorm final : public Module {
             .eps = eps_};
   }
 
-  // Returns a parameter in the activations' dtype: a model may keep its norms in f32 and compute products in
-  // bf16.
   Tensor in_dtype(Context& ctx, size_t i, DType dtype) const {
-    const Tensor& value = value_of(*parameters()[i]);
-    if (value.dtype() == dtype) return value;
-    const Tensor converted = ctx.temporaries.allocate(dtype, value.shape());
-    ctx.ops.cast(value, converted, ctx.stream);
-    return converted;
+    return as_dtype(ctx, value_of(*parameters()[i]), dtype);
   }
 
   void check(const Spec& x, const Spec& residual) const {
@@ -138,8 +132,8 @@ class LayerNorm final : public Module {
            residual.text(), "; they must be alike");
   }
 
-  double eps_;
-  bool owns_gradient_;  // backward may write over the gradient of y
+  const double eps_;
+  const bool owns_gradient_;  // backward may write over the gradient of y
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 // Face's names and shapes. A make function only describes the layer (shapes, names, initial values) and takes
 // no memory for parameters. It refuses wrong options with INVALID_ARGUMENT.
 //
-// Each layer has its own .cpp: linear, embedding, rmsnorm, attention (with rotary), mlp, block, decoder,
-// loss. Thread rule: that of a module (nn/module.h).
+// Each layer has a .cpp of its own name; the rotary embedding is in attention.cpp and rope_table.cpp, and the
+// head in loss.cpp. Thread rule: that of a module (nn/module.h).
 #pragma once
 
 #include <memory>
@@ -138,8 +138,8 @@ struct DecoderOptions : BlockOptions {
   int64_t layers = 4;
   int64_t max_positions = 2048;
   bool tied = false;  // lm_head and embed_tokens share one weight
-  bool learned_positions =
-      false;                   // a vector for each of max_positions positions, added to embed_tokens' output
+  // Whether a vector for each of max_positions positions is added to embed_tokens' output.
+  bool learned_positions = false;
   double logit_cap = 0;        // logits become cap tanh(logit / cap); 0: they do not
   double embedding_scale = 1;  // of embed_tokens' output; 0: sqrt(dim)
   // Which layers have the window: layer i does if letter i of this text, which repeats, is 'w', and does not
@@ -155,8 +155,8 @@ struct DecoderOptions : BlockOptions {
 // forward({tokens, labels [B, S]}) -> {loss, weight}: the sum of -log p over the labels that are not -100,
 // as f64 [1], and the number of such labels. label[i] is what token[i] must predict.
 // forward({tokens, labels, weights [B, S]}) weighs the tokens and gives the sum of weights. backward({})
-// starts from ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the head's
-// gradients.
+// starts from ctx.loss_scale. With ctx.fused_loss backward computes the loss, too, in one pass with the
+// head's gradients.
 ModulePtr make_decoder(const DecoderOptions& options);
 // Returns options with values in place of every 0 that means "derived". INVALID_ARGUMENT: one is out of its
 // range.

@@ -57,7 +57,7 @@ std::string obstacle(const NamedModule& named) {
   if (dynamic_cast<const Linear*>(named.module.get()) == nullptr)
     return text(", a ", named.module->kind(), "; only a Linear has an adapter");
   if (named.parent != nullptr && named.parent->reads_child_parameters())
-    return text(", whose weight ", named.parent->kind(), " computes with itself; it cannot have an adapter");
+    return text(", whose weight its ", named.parent->kind(), " reads directly; it cannot have an adapter");
   return {};
 }
 

@@ -2,9 +2,9 @@
 //
 //   y = x W^T + b + scale (x A^T) B^T,    A [rank, in], B [out, rank]
 //
-// A and B are parameters of the Linear itself (lora_A.weight, lora_B.weight), so that wrappers and plans meet
-// the tree that they know. All other parameters are frozen. Hu et al., "LoRA: low-rank adaptation of large
-// language models", 2021.
+// A and B are parameters of the Linear itself (lora_A.weight, lora_B.weight), so that the tree of modules,
+// which wrappers and plans refer to, stays the same. All other parameters are frozen. Hu et al., "LoRA:
+// low-rank adaptation of large language models", 2021.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -19,8 +19,8 @@
 namespace gangway {
 
 struct LoraOptions {
-  // Of module paths (path_matches). Of the modules that a pattern matches, the linear layers get adapters,
-  // except one that its parent computes (an lm_head). None: every linear layer.
+  // Patterns of module paths (path_matches). Of the modules that they match, the linear layers get adapters,
+  // except a layer whose parent computes with its weight (an lm_head). Empty: every linear layer.
   std::vector<std::string> patterns;
   int64_t rank = 8;
   double alpha = 8;

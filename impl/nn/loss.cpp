@@ -11,13 +11,6 @@ namespace {
 // loss also the loss and its weight, which backward writes.
 enum Slot : int { kY, kLabels, kLoss, kWeight, kTokenWeights };
 
-Tensor as_dtype(Context& ctx, const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  const Tensor converted = ctx.temporaries.allocate(dtype, x.shape());
-  ctx.ops.cast(x, converted, ctx.stream);
-  return converted;
-}
-
 void check_weights(const Spec& labels, const Spec& weights) {
   const bool real = weights.dtype == DType::f32 || weights.dtype == DType::f64;
   if (!real || weights.shape.count() != labels.shape.count())
@@ -133,8 +126,7 @@ Values LmHead::backward(Context& ctx, std::span<const Tensor>, Frame& frame) {
 
 Parameter& LmHead::output_weight() const { return *unwrapped(child(kOutput)).parameters()[0]; }
 
-// Returns y in the dtype of the output weight: a rule for compute dtypes may give the head another dtype than
-// the norm.
+// Returns y in the dtype of the output weight, which may differ from that of the norm.
 Tensor LmHead::as_output(Context& ctx, const Tensor& y) const {
   return as_dtype(ctx, y, value_of(output_weight()).dtype());
 }

@@ -20,9 +20,7 @@ class PlainMlp final : public Module {
   }
 
   const char* kind() const override { return "PlainMlp"; }
-  void add_options(CallSignature& signature) const override {
-    signature.add("activation", static_cast<int64_t>(activation_));
-  }
+  void add_options(CallSignature& signature) const override { signature.add("activation", activation_); }
   std::optional<DataFlow> data_flow() const override {
     return DataFlow{.steps = {{kUpProjection, {DataFlow::kInput}}, {kDownProjection, {kUpProjection}}},
                     .output = {kDownProjection}};

@@ -74,7 +74,7 @@ Values RmsNorm::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame)
   StackScope scope(ctx.temporaries);
   RmsNormBackwardArgs args{.dy = first_gradient(dy, *this).flatten2(),
                            .x = sum.flatten2(),
-                           .weight = weight_as(ctx, sum.dtype()),
+                           .weight = as_dtype(ctx, value_of(*parameters()[0]), sum.dtype()),
                            .rstd = frame.slots().load(ctx, *this, kRstd),
                            .dsum = {},
                            .dx = dx.flatten2(),
@@ -113,19 +113,9 @@ Tensor RmsNorm::recompute(Context& ctx, Frame& frame, int) {
 
 int64_t RmsNorm::local_width() const { return spec_of(*parameters()[0]).shape[0]; }
 
-// Returns the weight in the activations' dtype: a model may keep its norms in f32 and compute products in
-// bf16.
-Tensor RmsNorm::weight_as(Context& ctx, DType dtype) const {
-  const Tensor& weight = value_of(*parameters()[0]);
-  if (weight.dtype() == dtype) return weight;
-  const Tensor converted = ctx.temporaries.allocate(dtype, weight.shape());
-  ctx.ops.cast(weight, converted, ctx.stream);
-  return converted;
-}
-
 void RmsNorm::normalize(Context& ctx, RmsNormArgs args) const {
   const StackScope scope(ctx.temporaries);
-  args.weight = weight_as(ctx, args.x.dtype());
+  args.weight = as_dtype(ctx, value_of(*parameters()[0]), args.x.dtype());
   if (row_sums_ != nullptr) {
     args.squares = sums_of_rows(ctx, {.x = args.x, .y = args.x, .weight = {}, .out = {}});
     args.width = width();

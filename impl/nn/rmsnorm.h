@@ -45,7 +45,6 @@ class RmsNorm final : public Module {
  private:
   int64_t width() const { return parameters()[0]->shape[0]; }  // of a whole row
   int64_t local_width() const;                                 // of this rank's part of it
-  Tensor weight_as(Context& ctx, DType dtype) const;
   void normalize(Context& ctx, RmsNormArgs args) const;
   Tensor sums_of_rows(Context& ctx, RowDotArgs args) const;
   void check(const Spec& x, const Spec& residual) const;

@@ -111,19 +111,19 @@ int64_t rotary_width(const RopeOptions& o, int64_t head_dim) {
 std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim, bool long_sequence) {
   const int64_t width = rotary_width(o, head_dim);
   std::vector<double> frequencies(static_cast<size_t>(width / 2));
-  const bool scaled = o.factor > 1;
-  const std::optional<YarnRamp> ramp =
-      scaled && o.scaling == RopeScaling::yarn ? std::optional<YarnRamp>(YarnRamp(o, width)) : std::nullopt;
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double plain = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));
-    frequencies[i] = plain;
-    if (o.scaling == RopeScaling::longrope)
-      frequencies[i] = plain / (long_sequence ? o.long_factors : o.short_factors).at(i);
-    else if (scaled)
-      frequencies[i] = ramp                               ? (*ramp)(plain, i)
-                       : o.scaling == RopeScaling::llama3 ? llama3(plain, o)
-                                                          : plain / o.factor;
-  }
+  std::optional<YarnRamp> ramp;
+  if (o.scaling == RopeScaling::yarn && o.factor > 1) ramp.emplace(o, width);
+  const auto scaled = [&](double plain, size_t pair) {
+    switch (o.scaling) {
+      case RopeScaling::llama3: return o.factor > 1 ? llama3(plain, o) : plain;
+      case RopeScaling::linear: return plain / o.factor;
+      case RopeScaling::yarn: return ramp ? (*ramp)(plain, pair) : plain;
+      case RopeScaling::longrope: return plain / (long_sequence ? o.long_factors : o.short_factors).at(pair);
+    }
+    fail(Code::internal, "rotary: scaling ", static_cast<int>(o.scaling));
+  };
+  for (size_t i = 0; i < frequencies.size(); ++i)
+    frequencies[i] = scaled(std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(width)), i);
   return frequencies;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 enum class Rows : uint8_t { contiguous, strided, any };
 
-std::string needs_recompute(DType dtype, std::initializer_list<int64_t> dims) {
+std::string wanted(DType dtype, std::initializer_list<int64_t> dims) {
   return name(dtype) + " " + Shape(dims).text();
 }
 
@@ -25,9 +25,9 @@ void need_rows(const char* what, const Tensor& t, Rows rows) {
 
 void need(const char* what, const Tensor& t, DType dtype, std::initializer_list<int64_t> dims,
           Rows rows = Rows::contiguous) {
-  if (!t) fail(Code::internal, what, " is absent, not ", needs_recompute(dtype, dims));
+  if (!t) fail(Code::internal, what, " is absent, not ", wanted(dtype, dims));
   if (t.dtype() != dtype || !(t.shape() == Shape(dims)))
-    fail(Code::internal, what, " is ", t.text(), ", not ", needs_recompute(dtype, dims));
+    fail(Code::internal, what, " is ", t.text(), ", not ", wanted(dtype, dims));
   need_rows(what, t, rows);
 }
 
@@ -250,7 +250,9 @@ void check(const DropoutArgs& args) {
   const int64_t t = args.x.dim(0), d = args.x.dim(1);
   need("dropout.y", args.y, args.x.dtype(), {t, d});
   if (args.rows) need("dropout.rows", args.rows, DType::i64, {t});
+  GW_CHECK(args.first_column, >=, 0);
   GW_CHECK(args.first_column + d, <=, args.columns);
+  GW_CHECK(args.probability, >=, 0);
   GW_CHECK(args.probability, <, 1);
 }
 

@@ -73,8 +73,8 @@ struct RmsNormBackwardArgs {
   int64_t width = 0;
 };
 
-// out[t] = sum over d of x[t, d] * y[t, d] * (offset + weight[d]); without a weight that factor is 1. x and y are
-// [T, D] and may be the same; out is [T], f32 (f64 for f64).
+// out[t] = sum over d of x[t, d] * y[t, d] * (offset + weight[d]); without a weight that factor is 1. x and
+// y are [T, D] and may be the same; out is [T], f32 (f64 for f64).
 struct RowDotArgs {
   Tensor x, y, weight, out;
   double offset = 0;
@@ -99,9 +99,9 @@ struct LayerNormBackwardArgs {
 // x2:
 //   y1 = x1 cos - x2 sin,  y2 = x2 cos + x1 sin
 // x and y are [T, heads * K] with strided rows. cos and sin are [positions, R / 2], f32 (f64 for f64), where
-// R <= K: the first R elements of a head turn, the others are copied. Row t
-// uses table row positions[t % n] (i32 [n], n divides T), or t % sequence if positions is absent. The
-// backward is the rotation by the opposite angle, with `inverse` set.
+// R <= K: the first R elements of a head turn, the others are copied. Row t uses row positions[t % n] of the
+// tables (i32 [n], n divides T), or row t % sequence if positions is absent. The backward is the rotation by
+// the opposite angle, with `inverse` set.
 struct RopeArgs {
   Tensor x, y, cos, sin, positions;
   int64_t heads = 1;
@@ -134,10 +134,10 @@ struct ActivationBackwardArgs {
   Activation activation = Activation::gelu_tanh;
 };
 
-// y = keep ? x / (1 - probability) : 0, in place or not; the backward is the same operation on dy. Element (t,
-// d) of x [T, D] is kept if the uniform number of (key, rows[t] * columns + first_column + d) is not below the
-// probability: the bits depend on the element's place in the whole batch, not on how ranks or microbatches
-// share it. rows is i64 [T]; absent: row t is first_row + t.
+// y = keep ? x / (1 - probability) : 0, in place or not; the backward is the same operation on dy. Element
+// (t, d) of x [T, D] is kept if the uniform number of (key, rows[t] * columns + first_column + d) is at least
+// the probability: the bits depend on the element's place in the whole batch, not on which rank or microbatch
+// has it. rows is i64 [T]; absent: row t is first_row + t.
 struct DropoutArgs {
   Tensor x, y, rows;
   uint64_t key = 0;
@@ -179,8 +179,8 @@ struct AttentionMergeArgs {
 };
 // Recomputes the probabilities from lse (Dao, "FlashAttention-2", 2023). dq is like q; dk and dv are like k
 // and v. They may be f32 where q, k and v have 16 bits. With accumulate: dq, dk and dv += (ring attention of
-// context parallelism); they must be f32 or f64 then. dsinks [H] (f32, f64 for f64) +=, from `sinks`, lse, out
-// and dout alone, so that one call of a ring makes it.
+// context parallelism); they must be f32 or f64 then. dsinks [H] (f32, f64 for f64) += the gradient of
+// `sinks`, which follows from lse, out and dout, not from the keys: in a ring, only one call passes dsinks.
 struct AttentionBackwardArgs {
   Tensor q, k, v, out, lse, dout;
   Tensor dq, dk, dv;
@@ -236,10 +236,10 @@ struct HeadLossArgs {
 // Cross-entropy of C tokens over a vocabulary that is split into W parts. It takes two operations. Between
 // them, the ranks gather all parts' statistics, 3 C numbers for each part, so that they never gather logits.
 //
-// loss_part replaces logits [C, V], f32 or f64, by exp(logit - most). statistics is [3, C] f64: most (the
-// row's maximum), the sum of the exponentials, and the label's logit, or -infinity where labels[c] is not in
-// [first_id, first_id + V). With a cap the logits are capped first. With label smoothing, `logit_sums` [C] f64
-// receives the sums of this part's logits.
+// loss_part caps logits [C, V], f32 or f64, and replaces them by exp(logit - most), or, with a cap, by values
+// that only loss_join of the same device reads. statistics is [3, C] f64: most (the row's maximum), the sum
+// of exponentials, and the label's logit, or -infinity where labels[c] is not in [first_id, first_id + V).
+// With label smoothing, `logit_sums` [C] f64 receives the sums of this part's capped logits.
 struct LossPartArgs {
   Tensor logits, labels, statistics;
   int64_t first_id = 0;
@@ -318,9 +318,9 @@ struct FactorSumsArgs {
   double g_factor = 1;
 };
 // The update u of a piece from the averages of the row means and the column means of g'^2, `rows` and
-// `columns` (f32, or f64 for f64). `totals` [B] (f64) are sums of `rows` over all row_count rows of the
-// tensor:
-//   v = rows columns / max(totals / row_count, least), without columns v = rows;  u = g' / sqrt(max(v, least^2))
+// `columns` (f32, or f64 for f64). `totals` [B] (f64) are sums of `rows` over all row_count rows:
+//   v = rows columns / max(totals / row_count, least), without columns v = rows
+//   u = g' / sqrt(max(v, least^2))
 // adafactor_norm: squares (f64 [1]) += sum u^2.
 struct AdafactorNormArgs {
   Tensor g, rows, columns, totals, squares;

@@ -1,5 +1,5 @@
-// What cuDNN is asked for: the plain description of a call, read by an interpreter, computes what the definition says; and the
-// table of which calls go to cuDNN.
+// What cuDNN is asked for: the plain description of a call, read by an interpreter, computes what the
+// definition says; and the table of which calls go to cuDNN.
 #include "gpu_emulation/attention_interpreter.h"
 #include "ops/kernel_testing.h"
 

@@ -24,7 +24,7 @@ constexpr Case kCases[] = {
     {.batch = 2, .sq = 90, .sk = 90, .heads = 2, .groups = 2, .width = 8, .document = 23, .padding = 9},
     // Every token sees its whole document.
     {.batch = 2, .sq = 90, .sk = 90, .heads = 2, .groups = 2, .width = 8, .causal = false, .document = 33},
-    // Keys of another part of the sequence than the queries: some queries see nothing, or nobody does.
+    // Keys of another part of the sequence than the queries: some or all queries see nothing.
     {.batch = 2,
      .sq = 70,
      .sk = 40,
@@ -190,7 +190,7 @@ TEST_P(AttentionMask, AChangeInADocumentLeavesTheBitsOfTheOthersAlone) {
     }
 }
 
-// What is not a number would spread if a score beside it were computed: no factor of 0 stops it.
+// A NaN would spread from any block that is computed, because a probability of 0 does not remove it.
 TEST_P(AttentionMask, BlocksThatNoQuerySeesAreNotComputed) {
   Bench bench(GetParam());
   for (DType dtype : {DType::f64, DType::f32, DType::bf16}) {

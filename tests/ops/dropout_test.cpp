@@ -61,7 +61,7 @@ TEST_P(Dropout, MatchesTheFormula) {
         }
 }
 
-// Ranks have columns of rows, microbatches rows in any order: no element's bits depend on it.
+// Ranks may have some columns of each row, and microbatches rows in any order: the bits stay the same.
 TEST_P(Dropout, NoSplitOfTheBatchChangesABit) {
   Bench bench(GetParam());
   for (DType dtype : kFloats) {

@@ -75,7 +75,7 @@ TEST_P(LayerNorm, ForwardMatchesTheFormula) {
         }
 }
 
-// The variance is that of the differences from the mean: the difference of two large sums would lose it.
+// The variance is computed from differences to the mean: mean(x^2) - mean(x)^2 would lose it to rounding.
 TEST_P(LayerNorm, ALargeMeanDoesNotHideTheVariance) {
   Bench bench(GetParam());
   for (DType dtype : {DType::f64, DType::f32}) {

@@ -27,7 +27,7 @@ void activation(Context& context, const ActivationArgs& args) {
 
 void activation_backward(Context& context, const ActivationBackwardArgs& args) {
   run(context, args.x, kernels(context.isa).backward[args.activation],
-      {args.x.raw(), args.dy.raw(), args.y ? args.y.raw() : nullptr, args.dx.raw()});
+      {args.x.raw(), args.dy.raw(), raw_or_null(args.y), args.dx.raw()});
 }
 
 }  // namespace gangway::cpu

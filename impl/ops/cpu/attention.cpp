@@ -1,6 +1,5 @@
 #include "ops/cpu/operations.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "ops/cpu/kernels/attention_kernels.h"
@@ -30,9 +29,7 @@ AttentionShape shape_of(const Args& args) {
                         args.k_offset};
 }
 
-void* raw_or_null(const Tensor& t) { return t ? t.raw() : nullptr; }
-
-// Adds the parts of the rows of the batch, [B, H], in the order of the rows.
+// Adds the gradients [B, H] of the rows of a batch to dsinks, in the order of the rows.
 template <typename S>
 void add_parts(const std::vector<double>& parts_BH, S* dsinks_H, size_t heads) {
   for (size_t h = 0; h < heads; ++h) {
@@ -72,18 +69,14 @@ void attention_merge(Context& context, const AttentionMergeArgs& args) {
   const auto statistics = [](const Tensor& t) {
     return StatisticsView{t.raw(), t.stride(0), t.stride(1), t.stride(2)};
   };
-  const int64_t row = args.part.dim(2) * args.part.dim(3);
   const AttentionMerge p{args.part.dim(1),         args.part.dim(2),       args.part.dim(3),
                          view(args.out, dtype),    view(args.part, dtype), statistics(args.lse),
                          statistics(args.part_lse)};
   const auto kernel = choose(context.isa, portable::attention_merge_kernels, avx2::attention_merge_kernels,
                              avx512::attention_merge_kernels)
                           .run[dtype];
-  const size_t grain = std::max<size_t>(1, kGrainElements / std::max<size_t>(1, static_cast<size_t>(row)));
-  context.pool.run(static_cast<size_t>(args.part.dim(0) * args.part.dim(1)), grain,
-                   [&](int, size_t first, size_t last) {
-                     kernel(p, static_cast<int64_t>(first), static_cast<int64_t>(last));
-                   });
+  over_rows(context, args.part.dim(0) * args.part.dim(1), args.part.dim(2) * args.part.dim(3), kGrainElements,
+            [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
 }
 
 void attention_backward(Context& context, const AttentionBackwardArgs& args) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 
 #include "ops/cpu/kernels/dropout_kernels.h"
@@ -21,11 +20,8 @@ void dropout(Context& context, const DropoutArgs& args) {
   const auto kernel =
       choose(context.isa, portable::dropout_kernels, avx2::dropout_kernels, avx512::dropout_kernels)
           .apply[args.x.dtype()];
-  const size_t grain = kGrainElements / std::max<size_t>(1, static_cast<size_t>(args.x.dim(1)));
-  context.pool.run(static_cast<size_t>(args.x.dim(0)), std::max<size_t>(1, grain),
-                   [&](int, size_t first, size_t last) {
-                     kernel(p, static_cast<int64_t>(first), static_cast<int64_t>(last));
-                   });
+  over_rows(context, args.x.dim(0), args.x.dim(1), kGrainElements,
+            [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
 }
 
 }  // namespace gangway::cpu

@@ -98,7 +98,8 @@ void gradient_of(const HeadLossKernels& k, const LossJoinArgs& args, const Stati
   const double factor = std::exp(part_most - most) / sum * slope, scale = args.scale * weight_of(args, c);
   const double spread = s / static_cast<double>(args.ids);  // what smoothing takes from each logit
   const int64_t local = label - args.first_id;
-  const bool here = local >= 0 && local<width, capped = args.terms.cap> 0;
+  const bool here = local >= 0 && local < width;
+  const bool capped = args.terms.cap > 0;
   // The label's element, computed before any rounding.
   double own = 0;
   if (here) {

@@ -19,19 +19,7 @@ const LayerNormKernels& layernorm_kernels(Isa isa) {
   return choose(isa, portable::layernorm_kernels, avx2::layernorm_kernels, avx512::layernorm_kernels);
 }
 
-size_t grain_rows(const Tensor& x) {
-  return std::max<size_t>(1, kGrainElements / std::max<size_t>(1, static_cast<size_t>(x.dim(1))));
-}
-
-// Runs task(thread, first row, last row) over the rows of x.
-template <typename Task>
-void over_rows(Context& context, const Tensor& x, Task&& task) {
-  context.pool.run(static_cast<size_t>(x.dim(0)), grain_rows(x), [&](int thread, size_t first, size_t last) {
-    task(thread, static_cast<int64_t>(first), static_cast<int64_t>(last));
-  });
-}
-
-// The sums of one thread for each of some gradients of a row, [parts, D], in the dtype of the gradients. None if
+// The sums of each thread for several gradients [D], as [gradients, D] in their dtype. They take no memory if
 // no gradient is wanted.
 class Partials {
  public:
@@ -77,8 +65,6 @@ class Partials {
   std::vector<char*> threads_;
 };
 
-void* raw_or_null(const Tensor& t) { return t ? t.raw() : nullptr; }
-
 }  // namespace
 
 void rmsnorm(Context& context, const RmsNormArgs& args) {
@@ -94,7 +80,8 @@ void rmsnorm(Context& context, const RmsNormArgs& args) {
                       raw_or_null(args.squares),
                       args.squares ? args.width : args.x.dim(1)};
   const auto kernel = kernels(context.isa).forward[args.x.dtype()];
-  over_rows(context, args.x, [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
+  over_rows(context, args.x.dim(0), args.x.dim(1), kGrainElements,
+            [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
 }
 
 void rmsnorm_backward(Context& context, const RmsNormBackwardArgs& args) {
@@ -111,7 +98,7 @@ void rmsnorm_backward(Context& context, const RmsNormBackwardArgs& args) {
                        args.dots ? args.width : args.x.dim(1)};
   const Partials partials(context, {args.dweight});
   const auto kernel = kernels(context.isa).backward[args.x.dtype()];
-  over_rows(context, args.x,
+  over_rows(context, args.x.dim(0), args.x.dim(1), kGrainElements,
             [&](int thread, int64_t first, int64_t last) { kernel(p, partials.of(thread, 0), first, last); });
   partials.add();
 }
@@ -120,7 +107,8 @@ void row_dot(Context& context, const RowDotArgs& args) {
   const RowDot p{args.x.raw(),   args.y.raw(),  raw_or_null(args.weight),
                  args.out.raw(), args.x.dim(1), args.offset};
   const auto kernel = kernels(context.isa).row_dot[args.x.dtype()];
-  over_rows(context, args.x, [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
+  over_rows(context, args.x.dim(0), args.x.dim(1), kGrainElements,
+            [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
 }
 
 void layernorm(Context& context, const LayerNormArgs& args) {
@@ -130,7 +118,8 @@ void layernorm(Context& context, const LayerNormArgs& args) {
                            args.mean.raw(),   args.rstd.raw(),
                            args.x.dim(1),     args.eps};
   const auto kernel = layernorm_kernels(context.isa).forward[args.x.dtype()];
-  over_rows(context, args.x, [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
+  over_rows(context, args.x.dim(0), args.x.dim(1), kGrainElements,
+            [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
 }
 
 void layernorm_backward(Context& context, const LayerNormBackwardArgs& args) {
@@ -139,9 +128,10 @@ void layernorm_backward(Context& context, const LayerNormBackwardArgs& args) {
       args.rstd.raw(), raw_or_null(args.dsum), raw_or_null(args.dx), raw_or_null(args.y),    args.x.dim(1)};
   const Partials partials(context, {args.dweight, args.dbias});
   const auto kernel = layernorm_kernels(context.isa).backward[args.x.dtype()];
-  over_rows(context, args.x, [&](int thread, int64_t first, int64_t last) {
-    kernel(p, partials.of(thread, 0), partials.of(thread, 1), first, last);
-  });
+  over_rows(context, args.x.dim(0), args.x.dim(1), kGrainElements,
+            [&](int thread, int64_t first, int64_t last) {
+              kernel(p, partials.of(thread, 0), partials.of(thread, 1), first, last);
+            });
   partials.add();
 }
 

@@ -22,11 +22,8 @@ void rope(Context& context, const RopeArgs& args) {
                    args.inverse};
   const auto kernel = choose(context.isa, portable::rope_kernels, avx2::rope_kernels, avx512::rope_kernels)
                           .rotate[args.x.dtype()];
-  const size_t grain = kGrainElements / std::max<size_t>(1, static_cast<size_t>(args.x.dim(1)));
-  context.pool.run(static_cast<size_t>(args.x.dim(0)), std::max<size_t>(1, grain),
-                   [&](int, size_t first, size_t last) {
-                     kernel(p, static_cast<int64_t>(first), static_cast<int64_t>(last));
-                   });
+  over_rows(context, args.x.dim(0), args.x.dim(1), kGrainElements,
+            [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
 }
 
 }  // namespace gangway::cpu

@@ -1,7 +1,5 @@
 #include "ops/cpu/operations.h"
 
-#include <algorithm>
-
 #include "ops/cpu/kernels/swiglu_kernels.h"
 
 namespace gangway::cpu {
@@ -12,17 +10,14 @@ const SwigluKernels& kernels(Isa isa) {
 }
 
 SwigluRows rows(const Tensor& gate, const Tensor& up, const Tensor& y) {
-  return SwigluRows{gate.raw(), up.raw(), gate.stride(0), up.stride(0), y ? y.raw() : nullptr, gate.dim(1)};
+  return SwigluRows{gate.raw(), up.raw(), gate.stride(0), up.stride(0), raw_or_null(y), gate.dim(1)};
 }
 
 template <typename Kernel, typename P>
 void run(Context& context, const Tensor& gate, Kernel kernel, const P& p) {
   constexpr size_t kGrainElements = 8192;
-  const size_t grain = kGrainElements / std::max<size_t>(1, static_cast<size_t>(gate.dim(1)));
-  context.pool.run(static_cast<size_t>(gate.dim(0)), std::max<size_t>(1, grain),
-                   [&](int, size_t first, size_t last) {
-                     kernel(p, static_cast<int64_t>(first), static_cast<int64_t>(last));
-                   });
+  over_rows(context, gate.dim(0), gate.dim(1), kGrainElements,
+            [&](int, int64_t first, int64_t last) { kernel(p, first, last); });
 }
 
 }  // namespace

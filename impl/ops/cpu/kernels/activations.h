@@ -20,7 +20,7 @@ GW_SIMD V all(double x) {
   return set(static_cast<ScalarOf<V>>(x));
 }
 
-// 1 / (1 + e^-g), and e^g / (1 + e^g) for a negative g. So the exponent is never positive, and the cheaper
+// 1 / (1 + e^-g), and e^g / (1 + e^g) for a negative g: the exponent is never positive, so that the cheaper
 // exp_flush is enough.
 template <typename V>
 GW_SIMD V sigmoid(V g) {
@@ -42,6 +42,7 @@ struct Silu {
 
 // 0.5 x (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), as x * sigmoid(2 u), which stays exact where
 // tanh(u) is near -1. Beyond 64 the sigmoid is 0 or 1; x is cut off there, since x^3 would overflow.
+constexpr double kSqrt2OverPi = 0.7978845608028654;
 struct GeluTanh {
   template <typename V>
   GW_SIMD static V cut(V x) {
@@ -50,7 +51,7 @@ struct GeluTanh {
   template <typename V>
   GW_SIMD static V gate(V x) {
     const V c = cut(x);
-    return sigmoid(c * fma(c * c, all<V>(2 * 0.7978845608028654 * 0.044715), all<V>(2 * 0.7978845608028654)));
+    return sigmoid(c * fma(c * c, all<V>(2 * kSqrt2OverPi * 0.044715), all<V>(2 * kSqrt2OverPi)));
   }
   template <typename V>
   GW_SIMD static V value(V x) {
@@ -59,12 +60,13 @@ struct GeluTanh {
   template <typename V>
   GW_SIMD static V slope(V x, V value) {
     const V s = gate(x), c = cut(x);
-    const V steepness = fma(c * c, all<V>(6 * 0.7978845608028654 * 0.044715), all<V>(2 * 0.7978845608028654));
+    const V steepness = fma(c * c, all<V>(6 * kSqrt2OverPi * 0.044715), all<V>(2 * kSqrt2OverPi));
     return s + value * (all<V>(1) - s) * steepness;
   }
 };
 
-// erfc(z) for z >= 0, within 2e-7 of the largest value: the Chebyshev fit of Press et al., "Numerical recipes".
+// erfc(z) for z >= 0, within 2e-7 of the largest value: the Chebyshev fit of Press et al., "Numerical
+// recipes".
 GW_SIMD F32 erfc_positive(F32 z) {
   const F32 t = 1.0f / fma(z, set(0.5f), set(1.0f));
   F32 p = fma(t, set(0.17087277f), set(-0.82215223f));

@@ -53,8 +53,8 @@ struct ForwardTask {
     }
   }
 
-  // Every row begins with its sink as the only score, whose value is zero, or with no score. The first product
-  // of a group of rows writes out_ID.
+  // Every row begins with its sink as the only score, whose value is zero, or with no score. The first
+  // product of a group of rows writes out_ID.
   void clear(const Tile& tile) {
     for (int64_t i = 0; i < kTileRows; ++i) {
       top[i] = -static_cast<S>(__builtin_inf());

@@ -25,8 +25,8 @@ struct AttentionShape {
   bool causal;
   int64_t shift;  // causal: query i sees key j when j <= i + shift
   double cap;     // above 0: scores become cap * tanh(score / cap)
-  // Not null: query i of row b sees keys j with first_key[b * range_stride + i] <= key_offset + j < end_key[..].
-  // Neither decreases from query to query. `causal` is not read then.
+  // Not null: query i of row b sees keys j with first_key[at] <= key_offset + j < end_key[at], where at is
+  // b * range_stride + i. Neither decreases from query to query. `causal` is not read then.
   const int32_t *first_key, *end_key;
   int64_t range_stride, key_offset;
 };

@@ -7,8 +7,8 @@ namespace {
 
 constexpr int64_t kElements = 256;  // whose random words are made at a time
 
-// Writes the factors of elements [first, first + n) of the whole batch. Element i has words 2 i and 2 i + 1 of
-// the stream (philox_uniform in base/philox.h).
+// Writes the factors of elements [first, first + n) of the whole batch. Element i has words 2 i and 2 i + 1
+// of the stream (philox_uniform in base/philox.h).
 template <typename S>
 void make_factors(const DropoutRows& p, int64_t first, int64_t n, S* factors) {
   uint32_t words[2 * kElements];

@@ -43,8 +43,8 @@ struct HeadLossKernels {
                      LossGradient gradient);
   RowLoss (*row_f64)(double* logits_V, int64_t vocabulary, int64_t label, const RowTerms& terms,
                      LossGradient gradient);
-  // Replaces the logits by exp(x - most); with a cap, by the capped logits, whose gradient needs them. `label`
-  // is an index in the part, or -1: at_label is not wanted.
+  // Replaces the logits by exp(x - most), or, with a cap, by the capped logits, which the gradient needs.
+  // `label` is an index in the part, or -1: at_label is not wanted.
   RowPart (*part_f32)(float* logits_V, int64_t vocabulary, int64_t label, double cap, bool wants_sum);
   RowPart (*part_f64)(double* logits_V, int64_t vocabulary, int64_t label, double cap, bool wants_sum);
   // Replaces what `part` left by the gradient.

@@ -11,22 +11,8 @@ GW_SIMD V output(V s, V mean, V rstd, V weight, V bias) {
   return fma((s - mean) * rstd, weight, bias);
 }
 
-// Stores s = x + residual, rounded to T, so that a later pass over the stored sum gives the same bits. Returns
-// the sum of s.
-template <typename T>
-Scalar<T> add_residual(const T* x, const T* residual, T* sum_out, int64_t width) {
-  return sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
-    Vec<T> s = load(x + d, n);
-    if (residual != nullptr) {
-      s = rounded<T>(s + load(residual + d, n));
-      store(sum_out + d, s, n);
-    }
-    return so_far + s;
-  });
-}
-
-// Returns the sum of (s - mean)^2. A partial vector would count -mean in the lanes beyond the row, so the tail
-// goes element by element.
+// Returns the sum of (s - mean)^2. A partial vector would count -mean in the lanes beyond the row, so the
+// tail goes element by element.
 template <typename T>
 Scalar<T> squares_about(const T* s_D, Scalar<T> mean, int64_t width) {
   constexpr int64_t lanes = Compute<T>::kLanes;
@@ -52,7 +38,9 @@ void forward(const LayerNormForward& p, int64_t first, int64_t last) {
     const T* x = static_cast<const T*>(p.x) + at;
     const T* residual = p.residual != nullptr ? static_cast<const T*>(p.residual) + at : nullptr;
     T* sum_out = p.residual != nullptr ? static_cast<T*>(p.sum) + at : nullptr;
-    const S mean = add_residual<T>(x, residual, sum_out, width) / static_cast<S>(width);
+    const S total = add_residual<T>(x, residual, sum_out, width,
+                                    [](Vec<T> v, Vec<T> so_far) GW_BODY { return so_far + v; });
+    const S mean = total / static_cast<S>(width);
     const T* s_D = residual != nullptr ? sum_out : x;
     const S variance = squares_about<T>(s_D, mean, width) / static_cast<S>(width);
     const S rstd = S(1) / sqrt(variance + static_cast<S>(p.eps));
@@ -116,8 +104,8 @@ void add_rows(const LayerNormBackward& p, Scalar<T>* dweight, Scalar<T>* dbias, 
 
 template <typename T>
 void backward(const LayerNormBackward& p, void* dweight, void* dbias, int64_t first, int64_t last) {
-  // The sums of a small group of rows come first, so that dx finds the group's dy and x in the cache, and since
-  // dx and y may overwrite dy.
+  // The sums of a small group of rows come first, so that dx finds the group's dy and x in the cache, and
+  // because dx and y may overwrite dy.
   constexpr int64_t kGroup = 8;
   for (int64_t t0 = first; t0 < last; t0 += kGroup) {
     const int64_t t1 = t0 + kGroup < last ? t0 + kGroup : last;

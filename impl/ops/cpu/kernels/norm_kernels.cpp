@@ -11,20 +11,6 @@ GW_SIMD V output(V s, V rstd, V weight) {
   return s * rstd * weight;
 }
 
-// Stores s = x + residual and returns the sum of its squares. s is rounded to T first, so that a later pass
-// over the stored sum gives the same bits.
-template <typename T>
-Scalar<T> add_residual(const T* x, const T* residual, T* sum_out, int64_t width) {
-  return sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
-    Vec<T> s = load(x + d, n);
-    if (residual != nullptr) {
-      s = rounded<T>(s + load(residual + d, n));
-      store(sum_out + d, s, n);
-    }
-    return fma(s, s, so_far);
-  });
-}
-
 // y[d] = s[d] * rstd * (offset + weight[d]) with s = x + residual.
 template <typename T>
 void forward(const NormForward& p, int64_t first, int64_t last) {
@@ -37,8 +23,11 @@ void forward(const NormForward& p, int64_t first, int64_t last) {
     const T* x = static_cast<const T*>(p.x) + at;
     const T* residual = p.residual != nullptr ? static_cast<const T*>(p.residual) + at : nullptr;
     T* sum_out = p.residual != nullptr ? static_cast<T*>(p.sum) + at : nullptr;
-    const S squares = p.squares != nullptr ? static_cast<const S*>(p.squares)[t]
-                                           : add_residual<T>(x, residual, sum_out, width);
+    const S squares = p.squares != nullptr
+                          ? static_cast<const S*>(p.squares)[t]
+                          : add_residual<T>(x, residual, sum_out, width, [](Vec<T> s, Vec<T> so_far) GW_BODY {
+                              return fma(s, s, so_far);
+                            });
     const S rstd = S(1) / sqrt(squares / static_cast<S>(p.whole_width) + static_cast<S>(p.eps));
     static_cast<S*>(p.rstd)[t] = rstd;
     const T* s_D = residual != nullptr ? sum_out : x;
@@ -66,8 +55,8 @@ void row_dot(const RowDot& p, int64_t first, int64_t last) {
   }
 }
 
-// With g = dy * (offset + weight): dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum. y, if present, may be dy in
-// place.
+// With g = dy * (offset + weight): dx = rstd * (g - x * rstd^2 * mean(g x)) + dsum. y, if present, may be dy
+// in place.
 template <typename T>
 void dx_row(const NormBackward& p, int64_t t) {
   using S = Scalar<T>;

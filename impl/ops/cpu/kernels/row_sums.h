@@ -25,4 +25,18 @@ GW_SIMD Scalar<T> sum_lanes(int64_t width, Body&& body) {
   return sum((a + b) + (c + d));
 }
 
+// Stores s = x + residual, rounded to T, so that a later pass over the stored sum gives the same bits.
+// Without a residual s is x and is not stored. Returns the sum over the row of what add(s, sum so far) adds.
+template <typename T, typename Add>
+GW_SIMD Scalar<T> add_residual(const T* x, const T* residual, T* sum_out, int64_t width, Add&& add) {
+  return sum_lanes<T>(width, [&](int64_t d, auto n, Vec<T> so_far) GW_BODY {
+    Vec<T> s = load(x + d, n);
+    if (residual != nullptr) {
+      s = rounded<T>(s + load(residual + d, n));
+      store(sum_out + d, s, n);
+    }
+    return add(s, so_far);
+  });
+}
+
 }  // namespace gangway::cpu::GANGWAY_ISA_NAMESPACE

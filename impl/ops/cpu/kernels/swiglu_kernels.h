@@ -1,4 +1,5 @@
-// Row kernels of SwiGLU and its kind. Legend: T tokens, F width. Strides are in elements; y and dy are contiguous.
+// Row kernels of SwiGLU and its kind. Legend: T tokens, F width. Strides are in elements; y and dy are
+// contiguous.
 //
 // Thread rule: pure; threads share the rows.
 #pragma once
