@@ -54,6 +54,10 @@ void Member::stop_link(bool told) {
   told_ = told;
   stopped_ = true;
 }
+void Member::mend_link() {
+  told_ = stopped_ = false;
+  segment_->changed();
+}
 void Member::leave() {
   segment_->seat(rank_).left = true;
   segment_->changed();

@@ -50,8 +50,10 @@ class Member {
   bool broken() const;                       // by the fault of any rank
   bool aborted() const { return aborted_; }  // by this rank
   void abort();                              // ends this rank's waits; its peers do not notice
-  // From now on no launch of this rank ends until it aborts, as behind a broken link. told(): NCCL knows.
+  // From now on no launch of this rank ends until mend_link() or abort(), as behind a broken link. told():
+  // NCCL reports the link.
   void stop_link(bool told);
+  void mend_link();
   bool told() const { return told_; }
   void leave();           // by ncclCommFinalize or ncclCommDestroy
   bool all_left() const;  // every rank has left

@@ -1,5 +1,5 @@
-// The terms of losses (ops/ops.h, LossTerms) on the software GPU: of the model head, and of a vocabulary in parts,
-// against the definition in f64 and its finite differences.
+// The terms of losses (ops/ops.h, LossTerms) on the software GPU: of the model head, and of a vocabulary in
+// parts, against the definition in f64 and its finite differences.
 #include "gpu_emulation/cuda_ops_testing.h"
 
 namespace gangway {
@@ -40,6 +40,10 @@ struct Terms {
 constexpr Terms kTerms[] = {{0, 0, 0}, {3, 0, 0}, {0, 0.2, 0}, {0, 0, 0.1}, {2.5, 0.1, 0.03}};
 const std::vector<int64_t> kLabels = {3, -100, 0, 9, 12};
 const Values kWeights = {0.5, 7, -2, 0, 1.5};
+
+std::string words_of(DType dtype, const Terms& t) {
+  return text(name(dtype), ", cap ", t.cap, ", label smoothing ", t.smoothing, ", z-loss ", t.z_loss);
+}
 
 Loss loss_of(const Terms& t, int64_t ids) {
   return {{.cap = t.cap, .weights = {}, .label_smoothing = t.smoothing, .z_loss = t.z_loss, .log_probs = {}},
@@ -108,8 +112,9 @@ TEST_F(LossOfTerms, HeadLossHasItsTerms) {
           for (int64_t i = 0; i < V * D; ++i) rows_dx[at(t * D + i % D)] += 0.25 * g[at(i / D)] * W[at(i)];
         }
         const double near = dtype == DType::f64 ? 1e-9 : dtype == DType::f32 ? 2e-5 : 0.02;
-        expect_loss(want, raw, 0.25, loss, weight, log_probs, {}, near, "");
-        expect_close(values(dx), rows_dx, near, "dx", 0.1);
+        const std::string what = text(words_of(dtype, terms), ", ", V, " ids");
+        expect_loss(want, raw, 0.25, loss, weight, log_probs, {}, near, what);
+        expect_close(values(dx), rows_dx, near, "dx " + what, 0.1);
       }
 }
 
@@ -158,9 +163,25 @@ TEST_F(LossOfTerms, JoinedPartsOfALossHaveItsTerms) {
           gradient[at(i / width * V + first + i % width)] = values(parts[at(p)])[at(i)];
         if (p == 0) continue;
         expect_loss(want, raw, 0.25, loss, weight, log_probs, gradient, dtype == DType::f64 ? 1e-9 : 2e-5,
-                    "");
+                    words_of(dtype, terms));
       }
     }
+}
+
+// The label's exponential is 0 in f32. Its gradient by the raw logit 0, where the cap has slope 1, is -scale.
+TEST_F(LossOfTerms, ALabelFarBelowTheHighestCappedLogitKeepsItsGradient) {
+  Bench bench;
+  const Tensor logits = tensor(bench, DType::f32, {1, 3}, {0, 150, 20}), ids = ids_tensor(bench, {0}),
+               statistics = bench.empty(DType::f64, {1, 3, 1});
+  bench.ops->loss_part(
+      {.logits = logits, .labels = ids, .statistics = statistics.slice(0, 0, 1).reshape({3, 1}), .cap = 300},
+      bench.stream());
+  LossJoinArgs args{.logits = logits, .labels = ids, .statistics = statistics, .loss = {}, .weight = {}};
+  args.ids = 3;
+  args.scale = 0.25;
+  args.terms.cap = 300;
+  bench.ops->loss_join(args, bench.stream());
+  EXPECT_NEAR(values(logits)[0], -0.25, 1e-6);
 }
 
 }  // namespace

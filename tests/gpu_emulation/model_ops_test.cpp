@@ -1,5 +1,5 @@
-// Norms, activations, dropout and rotary angles of a part of a head on the software GPU, against plain loops in
-// f64.
+// Norms, activations, dropout and rotary angles of a part of a head on the software GPU, against plain loops
+// in f64.
 #include "base/philox.h"
 #include "gpu_emulation/cuda_ops_testing.h"
 
@@ -146,9 +146,9 @@ TEST_F(ModelOps, LayerNormAndItsGradientsAreTheFormulas) {
       bench.ops->layernorm({x, residual, w, bias, y, sum, mean, rstd}, bench.stream());
       bench.ops->layernorm_backward({dy, sum, w, bias, mean, rstd, dsum, dx, dw, db, again}, bench.stream());
       const Values S = values(sum), W = values(w), B = values(bias), G = values(dy), R = values(dsum);
-      Values want_sum = values(x), want_y, want_dx, want_dw(at(D), 3), want_db(at(D), 2);
-      for (size_t i = 0; i < want_sum.size(); ++i)
-        want_sum[i] = rounded(dtype, want_sum[i] + values(residual)[i]);
+      const Values X = values(x), added = values(residual);
+      Values want_sum, want_y, want_dx, want_dw(at(D), 3), want_db(at(D), 2);
+      for (size_t i = 0; i < X.size(); ++i) want_sum.push_back(rounded(dtype, X[i] + added[i]));
       const auto n = static_cast<double>(D);
       for (int64_t t = 0; t < T; ++t) {
         double m = 0, variance = 0, total = 0, along = 0;

@@ -3,9 +3,9 @@
 // here: ranks that call different collectives, plain memory of the host, and two devices that launch their
 // communicators in different orders (NCCL may hang then).
 //
-// Where NCCL waits, this waits, too, and gives up with a fault that says for what: an abort waits for all
-// kernels of its device, also for those of communicators that are not aborted with it; a communicator that is
-// destroyed without ncclCommFinalize waits for its peers on this host.
+// It waits in the same places as NCCL. A wait that does not end becomes a fault whose text names the reason:
+// an abort waits for all kernels of its device, also for those of communicators that are not aborted with it;
+// and ncclCommDestroy without ncclCommFinalize waits for the peers on this host.
 #include <nccl.h>
 
 #include <array>
@@ -64,7 +64,7 @@ std::array<std::atomic<int>, kMostDevices>& launches_in_flight() {
   return *counts;
 }
 
-// Waits for what NCCL waits for. A wait that does not end becomes a fault of the device, with the words.
+// Waits where NCCL waits. A wait that does not end becomes a fault of the device with the text `words`.
 template <typename Happened>
 void wait_or_fault(int device, const char* words, Happened&& happened) {
   constexpr std::chrono::seconds kPatience{20};
@@ -93,7 +93,7 @@ thread_local int depth = 0;
 thread_local std::vector<Pending> pending;
 thread_local std::vector<ncclComm_t> pending_aborts;
 
-// Aborts these communicators together: all kernels of theirs see it before anything is waited for.
+// Aborts these communicators together: all their kernels see it before the first wait.
 void abort_all(const std::vector<ncclComm_t>& comms) {
   for (const ncclComm_t comm : comms) comm->member->abort();
   for (const ncclComm_t comm : comms) {
@@ -241,6 +241,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 }
 
 void gpu_emulation_stop_link(ncclComm_t comm, int told) { comm->member->stop_link(told != 0); }
+void gpu_emulation_mend_link(ncclComm_t comm) { comm->member->mend_link(); }
 
 ncclResult_t ncclGroupStart() {
   ++depth;

@@ -6,13 +6,14 @@
 
 namespace gangway::test {
 
-inline GangPtr cuda_root(int rank, int size, const std::shared_ptr<Store>& store) {
+inline GangPtr cuda_root(int rank, int size, const std::shared_ptr<Store>& store, int64_t timeout_ms = 0) {
   setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
   GangOptions options = thread_rank_options();
   options.device = text("cuda:", rank);
   options.rank = rank;
   options.size = size;
   options.store = store;
+  if (timeout_ms != 0) options.timeout_ms = timeout_ms;
   return Gang::create(options);
 }
 

@@ -21,8 +21,8 @@ double bytes(std::initializer_list<const Tensor*> tensors) {
 }
 double bytes(const Tensor& t) { return bytes({&t}); }
 
-// The scores of one head that its queries see. Key ranges lie in the device's memory, where nobody reads them
-// for this; they count as a causal mask's half.
+// The scores of one head that its queries see. Key ranges lie in the device's memory and are not read here. A
+// call with ranges counts half of all scores, as a causal mask leaves.
 template <typename Args>
 double seen_scores(const Args& a) {
   const int64_t queries = a.q.dim(1), keys = a.k.dim(1);
@@ -60,9 +60,9 @@ class CostedOps final : public test::OpsInterceptor {
     OpsInterceptor::layernorm(a, s);
   }
   void layernorm_backward(const LayerNormBackwardArgs& a, Stream& s) override {
-    costs_ = {
-        {"layernorm_backward", 0, bytes({&a.dy, &a.x, &a.weight, &a.mean, &a.rstd, &a.dsum, &a.dx, &a.y})},
-        {"add_partials", 0, 256 * bytes({&a.dweight, &a.dbias})}};
+    costs_ = {{"layernorm_backward", 0,
+               bytes({&a.dy, &a.x, &a.weight, &a.bias, &a.mean, &a.rstd, &a.dsum, &a.dx, &a.y})},
+              {"add_partials", 0, 256 * bytes({&a.dweight, &a.dbias})}};
     OpsInterceptor::layernorm_backward(a, s);
   }
   void activation(const ActivationArgs& a, Stream& s) override {
@@ -100,7 +100,8 @@ class CostedOps final : public test::OpsInterceptor {
     costs_ = {{"attention", 2 * score_flops(a), bytes({&a.q, &a.k, &a.v, &a.out, &a.lse})}};
     OpsInterceptor::attention(a, s);
   }
-  // Scores, gradients of the weights and dq; for dk and dv scores and gradients of the weights are made again.
+  // Scores, gradients of the weights and dq; for dk and dv scores and gradients of the weights are made
+  // again.
   void attention_backward(const AttentionBackwardArgs& a, Stream& s) override {
     const double product = score_flops(a), read = bytes({&a.q, &a.k, &a.v, &a.dout});
     costs_ = {{"attention_along", 0, bytes({&a.out, &a.dout, &a.lse})},

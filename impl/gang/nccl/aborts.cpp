@@ -12,7 +12,8 @@
 namespace gangway::nccl {
 namespace {
 
-// What the threads share. It is never destroyed, because a thread that waits for a device may outlive main().
+// The state that the threads share. It is never destroyed, because a thread that waits for a device may
+// outlive main().
 struct Aborts {
   std::mutex mutex;
   std::condition_variable changed;
@@ -31,8 +32,8 @@ void abort_group(const std::vector<ncclComm_t>& comms) {
   api().group_end();
 }
 
-// Communicators that come while a thread waits for the device are aborted by threads of their own: the first
-// one may be waiting for their kernels.
+// Each call of abort_soon() starts a thread, because an earlier thread may be waiting in NCCL for the kernels
+// of the communicators that the later call passes.
 void run() {
   constexpr std::chrono::milliseconds kCollect{5};
   std::this_thread::sleep_for(kCollect);
@@ -54,7 +55,7 @@ void abort_soon(std::vector<ncclComm_t> comms) noexcept {
     aborts().collected.insert(aborts().collected.end(), comms.begin(), comms.end());
     std::thread(run).detach();
     ++aborts().running;  // the thread takes the mutex before it ends
-  } catch (...) {  // no memory or no thread: the communicators stay as they are, and nothing waits for them
+  } catch (...) {        // no memory or no thread
   }
 }
 

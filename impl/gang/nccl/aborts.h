@@ -1,7 +1,7 @@
-// Aborts communicators of NCCL together. An abort waits for every kernel of its device, also for those of other
-// communicators, which may wait for the same lost peer: aborted one after another, the first one would wait
-// forever. So nobody who aborts waits: communicators are collected for a moment, and a thread aborts them in
-// one group.
+// Aborts communicators of NCCL together. An abort waits for every kernel of its device, also for those of
+// other communicators. These may wait for the same lost peer, so that the first of several aborts, one after
+// another, would never end. Therefore a thread collects communicators for a few milliseconds and aborts them
+// in one group, and callers do not wait for it.
 //
 // Thread rule: any thread.
 #pragma once
@@ -12,8 +12,9 @@
 
 namespace gangway::nccl {
 
-// Takes the communicators, and aborts them soon, together with those that come within milliseconds. The call
-// does not wait and takes no lock of the caller's.
+// Takes the communicators, and aborts them within milliseconds, together with others that were passed
+// meanwhile. The call does not wait for the device. If there is no memory or no thread, they stay as they are
+// until another call succeeds.
 void abort_soon(std::vector<ncclComm_t> comms) noexcept;
 
 // Waits until all communicators that abort_soon() has taken are aborted, but at most five seconds: after a

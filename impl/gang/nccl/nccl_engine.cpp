@@ -35,7 +35,7 @@ struct Lane {
   ncclComm_t comm = nullptr;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Event> ready;
-  std::chrono::steady_clock::time_point launched = {};  // the last launch
+  Deadline until = Deadline::never();  // by which the last launch must end
 };
 
 class NcclEngine final : public Engine, private cuda::Watch {
@@ -50,16 +50,18 @@ class NcclEngine final : public Engine, private cuda::Watch {
     cuda::watches(owner_->device()).add(*this);
   }
 
-  // Waits a while for collectives in flight and for the peers to come here, too. Then it aborts, so that lost
-  // peers cannot block this rank's end.
+  // Waits a while for collectives in flight, and for the peers to release their engines, too. Then it aborts,
+  // so that lost peers cannot block this rank's end. A process may exit next, so an abort gets time to end.
   ~NcclEngine() override {
     cuda::watches(owner_->device()).remove(*this);
     const cuda::OnDevice on(owner_->device().index(), std::nothrow);
     const auto given_up = std::chrono::steady_clock::now() + kPatience;
     while (!idle() && std::chrono::steady_clock::now() < given_up) std::this_thread::sleep_for(kNap);
     if (idle() && !failure_->get()) try_to_finalize(given_up);
-    abort_soon(take_comms());
-    if (failure_->get()) wait_for_aborts();
+    std::vector<ncclComm_t> rest = take_comms();
+    const bool aborted = failure_->get() || !rest.empty();
+    abort_soon(std::move(rest));
+    if (aborted) wait_for_aborts();
   }
 
   const char* name() const override { return "nccl"; }
@@ -99,7 +101,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
       auto ready = owner_->device().make_event();
       const std::lock_guard lock(mutex_);
       failure_->throw_if();  // abort() does not know this communicator yet
-      lane_of(channel) = {comm, std::move(stream), std::move(ready), {}};
+      lane_of(channel) = {comm, std::move(stream), std::move(ready)};
     } catch (...) {
       if (comm != nullptr) abort_soon({comm});
       throw;
@@ -128,7 +130,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     }
     check(api().group_end(), "ncclGroupEnd");
     settle(lane.comm, "a launch", [] {});  // no interrupts: their hook must not run under the mutex
-    lane.launched = std::chrono::steady_clock::now();
+    lane.until = Deadline::after_ms(options_.timeout_ms);
     for (const Sums::One& sum : sums->all) add_(sum.dtype, sum.from->data(), sum.to, sum.count, *lane.stream);
     auto work = std::make_shared<EventWork>(owner_->device(), failure_, sums);
     work->record(*lane.stream);
@@ -144,19 +146,24 @@ class NcclEngine final : public Engine, private cuda::Watch {
     abort_soon(take_comms());
   }
   std::optional<Error> error() const override { return failure_->get(); }
-  // All ranks are in this call, so that they finalize together: NCCL destroys a communicator that was not
-  // finalized together with the peers of its host, who would wait for each other when they end at different
-  // times.
+  // All ranks are in this call, so that they finalize together. ncclCommDestroy of a communicator that was
+  // not finalized waits for the peers on this host, which may end much later. A communicator that finalizes
+  // is in no lane, so that abort() cannot free it meanwhile; settle() notices the abort.
   void shutdown(Deadline deadline) override {
     for (const Lane& lane : lanes_)
       if (lane.stream) lane.stream->synchronize();
     const cuda::OnDevice on(owner_->device().index());
     for (Lane& lane : lanes_) {
-      if (lane.comm == nullptr) continue;
-      check(api().finalize(lane.comm), "ncclCommFinalize");
-      settle(lane.comm, "its end", deadline, poll_interrupt);
-      const std::lock_guard lock(mutex_);
-      if (lane.comm != nullptr) check(api().destroy(std::exchange(lane.comm, nullptr)), "ncclCommDestroy");
+      const ncclComm_t comm = take_comm(lane);
+      if (comm == nullptr) continue;
+      try {
+        check(api().finalize(comm), "ncclCommFinalize");
+        settle(comm, "the end", deadline, poll_interrupt);
+      } catch (...) {
+        abort_soon({comm});
+        throw;
+      }
+      check(api().destroy(comm), "ncclCommDestroy");
     }
   }
   std::shared_ptr<Engine> shrink(std::vector<int>&) override {
@@ -176,9 +183,9 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return std::make_shared<NcclEngine>(owner_, std::move(control), options_, add_);
   }
 
-  // For cuda::Watch: a kernel waits forever for a lost peer, and the host waits for the kernel. A kernel can also
-  // be stuck while all peers live, as when a link fails: NCCL tells that by the communicator's error, or by
-  // nothing but time.
+  // For cuda::Watch: a kernel waits forever for a lost peer, and the host waits for the kernel. A kernel can
+  // also be stuck while all peers live, as when a link fails. NCCL may report this as the communicator's
+  // error; otherwise only the deadline shows it.
   std::optional<Error> lost() override {
     if (failure_->get()) return std::nullopt;
     if (auto first = control_->error()) return first;
@@ -187,25 +194,31 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const auto now = std::chrono::steady_clock::now();
     if (now - looked_ < kLook) return stuck_;
     looked_ = now;
+    stuck_.reset();  // a late collective may have ended since
     for (const Lane& lane : lanes_)
-      if (!stuck_ && lane.comm != nullptr) stuck_ = error_of(lane, now);
+      if (!stuck_ && lane.comm != nullptr) stuck_ = error_of(lane);
     return stuck_;
   }
   void give_up(const Error& error) noexcept override { abort(error); }
 
-  std::optional<Error> error_of(const Lane& lane, std::chrono::steady_clock::time_point now) const {
+  // Returns why the lane's kernels may never end, if they have not ended.
+  std::optional<Error> error_of(const Lane& lane) const {
     if (cudaStreamQuery(cuda::native(*lane.stream)) != cudaErrorNotReady) return std::nullopt;
     ncclResult_t state = ncclSuccess;
     if (api().get_async_error(lane.comm, &state) != ncclSuccess) state = ncclInternalError;
     if (state != ncclSuccess && state != ncclInProgress)
       return Error(Code::gang, text(options_.label, ": NCCL: ", api().get_error_string(state), " (rank ",
                                     rank(), " of ", size(), ")"));
-    if (now - lane.launched < std::chrono::milliseconds(options_.timeout_ms)) return std::nullopt;
+    if (!lane.until.passed()) return std::nullopt;
     return Error(Code::timeout,
                  text(options_.label, ": a collective of NCCL did not end within ", options_.timeout_ms,
                       " ms on rank ", rank(), " of ", size(), ", and no rank is lost"));
   }
 
+  ncclComm_t take_comm(Lane& lane) noexcept {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(lane.comm, nullptr);
+  }
   // Takes the communicators out of the lanes, so that nothing uses them any more.
   std::vector<ncclComm_t> take_comms() noexcept {
     std::vector<ncclComm_t> comms;
@@ -215,10 +228,14 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return comms;
   }
 
-  // Finalizes and destroys the communicators, if all peers do so before the time; the others stay.
+  // Finalizes and destroys the communicators whose peers do so before `until`. The others stay in their
+  // lanes.
   void try_to_finalize(std::chrono::steady_clock::time_point until) noexcept {
-    for (Lane& lane : lanes_)
-      if (lane.comm != nullptr && api().finalize(lane.comm) > ncclInProgress) return;
+    for (const Lane& lane : lanes_) {
+      if (lane.comm == nullptr) continue;
+      const ncclResult_t begun = api().finalize(lane.comm);
+      if (begun != ncclSuccess && begun != ncclInProgress) return;
+    }
     for (Lane& lane : lanes_) {
       if (lane.comm == nullptr) continue;
       ncclResult_t state = ncclInProgress;
@@ -263,14 +280,17 @@ class NcclEngine final : public Engine, private cuda::Watch {
   }
   template <typename Each>
   void settle(ncclComm_t comm, const char* what, Deadline deadline, Each each) {
+    const auto start = std::chrono::steady_clock::now();
     for (ncclResult_t state = ncclInProgress;;) {
       check(api().get_async_error(comm, &state), "ncclCommGetAsyncError");
       if (state != ncclInProgress) return check(state, what);
       if (const auto first = error()) throw *first;
       if (const auto first = control_->error()) throw *first;
       if (deadline.passed())
-        fail(Code::timeout, options_.label, ": NCCL did not finish ", what, " of ", size(),
-             " ranks before its deadline (timeout_ms ", options_.timeout_ms, ")");
+        fail(Code::timeout, options_.label, ": NCCL did not finish ", what, " of ", size(), " ranks within ",
+             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start)
+                 .count(),
+             " ms");
       each();
       std::this_thread::sleep_for(kNap);
     }

@@ -5,7 +5,9 @@
 #include "ops/cuda/reduce.h"
 
 // C tokens, V ids of a part, W parts. Each block has one row of logits, each thread n neighbouring logits of
-// each tile. As in head_loss.cu, a loss with a cap, label smoothing or a z-loss has kernels of its own.
+// each tile. As in head_loss.cu, a loss with a cap, label smoothing or a z-loss has kernels of its own. With
+// a cap the logits stay between the two operations in place of their exponentials, because the derivative of
+// the cap needs them, and an f32 exponential may have underflowed.
 
 namespace gangway::cuda {
 namespace {
@@ -34,7 +36,7 @@ __global__ void loss_part_kernel(Part<S> p) {
   for (int64_t j = first; j < p.width; j += tile) {
     Pack<S, n> logits = load<n>(logits_V + j);
     for (int e = 0; e < n; ++e) {
-      if (with_terms && p.cap > 0) logits.at[e] = p.cap * tanh(logits.at[e] / p.cap);
+      if (with_terms) logits.at[e] = capped_logit(logits.at[e], p.cap);
       if (with_terms) sum += static_cast<double>(logits.at[e]);
       most = Largest()(most, logits.at[e]);
     }
@@ -55,7 +57,7 @@ __global__ void loss_part_kernel(Part<S> p) {
       weights.at[e] = exp(weights.at[e] - most);
       total += weights.at[e];
     }
-    store<n>(logits_V + j, weights);
+    if (!with_terms || !(p.cap > 0)) store<n>(logits_V + j, weights);
   }
   total = block_sum(total, scratch);
   if (threadIdx.x == 0) p.statistics_3C[p.rows + row] = total;
@@ -80,7 +82,7 @@ struct Join {
   }
 };
 
-// What all parts tell of a row. Exponentials of this part times `factor` are probabilities.
+// The statistics of a row over all parts. Exponentials of this part times `factor` are probabilities.
 struct Joined {
   double logit, log_total, factor;
 };
@@ -112,12 +114,13 @@ __global__ void loss_join_kernel(Join<S> p) {
     const double factor = joined.factor, scale = p.scale * static_cast<double>(p.terms.weight(row));
     shared[0] = ignored ? 0.0 : with_terms ? factor : factor * scale;
     // The probability minus 1, computed in f64 before any rounding.
-    shared[1] =
-        ignored || !here ? 0.0 : (static_cast<double>(logits_V[label - p.first_id]) * factor - 1) * scale;
+    if constexpr (!with_terms)
+      shared[1] =
+          ignored || !here ? 0.0 : (static_cast<double>(logits_V[label - p.first_id]) * factor - 1) * scale;
     shared[2] = joined.log_total;
   }
   __syncthreads();
-  const double factor = shared[0], at_label = shared[1];
+  const double factor = shared[0];
   const int64_t label_at = here ? label - p.first_id : -1;
   const S scale = static_cast<S>(p.scale) * p.terms.weight(row), log_total = static_cast<S>(shared[2]);
   const S part_most = static_cast<S>(p.at(p.part, 0, row));
@@ -128,12 +131,13 @@ __global__ void loss_join_kernel(Join<S> p) {
       pack = load<n>(logits_V + j);
       for (int e = 0; e < n; ++e) {
         const bool is_label = j + e == label_at;
-        const double probability = static_cast<double>(pack.at[e]) * factor;
-        if constexpr (with_terms)
-          pack.at[e] = scale * p.terms.gradient(log(pack.at[e]) + part_most, static_cast<S>(probability),
-                                                log_total, is_label, p.ids);
-        else
-          pack.at[e] = static_cast<S>(is_label ? at_label : probability);
+        if constexpr (with_terms) {
+          const S weight = p.terms.cap > 0 ? exp(pack.at[e] - part_most) : pack.at[e];
+          const S probability = static_cast<S>(static_cast<double>(weight) * factor);
+          pack.at[e] = scale * p.terms.gradient(pack.at[e], probability, log_total, is_label, p.ids);
+        } else {
+          pack.at[e] = static_cast<S>(is_label ? shared[1] : static_cast<double>(pack.at[e]) * factor);
+        }
       }
     }
     store<n>(logits_V + j, pack);

@@ -9,6 +9,11 @@
 
 namespace gangway::cuda {
 
+template <typename S>
+__device__ S capped_logit(S logit, S cap) {
+  return cap > 0 ? cap * tanh(logit / cap) : logit;
+}
+
 // S is the type of the logits.
 template <typename S>
 struct RowTerms {
@@ -18,22 +23,22 @@ struct RowTerms {
   S label_smoothing, z_loss;
 
   __device__ S weight(int64_t row) const { return weights_C == nullptr ? S(1) : weights_C[row]; }
-  __device__ S capped(S logit) const { return cap > 0 ? cap * tanh(logit / cap) : logit; }
-  // Returns the derivative of a row's loss by one logit before the cap. `logit` is capped. A capped logit of
-  // -infinity is one whose exponential was lost; its derivative is 0.
+  __device__ S capped(S logit) const { return capped_logit(logit, cap); }
+  // Returns the derivative of a row's loss by one logit before the cap. `logit` is the capped one, and is
+  // read only if there is a cap.
   __device__ S gradient(S logit, S probability, S log_total, bool is_label, int64_t ids) const {
     S slope = 1;
     if (cap > 0) {
       const S part = logit / cap;
-      slope = part > S(-1) && part < S(1) ? S(1) - part * part : part == part ? S(0) : part;
+      slope = S(1) - part * part;
     }
     const S wanted = (is_label ? S(1) - label_smoothing : S(0)) + label_smoothing / static_cast<S>(ids);
     return slope * (probability * (S(1) + S(2) * z_loss * log_total) - wanted);
   }
 };
 
-// Writes what one thread tells of a row: its weighted loss, and its label's log probability.
-// `logit` is the label's, NaN where the label is no id; `mean` is the mean of all logits.
+// Writes a row's weighted loss, and its label's log probability. One thread of the row calls it. `logit` is
+// the label's, NaN where the label is no id; `mean` is the mean of all logits.
 template <bool with_terms, typename S>
 __device__ void put_loss(const RowTerms<S>& terms, int64_t row, bool ignored, double logit, double log_total,
                          double mean, double* losses_C) {
@@ -56,8 +61,8 @@ RowTerms<S> row_terms(const LossTerms& terms, int64_t first_token) {
 
 constexpr int kLossThreads = 512;
 
-// Adds the sum of losses_C to `loss`, and that of the weights of the labels that count to `weight`. Runs as one
-// block, so that the order of the sums depends on the shape only.
+// Adds the sum of losses_C to `loss`, and that of the weights of the labels that count to `weight`. Runs as
+// one block, so that the order of the sums depends on the shape only.
 template <typename S>
 __global__ void add_losses_kernel(const double* losses_C, const int64_t* labels_C, RowTerms<S> terms,
                                   int64_t rows, int64_t ignore, double* loss, double* weight) {
@@ -85,7 +90,8 @@ void add_losses(const char* name, const double* losses_C, const int64_t* labels_
          weight ? weight.data<double>() : nullptr);
 }
 
-// Whether a loss needs more than weights and log probabilities, which cost nothing in the loops over ids.
+// Returns whether a loss has a term that the loops over ids compute. Weights and log probabilities are none
+// of them.
 inline bool has_terms(const LossTerms& terms) {
   return terms.cap > 0 || terms.label_smoothing != 0 || terms.z_loss != 0;
 }

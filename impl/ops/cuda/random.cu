@@ -25,12 +25,6 @@ __global__ void fill_normal_kernel(T* y, uint64_t key, uint64_t first, int64_t c
   }
 }
 
-// The number that philox_uniform makes of a counter block.
-__device__ inline double uniform_of(const PhiloxBlock& block, bool second) {
-  const uint64_t low = second ? block[2] : block[0], high = second ? block[3] : block[1];
-  return static_cast<double>((high << 32 | low) >> 11) * 0x1p-53;
-}
-
 template <typename T>
 struct Dropout {
   const T* x_TD;
@@ -57,7 +51,7 @@ __global__ void dropout_kernel(Dropout<T> p) {
     for (int e = 0; e < n; ++e) {
       const uint64_t number = first + static_cast<uint64_t>(e);
       if (e == 0 || number % 2 == 0) block = philox_math::block_of(p.key, number / 2);
-      const bool drops = uniform_of(block, number % 2 != 0) < p.probability;
+      const bool drops = philox_math::lane_uniform(block, number % 2 != 0) < p.probability;
       pack.at[e] = narrow<T>(drops ? S(0) : widen(pack.at[e]) / kept);
     }
     store<n>(p.y_TD + t * p.width + d, pack);
