@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string>
 #include <vector>
 
-#include "gang/agreement.h"
 #include "gang/gang.h"
 
 namespace gangway::tools {
@@ -31,6 +31,16 @@ void transfer(Gang& gang, CollectiveOp op, int peer, std::vector<unsigned char>&
   c.in = c.out = bytes.data();
   c.peer = peer;
   c.count = count;
+  c.dtype = DType::u8;
+  gang.run_now(Channel::user, c);
+}
+
+void gather(Gang& gang, const void* mine, size_t bytes, void* all) {
+  Collective c;
+  c.op = CollectiveOp::all_gather;
+  c.in = mine;
+  c.out = all;
+  c.count = bytes;
   c.dtype = DType::u8;
   gang.run_now(Channel::user, c);
 }
@@ -64,54 +74,39 @@ std::vector<Pair> measure_pairs(Gang& gang) {
       if (gang.rank() == b) measure(gang, a, bytes);
       gang.barrier();
     }
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = mine.data();
-  c.out = all.data();
-  c.count = size * sizeof(Pair);
-  c.dtype = DType::u8;
-  gang.run_now(Channel::user, c);
+  gather(gang, mine.data(), size * sizeof(Pair), all.data());
   return all;
 }
 
-std::string names_of_hosts(Gang& gang, std::vector<std::string>& names) {
+// Returns the name of each rank's host.
+std::vector<std::string> names_of_hosts(Gang& gang) {
   constexpr size_t kName = 64;
   std::vector<char> mine(kName), all(kName * static_cast<size_t>(gang.size()));
   gethostname(mine.data(), kName - 1);
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = mine.data();
-  c.out = all.data();
-  c.count = kName;
-  c.dtype = DType::u8;
-  gang.run_now(Channel::user, c);
-  std::string text_of_all;
-  for (int r = 0; r < gang.size(); ++r) {
-    names.emplace_back(all.data() + static_cast<size_t>(r) * kName);
-    text_of_all += text("  rank ", r, " on ", names.back(), "\n");
-  }
-  return text_of_all;
+  gather(gang, mine.data(), kName, all.data());
+  std::vector<std::string> names;
+  for (size_t r = 0; r < all.size() / kName; ++r) names.emplace_back(all.data() + r * kName);
+  return names;
 }
 
-std::string table(Gang& gang, const std::vector<Pair>& pairs, const std::vector<std::string>& names) {
-  const auto size = static_cast<size_t>(gang.size());
+std::string table(const std::vector<Pair>& pairs, const std::vector<std::string>& names) {
+  const size_t size = names.size();
   std::vector<double> speeds;
   for (size_t a = 0; a < size; ++a)
     for (size_t b = a + 1; b < size; ++b) speeds.push_back(pairs[a * size + b].megabytes_per_s);
   std::sort(speeds.begin(), speeds.end());
-  const double median = speeds[speeds.size() / 2];
+  const double slow = kSlow * speeds[speeds.size() / 2];
   std::string out;
   for (size_t a = 0; a < size; ++a)
     for (size_t b = a + 1; b < size; ++b) {
       const Pair& pair = pairs[a * size + b];
-      char line[160];
-      std::snprintf(line, sizeof line, "  ranks %zu and %zu: %9.1f us %9.0f MB/s%s\n", a, b, pair.latency_us,
-                    pair.megabytes_per_s, pair.megabytes_per_s < kSlow * median ? "  slow: " : "");
+      char line[120];
+      std::snprintf(line, sizeof line, "  ranks %zu and %zu: %9.1f us %9.0f MB/s", a, b, pair.latency_us,
+                    pair.megabytes_per_s);
       out += line;
-      if (pair.megabytes_per_s < kSlow * median) {
-        out.pop_back();
-        out += names[a] + " - " + names[b] + " has less than half of the median\n";
-      }
+      if (pair.megabytes_per_s < slow)
+        out += text("  slow: ", names[a], " - ", names[b], " has less than half of the median");
+      out += "\n";
     }
   return out;
 }
@@ -135,15 +130,16 @@ std::string check_gang() {
   for (const float x : ones)
     if (x != static_cast<float>(gang->size()))
       fail(Code::internal, "a sum of ones over ", gang->size(), " ranks gave ", x);
-  std::vector<std::string> names;
-  const std::string places = names_of_hosts(*gang, names);
+  const std::vector<std::string> names = names_of_hosts(*gang);
   const std::vector<Pair> pairs = measure_pairs(*gang);
   gang->shutdown(60'000);
   if (gang->rank() != 0) return "";
+  std::string places;
+  for (size_t r = 0; r < names.size(); ++r) places += text("  rank ", r, " on ", names[r], "\n");
   char line[120];
   std::snprintf(line, sizeof line, "an all-reduce of 4 MiB: %.1f ms\n", took * 1e3);
   return text("engine ", gang->engine_name(), "\n", places, line,
-              "latency of a byte, and bandwidth of 4 MiB:\n", table(*gang, pairs, names));
+              "latency of a byte, and bandwidth of 4 MiB:\n", table(pairs, names));
 }
 
 }  // namespace gangway::tools

@@ -62,7 +62,7 @@ void add_program(CLI::App& app, Part& part) {
   app.prefix_command();
 }
 
-// The hosts of a gang that is not on this one.
+// The hosts of a gang that does not run on this host alone.
 struct HostOptions {
   std::string list, file;
   std::string agent = "ssh -o BatchMode=yes";
@@ -92,7 +92,7 @@ void add_hosts(CLI::App& app, HostOptions& hosts, gangway::tools::Node& node) {
   app.add_option("--node-restart", node.restart, "")->group("");
 }
 
-// Makes of the one program a remote shell for each host.
+// Replaces the one program by a remote shell for each host.
 void spread(LaunchOptions& options, const HostOptions& hosts, const Part& part, const std::string& python) {
   if (options.programs.size() != 1)
     throw std::invalid_argument("several programs start on this host only, not with --hosts");

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <fstream>
@@ -13,7 +14,7 @@
 namespace gangway::tools {
 namespace {
 
-// The word for a shell.
+// Returns the word as a shell reads it back.
 std::string quoted(const std::string& word) {
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -34,19 +35,24 @@ int count_of(const std::string& word, const std::string& host) {
   } catch (const std::exception&) {
   }
   if (used == 0 || used != word.size() || count < 1 || count > kMostRanks)
-    throw std::invalid_argument("host " + host + ": \"" + word + "\" is no number of ranks from 1 to " +
+    throw std::invalid_argument("host " + host + ": \"" + word + "\" is not a number of ranks from 1 to " +
                                 std::to_string(kMostRanks));
   return count;
 }
 
 void add(std::vector<Host>& hosts, Host host) {
   if (host.name.empty() || host.name.front() == '-')
-    throw std::invalid_argument("\"" + host.name + "\" is no name of a host");
+    throw std::invalid_argument("\"" + host.name + "\" is not the name of a host");
   for (const Host& other : hosts)
     if (other.name == host.name)
       throw std::invalid_argument("host " + host.name + " stands twice; write " + host.name +
                                   ":COUNT for several ranks");
   hosts.push_back(std::move(host));
+  int ranks = 0;
+  for (const Host& one : hosts) ranks += one.ranks;
+  if (ranks > kMostRanks)
+    throw std::invalid_argument("the hosts have " + std::to_string(ranks) + " ranks in all, more than " +
+                                std::to_string(kMostRanks));
 }
 
 // "name", "name:2", "[fd77::1]" or "[fd77::1]:2".
@@ -54,7 +60,11 @@ Host read_host(const std::string& word, int ranks) {
   const size_t bracket = word.starts_with("[") ? word.find(']') : std::string::npos;
   const size_t colon = word.find(':', bracket == std::string::npos ? 0 : bracket);
   Host host{word.substr(0, colon), ranks};
-  if (bracket != std::string::npos) host.name = word.substr(1, bracket - 1);
+  if (bracket != std::string::npos) {
+    if (bracket + 1 != std::min(colon, word.size()))
+      throw std::invalid_argument("\"" + word + "\" is not \"[ADDRESS]\" or \"[ADDRESS]:COUNT\"");
+    host.name = word.substr(1, bracket - 1);
+  }
   if (colon != std::string::npos) host.ranks = count_of(word.substr(colon + 1), host.name);
   return host;
 }
@@ -101,8 +111,9 @@ std::vector<Host> read_host_file(const std::string& path, int ranks) {
   return hosts;
 }
 
-// The remote shell gets its input from a process that writes the secret and then keeps the input open as long
-// as the remote shell lives. $GANGWAY_JOB and the like are set by the gangrun that starts the process.
+// A node takes the end of its input as the end of its job. So the remote shell reads from a process that writes
+// the secret and then keeps the input open as long as the remote shell lives. The user's gangrun sets
+// $GANGWAY_JOB and the like when it starts bash.
 std::vector<Program> programs_on(const std::vector<Host>& hosts, const std::string& agent,
                                  const std::vector<std::string>& options,
                                  const std::vector<std::string>& command) {

@@ -19,18 +19,20 @@ struct Host {
 };
 
 // Reads "a,b:2,[fd77::1]:4": hosts, each with its number of ranks, else `ranks`. std::invalid_argument: an
-// empty name, a name twice, or a number that is none.
+// empty name, a name twice, or a count that is not one, or more ranks in all than gangrun starts.
 std::vector<Host> read_hosts(const std::string& list, int ranks);
 // Reads a file with a host in each line: "name", "name:2" or "name slots=2". "#" begins a comment.
 std::vector<Host> read_host_file(const std::string& path, int ranks);
 
-// Returns the programs of the user's gangrun: one process for each host. `agent` are the words before the
-// name of the host, such as {"ssh"}; `options` are words for every node, and `command` is the program.
+// Returns the programs of the user's gangrun: one process for each host. `agent` is the part of a shell's line
+// before the name of the host, such as "ssh -p 22"; `options` are words for every node, and `command` is the
+// program.
 std::vector<Program> programs_on(const std::vector<Host>& hosts, const std::string& agent,
                                  const std::vector<std::string>& options,
                                  const std::vector<std::string>& command);
 
-// Reads "FIRST/WORLD": what a node is told of its ranks. std::invalid_argument.
+// Reads "FIRST/WORLD" (a node's first rank, and the number of ranks on all hosts) into `out`. Throws
+// std::invalid_argument for anything else.
 void read_node(const std::string& word, Node& out);
 
 }  // namespace gangway::tools

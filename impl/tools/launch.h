@@ -17,7 +17,7 @@ struct Program {
   std::string host;  // set if the program is the remote shell of a host (hosts.h)
 };
 
-// What a gangrun that another one has started on this host knows of the whole job.
+// What a node (a gangrun that another one has started on this host) is told of the whole job.
 struct Node {
   int first_rank = 0;  // of the ranks of this host
   int world = 0;       // the ranks of all hosts; 0: this gangrun is no node

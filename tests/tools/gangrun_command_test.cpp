@@ -74,6 +74,70 @@ TEST_F(GangrunCommand, AScriptThatIsMissingIsNamed) {
   EXPECT_EQ(o.err, "gangrun: cannot run no/such.py: No such file or directory\n");
 }
 
+// An agent that runs the words for a host on this one, as ssh does on another.
+class GangrunHosts : public GangrunCommand {
+ protected:
+  GangrunHosts() { write("agent", "#!/bin/sh\nshift; exec sh -c \"$*\"\n"); }
+  std::vector<std::string> with_agent(std::vector<std::string> options, const std::string& script) const {
+    options.insert(options.end(), {"--agent", folder_ + "/agent", "--", "sh", "-c", script});
+    return options;
+  }
+};
+
+TEST_F(GangrunHosts, EachHostGetsItsRanksInOrderAndAllTheSameSecret) {
+  const std::string script =
+      "echo $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE at $MASTER_ADDR \"it's\"; "
+      "cksum </proc/self/fd/$GANGWAY_SECRET_FD >" +
+      folder_ + "/secret.$RANK";
+  write("hosts", "# two\none slots=2\n\n[fd77::1]:1\n");
+  for (const std::vector<std::string>& hosts :
+       {std::vector<std::string>{"-n", "2", "--hosts", "one,[fd77::1]:1"}, {"--hostfile", folder_ + "/hosts"}}) {
+    const Outcome o = gangrun(with_agent(hosts, script));
+    EXPECT_EQ(o.status, 0) << o.err;
+    EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] 0/3 local 0/2 at one it's", "[1] 1/3 local 1/2 at one it's",
+                                           "[2] 2/3 local 0/1 at one it's"}));
+    const auto secret = [&](int rank) {
+      std::ifstream file(folder_ + "/secret." + std::to_string(rank));
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    EXPECT_NE(secret(0).find(" 32"), std::string::npos) << secret(0);
+    EXPECT_EQ(secret(1), secret(0));
+    EXPECT_EQ(secret(2), secret(0));
+  }
+}
+
+TEST_F(GangrunHosts, TheStatusIsThatOfTheRankThatFailedAndItsHostIsNamed) {
+  const Outcome o = gangrun(with_agent({"-n", "1", "--hosts", "one,two"}, "[ $RANK = 0 ] && exec sleep 100; exit 7"));
+  EXPECT_EQ(o.status, 7) << o.err;
+  EXPECT_TRUE(o.has("rank 1 (process")) << o.err;
+  EXPECT_TRUE(o.has("host two")) << o.err;
+}
+
+TEST_F(GangrunHosts, AListThatIsWrongIsRefused) {
+  for (const auto& [list, words] : std::vector<std::pair<const char*, const char*>>{
+           {"a,b,a", "host a stands twice"},
+           {"a:0", "\"0\" is not a number of ranks from 1 to 4096"},
+           {"a:2x", "\"2x\" is not a number of ranks"},
+           {"a:", "\"\" is not a number of ranks"},
+           {"a,,b", "\"\" is not the name of a host"},
+           {"-a", "\"-a\" is not the name of a host"},
+           {"[fd77::1", "is not a number of ranks"},
+           {"[fd77::1]x:2", "\"[fd77::1]x:2\" is not \"[ADDRESS]\""},
+           {"a:4096,b:1", "4097 ranks in all"}}) {
+    const Outcome o = gangrun(with_agent({"-n", "1", std::string("--hosts=") + list}, "echo started"));
+    EXPECT_NE(o.status, 0) << list;
+    EXPECT_TRUE(o.has(words)) << list << ": " << o.err;
+    EXPECT_EQ(o.out, "") << list;
+  }
+}
+
+TEST(GangrunOptions, TheCheckOfAGangMeasuresEveryPair) {
+  const std::string out = out_of({"-n", "3", "--no-prefix", GANGWAY_GW_INFO, "--check"});
+  for (const char* const line : {"engine host\n", "  rank 2 on ", "an all-reduce of 4 MiB: ", "  ranks 0 and 1: ",
+                                 "  ranks 0 and 2: ", "  ranks 1 and 2: "})
+    EXPECT_NE(out.find(line), std::string::npos) << line << " in " << out;
+}
+
 TEST(GangrunOptions, TorchrunsNamesWork) {
   for (const std::vector<std::string>& count :
        {std::vector<std::string>{"--ranks=2"}, {"--nproc-per-node", "2"}, {"--nproc_per_node=2"}}) {

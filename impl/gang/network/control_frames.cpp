@@ -2,45 +2,32 @@
 
 #include <array>
 #include <cstring>
-#include <span>
 
 #include "base/error.h"
+#include "gang/rendezvous/little_endian.h"
 
 namespace gangway::network {
 namespace {
 
 constexpr size_t kTagBytes = 32;
 
-template <typename Number>
-void append_little(std::string& out, Number number) {
-  for (size_t i = 0; i < sizeof number; ++i) out.push_back(static_cast<char>(number >> (8 * i)));
-}
-
-template <typename Number>
-Number load_little(const char* at) {
-  Number number = 0;
-  for (size_t i = 0; i < sizeof number; ++i)
-    number |= static_cast<Number>(static_cast<unsigned char>(at[i])) << (8 * i);
-  return number;
-}
-
 Digest tag_of(const Secret& key, uint64_t sequence, std::string_view head, std::string_view body) {
-  std::string number;
-  append_little(number, sequence);
-  return hmac_sha256(key, {number, head, body});
+  std::array<uint8_t, sizeof sequence> number;
+  store_little(number.data(), sequence);
+  return hmac_sha256(key, {as_text(number), head, body});
 }
 
 }  // namespace
 
 std::string ControlWriter::seal(const ControlFrame& frame) {
   GW_CHECK(frame.body.size(), <=, kControlBody);
+  std::array<uint8_t, kControlHeadBytes> head{};
+  head[0] = static_cast<uint8_t>(frame.kind);
+  store_little(store_little(&head[4], static_cast<uint32_t>(frame.body.size())), frame.gang);
+  const Digest tag = tag_of(key_, sequence_++, as_text(head), frame.body);
   std::string out;
-  out.reserve(kControlHeadBytes + frame.body.size() + kTagBytes);
-  out.push_back(static_cast<char>(frame.kind));
-  out.append(3, '\0');
-  append_little(out, static_cast<uint32_t>(frame.body.size()));
-  append_little(out, frame.gang);
-  const Digest tag = tag_of(key_, sequence_++, out, frame.body);
+  out.reserve(head.size() + frame.body.size() + kTagBytes);
+  out += as_text(head);
   out += frame.body;
   out += as_text(tag);
   return out;
@@ -48,11 +35,13 @@ std::string ControlWriter::seal(const ControlFrame& frame) {
 
 std::optional<ControlFrame> ControlReader::next() {
   if (buffer_.size() < kControlHeadBytes) return std::nullopt;
-  const auto kind = static_cast<unsigned char>(buffer_[0]);
-  const size_t body = load_little<uint32_t>(buffer_.data() + 4);
-  if (kind < static_cast<unsigned char>(ControlKind::note) ||
-      kind > static_cast<unsigned char>(ControlKind::goodbye) || body > kControlBody ||
-      (buffer_[1] | buffer_[2] | buffer_[3]) != 0)
+  const auto* const head = reinterpret_cast<const uint8_t*>(buffer_.data());
+  const uint8_t kind = head[0];
+  uint32_t body = 0;
+  uint64_t gang = 0;
+  load_little(load_little(head + 4, body), gang);
+  if (kind < static_cast<uint8_t>(ControlKind::note) || kind > static_cast<uint8_t>(ControlKind::goodbye) ||
+      body > kControlBody || (head[1] | head[2] | head[3]) != 0)
     fail(Code::corrupt, "network: a frame of kind ", int{kind}, " with ", body, " bytes");
   const size_t whole = kControlHeadBytes + body + kTagBytes;
   if (buffer_.size() < whole) return std::nullopt;
@@ -63,8 +52,7 @@ std::optional<ControlFrame> ControlReader::next() {
   std::memcpy(tag.data(), buffer_.data() + kControlHeadBytes + body, tag.size());
   if (!same_digest(expected, tag)) fail(Code::corrupt, "network: a frame was not made by the peer");
   ++sequence_;
-  ControlFrame frame{static_cast<ControlKind>(kind), load_little<uint64_t>(buffer_.data() + 8),
-                     buffer_.substr(kControlHeadBytes, body)};
+  ControlFrame frame{static_cast<ControlKind>(kind), gang, buffer_.substr(kControlHeadBytes, body)};
   buffer_.erase(0, whole);
   return frame;
 }

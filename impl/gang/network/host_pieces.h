@@ -1,13 +1,13 @@
 // Plans of long calls in two levels. Rail i of a host is its i-th rank; rails work side by side, so that all
 // ranks of a host share its network, and each block crosses between two hosts once.
 //
-// | op         | between hosts                                                                                |
-// |------------|----------------------------------------------------------------------------------------------|
-// | all_reduce | rail i folds slice i of its host's inputs onto what the host before has folded; the last host |
-// |            | sends the result to rail i of all, which hands it on. Only where each host's ranks follow     |
-// |            | one another, so that this is the left fold in rank order                                      |
-// | all_gather | a rank sends its block to its rail of each other host, which hands it on                      |
-// | broadcast  | the root sends slice i to rail i of each host, which hands it on                              |
+// | op         | between hosts                                                                             |
+// |------------|-------------------------------------------------------------------------------------------|
+// | all_reduce | rail i folds slice i of its host's inputs onto what the host before has folded; the last  |
+// |            | host sends the result to rail i of all, which hands it on. Only where each host's ranks   |
+// |            | follow one another, so that this is the left fold in rank order                           |
+// | all_gather | a rank sends its block to its rail of each other host, which hands it on                  |
+// | broadcast  | the root sends slice i to rail i of each host, which hands it on                          |
 //
 // What one host has folded travels in the type of the accumulator, and is rounded once, by the last host.
 //

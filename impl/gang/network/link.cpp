@@ -10,6 +10,7 @@
 namespace gangway::network {
 namespace {
 
+// `reason`: of errno, or 0 if the peer has closed the connection.
 [[noreturn]] void end_of(int reason) {
   if (reason == ETIMEDOUT || reason == EHOSTUNREACH || reason == ENETUNREACH)
     throw LinkEnd{text("is lost: its host does not answer (", strerror(reason), ")")};
@@ -50,8 +51,7 @@ bool Link::receive_control() {
   char bytes[16 << 10];
   const ssize_t n = recv(control.get(), bytes, sizeof bytes, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (n < 0) end_of(errno);
-  if (n == 0) throw LinkEnd{"has died: its connection ended"};
+  if (n <= 0) end_of(n == 0 ? 0 : errno);
   heard = Deadline::Clock::now();
   beats = 0;
   reader_.add({bytes, static_cast<size_t>(n)});
@@ -137,15 +137,14 @@ size_t Link::receive_part(size_t most) {
   message.msg_iovlen = static_cast<size_t>(count);
   const ssize_t n = recvmsg(data.get(), &message, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-  if (n < 0) end_of(errno);
-  if (n == 0) throw LinkEnd{"has died: its connection ended"};
+  if (n <= 0) end_of(n == 0 ? 0 : errno);
   in_done_ += static_cast<size_t>(n);
   heard = Deadline::Clock::now();
   return static_cast<size_t>(n);
 }
 
 void Link::forget(const Transfer& transfer) noexcept {
-  std::erase_if(queue_, [&](const Queued& one) { return one.transfer.get() == &transfer; });
+  std::erase_if(queue_, [&](const PieceOfCall& one) { return one.transfer.get() == &transfer; });
   if (is_sending_ && sending_.transfer.get() == &transfer) {
     // A tail that has left in part was good, and so was all before it.
     if (out_done_ <= sizeof out_head_ + out_head_.bytes) out_tail_ = 0;

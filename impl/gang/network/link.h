@@ -41,6 +41,13 @@ struct LinkEnd {
   std::string why;
 };
 
+// A piece of a call: one that waits to be sent, or the place of what arrives.
+struct PieceOfCall {
+  std::shared_ptr<Group> group;
+  TransferPtr transfer;  // null: the rank has given the call up
+  size_t piece = 0;
+};
+
 class Link {
  public:
   Link(int rank, Descriptor control, Descriptor data, const Secret& to_peer, const Secret& from_peer);
@@ -55,21 +62,16 @@ class Link {
   // --- data ---
   void queue(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
   // Sends chunks until the socket is full, the budget is spent, or the queue is empty. Calls `left(group,
-  // transfer, piece)` for each piece that has left whole.
+  // transfer)` for each piece that has left whole. Throws LinkEnd.
   template <typename Left>
   void send_data(size_t budget, Left&& left);
   // Reads chunks. `find(head)` returns the place of a chunk; `came(place)` is called for each whole piece.
+  // Throws LinkEnd.
   template <typename Find, typename Came>
   void receive_data(size_t budget, Find&& find, Came&& came);
   // Forgets a call: what is left of its chunks is sent as void, and read without keeping it.
   void forget(const Transfer& transfer) noexcept;
   bool has_data() const { return is_sending_ || !queue_.empty(); }
-
-  struct Landing {
-    std::shared_ptr<Group> group;
-    TransferPtr transfer;
-    size_t piece = 0;
-  };
 
   const int rank;
   Descriptor control, data;
@@ -81,12 +83,6 @@ class Link {
   Deadline::Clock::time_point heard = Deadline::Clock::now();
 
  private:
-  struct Queued {
-    std::shared_ptr<Group> group;
-    TransferPtr transfer;
-    size_t piece;
-  };
-
   bool start_chunk();
   // Each moves some bytes of the current chunk, at most `most`, and returns their number; 0: not now.
   size_t send_part(size_t most);
@@ -95,9 +91,9 @@ class Link {
   ControlReader reader_;
   ControlWriter writer_;
 
-  std::deque<Queued> queue_;
+  std::deque<PieceOfCall> queue_;
   bool is_sending_ = false;
-  Queued sending_;
+  PieceOfCall sending_;
   ChunkHead out_head_;
   uint64_t out_tail_ = 1;
   const char* out_at_ = nullptr;  // null: zeros
@@ -105,7 +101,7 @@ class Link {
 
   ChunkHead in_head_;
   uint64_t in_tail_ = 0;
-  Landing landing_;
+  PieceOfCall landing_;
   char* in_at_ = nullptr;  // null: thrown away
   size_t in_done_ = 0;
 };
@@ -118,7 +114,7 @@ void Link::send_data(size_t budget, Left&& left) {
     budget -= sent < budget ? sent : budget;
     if (out_done_ != sizeof out_head_ + out_head_.bytes + sizeof out_tail_) continue;
     is_sending_ = false;
-    const Queued done = std::exchange(sending_, {});
+    const PieceOfCall done = std::exchange(sending_, {});
     if (done.transfer == nullptr) continue;
     Outgoing& piece = done.transfer->out[done.piece];
     piece.sent += out_head_.bytes;
@@ -147,7 +143,7 @@ void Link::receive_data(size_t budget, Find&& find, Came&& came) {
     }
     if (in_done_ < sizeof in_head_ + in_head_.bytes + sizeof in_tail_) continue;
     in_done_ = 0;
-    const Landing done = std::exchange(landing_, {});
+    const PieceOfCall done = std::exchange(landing_, {});
     if (done.transfer == nullptr || in_tail_ != 1) continue;
     Incoming& piece = done.transfer->in[done.piece];
     piece.have += in_head_.bytes;

@@ -116,7 +116,8 @@ class Mesh {
         dial(meeting_.address_of(peer), port, Deadline::after_ms(meeting_.deadline().left_ms(2000)), reason);
     if (!socket) {
       why = strerror(reason);
-      if (reason == ECONNREFUSED) lost(peer, "has died: nothing listens there any more");
+      if (reason == ECONNREFUSED)
+        lost(peer, "refuses connections: it has died, or a firewall is between the hosts");
       return false;
     }
     Hello hello;

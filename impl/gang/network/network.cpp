@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
+#include <thread>
 
 #include "base/log.h"
 
@@ -89,18 +91,18 @@ class Networks {
   std::list<Running> running_;
 };
 
-std::shared_ptr<Network> Network::start(const NetworkOptions& options, std::list<Link> links) {
-  const auto network = std::make_shared<Network>(options, std::move(links));
+std::shared_ptr<Network> Network::start(int64_t liveness_ms, std::list<Link> links) {
+  const auto network = std::make_shared<Network>(liveness_ms, std::move(links));
   Networks::instance().start(network);
   return {network.get(), [network](Network* left) { left->leave(); }};
 }
 
-Network::Network(const NetworkOptions& options, std::list<Link> links)
-    : options_(options),
+Network::Network(int64_t liveness_ms, std::list<Link> links)
+    : liveness_ms_(liveness_ms),
       process_(getpid()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       links_(std::move(links)),
-      by_rank_(static_cast<size_t>(options.size)),
+      by_rank_(links_.size() + 1),
       next_beat_(Deadline::Clock::now()),
       last_turn_(Deadline::Clock::now()) {
   if (!wake_) fail_system(Code::io, "network: no eventfd", errno);
@@ -216,25 +218,26 @@ void Network::serve(Link& link, short control, short data) {
 
 void Network::hear(Link& link) {
   bool more = true;
+  std::optional<LinkEnd> end;
   try {
     for (int i = 0; i < 16 && more; ++i) more = link.receive_control();
-  } catch (const LinkEnd&) {
-    while (const auto frame = link.next_frame()) on_frame(link, *frame);
-    if (!link.has_left) throw;
-    link.control.reset();  // what it has sent may still be on its way on the data connection
-    link.control_out.clear();
-    return;
+  } catch (const LinkEnd& why) {
+    end = why;
   }
   while (const auto frame = link.next_frame()) on_frame(link, *frame);
+  if (!end) return;
+  if (!link.has_left) throw *end;
+  link.control.reset();  // what the peer has sent may still be on its way on the data connection
+  link.control_out.clear();
 }
 
-// Sends beats, and looks who sends none.
+// Sends beats, and finds the ranks that send none.
 void Network::beat() {
   const auto now = Deadline::Clock::now();
   const auto ms = [](Deadline::Clock::duration d) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
   };
-  const int64_t every = options_.liveness_ms > 0 ? std::max<int64_t>(10, options_.liveness_ms / 5) : kBeatMs;
+  const int64_t every = liveness_ms_ > 0 ? std::max<int64_t>(10, liveness_ms_ / 5) : kBeatMs;
   // This rank may have been stopped itself: then the peers' beats lie in the sockets.
   const bool slept = ms(now - last_turn_) > 2 * every;
   last_turn_ = now;
@@ -244,8 +247,8 @@ void Network::beat() {
   next_beat_ = now + std::chrono::milliseconds(every);
   for (Link& link : links_) {
     if (link.is_lost || link.has_left || is_leaving_) continue;
-    if (options_.liveness_ms > 0 && ms(now - link.heard) > options_.liveness_ms) {
-      lose(link, text("gave no sign of life for ", options_.liveness_ms, " ms"));
+    if (liveness_ms_ > 0 && ms(now - link.heard) > liveness_ms_) {
+      lose(link, text("gave no sign of life for ", liveness_ms_, " ms"));
       continue;
     }
     if (link.beats >= kMostBeats) continue;
@@ -302,7 +305,7 @@ void Network::move_data(Link& link, bool reads) {
   if (reads)
     link.receive_data(
         kBudget, [&](const ChunkHead& head) { return find(link, head); },
-        [&](const Link::Landing& whole) { piece_came(whole.group, whole.transfer, whole.piece); });
+        [&](const PieceOfCall& whole) { piece_came(whole.group, whole.transfer, whole.piece); });
   else
     link.send_data(kBudget, [&](const std::shared_ptr<Group>& group, const TransferPtr& transfer) {
       --transfer->missing_out;

@@ -2,40 +2,36 @@
 //
 // The thread reads and writes all sockets, so bytes move while the rank computes, a call never waits for
 // another call's reader, and a peer that dies is seen at once. A thread that waits for a call does the same in
-// its place, which spares a change of threads for each message. The network sends beats: a host that does not answer
-// them ends its connection (TCP_USER_TIMEOUT), and with liveness_ms a rank that sends none is lost, too.
+// its place, which spares a change of threads for each message. The network sends beats: a host that does not
+// answer them ends its connection (TCP_USER_TIMEOUT), and with liveness_ms a rank that sends none is lost, too.
 //
 // Thread rule: any thread.
 #pragma once
 
 #include <atomic>
-#include <functional>
+#include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
-#include <thread>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gang/network/link.h"
 
 namespace gangway::network {
 
-struct NetworkOptions {
-  int rank = 0;
-  int size = 1;
-  int64_t liveness_ms = 0;
-};
-
 class Network {
  public:
   // Starts the thread over connections to all other ranks. When the last copy of the pointer is gone, the
   // network says goodbye and ends on its own, without blocking.
-  static std::shared_ptr<Network> start(const NetworkOptions& options, std::list<Link> links);
+  // `liveness_ms`: a rank that gives no sign of life for so long is lost; 0: never for that reason.
+  static std::shared_ptr<Network> start(int64_t liveness_ms, std::list<Link> links);
 
-  Network(const NetworkOptions& options, std::list<Link> links);
-  ~Network() = default;
+  Network(int64_t liveness_ms, std::list<Link> links);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
@@ -93,7 +89,7 @@ class Network {
   void deliver_to_self(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
   void piece_came(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
   void settle(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
-  Link::Landing find(const Link& link, const ChunkHead& head);
+  PieceOfCall find(const Link& link, const ChunkHead& head);
   void move_data(Link& link, bool reads);
 
   // network_failures.cpp
@@ -106,7 +102,7 @@ class Network {
   Link* link_to(const Group& group, int rank);
   void changed() noexcept;
 
-  const NetworkOptions options_;
+  const int64_t liveness_ms_;
   const pid_t process_;
   Descriptor wake_;
   std::atomic<int> drivers_ = 0;  // threads that wait for a call and drive the sockets meanwhile

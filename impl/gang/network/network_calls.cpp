@@ -7,8 +7,8 @@
 namespace gangway::network {
 namespace {
 
-constexpr int kMostUnanswered = 8;     // notes with a payload per channel and peer
-constexpr size_t kBudget = 256 << 10;  // bytes that a caller's thread sends itself
+constexpr int kMostUnanswered = 8;           // notes with a payload per channel and peer
+constexpr size_t kSentByCaller = 256 << 10;  // the most bytes that a caller's thread sends itself
 
 }  // namespace
 
@@ -122,7 +122,7 @@ void Network::queue_ready(const std::shared_ptr<Group>& group, const TransferPtr
   bool waits = false;
   for (Link* const link : links) {
     try {
-      link->send_data(kBudget, [&](const std::shared_ptr<Group>& done_group, const TransferPtr& done) {
+      link->send_data(kSentByCaller, [&](const std::shared_ptr<Group>& done_group, const TransferPtr& done) {
         --done->missing_out;
         if (done != t) settle(done_group, done);
       });
@@ -161,7 +161,7 @@ void Network::piece_came(const std::shared_ptr<Group>& group, const TransferPtr&
   settle(group, t);
 }
 
-// Looks what a call can do after something has come or left.
+// Ends a call, or hands its arithmetic to the gang's threads, if what has come or left allows that.
 void Network::settle(const std::shared_ptr<Group>& group, const TransferPtr& t) {
   if (t->is_computing || t->ended == nullptr) return;
   if (t->wants_fold() || t->wants_last()) {
@@ -194,7 +194,7 @@ void Network::computed(const std::shared_ptr<Group>& group, const TransferPtr& t
   settle(group, t);
 }
 
-Link::Landing Network::find(const Link& link, const ChunkHead& head) {
+PieceOfCall Network::find(const Link& link, const ChunkHead& head) {
   const auto found = groups_.find(head.gang);
   if (found == groups_.end() || found->second->error) return {};
   const std::shared_ptr<Group>& group = found->second;

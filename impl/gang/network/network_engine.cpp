@@ -27,7 +27,7 @@ uint64_t hash_of(uint64_t parent, uint64_t number, std::span<const int> ranks) {
   return h;
 }
 
-// The records of one launch that have not ended. The network's thread counts them down.
+// The number of records of one launch that have not ended. The network's thread counts them down.
 struct Open {
   std::atomic<int> records = 0;
 };
@@ -69,6 +69,10 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
       if (call->open->records != 0) list(call->open);
     } catch (const std::bad_alloc&) {  // breaks the gang, because peers may wait for this rank's part
       network->break_group(*group, Error(Code::out_of_memory, "no memory"));
+      finish_arithmetic();
+      throw;
+    } catch (const Error&) {  // the gang is broken
+      finish_arithmetic();
       throw;
     }
     return call;
@@ -121,7 +125,7 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
       works->progress();
       if (call.open->records == 0) break;
       if (const auto broken = network->error_of(*group)) {
-        { const std::lock_guard quiet(compute_mutex_); }  // no thread writes to the outputs any more
+        finish_arithmetic();
         if (call.open->records == 0) break;
         throw *broken;
       }
@@ -181,6 +185,9 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
     call.keys.push_back(t->key);
     network->begin(group, t);
   }
+
+  // Of a broken gang: on return no thread reads or writes the memory of its calls any more.
+  void finish_arithmetic() { const std::lock_guard quiet(compute_mutex_); }
 
   // From now on the rank's waits drive the call.
   void list(const std::shared_ptr<Open>& open) {
@@ -322,11 +329,7 @@ std::shared_ptr<Engine> NetworkEngine::shrink(std::vector<int>& survivors) {
 
 std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                   Meeting& meeting) {
-  NetworkOptions network_options;
-  network_options.rank = options.rank;
-  network_options.size = options.size;
-  network_options.liveness_ms = options.liveness_ms;
-  auto network = Network::start(network_options, connect_all(meeting, options));
+  auto network = Network::start(options.liveness_ms, connect_all(meeting, options));
   meeting.clean_up();
   std::vector<int> members(static_cast<size_t>(options.size));
   std::iota(members.begin(), members.end(), 0);

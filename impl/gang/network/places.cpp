@@ -9,6 +9,7 @@
 #include "base/interrupt.h"
 #include "base/refusal.h"
 #include "gang/rendezvous/resolve.h"
+#include "gang/rendezvous/store_common.h"
 
 namespace gangway::network {
 namespace {
@@ -30,12 +31,6 @@ Place read_place(const std::string& bytes) {
 
 std::string bytes_of(const Place& place) { return {reinterpret_cast<const char*>(&place), sizeof place}; }
 
-StoreFacts facts_of_launcher() {
-  StoreFacts facts;
-  facts.spans_hosts = true;
-  return facts;
-}
-
 bool same_host(const Place& a, const Place& b) {
   return std::memcmp(a.identity.host, b.identity.host, sizeof a.identity.host) == 0;
 }
@@ -48,7 +43,7 @@ Meeting::Meeting(std::shared_ptr<Store> store, const EngineOptions& options, Dea
 }
 
 Meeting::Meeting(GatherBytes gather, const EngineOptions& options, Deadline deadline)
-    : gather_(gather), options_(options), deadline_(deadline), facts_(facts_of_launcher()) {
+    : gather_(gather), options_(options), deadline_(deadline), facts_{.spans_hosts = true} {
   say_who();
 }
 
@@ -60,8 +55,7 @@ void Meeting::say_who() {
   mine_.liveness_ms = options_.liveness_ms;
   mine_.rank = options_.rank;
   mine_.size = options_.size;
-  char name[64] = {};
-  if (gethostname(name, sizeof name - 1) == 0) put_text(mine_.host_name, name);
+  gethostname(mine_.host_name, sizeof mine_.host_name - 1);  // it stays empty if that fails
 }
 
 // The address is that of the connection to rank 0, where there is one and it is no loopback.
@@ -99,14 +93,14 @@ void Meeting::exchange_as_first() {
   attempt_ = as_text(random);
   store_->put(kAttempt, attempt_);
   open_listener();
-  std::string all = bytes_of(mine_);
-  for (int r = 1; r < options_.size; ++r) all += bytes_of(read_place(wait(text("place/", r))));
+  places_ = {mine_};
+  for (int r = 1; r < options_.size; ++r) places_.push_back(wait_for_place(r));
+  std::string all;
+  for (const Place& place : places_) all += bytes_of(place);
   store_->put(key("all"), all);
-  for (int r = 0; r < options_.size; ++r)
-    places_.push_back(read_place(all.substr(static_cast<size_t>(r) * sizeof(Place), sizeof(Place))));
 }
 
-// Every rank takes part, also one that cannot listen.
+// A rank that cannot listen takes part too, because the others would wait for it inside the exchange.
 void Meeting::exchange_by_gather() {
   struct Record {
     Place place;
@@ -132,14 +126,15 @@ void Meeting::exchange_by_gather() {
 
 // A store that outlives jobs may still hold an earlier attempt, which rank 0 replaces.
 void Meeting::exchange_as_other() {
-  open_listener();
-  while (places_.empty()) {
+  StoreBackoff backoff(deadline_);
+  for (;;) {
     check();
     std::optional<std::string> attempt = store_->get(kAttempt);
     if (!attempt) attempt = wait_briefly(kAttempt);
     if (!attempt) continue;
     if (*attempt != attempt_) {
       attempt_ = *attempt;
+      if (!listener_.socket) open_listener();  // from here on give_up() reaches the others
       store_->put(key(text("place/", options_.rank)), bytes_of(mine_));
     }
     const std::optional<std::string> all = wait_briefly(key("all"));
@@ -150,8 +145,11 @@ void Meeting::exchange_as_other() {
     std::vector<Place> places;
     for (int r = 0; r < options_.size; ++r)
       places.push_back(read_place(all->substr(static_cast<size_t>(r) * sizeof(Place), sizeof(Place))));
-    const bool is_ours = places[static_cast<size_t>(options_.rank)].process == mine_.process;
-    if (is_ours) places_ = std::move(places);
+    if (places[static_cast<size_t>(options_.rank)].process == mine_.process) {
+      places_ = std::move(places);
+      return;
+    }
+    backoff.pause();
   }
 }
 
@@ -164,12 +162,12 @@ std::optional<std::string> Meeting::wait_briefly(const std::string& name) {
   }
 }
 
-std::string Meeting::wait(const std::string& name) {
+Place Meeting::wait_for_place(int rank) {
   for (;;) {
-    if (const auto value = wait_briefly(key(name))) return *value;
+    if (const auto value = wait_briefly(key(text("place/", rank)))) return read_place(*value);
     if (deadline_.passed())
-      fail(Code::timeout, "gang.create: rank ", name.substr(name.find('/') + 1),
-           " did not come to the store in ", options_.timeout_ms, " ms");
+      fail(Code::timeout, "gang.create: rank ", rank, " did not come to the store in ", options_.timeout_ms,
+           " ms");
     check();
   }
 }
@@ -226,21 +224,21 @@ std::vector<int> Meeting::hosts() const {
 std::string Meeting::address_of(int rank) const {
   const Place& its = places_[static_cast<size_t>(rank)];
   const std::string address = its.address;
-  const bool here = same_host(its, mine_);
-  if (here) return address.empty() ? "127.0.0.1" : address;
-  if (!address.empty() && !is_loopback_number(address)) return address;
-  // It listens at every address. A rank on its host may have one, and ranks elsewhere know rank 0's.
-  for (const Place& other : places_) {
-    if (address.empty() && same_host(other, its) && other.address[0] != 0 &&
-        !is_loopback_number(other.address))
-      return other.address;
-    if (address.empty() && same_host(places_[0], its) && other.server[0] != 0 &&
-        !is_loopback_number(other.server))
-      return other.server;
-  }
+  if (same_host(its, mine_)) return address.empty() ? "127.0.0.1" : address;
+  const auto is_reached = [](const std::string& number) {
+    return !number.empty() && !is_loopback_number(number);
+  };
+  if (is_reached(address)) return address;
+  // A rank without an address listens at every address of its host. Another rank of that host may know one, and
+  // the ranks elsewhere know that of rank 0's host.
+  if (address.empty())
+    for (const Place& other : places_) {
+      if (same_host(other, its) && is_reached(other.address)) return other.address;
+      if (same_host(places_[0], its) && is_reached(other.server)) return other.server;
+    }
   fail(Code::invalid_argument, "gang.create: ", name_of(rank), " listens at ",
        address.empty() ? "no address that is known" : address,
-       ", which other hosts do not reach; set GANGWAY_INTERFACE there to an address that they do");
+       ", which other hosts do not reach; set GANGWAY_INTERFACE on its host to an address that they reach");
 }
 
 std::string Meeting::name_of(int rank) const {

@@ -41,8 +41,8 @@ class Meeting {
   Meeting(std::shared_ptr<Store> store, const EngineOptions& options, Deadline deadline);
   Meeting(GatherBytes gather, const EngineOptions& options, Deadline deadline);
 
-  // Opens the socket at which this rank listens, and exchanges places. Collective. After a failure of one
-  // rank the others fail too, with its text.
+  // Opens the socket at which this rank listens, and exchanges places. Collective. If it throws, the caller
+  // calls give_up(), and the others fail with the same text.
   void exchange();
   // Tells the other ranks that this one has failed.
   void give_up(const Error& error) noexcept;
@@ -67,12 +67,12 @@ class Meeting {
     return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
   }
   void open_listener();
-  void exchange_as_first();
+  void exchange_as_first();  // the part of rank 0
   void exchange_as_other();
   void exchange_by_gather();
   void say_who();
   std::string key(const std::string& what) const { return "network/" + attempt() + "/" + what; }
-  std::string wait(const std::string& name);
+  Place wait_for_place(int rank);
   std::optional<std::string> wait_briefly(const std::string& name);
   void check_places() const;
 

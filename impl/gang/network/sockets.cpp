@@ -34,12 +34,7 @@ bool listen_on(const SocketAddress& address, Listener& out) {
     setsockopt(out.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (bind(out.socket.get(), address.get(), address.size) != 0 || listen(out.socket.get(), SOMAXCONN) != 0)
     return false;
-  SocketAddress own;
-  own.size = sizeof own.bytes;
-  if (getsockname(out.socket.get(), reinterpret_cast<sockaddr*>(&own.bytes), &own.size) != 0) return false;
-  out.port =
-      ntohs(own.bytes.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port
-                                            : reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port);
+  out.port = local_port(out.socket.get());
   return true;
 }
 
@@ -48,13 +43,11 @@ bool listen_on(const SocketAddress& address, Listener& out) {
 Listener listen_at(const std::string& address, const std::string& what) {
   Listener listener;
   int reason = EADDRNOTAVAIL;
-  for (const char* const every : {"::", "0.0.0.0"}) {
-    const std::string number = address.empty() ? every : address;
-    for (const SocketAddress& one : resolve(number, 0, true, Deadline::after_ms(kResolveMs))) {
-      if (listen_on(one, listener)) return listener;
-      reason = errno;
-    }
-    if (!address.empty()) break;
+  const Deadline deadline = Deadline::after_ms(kResolveMs);
+  for (const SocketAddress& one :
+       address.empty() ? every_address(0, deadline) : resolve(address, 0, true, deadline)) {
+    if (listen_on(one, listener)) return listener;
+    reason = errno;
   }
   fail_system(Code::io, text(what, " cannot listen at ", address.empty() ? "any address" : address), reason);
 }

@@ -19,8 +19,8 @@ struct Listener {
 // Listens at `address`, a number; "" means every interface. `what` begins the text of an error (IO).
 Listener listen_at(const std::string& address, const std::string& what);
 
-// Connects to a number. An empty result has the reason in `errno_out`.
-Descriptor dial(const std::string& address, int port, Deadline deadline, int& errno_out);
+// Connects to an address that is a number. If the result is empty, `reason` is the errno.
+Descriptor dial(const std::string& address, int port, Deadline deadline, int& reason);
 
 // Makes a control connection notice a lost host: it ends when the peer's host has not answered for so long.
 void watch_host(int fd, int64_t liveness_ms);

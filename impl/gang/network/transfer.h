@@ -5,8 +5,7 @@
 // calls that differ are noticed, and it grants room: a peer sends its pieces only after it has seen the note,
 // so every byte that arrives has a place of its own. A short piece rides in the note itself.
 //
-// Thread rule: under the network's mutex, but for what compute() touches, which belongs to the one thread
-// that runs it.
+// Thread rule: under the network's mutex. fold() and last() run without it, in one thread at a time.
 #pragma once
 
 #include <compare>
@@ -79,12 +78,12 @@ class Transfer {
   int missing_notes = 0;
   std::vector<Incoming> in;
   std::vector<Outgoing> out;
-  size_t missing_in = 0,
-         missing_to_fold = 0;  // incoming pieces that are not whole: all, and those that fold() needs
+  size_t missing_in = 0;       // incoming pieces that are not whole
+  size_t missing_to_fold = 0;  // those of them that fold() needs
   size_t missing_out = 0;      // outgoing pieces that have not left
 
-  // The arithmetic between the parts, run by a thread that waits or polls: fold() when all that it needs is here,
-  // then last() when everything is. Either may be null. Both may also wait for the outgoing pieces.
+  // The arithmetic between the parts, run by a thread that waits or polls: fold() when the pieces that it needs
+  // have come, then last() when all pieces have come and left. Either may be null.
   std::function<void()> fold;
   std::function<void()> last;
   bool fold_needs_out = false;  // fold() writes to memory that outgoing pieces read

@@ -89,11 +89,7 @@ class CallbackStore final : public Store {
   CallbackStore(const CallbackStore&) = delete;
   CallbackStore& operator=(const CallbackStore&) = delete;
 
-  StoreFacts facts() const override {
-    StoreFacts facts;
-    facts.spans_hosts = true;
-    return facts;
-  }
+  StoreFacts facts() const override { return {.spans_hosts = true}; }
 
   void check() const {
     if (callbacks_.put == nullptr || callbacks_.get == nullptr || callbacks_.remove == nullptr)

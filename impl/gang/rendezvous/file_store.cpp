@@ -38,11 +38,6 @@ std::string file_name(const std::string& key) {
 
 class FileStore final : public Store {
  public:
-  StoreFacts facts() const override {
-    StoreFacts facts;
-    facts.spans_hosts = true;  // of one file system
-    return facts;
-  }
   explicit FileStore(std::string folder) : folder_(std::move(folder)) {
     if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
       fail_system(Code::io, "store: cannot make the folder " + folder_, errno);
@@ -57,6 +52,9 @@ class FileStore final : public Store {
     fail(Code::invalid_argument, "store: ", folder_, " has mode ", mode, " and owner ", facts.st_uid,
          "; only this user (", geteuid(), ") may be able to write into it");
   }
+
+  // Hosts may share the file system.
+  StoreFacts facts() const override { return {.spans_hosts = true}; }
 
   void put(const std::string& key, const std::string& value) override {
     check_store_value(key, value);

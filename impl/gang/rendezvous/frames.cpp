@@ -4,23 +4,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "gang/rendezvous/little_endian.h"
 #include "gang/rendezvous/store.h"
 
 namespace gangway {
 namespace {
-
-template <typename Number>
-uint8_t* store_little(uint8_t* at, Number number) {
-  for (size_t i = 0; i < sizeof number; ++i) *at++ = static_cast<uint8_t>(number >> (8 * i));
-  return at;
-}
-
-template <typename Number>
-const uint8_t* load_little(const uint8_t* at, Number& number) {
-  number = 0;
-  for (size_t i = 0; i < sizeof number; ++i) number |= static_cast<Number>(*at++) << (8 * i);
-  return at;
-}
 
 bool is_kind(uint8_t number) {
   switch (static_cast<FrameKind>(number)) {

@@ -138,17 +138,45 @@ std::string number_of(const sockaddr* address) {
   return std::string(is_mapped ? all.substr(kMapped.size()) : all);
 }
 
-std::string local_number(int fd) {
-  SocketAddress own;
-  own.size = sizeof own.bytes;
-  return getsockname(fd, reinterpret_cast<sockaddr*>(&own.bytes), &own.size) == 0 ? number_of(own.get()) : "";
+namespace {
+
+using GetName = int (*)(int, sockaddr*, socklen_t*);
+
+SocketAddress end_of(int fd, GetName get_name) {
+  SocketAddress end;
+  end.size = sizeof end.bytes;
+  if (get_name(fd, reinterpret_cast<sockaddr*>(&end.bytes), &end.size) != 0) end.bytes.ss_family = AF_UNSPEC;
+  return end;
 }
 
-std::string peer_number(int fd) {
-  SocketAddress peer;
-  peer.size = sizeof peer.bytes;
-  return getpeername(fd, reinterpret_cast<sockaddr*>(&peer.bytes), &peer.size) == 0 ? number_of(peer.get())
-                                                                                    : "";
+// Returns the number of the first interface's address that `fits`, IPv4 before IPv6; "" if there is none. An
+// address of one link (fe80::) means nothing without its interface, so it is left out.
+template <typename Fits>
+std::string first_number(Fits&& fits) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6})
+    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family || !fits(*one)) continue;
+      const std::string number = number_of(one->ifa_addr);
+      if (!number.starts_with("fe80:")) return number;
+    }
+  return "";
+}
+
+}  // namespace
+
+std::string local_number(int fd) { return number_of(end_of(fd, getsockname).get()); }
+
+std::string peer_number(int fd) { return number_of(end_of(fd, getpeername).get()); }
+
+int local_port(int fd) {
+  const SocketAddress own = end_of(fd, getsockname);
+  if (own.bytes.ss_family == AF_INET6)
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port);
+  return own.bytes.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port)
+                                        : 0;
 }
 
 bool is_loopback_number(const std::string& address) {
@@ -157,44 +185,35 @@ bool is_loopback_number(const std::string& address) {
 
 bool is_loopback(const SocketAddress& address) { return is_loopback_number(number_of(address.get())); }
 
+std::vector<SocketAddress> every_address(int port, Deadline deadline) {
+  std::vector<SocketAddress> all;
+  for (const char* const every : {"::", "0.0.0.0"})
+    for (const SocketAddress& one : resolve(every, port, true, deadline)) all.push_back(one);
+  return all;
+}
+
 std::string first_address() {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return "";
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
-  for (const int family : {AF_INET, AF_INET6})
-    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-      if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
-      if ((one->ifa_flags & IFF_UP) == 0 || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
-      const std::string number = number_of(one->ifa_addr);
-      if (!number.starts_with("fe80:")) return number;
-    }
-  return "";
+  return first_number([](const ifaddrs& one) {
+    return (one.ifa_flags & IFF_UP) != 0 && (one.ifa_flags & IFF_LOOPBACK) == 0;
+  });
 }
 
 int free_port(const std::string& address) {
+  int reason = EADDRNOTAVAIL;
   for (const SocketAddress& one : resolve(address, 0, true, Deadline::after_ms(1000))) {
     const Descriptor fd(socket(one.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    SocketAddress own;
-    own.size = sizeof own.bytes;
-    if (!fd || bind(fd.get(), one.get(), one.size) != 0 ||
-        getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own.bytes), &own.size) != 0)
-      continue;
-    return ntohs(own.bytes.ss_family == AF_INET6
-                     ? reinterpret_cast<const sockaddr_in6*>(&own.bytes)->sin6_port
-                     : reinterpret_cast<const sockaddr_in*>(&own.bytes)->sin_port);
+    if (fd && bind(fd.get(), one.get(), one.size) == 0) return local_port(fd.get());
+    reason = errno;
   }
-  fail_system(Code::io, text("store: no port of ", address, " can be used"), errno);
+  fail_system(Code::io, text("store: no port of ", address, " can be used"), reason);
 }
 
 std::string interface_address(const std::string& setting) {
-  ifaddrs* all = nullptr;
-  if (if_nametoindex(setting.c_str()) == 0 || getifaddrs(&all) != 0) return without_brackets(setting);
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
-  for (const int family : {AF_INET, AF_INET6})
-    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next)
-      if (one->ifa_addr != nullptr && one->ifa_addr->sa_family == family && setting == one->ifa_name)
-        return number_of(one->ifa_addr);
-  fail(Code::invalid_argument, "GANGWAY_INTERFACE: the interface ", setting, " has no address");
+  if (if_nametoindex(setting.c_str()) == 0) return without_brackets(setting);
+  const std::string number = first_number([&](const ifaddrs& one) { return setting == one.ifa_name; });
+  if (!number.empty()) return number;
+  fail(Code::invalid_argument, "GANGWAY_INTERFACE: the interface ", setting,
+       " has no address that other hosts can use");
 }
 
 std::string without_brackets(const std::string& host) {

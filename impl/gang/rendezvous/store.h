@@ -22,9 +22,9 @@ struct StoreFacts {
   bool spans_hosts = false;  // ranks may be on several hosts
   // Made from the secret with which the ranks have proved that they belong together; absent where the store
   // itself is trusted.
-  std::optional<Secret> key;
-  std::string own_address;     // of this rank's connection to rank 0, as a number, or ""
-  std::string server_address;  // the address at which this rank has reached rank 0, or ""
+  std::optional<Secret> key = {};
+  std::string own_address = {};     // of this rank's connection to rank 0, as a number, or ""
+  std::string server_address = {};  // the address at which this rank has reached rank 0, or ""
 };
 
 class Store {

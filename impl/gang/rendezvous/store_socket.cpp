@@ -61,10 +61,7 @@ bool is_any_interface(const SocketAddress& address) {
 // Returns the addresses that are no loopback; if there are none, those that mean every interface.
 std::vector<SocketAddress> reachable(std::vector<SocketAddress> all, int port, Deadline deadline) {
   std::erase_if(all, is_loopback);
-  if (!all.empty()) return all;
-  for (const char* const every : {"::", "0.0.0.0"})
-    for (const SocketAddress& one : resolve(every, port, true, deadline)) all.push_back(one);
-  return all;
+  return !all.empty() ? all : every_address(port, deadline);
 }
 
 }  // namespace

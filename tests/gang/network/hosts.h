@@ -24,8 +24,9 @@ inline std::string text_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline bool shell(const std::string& command) {
-  return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+// Returns whether the command ended with 0. What it says goes to `output`.
+inline bool shell(const std::string& command, const std::string& output = "/dev/null") {
+  return std::system((command + " >" + output + " 2>&1").c_str()) == 0;
 }
 
 struct Ended {
@@ -38,7 +39,9 @@ class OnHosts : public testing::Test {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
     is_up_ = true;
-    if (!shell("bash " GANGWAY_HOSTS " up 3 " + prefix())) GTEST_SKIP() << "no network namespaces here";
+    const std::string why = scratch_.path() + "/up";
+    if (!shell("bash " GANGWAY_HOSTS " up 3 " + prefix(), why))
+      GTEST_SKIP() << "no network namespaces here: " << text_of_file(why);
     secret_ = write_secret("secret", 's');
   }
   void TearDown() override {

@@ -68,10 +68,15 @@ void run(const std::string& what) {
   options.arena_bytes = uint64_t{256} << 20;
   const GangPtr gang = Gang::create(options);
   if (what == "sums") return sums(*gang);
-  if (what == "matrix") matrix(*gang);
-  if (what == "small") small_matrix(*gang);
-  if (what == "long") several_chunks(*gang);
-  if (what == "bits")
+  if (what == "matrix")
+    matrix(*gang);
+  else if (what == "small")
+    small_matrix(*gang);
+  else if (what == "long")
+    several_chunks(*gang);
+  else if (what != "bits")
+    fail(Code::invalid_argument, "network_rank: \"", what, "\" is no test");
+  else
     std::printf("bits %016llx %016llx\n",
                 static_cast<unsigned long long>(hash_of_reductions<float>(*gang, DType::f32)),
                 static_cast<unsigned long long>(hash_of_reductions<bf16_t>(*gang, DType::bf16)));
