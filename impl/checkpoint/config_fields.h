@@ -1,5 +1,5 @@
-// Access to the keys of a config.json with bounds, so that a wrong file cannot make later code allocate huge
-// memory. Errors are CORRUPT, or NOT_SUPPORTED by unsupported(), and name the file, the key and its value.
+// Access to the keys of a config.json or an adapter_config.json with bounds, so that a wrong file cannot make
+// later code allocate huge memory. Errors are CORRUPT, or NOT_SUPPORTED by unsupported(), and name the file, the key and its value.
 //
 // Thread rule: values.
 #pragma once
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "checkpoint/header_json.h"
 #include "checkpoint/json_scalars.h"
 
 namespace gangway {
@@ -52,6 +53,24 @@ class Fields {
     if (value->kind != JsonValue::Kind::text) corrupt(name, *value, "not a text");
     return value->text;
   }
+  const JsonValue& required(const char* name) const {
+    const JsonValue* value = find(name);
+    if (value == nullptr) fail(Code::corrupt, where(name), " is missing");
+    return *value;
+  }
+  // Refuses each key of the object for which is_known(key, value) is false, unless its value is null. A key of
+  // an object inside the object is "inside.key".
+  template <typename IsKnown>
+  void refuse_unknown(IsKnown&& is_known) const {
+    for (const auto& [path, value] : all_) {
+      const auto& [outer, key] = path;
+      if (object_.empty() ? !key.empty() : outer != object_ || key.empty()) continue;
+      const std::string& own = object_.empty() ? outer : key;
+      if (value.kind != JsonValue::Kind::null && !is_known(own, value))
+        unsupported(printable(own).c_str(), value,
+                    "this library does not know the key, which may change what the model computes");
+    }
+  }
   [[noreturn]] void corrupt(const char* name, const JsonValue& value, const std::string& why) const {
     fail(Code::corrupt, where(name), " is ", value.display(), ", ", why);
   }
@@ -60,6 +79,7 @@ class Fields {
   }
 
  private:
+  std::string prefix() const { return inside_.empty() ? "" : inside_ + "."; }
   const JsonValue* at(const char* name) const {
     const auto found =
         all_.find(object_.empty() ? std::pair<std::string, std::string>(name, "")
@@ -68,11 +88,6 @@ class Fields {
   }
   std::string where(const char* name) const {
     return file_ + ": " + (object_.empty() ? "" : object_ + "." + prefix()) + name;
-  }
-  const JsonValue& required(const char* name) const {
-    const JsonValue* value = find(name);
-    if (value == nullptr) fail(Code::corrupt, where(name), " is missing");
-    return *value;
   }
   int64_t whole(const char* name, const JsonValue& value, int64_t least, int64_t most) const {
     if (value.kind != JsonValue::Kind::integer) corrupt(name, value, "not a whole number");
@@ -86,8 +101,6 @@ class Fields {
       corrupt(name, value, "not a finite number");
     return value.real;
   }
-
-  std::string prefix() const { return inside_.empty() ? "" : inside_ + "."; }
 
   const JsonScalars& all_;
   std::string file_, object_, inside_;

@@ -1,6 +1,5 @@
 #include "checkpoint/config_json.h"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -17,10 +16,6 @@ const char* torch_name(DType dtype) {
   if (dtype == DType::f64) return "float64";
   if (dtype == DType::bf16) return "bfloat16";
   return dtype == DType::f16 ? "float16" : "float32";
-}
-
-bool has_key(const JsonMembers& members, const char* key) {
-  return std::any_of(members.begin(), members.end(), [&](const auto& m) { return m.first == key; });
 }
 
 // Returns whether a file without the key means the model's value.
@@ -55,8 +50,8 @@ std::string value_text(const ConfigKey& key, const DecoderOptions& options) {
 void add_keys(JsonObject& json, const Family& family, const DecoderOptions& options,
               const JsonMembers& origin) {
   for (const ConfigKey& key : family.keys) {
-    const bool omitted =
-        key.only_if_needed || (key.as_in_origin && !origin.empty() && !has_key(origin, key.name));
+    const bool omitted = key.only_if_needed ||
+                         (key.as_in_origin && !origin.empty() && find_member(origin, key.name) == nullptr);
     if (omitted && is_missing_value(key, options)) continue;
     json.add(key.name, value_text(key, options));
   }
@@ -68,8 +63,7 @@ void add_keys(JsonObject& json, const Family& family, const DecoderOptions& opti
 // Adds the keys of `origin` that the family does not determine, and that its files may have: the origin may
 // be of another family.
 void add_kept(JsonObject& json, const Family& family, const JsonMembers& origin) {
-  std::set<std::string> own = {"architectures", "model_type",      "rope_theta", "rope_scaling",
-                               "torch_dtype",   "rope_parameters", "dtype"};
+  std::set<std::string> own = {"architectures", "model_type", "torch_dtype", "dtype"};
   own.merge(window_keys(family));
   own.merge(rope_keys(family));
   for (const ConfigKey& key : family.keys) own.insert(key.name);
@@ -92,7 +86,8 @@ std::string config_json(const DecoderOptions& options, DType dtype, const std::s
   add_keys(json, family, options, members);
   write_rope(json, family, options, origin);
   write_window(json, family, options, members);
-  const bool is_new_form = has_key(members, "dtype") && !has_key(members, "torch_dtype");
+  const bool is_new_form =
+      find_member(members, "dtype") != nullptr && find_member(members, "torch_dtype") == nullptr;
   json.add(is_new_form ? "dtype" : "torch_dtype", json_scalar(torch_name(dtype)));
   add_kept(json, family, members);
   return std::move(json).close() + "\n";

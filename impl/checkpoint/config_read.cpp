@@ -67,26 +67,44 @@ void check_fixed(const Fields& fields, const FixedKey& key) {
     fields.unsupported(key.name, *value, key.known);
 }
 
-// An unknown key may change what the model computes, so it is refused.
-void refuse_unknown(const JsonScalars& all, const Fields& fields, const Family& family) {
+void refuse_unknown(const Fields& fields, const Family& family) {
   std::set<std::string> known = window_keys(family);
   known.merge(rope_keys(family));
   known.insert("model_type");
   for (const ConfigKey& key : family.keys) known.insert(key.name);
   for (const FixedKey& key : family.fixed) known.insert(key.name);
-  for (const auto& [name, value] : all)
-    if (name.second.empty() && value.kind != Kind::null && !known.contains(name.first) &&
-        !is_harmless(family, name.first))
-      fields.unsupported(printable(name.first).c_str(), value,
-                         "this library does not know the key, which may change what the model computes");
+  fields.refuse_unknown([&](const std::string& key, const JsonValue&) {
+    return known.contains(key) || is_harmless(family, key);
+  });
+}
+
+[[noreturn]] void fail_differs(const std::string& file, const char* field, const std::string& stated,
+                               const std::string& own) {
+  fail(Code::invalid_argument, "load: ", file, " says ", field, " = ", stated, ", but the model has ", own,
+       "; make the model with the folder's options, or load with ignore_config");
 }
 
 template <typename T>
 void compare(const std::string& file, const char* field, const T& stated, const T& own) {
-  if (stated == own) return;
-  fail(Code::invalid_argument, "load: ", file, " says ", field, " = ", json_scalar(stated),
-       ", but the model has ", json_scalar(own),
-       "; make the model with the folder's options, or load with ignore_config");
+  if (stated != own) fail_differs(file, field, json_scalar(stated), json_scalar(own));
+}
+
+void compare_rope(const std::string& file, const RopeOptions& stated, const RopeOptions& own) {
+  const RopeFacts there = rope_facts(stated), here = rope_facts(own);
+  for (size_t i = 0; i < std::min(there.size(), here.size()); ++i)
+    if (there[i].second != here[i].second)
+      fail_differs(file, there[i].first, there[i].second, here[i].second);
+}
+
+// Compares the factors of scores. A file states 1 / factor^2 (ConfigKey::inverse_root), from which the factor
+// comes back but for rounding.
+void compare_scores(const std::string& file, const DecoderOptions& stated, const DecoderOptions& own) {
+  const auto scale = [](const DecoderOptions& o) {
+    return o.score_scale != 0 ? o.score_scale : 1 / std::sqrt(static_cast<double>(o.head_dim));
+  };
+  const double there = scale(stated), here = scale(own);
+  if (std::abs(there - here) > 1e-12 * here)
+    fail_differs(file, "the factor of scores", json_scalar(there), json_scalar(here));
 }
 
 // Returns the window, or 0 if every sequence is shorter or no layer has it.
@@ -104,15 +122,15 @@ DecoderOptions parse_config_json(std::string_view json, const std::string& file)
   DecoderOptions options = family.options;
   for (const ConfigKey& key : family.keys) read_key(fields, key, options);
   if (options.kv_heads == 0) options.kv_heads = options.heads;
-  if (options.ffn == 0) options.ffn = completed(options).ffn;
   if (options.head_dim == 0) options.head_dim = options.dim / options.heads;
   if (options.head_dim == 0)
-    fail(Code::corrupt, file, ": hidden_size is ", options.dim, ", below num_attention_heads ",
-         options.heads);
+    fail(Code::corrupt, file, ": ", key_of(family, &DecoderOptions::dim)->name, " is ", options.dim,
+         ", below ", key_of(family, &DecoderOptions::heads)->name, " ", options.heads);
+  if (options.ffn == 0) options.ffn = completed(options).ffn;
   read_rope(all, file, family, options);
   for (const FixedKey& key : family.fixed) check_fixed(fields, key);
   read_window(fields, family, options);
-  refuse_unknown(all, fields, family);
+  refuse_unknown(fields, family);
   return options;
 }
 
@@ -123,18 +141,19 @@ DecoderOptions decoder_options_of_folder(const std::string& folder) {
 
 void check_same_function(const DecoderOptions& stated, const DecoderOptions& options,
                          const std::string& file) {
-  const std::vector<ConfigKey>& keys = family_named(stated.family).keys;
+  const Family& family = family_named(stated.family);
   for (const NamedOption& option : named_options()) {
-    const auto key =
-        std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.member == option.member; });
-    if (key != keys.end() && key->bounds_only) continue;
-    const char* name = key == keys.end() ? option.name : key->name;
+    const ConfigKey* const key = key_of(family, option.member);
+    if ((key != nullptr && key->bounds_only) || option.member == OptionMember(&DecoderOptions::score_scale))
+      continue;
+    const char* name = key == nullptr ? option.name : key->name;
     std::visit([&](auto member) { compare(file, name, stated.*member, options.*member); }, option.member);
   }
   compare(file, "sliding_window", window_in_effect(stated), window_in_effect(options));
   if (window_in_effect(options) != 0 || options.window_rope_theta != 0)
     compare(file, "the layers with a window", layers_with_window(stated), layers_with_window(options));
-  check_same_rope(stated.rope, options.rope, file);
+  compare_scores(file, stated, options);
+  compare_rope(file, stated.rope, options.rope);
 }
 
 }  // namespace gangway

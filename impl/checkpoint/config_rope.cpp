@@ -16,7 +16,6 @@ namespace {
 using Kind = JsonValue::Kind;
 
 constexpr char kOriginal[] = "original_max_position_embeddings", kPartial[] = "partial_rotary_factor";
-constexpr int64_t kOriginalOfPhi3 = 4096;
 
 bool has_rotary(const Family& family) { return family.options.rope.partial != 0; }
 
@@ -32,7 +31,13 @@ const char* name_of(RopeScaling scaling) {
 
 bool is_scaled(const RopeOptions& rope) { return rope.scaling == RopeScaling::longrope || rope.factor != 1; }
 
-// Reads one object of the file into the options.
+// Returns how much longer sequences may be than the original ones: the factor if a file does not state it.
+double growth(const DecoderOptions& options) {
+  return std::max(
+      1.0, static_cast<double>(options.max_positions) / static_cast<double>(options.rope.original_positions));
+}
+
+// Reads the rotary keys of one file into the options.
 class RopeReader {
  public:
   RopeReader(const JsonScalars& all, const std::string& file, const Family& family, DecoderOptions& options)
@@ -46,7 +51,7 @@ class RopeReader {
         by_type ? inner(kFullAttention) : Fields(all_, file_, object_ == nullptr ? "" : object_);
     rope.theta = outer_.number_or("rope_theta", rope.theta);
     if (object_ == nullptr || scaling.find("rope_theta") == nullptr) outer_.refuse_null("rope_theta");
-    if (family_.partial_rotary) rope.partial = outer_.number_or(kPartial, rope.partial);
+    if (family_.partial_rotary) read_partial(outer_);
     if (object_ != nullptr) {
       read_theta(scaling);
       read_partial(scaling);
@@ -70,7 +75,8 @@ class RopeReader {
       const JsonValue* value = outer_.find(name);
       if (value == nullptr) continue;
       if (value->kind != Kind::object) outer_.corrupt(name, *value, "not an object");
-      if (object_ != nullptr) outer_.corrupt(name, *value, "beside rope_scaling; one of the two is wanted");
+      if (object_ != nullptr)
+        outer_.corrupt(name, *value, "but rope_scaling stands there, too; remove one of the two");
       object_ = name;
     }
   }
@@ -84,12 +90,13 @@ class RopeReader {
       scaling.corrupt("rope_theta", *theta, "not the rope_theta of the whole");
   }
 
-  void read_partial(const Fields& scaling) {
-    const JsonValue* partial = scaling.find(kPartial);
+  void read_partial(const Fields& fields) {
+    const JsonValue* partial = fields.find(kPartial);
     if (partial == nullptr) return;
-    const double given = scaling.number(kPartial);
+    const double given = fields.number(kPartial);
+    if (!(given >= 0 && given <= 1)) fields.corrupt(kPartial, *partial, "outside of 0 to 1");
     if (!family_.partial_rotary && given != 1)
-      scaling.unsupported(kPartial, *partial, "this library rotates whole heads in this family");
+      fields.unsupported(kPartial, *partial, "this library rotates whole heads in this family");
     options_.rope.partial = given;
   }
 
@@ -97,7 +104,7 @@ class RopeReader {
     const char* key = scaling.find("rope_type") != nullptr ? "rope_type" : "type";
     std::string type = scaling.text_or(key, "default");
     if (type == "default") return;
-    if (type == "su" && family_.partial_rotary) type = "longrope";  // of early files of phi3
+    if (type == "su" && family_.partial_rotary) type = "longrope";  // as early files name it
     static const RopeScaling kAll[] = {RopeScaling::llama3, RopeScaling::linear, RopeScaling::yarn,
                                        RopeScaling::longrope};
     const auto found = std::find_if(std::begin(kAll), std::end(kAll),
@@ -127,7 +134,8 @@ class RopeReader {
     RopeOptions& rope = options_.rope;
     const bool has_original = scaling.find(kOriginal) != nullptr;
     rope.original_positions = has_original ? scaling.size(kOriginal, 1) : options_.max_positions;
-    rope.factor = scaling.find("factor") == nullptr && has_original ? grown() : scaling.number("factor");
+    rope.factor =
+        scaling.find("factor") == nullptr && has_original ? growth(options_) : scaling.number("factor");
     rope.attention_factor = scaling.number_or("attention_factor", 0);
     rope.beta_fast = scaling.number_or("beta_fast", rope.beta_fast);
     rope.beta_slow = scaling.number_or("beta_slow", rope.beta_slow);
@@ -140,33 +148,26 @@ class RopeReader {
     RopeOptions& rope = options_.rope;
     const Fields& where = scaling.find(kOriginal) == nullptr && family_.partial_rotary ? outer_ : scaling;
     rope.original_positions = where.find(kOriginal) != nullptr ? where.size(kOriginal, 2)
-                              : family_.partial_rotary         ? kOriginalOfPhi3
+                              : family_.partial_rotary         ? kMissingOriginalPositions
                                                                : options_.max_positions;
-    rope.factor = scaling.find("factor") != nullptr ? scaling.number("factor") : grown();
+    rope.factor = scaling.find("factor") != nullptr ? scaling.number("factor") : growth(options_);
     rope.attention_factor = scaling.number_or("attention_factor", 0);
     rope.short_factors = factors(scaling, "short_factor");
     rope.long_factors = factors(scaling, "long_factor");
   }
 
-  // Returns how much longer sequences may be than the original ones.
-  double grown() const {
-    return std::max(1.0, static_cast<double>(options_.max_positions) /
-                             static_cast<double>(options_.rope.original_positions));
-  }
-
   std::vector<double> factors(const Fields& scaling, const char* name) const {
     const auto pairs = static_cast<size_t>(rotary_width(options_.rope, options_.head_dim) / 2);
-    const JsonValue* list = scaling.find(name);
-    if (list == nullptr) scaling.number(name);  // the refusal of a missing key
-    if (list->kind != Kind::list || list->numbers.size() != list->count || list->count != pairs)
-      scaling.corrupt(name, *list, text("not a number for each of ", pairs, " pairs that turn"));
-    for (const double factor : list->numbers)
+    const JsonValue& list = scaling.required(name);
+    if (list.kind != Kind::list || list.numbers.size() != list.count || list.count != pairs)
+      scaling.corrupt(name, list, text("not a number for each of ", pairs, " pairs that turn"));
+    for (const double factor : list.numbers)
       if (!(factor > 0))
-        scaling.corrupt(name, *list, text("of which one number is ", factor, ", not above 0"));
-    return list->numbers;
+        scaling.corrupt(name, list, text("of which one number is ", factor, ", not above 0"));
+    return list.numbers;
   }
 
-  // What rope_local_base_freq says, the key of transformers 4, is set already.
+  // The theta that rope_local_base_freq states, the key of transformers 4, is set already.
   void read_theta_of_windows(bool by_type) {
     double& theta = options_.window_rope_theta;
     if (by_type) {
@@ -180,7 +181,6 @@ class RopeReader {
       fail(Code::corrupt, file_, ": the rotary theta of layers with a window is ", theta, ", not above 0");
   }
 
-  // An unknown key may change what the model computes, so it is refused.
   void refuse_unknown(const std::string& prefix) const {
     std::set<std::string> known = {"rope_type",        "type",    "rope_theta", "factor", "low_freq_factor",
                                    "high_freq_factor", kOriginal, kPartial};
@@ -193,12 +193,9 @@ class RopeReader {
     if (!prefix.empty())
       all.insert({kFullAttention, kSlidingAttention, text(kSlidingAttention, ".rope_theta"),
                   text(kSlidingAttention, ".rope_type")});
-    const Fields object(all_, file_, object_);
-    for (const auto& [name, value] : all_)
-      if (name.first == object_ && !name.second.empty() && value.kind != Kind::null &&
-          !all.contains(name.second))
-        object.unsupported(printable(name.second).c_str(), value,
-                           "this library does not know the key, which may change what the model computes");
+    Fields(all_, file_, object_).refuse_unknown([&](const std::string& key, const JsonValue&) {
+      return all.contains(key);
+    });
   }
 
   const JsonScalars& all_;
@@ -209,48 +206,16 @@ class RopeReader {
   const char* object_ = nullptr;
 };
 
-std::string list_text(const std::vector<double>& numbers) {
-  std::string list;
-  for (const double number : numbers) list += (list.empty() ? "" : ", ") + json_scalar(number);
-  return "[" + list + "]";
-}
-
-// What the angles follow from, as names and JSON.
-std::vector<std::pair<const char*, std::string>> facts(const RopeOptions& rope) {
-  std::vector<std::pair<const char*, std::string>> all = {
-      {"rope_theta", json_scalar(rope.theta)},
-      {kPartial, json_scalar(rope.partial)},
-      {"the factor of rope_scaling", json_scalar(rope.factor)}};
-  if (!is_scaled(rope)) return all;
-  all.emplace_back("rope_type", json_scalar(name_of(rope.scaling)));
-  if (rope.scaling == RopeScaling::linear) return all;
-  if (rope.scaling == RopeScaling::llama3) {
-    all.emplace_back("low_freq_factor", json_scalar(rope.low_frequency_factor));
-    all.emplace_back("high_freq_factor", json_scalar(rope.high_frequency_factor));
-  } else {
-    all.emplace_back("attention_factor", json_scalar(rope_attention_factor(rope)));
-  }
-  all.emplace_back(kOriginal, json_scalar(rope.original_positions));
-  if (rope.scaling == RopeScaling::yarn) {
-    all.emplace_back("beta_fast", json_scalar(rope.beta_fast));
-    all.emplace_back("beta_slow", json_scalar(rope.beta_slow));
-    all.emplace_back("truncate", json_scalar(rope.truncate));
-  } else if (rope.scaling == RopeScaling::longrope) {
-    all.emplace_back("short_factor", list_text(rope.short_factors));
-    all.emplace_back("long_factor", list_text(rope.long_factors));
-  }
-  return all;
-}
-
-std::string scaling_text(const RopeOptions& rope, const Family& family) {
+std::string scaling_text(const DecoderOptions& options, const Family& family) {
+  const RopeOptions& rope = options.rope;
   JsonObject json(4);
-  const bool longrope = rope.scaling == RopeScaling::longrope;
   json.add(family.partial_rotary ? "type" : "rope_type", json_scalar(name_of(rope.scaling)));
-  // The class of phi3 takes three keys and no other.
-  if (!family.partial_rotary) json.add("factor", json_scalar(rope.factor));
-  if (longrope) {
-    json.add("short_factor", list_text(rope.short_factors));
-    json.add("long_factor", list_text(rope.long_factors));
+  // With partial_rotary, the class of transformers 4 takes type and the two lists and no other key. Further
+  // keys are written only where a file without them would mean another model.
+  if (!family.partial_rotary || rope.factor != growth(options)) json.add("factor", json_scalar(rope.factor));
+  if (rope.scaling == RopeScaling::longrope) {
+    json.add("short_factor", json_list(rope.short_factors));
+    json.add("long_factor", json_list(rope.long_factors));
   }
   if (rope.scaling == RopeScaling::llama3) {
     json.add("low_freq_factor", json_scalar(rope.low_frequency_factor));
@@ -269,16 +234,16 @@ std::string scaling_text(const RopeOptions& rope, const Family& family) {
   return std::move(json).close();
 }
 
-// Returns whether the origin has the form of transformers 4 and says the angles of the model.
-bool says_the_same(const std::string& origin, const Family& family, const DecoderOptions& options) {
+// Returns whether the origin has the form of transformers 4 and states the angles of the model.
+bool states_the_same(const std::string& origin, const Family& family, const DecoderOptions& options) {
   if (origin.empty()) return false;
   try {
     const JsonScalars all = read_json_scalars(origin, kConfigName);
     if (all.contains({"rope_parameters", ""})) return false;
     DecoderOptions stated = options;
     read_rope(all, kConfigName, family, stated);
-    return facts(stated.rope) == facts(options.rope);
-  } catch (const Error&) {
+    return rope_facts(stated.rope) == rope_facts(options.rope);
+  } catch (const Error&) {  // the origin is of another family
     return false;
   }
 }
@@ -301,29 +266,43 @@ void write_rope(JsonObject& json, const Family& family, const DecoderOptions& op
                 const std::string& origin) {
   if (!has_rotary(family)) return;
   const RopeOptions& rope = options.rope;
-  if (says_the_same(origin, family, options)) {
-    bool has_theta = false;
+  if (states_the_same(origin, family, options)) {
     const std::set<std::string> keys = rope_keys(family);
-    for (const auto& [key, value] : json_members(origin, kConfigName)) {
+    const JsonMembers members = json_members(origin, kConfigName);
+    for (const auto& [key, value] : members)
       if (keys.contains(key)) json.add(key, std::string(value));
-      has_theta = has_theta || key == "rope_theta";
-    }
-    if (!has_theta) json.add("rope_theta", json_scalar(rope.theta));
+    if (find_member(members, "rope_theta") == nullptr) json.add("rope_theta", json_scalar(rope.theta));
     return;
   }
   json.add("rope_theta", json_scalar(rope.theta));
   if (family.partial_rotary) json.add(kPartial, json_scalar(rope.partial));
-  if (is_scaled(rope)) json.add("rope_scaling", scaling_text(rope, family));
+  if (is_scaled(rope)) json.add("rope_scaling", scaling_text(options, family));
   if (is_scaled(rope) && family.partial_rotary) json.add(kOriginal, json_scalar(rope.original_positions));
 }
 
-void check_same_rope(const RopeOptions& stated, const RopeOptions& own, const std::string& file) {
-  const auto there = facts(stated), here = facts(own);
-  for (size_t i = 0; i < std::min(there.size(), here.size()); ++i)
-    if (there[i].second != here[i].second)
-      fail(Code::invalid_argument, "load: ", file, " says ", there[i].first, " = ", there[i].second,
-           ", but the model has ", here[i].second,
-           "; make the model with the folder's options, or load with ignore_config");
+RopeFacts rope_facts(const RopeOptions& rope) {
+  const bool scaled = is_scaled(rope);
+  RopeFacts all = {{"rope_theta", json_scalar(rope.theta)},
+                   {kPartial, json_scalar(rope.partial)},
+                   {"the factor of rope_scaling", json_scalar(rope.factor)},
+                   {"rope_type", json_scalar(scaled ? name_of(rope.scaling) : "default")}};
+  if (!scaled || rope.scaling == RopeScaling::linear) return all;
+  if (rope.scaling == RopeScaling::llama3) {
+    all.emplace_back("low_freq_factor", json_scalar(rope.low_frequency_factor));
+    all.emplace_back("high_freq_factor", json_scalar(rope.high_frequency_factor));
+  } else {
+    all.emplace_back("attention_factor", json_scalar(rope_attention_factor(rope)));
+  }
+  all.emplace_back(kOriginal, json_scalar(rope.original_positions));
+  if (rope.scaling == RopeScaling::yarn) {
+    all.emplace_back("beta_fast", json_scalar(rope.beta_fast));
+    all.emplace_back("beta_slow", json_scalar(rope.beta_slow));
+    all.emplace_back("truncate", json_scalar(rope.truncate));
+  } else if (rope.scaling == RopeScaling::longrope) {
+    all.emplace_back("short_factor", json_list(rope.short_factors));
+    all.emplace_back("long_factor", json_list(rope.long_factors));
+  }
+  return all;
 }
 
 }  // namespace gangway

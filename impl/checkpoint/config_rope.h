@@ -1,12 +1,13 @@
-// The keys of a config.json that say the rotary angles: rope_theta and rope_scaling, or rope_parameters, which
-// since transformers 5 holds both.
+// The keys of a config.json that state the rotary angles: rope_theta and rope_scaling, or rope_parameters,
+// which since transformers 5 holds both.
 //
 // Thread rule: pure functions.
 #pragma once
 
 #include <set>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/config_fields.h"
 #include "checkpoint/json_text.h"
@@ -21,12 +22,15 @@ std::set<std::string> rope_keys(const Family& family);
 void read_rope(const JsonScalars& all, const std::string& file, const Family& family,
                DecoderOptions& options);
 
-// Adds the keys in the form of transformers 4, which transformers 5 reads as well: as the config.json from
-// which the model was made has them, if it has that form and says the same. `origin`: its text, or empty.
+// Adds the keys in the form of transformers 4, which transformers 5 reads as well. `origin` is the text of the
+// config.json from which the model was made, or empty. If it has that form and states the same angles, its
+// keys are written as they stand there.
 void write_rope(JsonObject& json, const Family& family, const DecoderOptions& options,
                 const std::string& origin);
 
-// INVALID_ARGUMENT, with a text that begins as that of check_same_function: the angles differ.
-void check_same_rope(const RopeOptions& stated, const RopeOptions& own, const std::string& file);
+// Returns what determines the angles, as names and JSON. Two models have the same angles if all facts are
+// equal; the lists have their names in common up to the first fact that differs.
+using RopeFacts = std::vector<std::pair<const char*, std::string>>;
+RopeFacts rope_facts(const RopeOptions& rope);
 
 }  // namespace gangway

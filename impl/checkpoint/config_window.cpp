@@ -1,6 +1,7 @@
 #include "checkpoint/config_window.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "checkpoint/header_json.h"
 #include "checkpoint/json_scalars.h"
@@ -39,7 +40,7 @@ std::string letters_of_types(const Fields& fields, const JsonValue& types, int64
     fields.corrupt("layer_types", types, text("not a text for each of ", layers, " layers"));
   std::string letters;
   for (const std::string& type : types.texts) {
-    if (!is_layer_type(type))
+    if (type != kFullAttention && type != kSlidingAttention)
       fields.unsupported(
           "layer_types", types,
           "one is " + printable(type) + ", but this library has full_attention and sliding_attention");
@@ -56,10 +57,9 @@ int64_t size_of(const Fields& fields, const Family& family) {
 }
 
 std::string types_text(const std::string& letters) {
-  std::string list;
-  for (const char letter : letters)
-    list += (list.empty() ? "" : ", ") + json_scalar(letter == 'w' ? kSlidingAttention : kFullAttention);
-  return "[" + list + "]";
+  std::vector<const char*> types;
+  for (const char letter : letters) types.push_back(letter == 'w' ? kSlidingAttention : kFullAttention);
+  return json_list(types);
 }
 
 }  // namespace
@@ -104,23 +104,20 @@ void read_window(const Fields& fields, const Family& family, DecoderOptions& opt
 void write_window(JsonObject& json, const Family& family, const DecoderOptions& options,
                   const JsonMembers& origin) {
   if (family.window == WindowKeys::none) return;
-  const auto of_origin = [&](const char* key) {
-    return std::find_if(origin.begin(), origin.end(),
-                        [&](const auto& member) { return member.first == key; });
-  };
   const std::string letters = layers_with_window(options);
   const int64_t window = letters.find('w') == std::string::npos ? 0 : options.window;
   if (family.window == WindowKeys::size_and_switch) json.add("use_sliding_window", json_scalar(window != 0));
   json.add("sliding_window", window == 0 ? "null" : json_scalar(window));
   if (family.window == WindowKeys::size) return;
-  bool said = false;
+  const bool has_types = find_member(origin, "layer_types") != nullptr;
+  bool said = false;  // by other keys than layer_types
   if (family.window == WindowKeys::size_and_switch) {
     const size_t first = std::min(letters.find('w'), letters.size());
     said = window == 0 || letters.find('f', first) == std::string::npos;
-    if (said && window != 0 && of_origin("layer_types") == origin.end())
+    if (said && window != 0 && !has_types)
       json.add("max_window_layers", json_scalar(first));
-    else if (of_origin("max_window_layers") != origin.end())
-      json.add("max_window_layers", std::string(of_origin("max_window_layers")->second));
+    else if (const std::string_view* given = find_member(origin, "max_window_layers"))
+      json.add("max_window_layers", std::string(*given));
   } else {
     const std::string& own = options.window_layers;
     const bool is_period = window != 0 && !own.empty() && own.find('f') == own.size() - 1;
@@ -128,7 +125,7 @@ void write_window(JsonObject& json, const Family& family, const DecoderOptions& 
     if (family.period.key != nullptr && is_period) json.add(family.period.key, json_scalar(period));
     said = is_period && (family.period.key != nullptr || period == family.period.layers);
   }
-  if (!said || of_origin("layer_types") != origin.end()) json.add("layer_types", types_text(letters));
+  if (!said || has_types) json.add("layer_types", types_text(letters));
 }
 
 }  // namespace gangway

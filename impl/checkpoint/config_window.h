@@ -6,7 +6,6 @@
 
 #include <set>
 #include <string>
-#include <string_view>
 
 #include "checkpoint/config_fields.h"
 #include "checkpoint/json_text.h"
@@ -16,9 +15,6 @@ namespace gangway {
 
 // The types of layers in layer_types and in rope_parameters.
 inline constexpr char kFullAttention[] = "full_attention", kSlidingAttention[] = "sliding_attention";
-inline bool is_layer_type(std::string_view text) {
-  return text == kFullAttention || text == kSlidingAttention;
-}
 
 // The keys that files of the family may have.
 std::set<std::string> window_keys(const Family& family);
@@ -26,8 +22,8 @@ std::set<std::string> window_keys(const Family& family);
 // Sets window and window_layers; layers are set already.
 void read_window(const Fields& fields, const Family& family, DecoderOptions& options);
 
-// Adds the keys. Layers are said as the origin says them: by layer_types if it has that key. No window is
-// written as null, because the classes of transformers have a default window for a missing key.
+// Adds the keys. The layers are stated as the origin states them: by layer_types if it has that key. No window
+// is written as null, because the classes of transformers have a default window for a missing key.
 // `origin` are the members of the config.json from which the model was made.
 void write_window(JsonObject& json, const Family& family, const DecoderOptions& options,
                   const JsonMembers& origin);

@@ -160,4 +160,10 @@ JsonMembers json_members(std::string_view json, const std::string& name) {
   return members;
 }
 
+const std::string_view* find_member(const JsonMembers& members, std::string_view key) {
+  for (const auto& [name, value] : members)
+    if (name == key) return &value;
+  return nullptr;
+}
+
 }  // namespace gangway

@@ -1,5 +1,5 @@
-// Reads the scalars of an untrusted JSON object, three levels deep, as config.json and an index of weights need
-// them. It builds no document: it takes no memory besides the result, and none for deeper levels.
+// Reads the scalars of an untrusted JSON object, three levels deep, as config.json and an index of weights
+// need them. It builds no document: it takes no memory besides the result, and none for deeper levels.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -29,9 +29,9 @@ struct JsonValue {
   std::string display() const;  // the value in short, for an error message
 };
 
-// Values by key and, on the deeper levels, subkey. {"a": 1, "b": {"c": 2, "d": {"e": 3}}} has the entries ("a",
-// ""), ("b", "") of kind object, ("b", "c"), ("b", "d") of kind object, and ("b", "d.e"). A list has an entry of kind list; its elements have none of their
-// own.
+// Values by key and, on the deeper levels, subkey. {"a": 1, "b": {"c": 2, "d": {"e": 3}}} has the entries
+// ("a", ""), ("b", "") of kind object, ("b", "c"), ("b", "d") of kind object, and ("b", "d.e"). A list has an
+// entry of kind list; its elements have none of their own.
 using JsonScalars = std::map<std::pair<std::string, std::string>, JsonValue>;
 
 // CORRUPT, with a text that begins with `name`: `json` is not a JSON object, is nested more than 8 deep, or
@@ -43,5 +43,7 @@ using JsonMembers = std::vector<std::pair<std::string, std::string_view>>;
 
 // CORRUPT: as read_json_scalars.
 JsonMembers json_members(std::string_view json, const std::string& name);
+// Returns the value of a key as it stands in the text; null: there is no such key.
+const std::string_view* find_member(const JsonMembers& members, std::string_view key);
 
 }  // namespace gangway

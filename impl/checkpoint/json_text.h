@@ -27,6 +27,14 @@ std::string json_scalar(const Scalar& value) {
   return nlohmann::json(value).dump();
 }
 
+// Returns the JSON text of a list of scalars. Throws as json_scalar.
+template <typename Range>
+std::string json_list(const Range& scalars) {
+  std::string list;
+  for (const auto& scalar : scalars) list += (list.empty() ? "" : ", ") + json_scalar(scalar);
+  return "[" + list + "]";
+}
+
 class JsonObject {
  public:
   // `indent`: spaces before each key; 0: everything on one line.

@@ -13,10 +13,10 @@ namespace gangway {
 
 inline constexpr char kAdapterConfigName[] = "adapter_config.json";
 
-// Reads an adapter_config.json. Errors begin with `name`. The patterns of the result stand for target_modules.
-// CORRUPT: the text is not JSON, or a value is of the wrong type or out of range. NOT_SUPPORTED: a method
-// besides LoRA, target_modules as a regular expression, or a key that this library does not know and whose
-// value is not null, false or empty.
+// Reads an adapter_config.json. Errors begin with `name`. The patterns of the result stand for
+// target_modules. CORRUPT: the text is not JSON, or a value is of the wrong type or out of range.
+// NOT_SUPPORTED: a method besides LoRA, target_modules as a regular expression, or a key that this library
+// does not know and whose value is not null, false or empty.
 LoraOptions parse_adapter_config(std::string_view json, const std::string& name);
 
 // Reads the adapter_config.json of a folder. Throws as parse_adapter_config; IO: the file cannot be read.

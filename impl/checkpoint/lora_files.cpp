@@ -15,13 +15,16 @@ constexpr char kWeight[] = "weight";
 constexpr size_t kWeightLength = sizeof kWeight - 1;
 
 // Returns what the files of the model's family put before the names of a layer's parameters. NOT_SUPPORTED:
-// the weight has no name of its own there.
+// the layer is no module there, so that PEFT has no adapter for it.
 std::string prefix_in_files(const FilePlaces& places, const LoraLayer& layer) {
-  const std::string& weight = places.of(layer.prefix + kWeight).name;
-  if (!weight.ends_with(kWeight))
-    fail(Code::not_supported, "lora: files have the parameter ", layer.prefix, kWeight, " as ", weight,
+  const FilePlace& weight = places.of(layer.prefix + kWeight);
+  if (!weight.name.ends_with(kWeight))
+    fail(Code::not_supported, "lora: files have the parameter ", layer.prefix, kWeight, " as ", weight.name,
          ", and PEFT no adapter for it");
-  return weight.substr(0, weight.size() - kWeightLength);
+  if (weight.shape.count() != layer.weight->shape.count())
+    fail(Code::not_supported, "lora: files have ", layer.prefix, kWeight, " as a part of ", weight.name,
+         ", for which PEFT has one adapter as a whole");
+  return weight.name.substr(0, weight.name.size() - kWeightLength);
 }
 
 struct AdapterFile {
@@ -29,18 +32,13 @@ struct AdapterFile {
   std::vector<std::string> layers;       // paths of the layers in Hugging Face's model
 };
 
-AdapterFile describe(Model& model) {
+AdapterFile describe(Model& model, const FilePlaces& places) {
   AdapterFile file;
-  const FilePlaces places(model.root(), model.inspect().names());
-  std::set<std::string> seen;
   for (const LoraLayer& layer : lora_layers(model.inspect().parameters())) {
     const std::string prefix = prefix_in_files(places, layer), peft = "base_model.model." + prefix;
-    if (!seen.insert(prefix).second)
-      fail(Code::not_supported, "lora: files have one module ", prefix, kWeight, " where ", layer.prefix,
-           kWeight, " and others are; PEFT has one adapter for all of them");
     for (const ParameterPtr& factor : {layer.a, layer.b})
       file.tensors.push_back({factor, FilePlace{peft + factor->name, factor->shape}});
-    file.layers.push_back(prefix.substr(0, prefix.size() - std::min<size_t>(prefix.size(), 1)));
+    file.layers.push_back(prefix.substr(0, prefix.size() - std::min<size_t>(prefix.size(), 1)));  // no dot
   }
   return file;
 }
@@ -48,10 +46,10 @@ AdapterFile describe(Model& model) {
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
 // Returns target_modules: the last parts of the paths, or the whole paths if other modules end alike.
-std::vector<std::string> targets_of(Model& model, const std::vector<std::string>& layers) {
+std::vector<std::string> targets_of(Model& model, const FilePlaces& places,
+                                    const std::vector<std::string>& layers) {
   std::set<std::string> ends;
   for (const std::string& layer : layers) ends.insert(last_part(layer));
-  const FilePlaces places(model.root(), model.inspect().names());
   for (const NamedParameter& p : model.inspect().parameters()) {
     const std::string name = places.of(p.name).name, end = text(".", kWeight);
     if (is_adapter(*p.parameter) || !name.ends_with(end)) continue;
@@ -79,10 +77,11 @@ void save_lora(Model& model, const std::string& path, const SaveOptions& options
       model, path, options,
       [&] {
         const LoraOptions& own = lora_of(model, "lora_save")->options;
-        AdapterFile file = describe(model);
-        config =
-            adapter_config(own, {targets_of(model, file.layers), base.empty() ? model.origin().folder : base,
-                                 decoder_options(model.root()) != nullptr});
+        const FilePlaces places(model.root(), model.inspect().names());
+        AdapterFile file = describe(model, places);
+        config = adapter_config(
+            own, {targets_of(model, places, file.layers), base.empty() ? model.origin().folder : base,
+                  decoder_options(model.root()) != nullptr});
         return TensorsToSave{kStem, std::move(file.tensors)};
       },
       [&](SaveFolder& folder, const TensorSetPlan& plan) {
@@ -96,7 +95,8 @@ void save_lora(Model& model, const std::string& path, const SaveOptions& options
 void load_lora(Model& model, const std::string& folder) {
   load_tensors(model, folder, kStem, {}, [&](const Source&) {
     check_scale(lora_options_of_folder(folder), lora_of(model, "lora_load")->options, folder);
-    TensorsToLoad what{{}, describe(model).tensors, nullptr};
+    const FilePlaces places(model.root(), model.inspect().names());
+    TensorsToLoad what{{}, describe(model, places).tensors, nullptr};
     for (const PlacedParameter& tensor : what.names) what.parameters.push_back(tensor.parameter);
     return what;
   });

@@ -9,10 +9,9 @@
 
 namespace gangway {
 
-// Writes both files in one commit (save_folder.h), under the names of PEFT. `base` names the base model; empty:
-// the folder from which the model was loaded. INVALID_STATE: the model has no
-// adapters. NOT_SUPPORTED: the files of its family have another module where several of the model's layers
-// are.
+// Writes both files in one commit (save_folder.h), under the names of PEFT. `base` names the base model;
+// empty: the folder from which the model was loaded. INVALID_STATE: the model has no adapters. NOT_SUPPORTED:
+// a layer with an adapter is a part of a fused module in the files of the model's family.
 void save_lora(Model& model, const std::string& folder, const SaveOptions& options,
                const std::string& base = "");
 

@@ -106,7 +106,8 @@ void check_cover(const std::map<std::string, StoredTensor>& tensors, uint64_t da
     fail(Code::corrupt, "the tensors end at byte ", end, " of a data section of ", data_bytes, " bytes");
 }
 
-// Throws NOT_SUPPORTED if the file begins as files of PyTorch or llama.cpp do, which users often give instead.
+// Throws NOT_SUPPORTED if the file begins as files of PyTorch or llama.cpp do, which users often give
+// instead.
 void refuse_other_formats(const unsigned char* prefix) {
   const std::string_view begin(reinterpret_cast<const char*>(prefix), 4);
   // torch.save writes a zip archive, older versions a pickle.

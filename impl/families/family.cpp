@@ -83,6 +83,7 @@ std::vector<FixedKey> shared_fixed_keys() {
 Family decoder_family(const char* name, const char* architecture, const MissingKeys& missing) {
   Family family;
   family.name = family.options.family = name;
+  family.options.tied = missing.tied;
   family.architecture = architecture;
   family.keys = shared_keys(missing);
   family.fixed = shared_fixed_keys();
@@ -117,10 +118,18 @@ void set_qk_norm(Family& family, QkNorm norm) {
     family.plan += text("model.layers.*.self_attn.", name, " -> ", style, "\n");
 }
 
+void set_learned_positions(Family& family) {
+  family.options.learned_positions = true;
+  family.options.rope.partial = 0;
+  // Positions are added to whole sequences; after them, values are split along the sequence.
+  replace_all(family.plan, "model.embed_tokens -> rowwise, output {between}",
+              "model.embed_tokens -> rowwise, output Replicate\n"
+              "model.embed_positions -> prepare_output(Replicate, {between})");
+}
+
 void make_gemma(Family& family) {
   family.options.norm_offset = 1;
   family.options.embedding_scale = 0;  // sqrt(dim)
-  family.options.tied = true;
   family.options.eps = 1e-6;
   add_attention_bias(family);
   family.fixed.push_back({"use_bidirectional_attention", {false}, "this library has causal attention"});
@@ -178,6 +187,12 @@ const std::vector<NamedOption>& named_options() {
   return all;
 }
 
+const ConfigKey* key_of(const Family& family, const OptionMember& member) {
+  const auto found = std::find_if(family.keys.begin(), family.keys.end(),
+                                  [&](const ConfigKey& key) { return key.member == member; });
+  return found == family.keys.end() ? nullptr : &*found;
+}
+
 std::string layers_with_window(const DecoderOptions& options) {
   std::string letters;
   for (int64_t i = 0; i < options.layers; ++i) letters += window_of_layer(options, i) == 0 ? 'f' : 'w';
@@ -215,6 +230,9 @@ void check_rope(const DecoderOptions& options) {
   if (!family.partial_rotary && options.rope.partial != always)
     fail(Code::invalid_argument, "rope_partial is ", options.rope.partial, ", but in the family ",
          family.name, " it is always ", always);
+  if (family.rope_by_layer_type && options.window_rope_theta == 0)
+    fail(Code::invalid_argument, "window_rope_theta is 0, but in the family ", family.name,
+         " layers with a window always have a theta of their own");
   const bool is_longrope = options.rope.scaling == RopeScaling::longrope;
   if (family.partial_rotary && !is_longrope && options.rope.factor != 1)
     fail(Code::invalid_argument, "rope_factor is ", options.rope.factor, ", but the family ", family.name,
@@ -226,9 +244,7 @@ void check_rope(const DecoderOptions& options) {
 void check_expressible(const DecoderOptions& options) {
   const Family& family = family_named(options.family);
   for (const NamedOption& option : named_options()) {
-    const bool has_key = std::any_of(family.keys.begin(), family.keys.end(),
-                                     [&](const ConfigKey& key) { return key.member == option.member; });
-    if (has_key || is_familys(family, options, option.member)) continue;
+    if (key_of(family, option.member) != nullptr || is_familys(family, options, option.member)) continue;
     fail(Code::invalid_argument, option.name, " is ", get(options, option.member), ", but in the family ",
          family.name, " it is always ", get(family.options, option.member));
   }

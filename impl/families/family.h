@@ -68,15 +68,15 @@ struct Requirement {
 
 // A parameter that files of the family name in another way than the modules. Each name may have one `*`,
 // which stands for the number of a layer: "model.layers.*.mlp.up_proj.weight",
-// "transformer.h.*.mlp.c_fc.weight". Parameters with one name in the files are fused there: their rows (dim 0)
-// lie in one tensor, one parameter after the other in the order of the table.
+// "transformer.h.*.mlp.c_fc.weight". Parameters with one name in the files are fused there: their rows
+// (dim 0) lie in one tensor, one parameter after the other in the order of the table.
 struct RenamedParameter {
   const char *ours, *theirs;
   bool transposed = false;  // the files store the matrix, fused or not, as [in, out]
 };
 
-// How the family's config.json states the window that tokens attend to. A file without sliding_window has the
-// class's window; null is none.
+// How the family's config.json states the window that tokens attend to. A file without sliding_window means
+// kMissingWindow, the default of the classes; null means no window.
 enum class WindowKeys : uint8_t {
   none,  // it has no such keys, and none are written
   size,  // sliding_window, in all layers
@@ -92,6 +92,8 @@ struct WindowPeriod {
 };
 inline constexpr int64_t kMissingWindow = 4096;  // of the classes that have windows
 inline constexpr int64_t kMissingMaxWindowLayers = 28;
+// original_max_position_embeddings, of the class with partial_rotary.
+inline constexpr int64_t kMissingOriginalPositions = 4096;
 
 struct Family {
   std::string name;          // model_type
@@ -111,7 +113,7 @@ struct Family {
   bool partial_rotary = false;
   std::vector<Requirement> requirements;
   std::vector<RenamedParameter> renamed;  // parameters that are not here have the same name in files
-  // What names in files begin with, but not in files of a model without a head, as "transformer.".
+  // What names in files begin with, as "transformer."; files of a model without a head do not have it.
   const char* base_prefix = "";
   // Tensors in files, by patterns of names in files, that follow from the options. They are not read.
   std::vector<const char*> derived;
@@ -147,6 +149,8 @@ void add_attention_bias(Family& family);
 void set_activation(Family& family, Activation activation, FixedKey key);
 // Sets the norms of q and k, with their rows of the tensor parallel plan.
 void set_qk_norm(Family& family, QkNorm norm);
+// Gives the model a learned vector for each position in place of rotary angles, with the rows of the plan.
+void set_learned_positions(Family& family);
 // Sets what the families gemma, gemma2 and gemma3_text have in common, and what only the last two have.
 void make_gemma(Family& family);
 void make_gemma_sandwich(Family& family);
@@ -160,12 +164,15 @@ std::string name_in_files(const Family& family, const std::string& parameter);
 // their table, so that their addresses say which of two comes first.
 const RenamedParameter* renaming_of(const Family& family, const std::string& parameter);
 
-// Every member of DecoderOptions that is a number or a flag, with its name. Those of `rope` are not included.
+// Every member of DecoderOptions that is a number, a flag or an enumeration, with its name. Those of `rope` and
+// `window`, which WindowKeys states, are not among them.
 struct NamedOption {
   const char* name;
   OptionMember member;
 };
 const std::vector<NamedOption>& named_options();
+// Returns the key of the family's config.json that holds the option; null: it has none.
+const ConfigKey* key_of(const Family& family, const OptionMember& member);
 // Returns a letter for each layer: w if it has a window, else f.
 std::string layers_with_window(const DecoderOptions& options);
 double get(const DecoderOptions& options, const OptionMember& member);

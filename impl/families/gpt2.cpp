@@ -3,24 +3,6 @@
 namespace gangway {
 namespace {
 
-// Positions are added to whole sequences; behind them, values are split along the sequence.
-constexpr char kPlan[] =
-    R"(model.embed_tokens -> rowwise, output Replicate
-model.embed_positions -> prepare_output(Replicate, {between})
-model.layers.*.input_layernorm -> sequence_parallel
-model.layers.*.self_attn -> prepare_input({between}, Varying)
-model.layers.*.self_attn.q_proj -> colwise, input Varying
-model.layers.*.self_attn.k_proj -> colwise, input Varying
-model.layers.*.self_attn.v_proj -> colwise, input Varying
-model.layers.*.self_attn.o_proj -> rowwise, output {between}
-model.layers.*.post_attention_layernorm -> sequence_parallel
-model.layers.*.mlp -> prepare_input({between}, Varying)
-model.layers.*.mlp.up_proj -> colwise, input Varying
-model.layers.*.mlp.down_proj -> rowwise, output {between}
-model.norm -> sequence_parallel
-lm_head -> colwise, input {between}, output {logits}
-)";
-
 // transformers has Conv1D here, whose weights are [in, out].
 std::vector<RenamedParameter> names() {
   return {
@@ -88,27 +70,22 @@ std::vector<FixedKey> fixed_keys() {
 }  // namespace
 
 Family gpt2_family() {
-  Family f;
-  f.name = f.options.family = "gpt2";
-  f.architecture = "GPT2LMHeadModel";
+  Family f = decoder_family("gpt2", "GPT2LMHeadModel", {.tied = true});
   f.options.layer_norm = true;
   f.options.gated_mlp = false;
   f.options.activation = Activation::gelu_tanh;
-  f.options.learned_positions = true;
-  f.options.rope.partial = 0;
   f.options.qkv_bias = f.options.out_bias = f.options.mlp_bias = true;
-  f.options.tied = true;
   f.options.max_positions = 1024;
   f.keys = keys();
   f.fixed = fixed_keys();
-  // reorder_and_upcast_attn computes the same in another order; n_ctx is an old name of n_positions, which the
-  // class of transformers does not read; summary_* belong to a head that this model does not have.
+  set_learned_positions(f);
+  // reorder_and_upcast_attn computes the same in another order; n_ctx is an old name of n_positions, which
+  // the class of transformers does not read; summary_* belong to a head that this model does not have.
   f.harmless = {"reorder_and_upcast_attn", "n_ctx",        "summary_activation", "summary_first_dropout",
                 "summary_proj_to_labels",  "summary_type", "summary_use_proj"};
   f.renamed = names();
   f.base_prefix = "transformer.";
   f.derived = {"transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"};  // the causal mask
-  f.plan = kPlan;
   return f;
 }
 
