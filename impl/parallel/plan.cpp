@@ -84,7 +84,7 @@ class Reader {
     if (word.back() != ')') refuse("the closing parenthesis is missing");
     const std::vector<std::string_view> inputs = split(word.substr(open + 1, word.size() - open - 2), ';');
     if (inputs.size() > 1 && row.style != TensorStyle::prepare_input)
-      refuse(name(row.style), " speaks of one output, but got ", inputs.size(), " pairs of layouts");
+      refuse(name(row.style), " takes one pair of layouts, but got ", inputs.size(), " pairs of layouts");
     const PlanRow::Further first = pair(inputs[0], row.style);
     row = make_plan_row(std::move(row.pattern), row.style, first.comes, first.takes);
     for (size_t i = 1; i < inputs.size(); ++i)

@@ -30,9 +30,9 @@
 // sequence_parallel, Shard(2) for headwise (of [batch, sequence, heads, width]), else Replicate. The default
 // output is Shard(-1) for colwise and for a rowwise RMSNorm, Shard(1) for sequence_parallel, Shard(2) for
 // headwise, else Replicate. `output local` is the layout that the module makes, and `output whole` is
-// Replicate. prepare_input(a, b): the input comes as a and the module takes b. prepare_input(a, b; c, d; ; e,
-// f) says so of a module's first inputs; the third is left as it comes. prepare_output(a, b): the module makes
-// a and b is wanted.
+// Replicate. prepare_input(a, b): the first input comes as a and the module takes b. Semicolons separate the
+// pairs of further inputs, and an empty pair leaves its input as it comes: prepare_input(a, b; ; c, d)
+// prepares the first and the third one. prepare_output(a, b): the module makes a and b is wanted.
 //
 // Layouts:
 //   Replicate  All ranks have the same value, and the same gradient of it.

@@ -1,6 +1,7 @@
-// A prompt is read in chunks, and its last token as the new ones are: each forward that computes logits reads
-// one token of each row. Ranks of tp may split a sequence evenly, so that a forward reads a multiple of tp
-// tokens: padding follows the last one, which no earlier token sees and the next forward writes over.
+// Forwards without logits read the prompts in chunks, up to the last token of each. That one and each new
+// token are read by a forward with logits, which takes one token of each row. Ranks of tp may split a
+// sequence evenly, so that a forward reads a multiple of tp tokens: padding follows the last one, which no
+// earlier token sees and the next forward writes over.
 #include "train/generate.h"
 
 #include <algorithm>
@@ -202,10 +203,13 @@ class Generation {
     const Tensor wide = model_.temporaries().allocate(DType::f64, first.shape());
     model_.ops().cast(first, wide, stream_);
     const HostView<double> values(wide, stream_);
+    std::vector<int64_t> earlier;
     for (size_t row = 0; row < rows_; ++row) {
       if (ended_[row]) continue;
-      std::vector<int64_t> earlier = prompts_[row];
-      earlier.insert(earlier.end(), made_[row].begin(), made_[row].end());
+      if (options_.repetition_penalty != 1) {
+        earlier = prompts_[row];
+        earlier.insert(earlier.end(), made_[row].begin(), made_[row].end());
+      }
       const double uniform = philox_uniform(key, static_cast<uint64_t>(row) << 32 | index);
       next[row] = sample({values.begin() + static_cast<int64_t>(row) * vocab, static_cast<size_t>(vocab)},
                          earlier, options_, uniform);

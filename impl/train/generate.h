@@ -29,12 +29,13 @@ struct GenerateOptions {
 
 using TokenRows = std::vector<std::vector<int64_t>>;
 
-// Continues the prompts, whose lengths may differ and which are equal on all ranks, and returns the new tokens
-// of each, which are equal on all ranks: `new_tokens`, or fewer with a stop token at their end. The first row
-// draws the same random numbers whatever the number of rows. A rank of the last stage draws for all ranks.
-// Ranks of cp read all tokens, each by itself.
+// Continues the prompts, whose lengths may differ and which are equal on all ranks. Returns the new tokens of
+// each prompt, equal on all ranks: `new_tokens` of them, or fewer if the row ends with a stop token or a rank
+// asks to end. The random numbers of a row depend on the seed and its place alone, whatever the number of
+// rows. One rank of the last stage draws for all ranks. Each rank of cp reads all tokens itself.
 //
-// INVALID_ARGUMENT, on all ranks: a prompt with the new tokens is longer than max_positions, and wrong options.
+// INVALID_ARGUMENT, on all ranks: a prompt with the new tokens is longer than max_positions, or an option is
+// out of range.
 TokenRows generate(Model& model, const TokenRows& prompts, const GenerateOptions& options, Stream& stream);
 // Continues one prompt.
 std::vector<int64_t> generate(Model& model, std::span<const int64_t> prompt, const GenerateOptions& options,

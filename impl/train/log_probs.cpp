@@ -1,7 +1,5 @@
 #include "train/log_probs.h"
 
-#include <algorithm>
-#include <cstring>
 #include <optional>
 #include <string>
 
@@ -42,15 +40,16 @@ struct Rows final : LossSink {
 };
 
 // The ranks of the last stage of a pipeline have the values; all others get them.
-std::vector<double> from_last_stage(Model& model, const std::vector<double>& values) {
+void receive_from_last_stage(Model& model, std::vector<double>& values) {
   const Pipeline* const pipeline = model.pipeline();
-  if (pipeline == nullptr || !model.gangs().pp()->has_peers()) return values;
-  const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double));
-  const std::string bytes = model.gangs().pp()->agreement().broadcast_bytes(
-      Channel::control, mine, pipeline->cut().stage_rank().back());
-  std::vector<double> all(bytes.size() / sizeof(double));
-  if (!all.empty()) std::memcpy(all.data(), bytes.data(), bytes.size());
-  return all;
+  if (pipeline == nullptr || !model.gangs().pp()->has_peers()) return;
+  Collective record;
+  record.op = CollectiveOp::broadcast;
+  record.in = record.out = values.data();
+  record.count = values.size();
+  record.dtype = DType::f64;
+  record.peer = pipeline->cut().stage_rank().back();
+  model.gangs().pp()->agreement().run_now(Channel::control, record);
 }
 
 }  // namespace
@@ -88,7 +87,9 @@ std::vector<double> log_probs(Model& model, const Batch& batch, const StepOption
       return std::vector<double>(static_cast<size_t>(out.count()));
     const bool cut = model.gangs().mesh().degree(Axis::cp) > 1;
     const HostView<double> host(cut ? whole_value(model, out, stream) : out, stream);
-    return from_last_stage(model, {host.begin(), host.end()});
+    std::vector<double> all(host.begin(), host.end());
+    receive_from_last_stage(model, all);
+    return all;
   });
 }
 

@@ -11,8 +11,9 @@
 
 namespace gangway {
 
-// Returns log softmax(logits)[label] for each label of the batch's rows, in the shape of the labels; 0 where a
-// label does not count. Equal on all ranks of one data coordinate. It reads only `microbatches` of the options.
+// Returns log softmax(logits)[label] for each label of the batch's rows, in the shape of the labels; 0 where
+// a label does not count. The values are equal on all ranks of one data coordinate. Of the options the call
+// reads `microbatches` alone.
 //
 // The gradients of a loss by these numbers are those of a train_step whose token_weights are the negative
 // derivatives of the loss, and whose batch has the same labels.

@@ -396,8 +396,8 @@ std::optional<Error> wrong_batch(Model& model, const StepSums& sums, PreparedBat
   }
   if (model.pipeline() != nullptr && !model.pipeline()->has_loss()) return std::nullopt;
   // Exact comparison: a floating-point number holds integers below 2^53 (2^24 for a loss in f32) exactly.
-  if (batch.shares_weight()) return std::nullopt;  // check_shared_weight compares the sums
-  if (batch.has_token_weights()) return std::nullopt;
+  const bool compares_later = batch.shares_weight();  // check_shared_weight compares the sums
+  if (compares_later || batch.has_token_weights()) return std::nullopt;
   if (!sums.known() || sums.weight() == batch.weight()) return std::nullopt;
   return Error(Code::invalid_argument,
                text("the model's loss says weight ", sums.weight(), ", the batch has ", batch.weight(),

@@ -29,10 +29,11 @@ struct Batch {
   // absent. Labels that the library makes or shifts are ignored at the last token of a document and in
   // padding.
   Tensor documents, positions;
-  // A weight of each label, f32 or f64, of the labels' shape, which multiplies its loss; it is shifted with the
-  // label. `weight` -1 is then the sum of the weights of the labels that count. Another `weight` is what this
-  // rank adds to the number that divides the loss, whatever the weights: with the negative gradient of a loss by
-  // the log-probabilities as weights (log_probs.h), backward makes the gradients of that loss.
+  // A weight of each label, f32 or f64, of the labels' shape, which multiplies its loss; it is shifted with
+  // the label. A model that is no decoder gets the weights after the targets, and weighs by itself. `weight`
+  // -1 is then the sum of the weights of the labels that count. Another `weight` is what this rank adds to
+  // the number that divides the loss, whatever the weights: if these are the negative derivatives of a loss
+  // by the log-probabilities (log_probs.h), backward makes the gradients of that loss.
   Tensor token_weights;
 };
 

@@ -11,11 +11,13 @@
 
 namespace gangway {
 
-// Every rank's batch in bytes, in the order of the data coordinates, each once. Collective over the root gang.
+// Returns every data rank's batch in bytes, in the order of the data coordinates. The batch has passed the
+// checks of a step. Collective over the root gang.
 std::vector<std::string> gather_batches(Gangs& gangs, const Batch& batch, Stream& stream);
 
-// Puts the batches together along dim 0, in memory of `device`. Local. INVALID_ARGUMENT: they differ in number,
-// dtypes or other dims of their tensors.
+// Puts the batches together along dim 0, in memory of `device`; documents and positions lie in memory of the
+// host. Local. INVALID_ARGUMENT: the batches have other numbers, dtypes or dims of tensors than each other,
+// or other rules for their labels.
 Batch joined_batch(const std::vector<std::string>& batches, Device& device);
 
 }  // namespace gangway

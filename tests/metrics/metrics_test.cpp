@@ -83,6 +83,19 @@ TEST(Metrics, TheUtilizationIsThatOfTheFormula) {
   });
 }
 
+TEST(Metrics, FlopsCountTheWindowOfEachLayerAndTheMatricesOfItsMlp) {
+  DecoderOptions o = test::small_llama();
+  o.layers = 3;
+  const double whole = flops_per_token(o, 8);
+  o.window = 3;
+  o.window_layers = "wf";  // layers 0 and 2
+  EXPECT_NEAR(whole - flops_per_token(o, 8), 6.0 * 2 * static_cast<double>(o.dim * (8 - 3)), 1e-6);
+  o.window = 9;
+  EXPECT_EQ(flops_per_token(o, 8), whole);
+  o.gated_mlp = false;
+  EXPECT_NEAR(whole - flops_per_token(o, 8), 6.0 * static_cast<double>(o.layers * o.dim * o.ffn), 1e-6);
+}
+
 TEST(Metrics, TheSlowestRankIsTheOneThatWaitedLeast) {
   test::run_ranks(3, [](Gang& root) {
     LoggedRun run(root, {});

@@ -65,5 +65,33 @@ TEST(GradientNorms, TheirSquaresSumUpToTheNormOfTheStep) {
       });
 }
 
+TEST(GradientNorms, AreOnEveryMeshThoseOfOneRank) {
+  DecoderOptions decoder = test::small_llama(true);
+  decoder.vocab = 18;
+  const std::pair<int, MeshOptions> meshes[] = {
+      {1, {}},        {2, {.dp_replicate = 2}}, {2, {.dp_shard = 2}},   {2, {.tp = 2}},
+      {2, {.cp = 2}}, {2, {.pp = 2}},           {4, {.pp = 2, .tp = 2}}};
+  std::vector<double> alone;
+  for (const auto& [ranks, degrees] : meshes)
+    test::run_ranks(ranks, [&, ranks = ranks, degrees = degrees](Gang& root) {
+      const auto model =
+          test::make_model(make_decoder(decoder), create_gangs(root.shared_from_this(), degrees),
+                           test::parallel(Strategy::full_shard));
+      const auto optimizer = make_optimizer("sgd", model->inspect().parameters(), {}, model->ops());
+      int index = 0, count = 1;
+      model->gangs().data_shard(&index, &count);
+      StepOptions options;
+      options.gradient_norms = true;
+      train_step(*model, optimizer.get(), test::pattern_batch(*model, 4 / count, 8, 3 * index * 4 / count),
+                 options, model->device().stream());
+      const std::vector<double>& norms = model->inspect().gradient_norms();
+      if (ranks == 1) alone = norms;
+      ASSERT_EQ(norms.size(), alone.size());
+      for (size_t i = 0; i < norms.size(); ++i)
+        EXPECT_NEAR(norms[i] / alone[i], 1, 1e-10)
+            << model->inspect().parameters()[i].name << ", " << root.size() << " ranks";
+    });
+}
+
 }  // namespace
 }  // namespace gangway

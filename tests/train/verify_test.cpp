@@ -134,6 +134,34 @@ struct MeshCase {
   int ranks() const { return degrees.pp * degrees.dp_shard * degrees.cp * degrees.tp; }
 };
 
+// This rank's part of the data: rows of 8 tokens, and if it is packed, documents, positions and weights.
+Batch rows_of(Gangs& gangs, bool packed) {
+  Device& device = gangs.root()->device();
+  int index = 0, count = 1;
+  gangs.data_shard(&index, &count);
+  const Shape shape{4 / count, 8};
+  std::vector<int64_t> ids, documents, positions;
+  std::vector<double> weights;
+  for (int64_t i = 0; i < shape.count(); ++i) {
+    ids.push_back((i * 5 + index * 7) % 18);
+    documents.push_back(i % 8 < 3 + index ? 2 : 1);
+    positions.push_back((i + index) % 8);
+    weights.push_back(0.5 * static_cast<double>((i + index) % 3));
+  }
+  const auto tensor = [&](const auto& values, DType dtype) {
+    const Tensor made = Tensor::allocate(device.allocator(), dtype, shape);
+    copy_in(made, values);
+    return made;
+  };
+  Batch batch;
+  batch.inputs = {tensor(ids, DType::i64)};
+  if (!packed) return batch;
+  batch.documents = tensor(documents, DType::i64);
+  batch.positions = tensor(positions, DType::i64);
+  batch.token_weights = tensor(weights, DType::f64);
+  return batch;
+}
+
 TEST(Verify, OfADecoderFindsNothingOnAnyMesh) {
   DecoderOptions decoder = small_llama();
   decoder.vocab = 18;
@@ -142,24 +170,38 @@ TEST(Verify, OfADecoderFindsNothingOnAnyMesh) {
         MeshCase{"cp", {.dp_shard = 1, .cp = 2}}, MeshCase{"pp", {.pp = 2, .dp_shard = 1}}})
     run_ranks(mesh.ranks(), [&](Gang& root) {
       const GangsPtr gangs = create_gangs(root.shared_from_this(), mesh.degrees);
-      int index = 0, count = 1;
-      gangs->data_shard(&index, &count);
-      const int64_t rows = 4 / count;
-      std::vector<int64_t> ids;
-      for (int64_t i = 0; i < rows * 8; ++i) ids.push_back((i * 5 + index * 7) % 18);
-      const Tensor tokens = Tensor::allocate(root.device().allocator(), DType::i64, Shape{rows, 8});
-      copy_in(tokens, ids);
-      Batch batch;
-      batch.inputs = {tokens};
       VerifyOptions options;
       options.microbatches = mesh.degrees.pp;
       options.parallel.tensor.family.sequence_parallel = mesh.sequence_parallel;
       options.parallel.seed = 5;
-      const VerifyResult result = verify(
-          gangs, [&] { return make_decoder(decoder); }, batch, options);
-      EXPECT_EQ(result.refusal, "") << mesh.name;
-      EXPECT_EQ(result.parameters, 21u);
+      for (const bool packed : {false, true}) {
+        const VerifyResult result = verify(
+            gangs, [&] { return make_decoder(decoder); }, rows_of(*gangs, packed), options);
+        EXPECT_EQ(result.refusal, "") << mesh.name << (packed ? ", packed" : "");
+        EXPECT_EQ(result.parameters, 21u);
+      }
     });
+}
+
+TEST(Verify, RefusesBatchesOfRanksThatDoNotGoTogether) {
+  DecoderOptions decoder = small_llama();
+  decoder.vocab = 18;
+  const auto message = [&](void (*change)(Batch&)) {
+    std::string text;
+    run_ranks(2, [&](Gang& root) {
+      const GangsPtr gangs = make_gangs(root);
+      Batch batch = rows_of(*gangs, true);
+      if (root.rank() == 1) change(batch);
+      const Error error = error_of([&] { verify(gangs, [&] { return make_decoder(decoder); }, batch, {}); });
+      EXPECT_EQ(error.code(), Code::invalid_argument);
+      if (root.rank() == 0) text = error.message();
+    });
+    return text;
+  };
+  EXPECT_NE(message([](Batch& b) { b.documents = {}; }).find("1 and 0 tensors as batch.documents"),
+            std::string::npos);
+  EXPECT_NE(message([](Batch& b) { b.weight = 3; }).find("some ranks gave batch.weight = -1"),
+            std::string::npos);
 }
 
 TEST(Verify, RefusesAFunctionThatBuildsAnotherModelEachTime) {

@@ -59,26 +59,26 @@ void ContextAttention::order(Context& ctx, const WorkPtr& work, Frame& frame) co
   order(ctx, work);
 }
 
-// Without tokens there is no mask, so that the ranges need not fit.
+namespace {
+// Without tokens nothing is masked, but the operation would refuse ranges of another shape.
+template <typename Args>
+Args without_ranges(Args args) {
+  args.first_key = args.end_key = {};
+  return args;
+}
+}  // namespace
+
 void ContextAttention::attend(Context& ctx, const AttentionArgs& args) {
   // With a cache every rank reads all tokens.
   if (ranks() == 1 || ctx.cache != nullptr) return AttentionCore::attend(ctx, args);
-  if (args.q.count() == 0) {
-    AttentionArgs none = args;
-    none.first_key = none.end_key = {};
-    return AttentionCore::attend(ctx, none);
-  }
+  if (args.q.count() == 0) return AttentionCore::attend(ctx, without_ranges(args));
   StackScope scope(ctx.temporaries);
   attend_across(ctx, args);
 }
 
 void ContextAttention::attend_backward(Context& ctx, const AttentionBackwardArgs& args, Frame& frame) {
   if (ranks() == 1) return AttentionCore::attend_backward(ctx, args, frame);
-  if (args.q.count() == 0) {
-    AttentionBackwardArgs none = args;
-    none.first_key = none.end_key = {};
-    return AttentionCore::attend_backward(ctx, none, frame);
-  }
+  if (args.q.count() == 0) return AttentionCore::attend_backward(ctx, without_ranges(args), frame);
   StackScope scope(ctx.temporaries);
   attend_across_backward(ctx, args, frame);
 }

@@ -40,8 +40,8 @@ class GradientNorm {
 // Computes both parts. Returns 0 on a meta device.
 double gradient_norm(const FsdpState& state, Ops& ops, double p, Stream& stream);
 
-// Returns the 2-norm of each parameter's gradient over all ranks, before clipping; NaN for a parameter without
-// a gradient. `parameters` are those of the whole model, also where a pipeline has others on this rank. All
+// Returns the 2-norm of each parameter's gradient over all ranks, before clipping; NaN for a parameter that
+// is frozen. `parameters` are those of the whole model, of which a rank of a pipeline holds some. All
 // reductions must have ended. Collective.
 std::vector<double> gradient_norms(const FsdpState& state, const std::vector<NamedParameter>& parameters,
                                    Ops& ops, Stream& stream);

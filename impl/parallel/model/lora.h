@@ -14,7 +14,7 @@ namespace gangway {
 // Returns what the adapters share. Local; `call` begins the text of a refusal.
 std::shared_ptr<LoraSettings> lora_of(Model& model, const char* call);
 
-// Switches the adapters on or off: while they are off, the model computes what its other parameters say.
+// Switches the adapters on or off: while they are off, the model computes with its other parameters alone.
 // MISMATCH: ranks give different values.
 void enable_lora(Model& model, bool on);
 

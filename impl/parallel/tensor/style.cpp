@@ -167,10 +167,10 @@ ModulePtr partial_sum(const ModulePtr& module, RedistributePtr before, Redistrib
 // splits A. The other factor is whole, and each rank has a part of its gradient.
 ParameterLayout adapter_layout(const StyledModule& styled, const Parameter& factor, bool is_a, int ranks) {
   const bool splits_input = styled.row.style == TensorStyle::rowwise;
-  ParameterLayout layout{Placement::replicate(kTensorAxis), true, label(styled)};
-  if (is_a != splits_input) return layout;
+  if (is_a != splits_input) return {Placement::replicate(kTensorAxis), true, label(styled)};
   const int dim = is_a ? 1 : 0;
-  return {Placement::shard(kTensorAxis, dim, balanced_bounds(factor.shape[dim], ranks)), false, layout.row};
+  return {Placement::shard(kTensorAxis, dim, balanced_bounds(factor.shape[dim], ranks)), false,
+          label(styled)};
 }
 
 }  // namespace

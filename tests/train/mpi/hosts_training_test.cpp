@@ -10,7 +10,10 @@ class HostsTraining : public OnHosts {
 
   void expect_training(const std::vector<int>& hosts, const std::string& tests) {
     start(hosts, "--gtest_filter=" + tests, {{"GANGWAY_TEST_ENGINE", "auto"}});
-    for (const Ended& one : finish()) EXPECT_EQ(one.status, 0) << one.output;
+    for (const Ended& one : finish()) {
+      EXPECT_EQ(one.status, 0) << one.output;
+      EXPECT_EQ(one.output.find("[  PASSED  ] 0 tests"), std::string::npos) << tests << " names no test";
+    }
   }
 };
 

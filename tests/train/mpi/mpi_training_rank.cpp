@@ -1,5 +1,5 @@
-// One rank that an MPI launcher starts, or of a gang over hosts (GANGWAY_TEST_ENGINE): a GoogleTest program. Every rank runs the same tests in the same
-// order.
+// One rank, as a GoogleTest program. An MPI launcher starts it, or, with GANGWAY_TEST_ENGINE (the name of an engine),
+// a test of gangs over several hosts. Every rank runs the same tests in the same order.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
