@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "guard.h"
 #include "tensor/tensor.h"
@@ -25,6 +26,13 @@ inline std::string text_or(const char* text, const char* fallback) {
 inline double finite(double value, const char* name) {
   if (!std::isfinite(value)) fail(Code::invalid_argument, name, " is ", value, ", not a finite number");
   return value;
+}
+
+// Returns the enum of `value`. INVALID_ARGUMENT: it is not 0 to `last`; `field` names it in the message.
+template <typename Enum>
+Enum enum_of(int32_t value, int32_t last, std::string_view field) {
+  if (value < 0 || value > last) fail(Code::invalid_argument, field, " is ", value, ", not 0 to ", last);
+  return static_cast<Enum>(value);
 }
 
 // Sets an out-parameter to null or zero and returns a reference to it.

@@ -23,7 +23,7 @@ struct RendezvousRecord {
   char id[kIdBytes] = {};
   int32_t port = 0;
   char address[48] = "";
-  char host[64] = "";  // network_of_host(), as a hash
+  char host[64] = "";  // hash_of_network()
   char refusal[320] = "";
 };
 static_assert(sizeof(RendezvousRecord) == 512);
@@ -40,7 +40,8 @@ class RendezvousExchange {
   RendezvousExchange(const gw_gang_options& o, const std::string& gang) : options_(o), gang_(gang) {}
 
   bool done() const { return done_; }
-  // Valid after exchange(): the id that rank 0 made, and where its store listens; host "": on the ranks' host.
+  // Valid after exchange(): the id that rank 0 made, and where its store listens; an empty host means that all
+  // ranks are on one.
   std::string_view id() const { return {id_, kIdBytes}; }
   const std::string& host() const { return host_; }
   int port() const { return port_; }
@@ -50,14 +51,14 @@ class RendezvousExchange {
     RendezvousRecord mine;
     mine.rank = options_.rank;
     mine.size = options_.size;
-    if (const auto why = error_thrown_by([&] { say_place(mine); }); why && !refusal) refuse(mine, *why);
-    if (mine.code != 0) {
-      // The other ranks get this refusal.
-    } else if (refusal) {
+    const auto made = error_thrown_by([&] {
+      say_place(mine);
+      if (options_.rank == 0) make_id(mine.id);
+    });
+    if (refusal)
       refuse(mine, *refusal);
-    } else if (options_.rank == 0) {
-      if (const auto why = error_thrown_by([&] { make_id(mine.id); })) refuse(mine, *why);
-    }
+    else if (made)
+      refuse(mine, *made);
     std::vector<RendezvousRecord> records;
     if (error_thrown_by([&] { records.resize(static_cast<size_t>(options_.size)); }))
       gather_without_memory(mine);
@@ -87,8 +88,8 @@ class RendezvousExchange {
     port_ = records[0].port;
     if (host_.empty())
       fail(Code::invalid_argument, gang_,
-           ": its ranks are on several hosts, and rank 0's has no address; set "
-           "GANGWAY_INTERFACE there");
+           ": its ranks are on several hosts, and that of rank 0 has no address that the others could reach; "
+           "set GANGWAY_INTERFACE there");
   }
 
   void say_place(RendezvousRecord& mine) const {
@@ -133,10 +134,10 @@ class LazyStore final : public Store {
   std::optional<std::string> get(const std::string& key) override { return store().get(key); }
   void remove(const std::string& key) override { store().remove(key); }
   std::string wait(const std::string& key, Deadline deadline) override { return store().wait(key, deadline); }
-  StoreFacts facts() const override { return const_cast<LazyStore*>(this)->store().facts(); }
+  StoreFacts facts() const override { return store().facts(); }
 
  private:
-  Store& store() {
+  Store& store() const {
     if (failure_) std::rethrow_exception(failure_);
     if (store_) return *store_;
     // Called while an exception of Gang::create is handled: the rank failed before it needed the store, and
@@ -158,8 +159,8 @@ class LazyStore final : public Store {
   RendezvousExchange& rendezvous_;
   // The exception that the caller is handling, or null.
   const std::exception_ptr outer_ = std::current_exception();
-  std::exception_ptr failure_;
-  std::shared_ptr<Store> store_;
+  mutable std::exception_ptr failure_;
+  mutable std::shared_ptr<Store> store_;
 };
 
 }  // namespace

@@ -99,7 +99,11 @@ gw_status gw_lora_save(gw_module* model, const char* folder, const char* base,
     std::string path;
     Model& m = required(model, "model").ready();
     CollectiveCall(m.gangs(), "lora_save").read([&] {
-      s.dtype = optional_dtype(read_struct(options, gw_save_options_init, "options").dtype);
+      const gw_save_options o = read_struct(options, gw_save_options_init, "options");
+      s.dtype = optional_dtype(o.dtype);
+      if (o.max_file_bytes != 0)
+        fail(Code::invalid_argument, "options.max_file_bytes is ", o.max_file_bytes,
+             ", but PEFT reads adapters from one file; leave it 0");
       path = &required(folder, "folder");
     });
     save_lora(m, path, s, text_or(base, ""));

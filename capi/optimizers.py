@@ -71,8 +71,9 @@ def c_kind(kind):
 def header(kinds, schedules):
     names = ", ".join(["GW_SCHEDULE_INVALID = -1"] + [f"GW_{n.upper()} = {i}" for i, (n, _) in enumerate(schedules)])
     told = "; ".join(f"{name}: {doc}" for name, doc in schedules)
-    return (f"/* {MADE}\n * The optimizers ({', '.join(k.title for k in kinds)}) and the schedules of their rates. Rules and loss scales: "
-            "optim.h. */\n"
+    return (f"/* {MADE} */\n" +
+            comment(f"The optimizers ({', '.join(k.title for k in kinds)}) and the schedules of their rates. Rules and "
+                    "loss scales: optim.h.") +
             "#ifndef GANGWAY_OPTIMIZERS_H\n#define GANGWAY_OPTIMIZERS_H\n\n#include <gangway/optim.h>\n\n"
             '#ifdef __cplusplus\nextern "C" {\n#endif\n\n' +
             comment(f"What follows the warm-up. {told}.") +

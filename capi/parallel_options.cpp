@@ -11,13 +11,6 @@ static_assert(static_cast<int>(StageSplit::given) == GW_STAGE_SPLIT_GIVEN);
 
 namespace {
 
-// Returns the enum of `value`. INVALID_ARGUMENT: it is not 0 to `last`; `field` names it in the message.
-template <typename Enum>
-Enum enum_of(int32_t value, int32_t last, const std::string& field) {
-  if (value < 0 || value > last) fail(Code::invalid_argument, field, " is ", value, ", not 0 to ", last);
-  return static_cast<Enum>(value);
-}
-
 std::vector<DtypeRule> dtype_rules_of(const gw_dtype_rule* rules, size_t count, const std::string& name) {
   if (count > 0) required(rules, name.c_str());
   std::vector<DtypeRule> all;

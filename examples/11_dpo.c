@@ -43,11 +43,9 @@ int main(int count, char **arguments) {
     return fprintf(stderr, "usage: 11_dpo TEXT [STEPS]\nTEXT has over %d bytes\n", kSequence), 2;
   fclose(file);
   const int steps = count > 2 ? atoi(arguments[2]) : 50;
-  gw_gang *root = NULL;
   gw_gangs *gangs = NULL;
   gw_optimizer *opt = NULL;
-  check(gw_gang_create(NULL, &root));
-  check(gw_gangs_create(root, NULL, &gangs));
+  check(gw_gangs_create(NULL, NULL, &gangs));
   gw_module *const model = model_on(gangs), *const reference = model_on(gangs);
   WITH_DEFAULTS(gw_adamw_options, adamw);
   check(gw_adamw_create(model, &adamw, &opt));
@@ -103,7 +101,6 @@ int main(int count, char **arguments) {
   gw_optimizer_release(opt);
   gw_module_release(reference);
   gw_module_release(model);
-  gw_gang_release(root);
   check(gw_gangs_shutdown(gangs, -1));
   gw_gangs_release(gangs);
   return 0;

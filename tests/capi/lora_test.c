@@ -49,6 +49,10 @@ static void trains_saves_and_merges(rank* me) {
 
   EXPECT_REFUSED(gw_lora_save(model, me->index == me->size - 1 ? NULL : me->user, NULL, NULL),
                  "folder is null");
+  gw_save_options in_files;
+  gw_save_options_init(&in_files, sizeof in_files);
+  in_files.max_file_bytes = 2000;
+  EXPECT_REFUSED(gw_lora_save(model, me->user, NULL, &in_files), "max_file_bytes is 2000");
   EXPECT_OK(gw_lora_save(model, me->user, "a-base", NULL));
   EXPECT_OK(gw_decoder_create(&o, &again));
   EXPECT_OK(gw_lora_apply_folder(again, me->user, 1));

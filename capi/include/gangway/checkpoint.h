@@ -29,15 +29,14 @@ GW_API void gw_save_options_init(gw_save_options *options, size_t size);
  * A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links
  * and either hard links or an exchange of names, each reader of the folder finds all files of the earlier
  * checkpoint or all files of the new one. The new files replace all files of weights and the index of the
- * earlier one; all else in the folder stays. A
- * file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie
- * in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a
- * killed one left.
+ * earlier one; all else in the folder stays. A file that is a symbolic link is replaced, and what it points
+ * at stays. Until the commit the new files lie in folder/.gangway-save, on the same file system, so it needs
+ * room for both. The next save removes what a killed one left.
  *
- * INVALID_ARGUMENT: a dtype that is not floating, a negative max_file_bytes, an empty name, or a model that transformers would read as
- * another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or another save into the
- * folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends no signal here) and
- * so on. */
+ * INVALID_ARGUMENT: a dtype that is not floating, a negative max_file_bytes, an empty name, or a model that
+ * transformers would read as another one (out_bias without qkv_bias). INVALID_STATE: a model without memory,
+ * or another save into the folder is at work. IO, on every rank: a full disk, a limit on file sizes (which
+ * sends no signal here) and so on. */
 GW_API gw_status gw_module_save(gw_module *model, const char *folder, const gw_save_options *options);
 
 typedef struct gw_load_options {

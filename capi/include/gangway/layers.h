@@ -89,18 +89,18 @@ typedef struct gw_decoder_options {
   double score_scale;                /* Default 0: 1 / sqrt(head_dim). */
   double score_cap;                  /* Default 0: none. Scores of attention become cap tanh(score / cap). */
   double logit_cap;                  /* Default 0: none. Logits become cap tanh(logit / cap). */
-  double
-      window_rope_theta; /* Default 0: rope_theta. Of layers with the window, which then have no scaling. */
+  /* Of layers with the window, which then have no scaling. Default 0: rope_theta. */
+  double window_rope_theta;
   gw_rope_scaling rope_scaling; /* Default GW_ROPE_SCALING_LLAMA3. */
   int32_t rope_truncate;        /* Default 1. Of yarn: the bounds of its ramp are whole numbers. */
-  double rope_partial;          /* Default 1. The part of each head that turns; 0: nothing turns. */
+  double rope_partial;          /* Default 1. The part of each head that is rotated; 0: none. */
   double rope_attention_factor; /* Default 0: what yarn or longrope says. Of cosines and sines. */
   double rope_beta_fast;        /* Default 32. Of yarn. */
   double rope_beta_slow;        /* Default 1. Of yarn. */
   double rope_mscale;           /* Default 0. Of yarn. */
   double rope_mscale_all_dim;   /* Default 0. Of yarn. */
   /* The factors of longrope for sequences of up to rope_original_positions tokens, and for longer ones: a
-   * number for each pair that turns, with spaces between them. Default "", and so is null. A text that the
+   * number for each rotated pair, with spaces between them. Default "", and so is null. A text that the
    * library wrote here lives as long as the library. */
   const char *rope_short_factors;
   const char *rope_long_factors;
@@ -170,8 +170,8 @@ GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module 
  *   partial_rotary_factor of a phi3             rope_partial          1                       1
  *   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5
  *   sliding_window                              window                4096                    0
- *   layer_types, or max_window_layers (28) of a qwen2 or qwen3, or sliding_window_pattern (6) of a gemma3_text
- *                                               window_layers
+ *   layer_types, or max_window_layers (28) of a qwen2 or qwen3, or sliding_window_pattern (6) of a
+ *   gemma3_text                                 window_layers
  *   rope_local_base_freq of a gemma3_text       window_rope_theta     10000                   CORRUPT
  *   query_pre_attn_scalar of a gemma2 or gemma3_text
  *                                               score_scale           256                     CORRUPT
@@ -189,12 +189,13 @@ GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module 
  *
  * window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where no layer has it.
  *
- * NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),
- * dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, use_bidirectional_attention, a
+ * NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish), dropouts that
+ * are not 0, partial_rotary_factor other than 1 except in a phi3, use_bidirectional_attention, a
  * quantization_config, and a key that the library does not know and that may change what the model computes:
- * one of its words is a word that configurations of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are
- * ignored here and written again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the
- * wrong kind or out of its range. IO. After a failure *options is as before. */
+ * one of its words is a word that configurations of models use. Keys that change nothing (names, token ids,
+ * what generation reads, notes of a user) are ignored here and written again by gw_module_save; the dtype of
+ * the files is theirs. CORRUPT: a value of the wrong kind or out of its range. IO. After a failure *options
+ * is as before. */
 GW_API gw_status gw_decoder_options_from_folder(const char *folder, gw_decoder_options *options);
 /* Local. Makes a linear layer, y = x W^T + b: x [..., input_dim] -> [..., output_dim]. weight is [output_dim,
  * input_dim]. bias is 0: none; 1: added; 2 (skip_bias_add): not added, but the second output, {x W^T, b}, for
@@ -217,11 +218,12 @@ GW_API gw_status gw_attention_create(const gw_attention_options *options, gw_mod
 /* Local. Makes a SwiGLU: x [..., dim] -> [..., dim], by way of `ffn` features. The caller releases
  * *out_model. INVALID_ARGUMENT: a dim below 1. */
 GW_API gw_status gw_mlp_create(int64_t dim, int64_t ffn, int32_t bias, gw_module **out_model);
+
 typedef struct gw_feed_forward_options {
   size_t struct_size;
   const gw_ext *next;
   int64_t dim;              /* Required. */
-  int64_t ffn;              /* Required. The features between. */
+  int64_t ffn;              /* Required. The number of features inside. */
   double initializer_range; /* Default 0.02. */
   gw_activation activation; /* Default GW_ACTIVATION_SILU. */
   int32_t bias;             /* Default 0. */

@@ -45,8 +45,9 @@ GW_API gw_status gw_lora_apply_folder(gw_module *model, const char *folder, uint
 GW_API gw_status gw_lora_enable(gw_module *model, int32_t on);
 
 /* Collective. Writes folder/adapter_model.safetensors and folder/adapter_config.json, which
- * PeftModel.from_pretrained reads, in one commit as gw_module_save. `base` is base_model_name_or_path; null is
- * the folder from which the model was loaded. Returns what gw_module_save returns. NOT_SUPPORTED: the files of the model's
+ * PeftModel.from_pretrained reads, in one commit as gw_module_save. `base` is base_model_name_or_path; null
+ * is the folder from which the model was loaded. Returns what gw_module_save returns. INVALID_ARGUMENT:
+ * max_file_bytes is not 0, since PEFT reads adapters from one file. NOT_SUPPORTED: the files of the model's
  * family have one module where the model has several, as a fused q, k and v. INVALID_STATE: a model without
  * adapters or memory. */
 GW_API gw_status gw_lora_save(gw_module *model, const char *folder, const char *base,
@@ -56,8 +57,8 @@ GW_API gw_status gw_lora_save(gw_module *model, const char *folder, const char *
  * INVALID_STATE: a model without adapters or memory. */
 GW_API gw_status gw_lora_load(gw_module *model, const char *folder);
 
-/* Collective. Adds scale B A to each weight, in the master's dtype (f32 or f64), makes B zero and switches the
- * adapters off; gw_lora_enable(model, 1) begins anew from there, with an optimizer made anew. Then
+/* Collective. Adds scale B A to each weight, in the master's dtype (f32 or f64), makes B zero and switches
+ * the adapters off; gw_lora_enable(model, 1) begins anew from there, with an optimizer made anew. Then
  * gw_module_save, which refuses a model whose adapters are on, writes a plain folder of Hugging Face.
  * INVALID_STATE: the adapters are off, a model without adapters or memory, a forward awaits its backward. */
 GW_API gw_status gw_lora_merge(gw_module *model, void *stream);

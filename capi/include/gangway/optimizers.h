@@ -1,5 +1,6 @@
-/* Made by capi/optimizers.py from the table of optimizers (impl/optim): do not edit.
- * The optimizers (Adafactor, AdamW, AdamW8bit, Lion, Muon, SGD) and the schedules of their rates. Rules and loss scales: optim.h. */
+/* Made by capi/optimizers.py from the table of optimizers (impl/optim): do not edit. */
+/* The optimizers (Adafactor, AdamW, AdamW8bit, Lion, Muon, SGD) and the schedules of their rates. Rules
+ * and loss scales: optim.h. */
 #ifndef GANGWAY_OPTIMIZERS_H
 #define GANGWAY_OPTIMIZERS_H
 

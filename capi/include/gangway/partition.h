@@ -126,11 +126,10 @@ GW_API gw_status gw_movement_duplicate(const gw_movement *movement, gw_movement 
  * INVALID_ARGUMENT: null, shapes or dtypes that do not meet, elements on an inactive rank. */
 GW_API gw_status gw_movement_forward(gw_movement *movement, const gw_view *input, void *stream,
                                      gw_tensor **out_tensor);
-/* Collective, as gw_movement_forward is. Gives the gradient of the input of this handle's last
- * forward from that of its output, by the adjoint. It may be called any number of times after a forward. The
- * caller releases
- * *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than the
- * output's. */
+/* Collective, as gw_movement_forward is. Gives the gradient of the input of this handle's last forward from
+ * that of its output, by the adjoint. It may be called any number of times after a forward. The caller
+ * releases *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than
+ * the output's. */
 GW_API gw_status gw_movement_backward(gw_movement *movement, const gw_view *output_grad, void *stream,
                                       gw_tensor **out_tensor);
 

@@ -39,11 +39,11 @@ typedef struct gw_batch {
    * max_positions. Which tokens a token sees follows from its place in the row, not from its position.
    * Default null: positions count from 0 in each document. */
   const gw_view *positions;
-  /* A weight of each label, GW_F32 or GW_F64, of the labels' shape, which multiplies its loss and is shifted with
-   * it; it may be zero or negative. With weight = -1 the loss is divided by the sum of the weights of the labels
-   * that count, which must not be negative over all ranks. Another weight is what this rank adds to that divisor.
-   * A loss that a program computes from gw_log_probs is trained by its negative derivatives as weights. Default
-   * null: each label weighs 1. */
+  /* A weight of each label, GW_F32 or GW_F64, of the labels' shape, which multiplies its loss and is shifted
+   * with it; it may be zero or negative. With weight = -1 the loss is divided by the sum of the weights of
+   * the labels that count, which must not be negative over all ranks. Another weight is what this rank adds
+   * to that divisor. A loss that a program computes from gw_log_probs is trained by its negative derivatives
+   * as weights. Default null: each label weighs 1. */
   const gw_view *token_weights;
 } gw_batch;
 GW_API void gw_batch_init(gw_batch *batch, size_t size);
@@ -67,8 +67,8 @@ typedef struct gw_step_options {
    * afterwards. Default 0. */
   int32_t gradient_norms;
   int32_t reserved;
-  double
-      label_smoothing; /* Default 0. Of a decoder's loss: this share of it is the mean over all ids. Below 1. */
+  /* Of a decoder's loss: this share of it, below 1, is the mean over all ids. Default 0. */
+  double label_smoothing;
   double z_loss; /* Default 0. Of a decoder's loss: adds z_loss times the squared log of the softmax's sum. */
 } gw_step_options;
 GW_API void gw_step_options_init(gw_step_options *options, size_t size);
@@ -122,10 +122,11 @@ GW_API void gw_step_result_init(gw_step_result *result, size_t size);
  * INVALID_ARGUMENT then empties the gradients and changes nothing else, and the gangs work on. */
 GW_API gw_status gw_train_step(gw_module *model, gw_optimizer *optimizer, const gw_batch *batch,
                                const gw_step_options *options, void *stream, gw_step_result *result);
-/* Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks, unscaled
- * and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen. *out_count is
- * the number of parameters; a null array with out_capacity 0 asks for it. INVALID_ARGUMENT: out_capacity is
- * over 0 and less than the number; nothing is written. INVALID_STATE: no step has computed them. */
+/* Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks,
+ * unscaled and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen.
+ * *out_count is the number of parameters; a null array with out_capacity 0 asks for it. INVALID_ARGUMENT:
+ * out_capacity is over 0 and less than the number; nothing is written. INVALID_STATE: no step has computed
+ * them. */
 GW_API gw_status gw_module_gradient_norms(const gw_module *model, double out_norms[], size_t out_capacity,
                                           size_t *out_count);
 /* Collective. Computes the loss of a batch; saves and changes nothing. INVALID_ARGUMENT, on every rank: a
@@ -140,9 +141,9 @@ GW_API gw_status gw_eval_step(gw_module *model, const gw_batch *batch, const gw_
 GW_API gw_status gw_optimizer_step(gw_optimizer *optimizer, const gw_step_options *options, void *stream,
                                    gw_step_result *result);
 
-/* Collective. Gives the log-probability of each label of a batch, in the shape of the labels: out_log_probs in
- * host memory, 0 where a label does not count. They are equal on all ranks of one data coordinate. Whole logits
- * never exist. Reads only `microbatches` of the options.
+/* Collective. Gives the log-probability of each label of a batch, in the shape of the labels: out_log_probs
+ * in host memory, 0 where a label does not count. They are equal on all ranks of one data coordinate. Whole
+ * logits never exist. Reads only `microbatches` of the options.
  *
  * For preference losses (DPO and the like): compute the loss from these numbers, and give its negative
  * derivatives by them to gw_train_step, as token_weights of the same labels, with the number of rows or pairs
@@ -164,8 +165,8 @@ typedef struct gw_generate_options {
   uint64_t seed;
   double top_p; /* Choose among the fewest tokens whose probabilities reach it together. Default 1: all. */
   double min_p; /* Leave out tokens below this times the most likely one's probability. Default 0: none. */
-  double
-      repetition_penalty; /* Divides positive logits of tokens that are there, multiplies others. Default 1. */
+  /* Of tokens that the row has already: positive logits are divided by it, others multiplied. Default 1. */
+  double repetition_penalty;
   const int64_t *stop_tokens; /* A row ends with the first of these. Default null: none. */
   size_t stop_count;
   gw_token_fn on_token; /* Default null. Ranks may have different ones. */
@@ -175,14 +176,15 @@ GW_API void gw_generate_options_init(gw_generate_options *options, size_t size);
 /* Collective. Continues `prompt`, which is token ids, by a sharded decoder, on every mesh. Gives token_count
  * tokens, or fewer if a stop token or on_token ends them, the same on every rank. A cache keeps the keys and
  * values of earlier tokens. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count,
- * the model is no decoder or not causal, an id is outside of the vocabulary, or prompt_count + token_count - 1
- * is over max_position_embeddings. INVALID_STATE: a model without memory, or a logit that is not finite. */
+ * the model is no decoder or not causal, an id is outside of the vocabulary, or max_position_embeddings is
+ * less than prompt_count + token_count - 1. INVALID_STATE: a model without memory, or a logit that is not
+ * finite. */
 GW_API gw_status gw_generate(gw_module *model, const int64_t prompt[], size_t prompt_count,
                              const gw_generate_options *options, void *stream, int64_t out_tokens[],
                              size_t out_capacity, size_t *out_count);
 /* Collective. gw_generate for several prompts at a time: `lengths` has the number of tokens of each, and
- * `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts says
- * how many tokens of each row there are; the others are -1. INVALID_ARGUMENT, on every rank: a rank's
+ * `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts
+ * says how many tokens of each row there are; the others are -1. INVALID_ARGUMENT, on every rank: a rank's
  * out_capacity is less than row_count times token_count, and what gw_generate refuses of any prompt.
  * INVALID_STATE as in gw_generate. */
 GW_API gw_status gw_generate_rows(gw_module *model, const int64_t prompts[], const int64_t lengths[],

@@ -18,7 +18,7 @@ typedef struct gw_verify_options {
   size_t struct_size;
   const gw_ext *next;
   const gw_parallel_options *parallel; /* Of the mesh; its dtypes are not used. Default null: the defaults. */
-  double tolerance;     /* Of the norm of a difference, over the norm of what is compared. Default 1e-8. */
+  double tolerance;     /* The largest norm of a difference, over that of what is compared. Default 1e-8. */
   int32_t microbatches; /* Of the step over the mesh; with pp, as in gw_train_step. Default 1. */
   int32_t reserved;
 } gw_verify_options;
@@ -27,13 +27,13 @@ GW_API void gw_verify_options_init(gw_verify_options *options, size_t size);
 typedef struct gw_verify_result {
   size_t struct_size;
   const gw_ext *next;
-  double loss; /* On one rank; mesh_ of the mesh. */
-  double mesh_loss;
-  double grad_norm;
-  double mesh_grad_norm;
-  int64_t parameters; /* That have gradients. */
-  int64_t differing;  /* Of their gradients. */
-  double difference;  /* Of the gradient that the text names, over its norm; 0: none differs. */
+  double loss;           /* Of the step on one rank. */
+  double mesh_loss;      /* Of the step over the mesh. */
+  double grad_norm;      /* On one rank. */
+  double mesh_grad_norm; /* Over the mesh. */
+  int64_t parameters;    /* The number of parameters that have gradients. */
+  int64_t differing;     /* The number of these whose gradients differ. */
+  double difference;     /* Of the gradient that the text names, over its norm; 0: none differs. */
 } gw_verify_result;
 GW_API void gw_verify_result_init(gw_verify_result *result, size_t size);
 
@@ -45,10 +45,10 @@ GW_API void gw_verify_result_init(gw_verify_result *result, size_t size);
  * small configuration of a large one. Null options are the defaults, a null `result` is skipped.
  *
  * MISMATCH, on every rank, and *result is filled in: the two steps differ; the text names the first parameter
- * whose gradient does, in the order of backward, and by how much. It comes from the module with the error or
- * from the one in front of it. INVALID_ARGUMENT: an option, `build` is null or describes another model the
- * second time, a batch of which no item counts. CALLER, or the code that it returned: `build`. Otherwise what
- * gw_parallelize and gw_train_step return. */
+ * whose gradient does, in the order of backward, and by how much. The error lies in that parameter's module
+ * or in the one that runs after it in the forward. INVALID_ARGUMENT: an option, `build` is null or describes
+ * another model the second time, a batch of which no item counts. CALLER, or the code that it returned:
+ * `build`. Otherwise what gw_parallelize and gw_train_step return. */
 GW_API gw_status gw_verify(gw_gangs *gangs, gw_build_fn build, void *user, const gw_batch *batch,
                            const gw_verify_options *options, gw_verify_result *result);
 
