@@ -6,8 +6,9 @@
 A decoder of a model family, which is the model_type of a Hugging Face config.json; the keywords are its fields, and the
 family's own where they are left out. It describes; `parallelize!` gives it memory. Inputs: tokens (`Int64`, size
 `(sequence, rows)`), and labels likewise. `Llama(; ...)`, `Mistral(; ...)`, `Qwen2(; ...)`, `Qwen3(; ...)`, `Gemma(; ...)`,
-`Gemma2(; ...)`, `Gemma3(; ...)`, `Olmo2(; ...)`, `GPT2(; ...)` and `Phi3(; ...)` are decoders of those families. `activation`, `qk_norm`,
-`norms` and `rope_scaling` are names: `:gelu_tanh`, `:head`, `:both`, `:yarn`. A trained one comes from a folder by [`from_pretrained`](@ref).
+`Gemma2(; ...)`, `Gemma3(; ...)`, `Olmo2(; ...)`, `GPT2(; ...)` and `Phi3(; ...)` are decoders of those families.
+`activation`, `qk_norm`, `norms` and `rope_scaling` are names: `:gelu_tanh`, `:head`, `:both`, `:yarn`. A trained one comes from
+a folder by [`from_pretrained`](@ref).
 """
 function Decoder(; family = "llama", call = "Decoder", keywords...)
     made = options(LibGangway.gw_decoder_options, call, (;))
@@ -331,8 +332,8 @@ end
     save(model, folder; dtype, max_file_bytes = 0)
 
 Writes `folder/model.safetensors` with Hugging Face's names and, for a decoder, config.json; with `max_file_bytes` several
-files of up to so many bytes, and their index. One commit: readers find all of the
-earlier checkpoint or all of the new one, whenever the save ends or is killed. Collective.
+files of up to so many bytes, and their index. One commit: readers find all of the earlier checkpoint or all of the new one,
+whenever the save ends or is killed. Collective.
 """
 function save(model::Model, folder; keywords...)
     made = options(LibGangway.gw_save_options, "save", keywords)

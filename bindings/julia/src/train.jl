@@ -63,17 +63,28 @@ function step_result(ask)
     return merge(found, (skipped = found.skipped != 0, skip_reason = name, stop = found.stop != 0))
 end
 
-# A batch from arrays whose last dim is the rows; the result of `step(batch, options, result)`.
-function run_batch_step(step, call, inputs, targets, keywords)
-    its, step_keywords = split_keywords(call, keywords, LibGangway.gw_batch, LibGangway.gw_step_options)
-    batch = options(LibGangway.gw_batch, call, its)
-    made = options(LibGangway.gw_step_options, call, step_keywords)
+# A batch from arrays whose last dim is the rows. It keeps their views.
+function batch_of(call, inputs, targets, keywords)
+    batch = options(LibGangway.gw_batch, call, keywords)
     ins, outs = views(call, "inputs", arrays_of(inputs)), views(call, "targets", arrays_of(targets))
+    push!(batch.roots, ins, outs)
     for (field, list, count) in ((:inputs, ins, :input_count), (:targets, outs, :target_count))
         set_field!(batch, field, pointer(list.list))
         set_field!(batch, count, length(list))
     end
-    return GC.@preserve ins outs step_result(result -> (@waits step(batch, made, result)))
+    return batch
+end
+
+# The batch and the options of a step.
+function step_arguments(call, inputs, targets, keywords)
+    its, step_keywords = split_keywords(call, keywords, LibGangway.gw_batch, LibGangway.gw_step_options)
+    return batch_of(call, inputs, targets, its), options(LibGangway.gw_step_options, call, step_keywords)
+end
+
+# The result of `step(batch, options, result)`.
+function run_batch_step(step, call, inputs, targets, keywords)
+    batch, made = step_arguments(call, inputs, targets, keywords)
+    return GC.@preserve batch made step_result(result -> (@waits step(batch, made, result)))
 end
 
 """
@@ -90,15 +101,15 @@ that the library makes or shifts do not count at the last token of a document. `
 without them they count from 0 in each document. The result has `loss` (the global mean), `grad_norm`,
 `tokens_per_second`, `seconds`, `wait_seconds`, `lr`, `weight`, `step`, `skipped`, `skip_reason`, `loss_scale`, `tokens` (of
 the batches of all data ranks, padding included), `stop`. With `stop` this rank asks all ranks to stop after this step, which runs as
-usual; the result's `stop` is then true on every rank. With `replay = 1` loss and gradients are computed twice, and other bits are a
-mismatch; with `gradient_norms = 1` `Gangway.gradient_norms(model)` has the norm of each parameter's gradient. Collective.
+usual; the result's `stop` is then true on every rank. With `replay` loss and gradients are computed twice, and other bits are a
+mismatch; with `gradient_norms` the step computes what [`Gangway.gradient_norms`](@ref) gives. Collective.
 """
 train_step!(model::Model, optimizer::Optimizer, inputs, targets = nothing; keywords...) =
     run_batch_step("train_step!", inputs, targets, values(keywords)) do batch, made, result
         LibGangway.gw_train_step(model, optimizer, batch, made, NO_STREAM, result)
     end
 
-"The norms of the gradients of the last step with `gradient_norms = 1`, by parameter name: over all ranks, unscaled and before
+"The norms of the gradients of the last step with `gradient_norms = true`, by parameter name: over all ranks, unscaled and before
 clipping; NaN without a gradient."
 function gradient_norms(model::Model)
     count = Ref{Csize_t}(0)
@@ -130,17 +141,10 @@ those of `train_step!`. The gradients of a loss of these numbers are those of a 
 Collective.
 """
 function log_probs(model::Model, inputs, targets = nothing; keywords...)
-    its, step_keywords = split_keywords("log_probs", values(keywords), LibGangway.gw_batch, LibGangway.gw_step_options)
-    batch = options(LibGangway.gw_batch, "log_probs", its)
-    made = options(LibGangway.gw_step_options, "log_probs", step_keywords)
-    ins, outs = views("log_probs", "inputs", arrays_of(inputs)), views("log_probs", "targets", arrays_of(targets))
-    for (field, list, count) in ((:inputs, ins, :input_count), (:targets, outs, :target_count))
-        set_field!(batch, field, pointer(list.list))
-        set_field!(batch, count, length(list))
-    end
+    batch, made = step_arguments("log_probs", inputs, targets, values(keywords))
     out = zeros(Float64, size(first(arrays_of(targets === nothing ? inputs : targets))))
     count = Ref{Csize_t}(0)
-    GC.@preserve ins outs @waits LibGangway.gw_log_probs(model, batch, made, NO_STREAM, out, length(out), count)
+    GC.@preserve batch made @waits LibGangway.gw_log_probs(model, batch, made, NO_STREAM, out, length(out), count)
     return out
 end
 

@@ -14,16 +14,11 @@ how much. Every rank computes the whole model alone, too, so give a small config
 """
 function verify(build, inputs, targets = nothing, gangs = nothing; microbatches = 1, tolerance = 1e-8, weight = -1,
                 shift_labels = false, parallel...)
-    batch = options(LibGangway.gw_batch, "verify", (; weight, shift_labels))
+    batch = batch_of("verify", inputs, targets, (; weight, shift_labels))
     made = options(LibGangway.gw_verify_options, "verify", (; microbatches, tolerance))
     over = parallel_options("verify", parallel)
-    ins, outs = views("verify", "inputs", arrays_of(inputs)), views("verify", "targets", arrays_of(targets))
-    for (field, list, count) in ((:inputs, ins, :input_count), (:targets, outs, :target_count))
-        set_field!(batch, field, pointer(list.list))
-        set_field!(batch, count, length(list))
-    end
     user = Pin(build, 0)
-    return GC.@preserve ins outs over user begin
+    return GC.@preserve batch over user begin
         set_field!(made, :parallel, pointer_to(over))
         facts(LibGangway.gw_verify_result,
               out -> (@waits LibGangway.gw_verify(maybe(gangs), BUILD_MODEL[], address(user), batch, made, out)))

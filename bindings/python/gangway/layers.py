@@ -6,10 +6,10 @@ from typing import Any, Mapping, Sequence
 
 from . import _low as c
 from .arrays import DTypeLike
-from .mesh import Gangs
-from .module import Module
 from .enums import Activation, BlockNorms, QkNorm, RopeScaling
 from .members import member
+from .mesh import Gangs
+from .module import Module
 from .names import (
     ActivationLike, BlockNormsLike, ContextMethodLike, Family, PipelineSchedule, QkNormLike, RecomputeLike, RopeScalingLike,
     StageSplitLike, StrategyLike)
@@ -22,14 +22,14 @@ class Decoder(Module):
     """A decoder: {tokens i64 [B, S]} -> logits [B, S, vocab]; with labels i64 [B, S], the next tokens -> {loss sum, weight}.
 
     family is the model_type of a Hugging Face config.json, in whose keys the model is saved; Llama, Mistral, Qwen2,
-    Qwen3, Gemma, Gemma2, Gemma3, Olmo2, GPT2 and Phi3 are Decoder with that family. The other options are those of a config.json, and None is
-    the family's default:
+    Qwen3, Gemma, Gemma2, Gemma3, Olmo2, GPT2 and Phi3 are Decoder with that family. The other options are those of a
+    config.json, and None is the family's default:
     vocab 256, dim (hidden_size) 256, layers 4, heads 8, kv_heads 0 (heads), head_dim 0 (dim / heads), ffn
     (intermediate_size) 0 (8/3 dim up to a multiple of 32), max_positions 2048, window 0 (none), eps (rms_norm_eps) 1e-5,
     rope_theta 10000, rope_factor 1 (no scaling), rope_scaling "llama3", "linear", "yarn" or "longrope", with the rope_...
     options of the C struct; rope_short_factors and rope_long_factors are numbers with spaces between them;
-    initializer_range 0.02; tied:
-    lm_head.weight is model.embed_tokens.weight; qk_norm: RMS norms of q and k, over each "head" or the whole "width".
+    initializer_range 0.02; tied: lm_head.weight is model.embed_tokens.weight; qk_norm: RMS norms of q and k, over each "head"
+    or the whole "width".
     window_layers: the layers with the window, a letter for each, repeated: "wwf" (w: window, f: full attention), "" (all);
     window_rope_theta 0 (rope_theta): of those layers. norms "before", "after" or on "both" sides of each half of a block;
     norm_offset 0, or 1: weights of norms count from 1; activation "silu"; embedding_scale 1, 0: sqrt(dim); score_scale 0

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+def lora_options(patterns: str | Sequence[str] | None = None, *, rank: int = 8, alpha: float = 8.0, dropout: float = 0.0,
+                 seed: int = 0, rank_stabilized: bool = False) -> Any:
+    """gw_lora_options from the arguments of lora_apply()."""
+    text = patterns if patterns is None or isinstance(patterns, str) else ", ".join(patterns)
+    return struct("gw_lora_options", patterns=text, rank=rank, alpha=alpha, dropout=dropout, seed=seed,
+                  rank_stabilized=rank_stabilized)
+
+
 class LoraMethods:
     """What a Module has for its adapters. A layer with an adapter computes y = x W^T + b + scale (x A^T) B^T."""
 
@@ -25,9 +33,8 @@ class LoraMethods:
         patterns: of module paths ("**.q_proj"), in a list or separated by commas; None: every linear layer but the head.
         scale is alpha / rank, or alpha / sqrt(rank) with rank_stabilized. dropout: not supported yet. seed: of the first
         values of A; B begins as zeros."""
-        text = patterns if patterns is None or isinstance(patterns, str) else ", ".join(patterns)
-        c.gw_lora_apply(self._h, struct("gw_lora_options", patterns=text, rank=rank, alpha=alpha, dropout=dropout, seed=seed,
-                                        rank_stabilized=rank_stabilized))
+        c.gw_lora_apply(self._h, lora_options(patterns, rank=rank, alpha=alpha, dropout=dropout, seed=seed,
+                                              rank_stabilized=rank_stabilized))
         return self
 
     def lora_apply_folder(self, folder: PathLike, *, seed: int = 0) -> Self:

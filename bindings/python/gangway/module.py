@@ -235,15 +235,15 @@ class Module(LoraMethods):
                          user=on_token)
         room = bytearray(8 * max(options.token_count, 0) * len(prompts))
         counts = bytearray(8 * len(prompts))
-        c.gw_generate_rows(self._h, block("l", [int(i) for p in prompts for i in p]), block("l", [len(p) for p in prompts]),
+        c.gw_generate_rows(self._h, block("l", [i for p in prompts for i in p]), block("l", [len(p) for p in prompts]),
                            len(prompts), options, self._place.stream, room, len(room) // 8, counts)
         tokens = memoryview(room).cast("q").tolist()
         made = [tokens[row * options.token_count:][:count] for row, count in enumerate(memoryview(counts).cast("q"))]
         return made if several else made[0]
 
     def gradient_norms(self) -> dict[str, float]:
-        """The norms of the gradients of the last train_step(gradient_norms=True), by parameter: over all ranks, unscaled and before
-        clipping; NaN for a frozen one."""
+        """The norms of the gradients of the last train_step(gradient_norms=True), by parameter: over all ranks, unscaled and
+        before clipping; NaN for a frozen one."""
         count = c.gw_module_gradient_norms(self._h, None, 0)
         room = bytearray(8 * count)
         c.gw_module_gradient_norms(self._h, room, count)
@@ -345,9 +345,9 @@ class Module(LoraMethods):
     # --- files (collective)
 
     def save(self, folder: PathLike, *, dtype: DTypeLike = None, max_file_bytes: int = 0) -> None:
-        """folder/model.safetensors with Hugging Face's names, and config.json for a decoder; with max_file_bytes several
-        files of up to so many bytes, and their index. One commit: readers find all of
-        the earlier checkpoint or all of the new one, whenever the save ends or is killed."""
+        """folder/model.safetensors with Hugging Face's names, and config.json for a decoder; with max_file_bytes several files
+        of up to so many bytes, and their index. One commit: readers find all of the earlier checkpoint or all of the new one,
+        whenever the save ends or is killed."""
         c.gw_module_save(self._h, path_of(folder, "folder"), struct(
             "gw_save_options", dtype=dtype_of(dtype), max_file_bytes=max_file_bytes))
 

@@ -7,6 +7,7 @@ from typing import Any, Iterable, Mapping
 
 from . import _low as c
 from .arrays import DTypeLike, dtype_of
+from .lora import lora_options
 from .module import Module
 from .options import parallel_options
 from .structs import fields_of, fill, struct
@@ -24,10 +25,15 @@ def _known(given: Mapping[str, Any], names: Iterable[str], argument: str) -> Map
     return given
 
 
+def parallel_of(given: Mapping[str, Any] | None) -> Any:
+    """gw_parallel_options from some of the keywords of parallelize()."""
+    return parallel_options(**{**_PARALLEL, **_known(given or {}, _PARALLEL, "parallel")})
+
+
 def plan_memory(
     decoder: Mapping[str, Any], *, mesh: Mapping[str, int] | None = None, parallel: Mapping[str, Any] | None = None,
     ranks: int = 1, microbatches: int = 0, rows: int = 1, sequence: int = 0, moment_dtype: DTypeLike = "f32",
-    one_host: bool = False,
+    one_host: bool = False, lora: Mapping[str, Any] | None = None,
 ) -> tuple[int, dict[str, int]]:
     """Local. The rank that uses the most memory in a training with AdamW, and its bytes by use, as in Module.memory(). They are
     exact: the library builds the model, splits it and trains it on a device without memory, by the code of a real run. That takes
@@ -38,15 +44,15 @@ def plan_memory(
     decoder: the keywords of Decoder. mesh: those of Gangs.create; None: all ranks are dp_shard. parallel: those of parallelize().
     microbatches: of a step; 0: one, and twice pp over pp. rows: of a microbatch of a rank. sequence: tokens of a row; 0: the
     decoder's max_positions. moment_dtype: of AdamW's averages. one_host: the ranks are processes of one CPU host, and share
-    gathered weights."""
+    gathered weights. lora: the keywords of lora_apply(); None: the whole model is trained."""
     model = struct("gw_decoder_options")
     _known(decoder, fields_of(model), "decoder")
     c.gw_decoder_options_from_family(decoder.get("family") or "llama", model)
     fill(model, **decoder)
-    split = parallel_options(**{**_PARALLEL, **_known(parallel or {}, _PARALLEL, "parallel")})
     axes = None if mesh is None else struct("gw_mesh_options", **_known(mesh, _AXES, "mesh"))
     use = struct("gw_memory_use")
     rank = int(c.gw_plan_memory(struct(
-        "gw_plan_options", decoder=model, mesh=axes, parallel=split, ranks=ranks, microbatches=microbatches, rows=rows,
-        sequence=sequence, moment_dtype=dtype_of(moment_dtype), one_host=one_host), use))
+        "gw_plan_options", decoder=model, mesh=axes, parallel=parallel_of(parallel), ranks=ranks, microbatches=microbatches, rows=rows,
+        sequence=sequence, moment_dtype=dtype_of(moment_dtype), one_host=one_host,
+        lora=None if lora is None else lora_options(**lora)), use))
     return rank, {name: getattr(use, name) for name in fields_of(use)}

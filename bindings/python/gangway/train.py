@@ -34,8 +34,8 @@ class Rule:
 @dataclass(frozen=True)
 class StepResult:
     """What a step did. `loss` is the global mean, on every rank; `grad_norm` that before clipping, -1: not taken; both are
-    unscaled. `weight_sum`: what the loss was divided by. `loss_scale`: that the step used, 1: none. `tokens`: of the batches of all data ranks, padding included. `stop`: a
-    rank asked all ranks to stop after this step; equal on every rank."""
+    unscaled. `weight_sum`: what the loss was divided by. `loss_scale`: that the step used, 1: none. `tokens`: of the batches of
+    all data ranks, padding included. `stop`: a rank asked all ranks to stop after this step; equal on every rank."""
 
     loss: float
     grad_norm: float
@@ -50,7 +50,7 @@ class StepResult:
     loss_scale: float
     tokens: int
     stop: bool
-    weight_sum: float = 0.0
+    weight_sum: float
 
 
 def _result(made: Any) -> StepResult:

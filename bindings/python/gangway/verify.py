@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from . import _low as c
 from . import low
@@ -12,12 +11,10 @@ from .arrays import HOST, Array
 from .dataset import DataBatch
 from .mesh import Gangs, current_gangs
 from .module import Module
-from .options import gangs_of, parallel_options
+from .options import gangs_of
+from .planner import parallel_of
 from .structs import fields_of, handle_of, struct
 from .train import _batch
-
-_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(Module.parallelize).parameters.items()
-             if parameter.kind is parameter.KEYWORD_ONLY}
 
 
 @dataclass(frozen=True)
@@ -36,21 +33,19 @@ class Verified:
 def verify(
     build: Callable[[], Module], inputs: Array | Sequence[Array] | DataBatch,
     targets: Array | Sequence[Array] | None = None, gangs: Gangs | None = None, *, weight: int | None = None,
-    shift_labels: bool = False, microbatches: int = 1, tolerance: float = 1e-8, **parallel: Any,
+    shift_labels: bool = False, microbatches: int = 1, tolerance: float = 1e-8,
+    parallel: Mapping[str, Any] | None = None,
 ) -> Verified:
     """Collective. Trains one step of the model that `build` describes over the gangs and on a single rank, both in f64, and
     compares losses, every gradient and the update. `Mismatch` names the first parameter whose gradient differs, in the order of
     backward, and by how much. Every rank computes the whole model alone, too, so give a small configuration of a large one.
 
     build: returns the same description at each call: lambda: gw.Llama(dim=64, layers=2). inputs, targets, weight,
-    shift_labels, microbatches: as in train_step(). parallel: options of parallelize(); dtypes are not used."""
-    for name in parallel.keys() - _DEFAULTS.keys():
-        raise TypeError(f"verify() got an unexpected keyword argument '{name}'")
+    shift_labels, microbatches: as in train_step(). parallel: the keywords of parallelize(); dtypes are not used."""
     over = gangs or current_gangs()
     place = HOST if over is None else over.root._place
     result = struct("gw_verify_result")
-    options = struct("gw_verify_options", parallel=parallel_options(**{**_DEFAULTS, **parallel}), microbatches=microbatches,
-                     tolerance=tolerance)
+    options = struct("gw_verify_options", parallel=parallel_of(parallel), microbatches=microbatches, tolerance=tolerance)
     c.gw_verify(gangs_of(gangs), low.py_build, lambda: handle_of(build(), Module, "what build returns"),
                 _batch(place, inputs, targets, weight, shift_labels, None, None), options, result)
     return Verified(**{name: getattr(result, name) for name in fields_of(result)})

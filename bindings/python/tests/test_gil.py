@@ -14,7 +14,8 @@ import pytest
 from meeting import Meeting
 
 import gangway as gw
-from gangway import low
+from gangway import _low, low
+from gangway.structs import block, struct
 
 LOCAL_BUT_WAITS = {"gw_work_order"}
 NEVER_WAITS = {
@@ -371,9 +372,57 @@ def gw_eval_step(gang, meet):
 
 
 @entry
-def gw_generate(gang, meet):
+def gw_generate(gang, meet):  # the package calls gw_generate_rows alone
     model = llama(gang)
-    meet(lambda: model.generate([1], 2))
+    room = bytearray(16)
+    meet(lambda: _low.gw_generate(model._h, block("l", [1]), 1, struct("gw_generate_options", token_count=2), None, room, 2))
+
+
+@entry
+def gw_generate_rows(gang, meet):
+    model = llama(gang)
+    meet(lambda: model.generate([[1], [2, 3]], 2))
+
+
+@entry
+def gw_log_probs(gang, meet):
+    model = llama(gang)
+    meet(lambda: gw.log_probs(model, TOKENS))
+
+
+@entry
+def gw_verify(gang, meet):
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.verify(lambda: gw.Llama(**SMALL), TOKENS, gangs=gangs))
+
+
+def adapted(gang):
+    return gw.Llama(**SMALL).lora_apply(rank=2).parallelize(gw.Gangs.create(gang))
+
+
+@entry
+def gw_lora_enable(gang, meet):
+    model = adapted(gang)
+    meet(lambda: model.lora_enable(False))
+
+
+@entry
+def gw_lora_save(gang, meet):
+    model = adapted(gang)
+    meet(lambda: model.lora_save(FOLDER))
+
+
+@entry
+def gw_lora_load(gang, meet):
+    model = adapted(gang)
+    model.lora_save(FOLDER)
+    meet(lambda: model.lora_load(FOLDER))
+
+
+@entry
+def gw_lora_merge(gang, meet):
+    model = adapted(gang)
+    meet(model.lora_merge)
 
 
 class Outer:

@@ -38,7 +38,10 @@ CALLABLES = [
      RULES | {"strategy", "reshard_after_forward", "cpu_offload", "prefetch_forward", "prefetch_backward"}),
     (gw.ShardGroup.__init__, "gw_shard_options", RULES),
     (gw.shard, "gw_shard_options", RULES),
-    (gw.Module.generate, "gw_generate_options", set()),
+    (gw.Module.generate, "gw_generate_options", {"stop_count", "user"}),
+    (gw.FeedForward.__init__, "gw_feed_forward_options", set()),
+    (gw.Module.lora_apply, "gw_lora_options", set()),
+    (gw.verify, "gw_verify_options", set()),
     (gw.Module.save, "gw_save_options", set()),
     (gw.Module.load, "gw_load_options", set()),
     (gw.Checkpoints.__init__, "gw_checkpoints_options", {"timeout_ms"}),  # timeout, in seconds
@@ -52,9 +55,9 @@ CALLABLES = [
     (gw.Dataset.__init__, "gw_dataset_options", {"sources", "source_count"}),
     (gw.Metrics.__init__, "gw_metrics_options", {"sink", "user", "free_user"}),
     (gw.plan_memory, "gw_plan_options", set()),
-    (gw.Optimizer.step, "gw_step_options", {"microbatches"}),
+    (gw.Optimizer.step, "gw_step_options", {"microbatches", "replay", "label_smoothing", "z_loss"}),  # of a batch
     (gw.train_step, *STEP),
-    (gw.eval_step, "gw_step_options", {"scale", "max_grad_norm", "norm_type", "allow_non_finite", "stop"}),
+    (gw.eval_step, "gw_step_options", {"scale", "max_grad_norm", "norm_type", "allow_non_finite", "stop", "replay", "gradient_norms"}),
     (gw.train_step, "gw_batch", {"inputs", "targets", "input_count", "target_count"}),
     (gw.eval_step, "gw_batch", {"inputs", "targets", "input_count", "target_count"}),
     (gw.Pipeline.__init__, "gw_pipeline_options", {"shard_actions"}),  # most_unsharded
@@ -66,14 +69,15 @@ CALLABLES = [
 
 
 def same(default, field, made):
-    """Whether a keyword's default is what C sets: None stands for that, a name for its number."""
-    if default is None:
+    """Whether a keyword's default is what C sets: None and () stand for that, a name for its number."""
+    if default is None or default == ():
         return True
     if isinstance(default, str):
         if field.endswith("_dtype"):
             return gw.dtype_of(default) == made
         kinds = {"strategy": gw.Strategy, "recompute": gw.Recompute, "schedule": gw.Schedule,
-                 "context_method": gw.ContextMethod, "stage_split": gw.StageSplit, "packing": gw.Packing}
+                 "context_method": gw.ContextMethod, "stage_split": gw.StageSplit, "packing": gw.Packing,
+                 "activation": gw.Activation}
         return kinds[field][default.upper()] == made
     return default == made
 
@@ -119,7 +123,7 @@ def test_help_shows_keywords_and_defaults():
     ("gw.Llama(dmi=16)", 'Unexpected keyword argument "dmi" for "Llama"'),
     ("gw.Llama().parallelize(None, stratgy=1)", 'Unexpected keyword argument "stratgy" for "parallelize"'),
     ("gw.AdamW(gw.Llama(), lr='big')", 'Argument "lr" to "AdamW" has incompatible type "str"'),
-    ("gw.Llama().generate([1], tokens=3)", 'Unexpected keyword argument "tokens" for "generate"'),
+    ("gw.Llama().generate([1], tokens=3)", 'Unexpected keyword argument "tokens" for overloaded function "generate"'),
     ("gw.init(tpp=2)", 'Unexpected keyword argument "tpp" for "init"'),
 ])
 def test_mypy_catches_wrong_keywords(line, says, tmp_path):
@@ -149,6 +153,7 @@ WRONG_TYPES = [
     (lambda: gw.Linear(2, 2).parallelize(seed="x"), "seed is a str, not an integer"),
     (lambda: LINEAR.forward(np.ones((1, 3), np.float32), frame=3), "frame is a int, not a Frame"),
     (lambda: LINEAR.generate([1, "b"]), "an element is a str, not an integer"),
+    (lambda: LINEAR.generate([[1], [1.5]]), "an element is a float, not an integer"),
     (lambda: LINEAR.clip_grad_norm("1"), "max_norm is a str, not a number"),
     (lambda: LINEAR["weight"] and LINEAR[3], "name is a int, not a str"),
     (lambda: gw.Gang.create(threads="all"), "threads is a str, not an integer"),

@@ -4,6 +4,7 @@ import ast
 import gc
 import importlib.util
 import inspect
+import math
 import os
 import re
 import subprocess
@@ -381,8 +382,7 @@ def test_free_threads_of_python_share_a_gang():
 
 
 PROGRAMS = [("all_reduce", 4, None), ("custom_module", 2, None), ("shard_group", 2, None), ("torch_module", 4, "torch"),
-            ("fsdp2", 2, "torch"),
-            ("jax_function", 4, "jax"), ("train_3d", 8, None), ("pipeline_custom_stage", 4, "torch")]
+            ("fsdp2", 2, "torch"), ("jax_function", 4, "jax"), ("train_3d", 8, None), ("pipeline_custom_stage", 4, "torch")]
 
 
 @pytest.mark.parametrize("name, ranks, needs", PROGRAMS, ids=[p[0] for p in PROGRAMS])
@@ -391,6 +391,13 @@ def test_every_example_runs(name, ranks, needs):
     if needs is not None and importlib.util.find_spec(needs) is None:
         assert f"skipped: {needs} is not installed" in output
         pytest.skip(f"{needs} is not installed")
+
+
+def test_the_example_of_preferences_learns_them():
+    losses = [float(line.split()[-1]) for line in launch(2, str(EXAMPLES / "dpo.py"), str(TOP.parents[1] / "LICENSE"), "20").splitlines()
+              if "  loss " in line]
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-4)  # the policy is the reference
+    assert len(losses) == 3 and losses[-1] < 0.6
 
 
 def test_the_training_example_and_its_plot(tmp_path):

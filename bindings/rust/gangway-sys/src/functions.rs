@@ -626,15 +626,14 @@ functions! {
     #[doc = " A save is one commit. Whenever it ends or is killed, and on every rank and file system with symbolic links"]
     #[doc = " and either hard links or an exchange of names, each reader of the folder finds all files of the earlier"]
     #[doc = " checkpoint or all files of the new one. The new files replace all files of weights and the index of the"]
-    #[doc = " earlier one; all else in the folder stays. A"]
-    #[doc = " file that is a symbolic link is replaced, and what it points at stays. Until the commit the new files lie"]
-    #[doc = " in folder/.gangway-save, on the same file system, so it needs room for both. The next save removes what a"]
-    #[doc = " killed one left."]
+    #[doc = " earlier one; all else in the folder stays. A file that is a symbolic link is replaced, and what it points"]
+    #[doc = " at stays. Until the commit the new files lie in folder/.gangway-save, on the same file system, so it needs"]
+    #[doc = " room for both. The next save removes what a killed one left."]
     #[doc = ""]
-    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, a negative max_file_bytes, an empty name, or a model that transformers would read as"]
-    #[doc = " another one (out_bias without qkv_bias). INVALID_STATE: a model without memory, or another save into the"]
-    #[doc = " folder is at work. IO, on every rank: a full disk, a limit on file sizes (which sends no signal here) and"]
-    #[doc = " so on."]
+    #[doc = " INVALID_ARGUMENT: a dtype that is not floating, a negative max_file_bytes, an empty name, or a model that"]
+    #[doc = " transformers would read as another one (out_bias without qkv_bias). INVALID_STATE: a model without memory,"]
+    #[doc = " or another save into the folder is at work. IO, on every rank: a full disk, a limit on file sizes (which"]
+    #[doc = " sends no signal here) and so on."]
     module_save: pub fn gw_module_save(
         model: *mut gw_module,
         folder: *const ::std::os::raw::c_char,
@@ -1894,10 +1893,11 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks, unscaled"]
-    #[doc = " and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen. *out_count is"]
-    #[doc = " the number of parameters; a null array with out_capacity 0 asks for it. INVALID_ARGUMENT: out_capacity is"]
-    #[doc = " over 0 and less than the number; nothing is written. INVALID_STATE: no step has computed them."]
+    #[doc = " Local. Gives the 2-norms of the gradients of the last step with gradient_norms = 1: over all ranks,"]
+    #[doc = " unscaled and before clipping, in the order of gw_module_parameter, NaN for a parameter that is frozen."]
+    #[doc = " *out_count is the number of parameters; a null array with out_capacity 0 asks for it. INVALID_ARGUMENT:"]
+    #[doc = " out_capacity is over 0 and less than the number; nothing is written. INVALID_STATE: no step has computed"]
+    #[doc = " them."]
     module_gradient_norms: pub fn gw_module_gradient_norms(
         model: *const gw_module,
         out_norms: *mut f64,
@@ -1930,9 +1930,9 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Collective. Gives the log-probability of each label of a batch, in the shape of the labels: out_log_probs in"]
-    #[doc = " host memory, 0 where a label does not count. They are equal on all ranks of one data coordinate. Whole logits"]
-    #[doc = " never exist. Reads only `microbatches` of the options."]
+    #[doc = " Collective. Gives the log-probability of each label of a batch, in the shape of the labels: out_log_probs"]
+    #[doc = " in host memory, 0 where a label does not count. They are equal on all ranks of one data coordinate. Whole"]
+    #[doc = " logits never exist. Reads only `microbatches` of the options."]
     #[doc = ""]
     #[doc = " For preference losses (DPO and the like): compute the loss from these numbers, and give its negative"]
     #[doc = " derivatives by them to gw_train_step, as token_weights of the same labels, with the number of rows or pairs"]
@@ -1955,8 +1955,9 @@ functions! {
     #[doc = " Collective. Continues `prompt`, which is token ids, by a sharded decoder, on every mesh. Gives token_count"]
     #[doc = " tokens, or fewer if a stop token or on_token ends them, the same on every rank. A cache keeps the keys and"]
     #[doc = " values of earlier tokens. INVALID_ARGUMENT, on every rank: a rank's out_capacity is less than token_count,"]
-    #[doc = " the model is no decoder or not causal, an id is outside of the vocabulary, or prompt_count + token_count - 1"]
-    #[doc = " is over max_position_embeddings. INVALID_STATE: a model without memory, or a logit that is not finite."]
+    #[doc = " the model is no decoder or not causal, an id is outside of the vocabulary, or max_position_embeddings is"]
+    #[doc = " less than prompt_count + token_count - 1. INVALID_STATE: a model without memory, or a logit that is not"]
+    #[doc = " finite."]
     generate: pub fn gw_generate(
         model: *mut gw_module,
         prompt: *const i64,
@@ -1970,8 +1971,8 @@ functions! {
 }
 functions! {
     #[doc = " Collective. gw_generate for several prompts at a time: `lengths` has the number of tokens of each, and"]
-    #[doc = " `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts says"]
-    #[doc = " how many tokens of each row there are; the others are -1. INVALID_ARGUMENT, on every rank: a rank's"]
+    #[doc = " `prompts` all tokens, one prompt after the other. out_tokens is [row_count, token_count], and out_counts"]
+    #[doc = " says how many tokens of each row there are; the others are -1. INVALID_ARGUMENT, on every rank: a rank's"]
     #[doc = " out_capacity is less than row_count times token_count, and what gw_generate refuses of any prompt."]
     #[doc = " INVALID_STATE as in gw_generate."]
     generate_rows: pub fn gw_generate_rows(
@@ -2204,8 +2205,8 @@ functions! {
     #[doc = "   partial_rotary_factor of a phi3             rope_partial          1                       1"]
     #[doc = "   rope_parameters                             rope_theta and rope_scaling in one, as since transformers 5"]
     #[doc = "   sliding_window                              window                4096                    0"]
-    #[doc = "   layer_types, or max_window_layers (28) of a qwen2 or qwen3, or sliding_window_pattern (6) of a gemma3_text"]
-    #[doc = "                                               window_layers"]
+    #[doc = "   layer_types, or max_window_layers (28) of a qwen2 or qwen3, or sliding_window_pattern (6) of a"]
+    #[doc = "   gemma3_text                                 window_layers"]
     #[doc = "   rope_local_base_freq of a gemma3_text       window_rope_theta     10000                   CORRUPT"]
     #[doc = "   query_pre_attn_scalar of a gemma2 or gemma3_text"]
     #[doc = "                                               score_scale           256                     CORRUPT"]
@@ -2223,12 +2224,13 @@ functions! {
     #[doc = ""]
     #[doc = " window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where no layer has it."]
     #[doc = ""]
-    #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish),"]
-    #[doc = " dropouts that are not 0, partial_rotary_factor not 1 but in a phi3, use_bidirectional_attention, a"]
+    #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish), dropouts that"]
+    #[doc = " are not 0, partial_rotary_factor other than 1 except in a phi3, use_bidirectional_attention, a"]
     #[doc = " quantization_config, and a key that the library does not know and that may change what the model computes:"]
-    #[doc = " one of its words is a word that configurations of models use. Keys that change nothing (names, token ids, what generation reads, notes of a user) are"]
-    #[doc = " ignored here and written again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the"]
-    #[doc = " wrong kind or out of its range. IO. After a failure *options is as before."]
+    #[doc = " one of its words is a word that configurations of models use. Keys that change nothing (names, token ids,"]
+    #[doc = " what generation reads, notes of a user) are ignored here and written again by gw_module_save; the dtype of"]
+    #[doc = " the files is theirs. CORRUPT: a value of the wrong kind or out of its range. IO. After a failure *options"]
+    #[doc = " is as before."]
     decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
         folder: *const ::std::os::raw::c_char,
         options: *mut gw_decoder_options,
@@ -2351,8 +2353,9 @@ functions! {
 }
 functions! {
     #[doc = " Collective. Writes folder/adapter_model.safetensors and folder/adapter_config.json, which"]
-    #[doc = " PeftModel.from_pretrained reads, in one commit as gw_module_save. `base` is base_model_name_or_path; null is"]
-    #[doc = " the folder from which the model was loaded. Returns what gw_module_save returns. NOT_SUPPORTED: the files of the model's"]
+    #[doc = " PeftModel.from_pretrained reads, in one commit as gw_module_save. `base` is base_model_name_or_path; null"]
+    #[doc = " is the folder from which the model was loaded. Returns what gw_module_save returns. INVALID_ARGUMENT:"]
+    #[doc = " max_file_bytes is not 0, since PEFT reads adapters from one file. NOT_SUPPORTED: the files of the model's"]
     #[doc = " family have one module where the model has several, as a fused q, k and v. INVALID_STATE: a model without"]
     #[doc = " adapters or memory."]
     lora_save: pub fn gw_lora_save(
@@ -2369,8 +2372,8 @@ functions! {
     lora_load: pub fn gw_lora_load(model: *mut gw_module, folder: *const ::std::os::raw::c_char) -> gw_status;
 }
 functions! {
-    #[doc = " Collective. Adds scale B A to each weight, in the master's dtype (f32 or f64), makes B zero and switches the"]
-    #[doc = " adapters off; gw_lora_enable(model, 1) begins anew from there, with an optimizer made anew. Then"]
+    #[doc = " Collective. Adds scale B A to each weight, in the master's dtype (f32 or f64), makes B zero and switches"]
+    #[doc = " the adapters off; gw_lora_enable(model, 1) begins anew from there, with an optimizer made anew. Then"]
     #[doc = " gw_module_save, which refuses a model whose adapters are on, writes a plain folder of Hugging Face."]
     #[doc = " INVALID_STATE: the adapters are off, a model without adapters or memory, a forward awaits its backward."]
     lora_merge: pub fn gw_lora_merge(model: *mut gw_module, stream: *mut ::std::os::raw::c_void) -> gw_status;
@@ -2561,11 +2564,10 @@ functions! {
     ) -> gw_status;
 }
 functions! {
-    #[doc = " Collective, as gw_movement_forward is. Gives the gradient of the input of this handle's last"]
-    #[doc = " forward from that of its output, by the adjoint. It may be called any number of times after a forward. The"]
-    #[doc = " caller releases"]
-    #[doc = " *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than the"]
-    #[doc = " output's."]
+    #[doc = " Collective, as gw_movement_forward is. Gives the gradient of the input of this handle's last forward from"]
+    #[doc = " that of its output, by the adjoint. It may be called any number of times after a forward. The caller"]
+    #[doc = " releases *out_tensor. INVALID_STATE: there was no forward. INVALID_ARGUMENT: another shape or dtype than"]
+    #[doc = " the output's."]
     movement_backward: pub fn gw_movement_backward(
         movement: *mut gw_movement,
         output_grad: *const gw_view,
@@ -2605,10 +2607,10 @@ functions! {
     #[doc = " small configuration of a large one. Null options are the defaults, a null `result` is skipped."]
     #[doc = ""]
     #[doc = " MISMATCH, on every rank, and *result is filled in: the two steps differ; the text names the first parameter"]
-    #[doc = " whose gradient does, in the order of backward, and by how much. It comes from the module with the error or"]
-    #[doc = " from the one in front of it. INVALID_ARGUMENT: an option, `build` is null or describes another model the"]
-    #[doc = " second time, a batch of which no item counts. CALLER, or the code that it returned: `build`. Otherwise what"]
-    #[doc = " gw_parallelize and gw_train_step return."]
+    #[doc = " whose gradient does, in the order of backward, and by how much. The error lies in that parameter's module"]
+    #[doc = " or in the one that runs after it in the forward. INVALID_ARGUMENT: an option, `build` is null or describes"]
+    #[doc = " another model the second time, a batch of which no item counts. CALLER, or the code that it returned:"]
+    #[doc = " `build`. Otherwise what gw_parallelize and gw_train_step return."]
     verify: pub fn gw_verify(
         gangs: *mut gw_gangs,
         build: gw_build_fn,

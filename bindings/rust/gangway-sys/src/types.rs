@@ -7942,11 +7942,11 @@ pub struct gw_batch {
     #[doc = " max_positions. Which tokens a token sees follows from its place in the row, not from its position."]
     #[doc = " Default null: positions count from 0 in each document."]
     pub positions: *const gw_view,
-    #[doc = " A weight of each label, GW_F32 or GW_F64, of the labels' shape, which multiplies its loss and is shifted with"]
-    #[doc = " it; it may be zero or negative. With weight = -1 the loss is divided by the sum of the weights of the labels"]
-    #[doc = " that count, which must not be negative over all ranks. Another weight is what this rank adds to that divisor."]
-    #[doc = " A loss that a program computes from gw_log_probs is trained by its negative derivatives as weights. Default"]
-    #[doc = " null: each label weighs 1."]
+    #[doc = " A weight of each label, GW_F32 or GW_F64, of the labels' shape, which multiplies its loss and is shifted"]
+    #[doc = " with it; it may be zero or negative. With weight = -1 the loss is divided by the sum of the weights of"]
+    #[doc = " the labels that count, which must not be negative over all ranks. Another weight is what this rank adds"]
+    #[doc = " to that divisor. A loss that a program computes from gw_log_probs is trained by its negative derivatives"]
+    #[doc = " as weights. Default null: each label weighs 1."]
     pub token_weights: *const gw_view,
 }
 #[test]
@@ -8133,7 +8133,7 @@ pub struct gw_step_options {
     #[doc = " afterwards. Default 0."]
     pub gradient_norms: i32,
     pub reserved: i32,
-    #[doc = " Default 0. Of a decoder's loss: this share of it is the mean over all ids. Below 1."]
+    #[doc = " Of a decoder's loss: this share of it, below 1, is the mean over all ids. Default 0."]
     pub label_smoothing: f64,
     #[doc = " Default 0. Of a decoder's loss: adds z_loss times the squared log of the softmax's sum."]
     pub z_loss: f64,
@@ -8609,7 +8609,7 @@ pub struct gw_generate_options {
     pub top_p: f64,
     #[doc = " Leave out tokens below this times the most likely one's probability. Default 0: none."]
     pub min_p: f64,
-    #[doc = " Divides positive logits of tokens that are there, multiplies others. Default 1."]
+    #[doc = " Of tokens that the row has already: positive logits are divided by it, others multiplied. Default 1."]
     pub repetition_penalty: f64,
     #[doc = " A row ends with the first of these. Default null: none."]
     pub stop_tokens: *const i64,
@@ -9524,13 +9524,13 @@ pub struct gw_decoder_options {
     pub score_cap: f64,
     #[doc = " Default 0: none. Logits become cap tanh(logit / cap)."]
     pub logit_cap: f64,
-    #[doc = " Default 0: rope_theta. Of layers with the window, which then have no scaling."]
+    #[doc = " Of layers with the window, which then have no scaling. Default 0: rope_theta."]
     pub window_rope_theta: f64,
     #[doc = " Default GW_ROPE_SCALING_LLAMA3."]
     pub rope_scaling: gw_rope_scaling,
     #[doc = " Default 1. Of yarn: the bounds of its ramp are whole numbers."]
     pub rope_truncate: i32,
-    #[doc = " Default 1. The part of each head that turns; 0: nothing turns."]
+    #[doc = " Default 1. The part of each head that is rotated; 0: none."]
     pub rope_partial: f64,
     #[doc = " Default 0: what yarn or longrope says. Of cosines and sines."]
     pub rope_attention_factor: f64,
@@ -9543,7 +9543,7 @@ pub struct gw_decoder_options {
     #[doc = " Default 0. Of yarn."]
     pub rope_mscale_all_dim: f64,
     #[doc = " The factors of longrope for sequences of up to rope_original_positions tokens, and for longer ones: a"]
-    #[doc = " number for each pair that turns, with spaces between them. Default \"\", and so is null. A text that the"]
+    #[doc = " number for each rotated pair, with spaces between them. Default \"\", and so is null. A text that the"]
     #[doc = " library wrote here lives as long as the library."]
     pub rope_short_factors: *const ::std::os::raw::c_char,
     pub rope_long_factors: *const ::std::os::raw::c_char,
@@ -10484,7 +10484,7 @@ pub struct gw_feed_forward_options {
     pub next: *const gw_ext,
     #[doc = " Required."]
     pub dim: i64,
-    #[doc = " Required. The features between."]
+    #[doc = " Required. The number of features inside."]
     pub ffn: i64,
     #[doc = " Default 0.02."]
     pub initializer_range: f64,
@@ -11956,7 +11956,7 @@ pub struct gw_verify_options {
     pub next: *const gw_ext,
     #[doc = " Of the mesh; its dtypes are not used. Default null: the defaults."]
     pub parallel: *const gw_parallel_options,
-    #[doc = " Of the norm of a difference, over the norm of what is compared. Default 1e-8."]
+    #[doc = " The largest norm of a difference, over that of what is compared. Default 1e-8."]
     pub tolerance: f64,
     #[doc = " Of the step over the mesh; with pp, as in gw_train_step. Default 1."]
     pub microbatches: i32,
@@ -12061,14 +12061,17 @@ impl Default for gw_verify_options {
 pub struct gw_verify_result {
     pub struct_size: usize,
     pub next: *const gw_ext,
-    #[doc = " On one rank; mesh_ of the mesh."]
+    #[doc = " Of the step on one rank."]
     pub loss: f64,
+    #[doc = " Of the step over the mesh."]
     pub mesh_loss: f64,
+    #[doc = " On one rank."]
     pub grad_norm: f64,
+    #[doc = " Over the mesh."]
     pub mesh_grad_norm: f64,
-    #[doc = " That have gradients."]
+    #[doc = " The number of parameters that have gradients."]
     pub parameters: i64,
-    #[doc = " Of their gradients."]
+    #[doc = " The number of these whose gradients differ."]
     pub differing: i64,
     #[doc = " Of the gradient that the text names, over its norm; 0: none differs."]
     pub difference: f64,

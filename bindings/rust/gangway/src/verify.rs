@@ -21,13 +21,13 @@ options! {
 }
 
 results! {
-    /// Numbers of one rank, and with `mesh_` of the mesh.
+    /// The numbers of the step on one rank and, with `mesh_`, of that over the mesh.
     Verified = gw_verify_result, gw_verify_result_init {
         loss: f64,
         mesh_loss: f64,
         grad_norm: f64,
         mesh_grad_norm: f64,
-        /// That have gradients.
+        /// The number of parameters that have gradients.
         parameters: i64,
     }
 }

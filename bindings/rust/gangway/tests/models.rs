@@ -490,3 +490,54 @@ fn a_step_over_a_mesh_is_that_of_one_rank() {
     let error = verify(None, other, &Batch::new(&tokens, ()), &VerifyOptions::default()).unwrap_err();
     assert!(error.text.contains("built another model the second time"), "{error}");
 }
+
+#[test]
+fn a_step_takes_weights_of_labels_and_gives_log_probabilities_and_norms_of_gradients() {
+    let mut model = small();
+    model.materialize(None, 1, DType::F64).unwrap();
+    let mut opt = Sgd::new(&model, &SgdOptions { lr: 0.01, ..Default::default() }).unwrap();
+    let tokens = rows(0, 2);
+    let given: Vec<i64> = (0..32).map(|i| if i == 5 { -100 } else { i % 64 }).collect();
+    let labels = Array::new(given, &[2, 16]).unwrap();
+    let plain = Batch::new(&tokens, &labels);
+    let chances = model.log_probs(&plain, &StepOptions::default()).unwrap();
+    let loss = model.eval_step(&tokens, &labels).unwrap();
+    assert!(chances.len() == 32 && chances[5] == 0.0 && loss.weight_sum == 31.0);
+    assert!((loss.loss + chances.iter().sum::<f64>() / 31.0).abs() < 1e-12);
+
+    let weights: Vec<f64> = (0..32).map(|i| i as f64 / 8.0).collect();
+    let sum = weights.iter().sum::<f64>() - weights[5];
+    let want = -weights.iter().zip(&chances).map(|(weight, chance)| weight * chance).sum::<f64>() / sum;
+    let weights = Array::new(weights, &[2, 16]).unwrap();
+    let weighted = plain.clone().token_weights(&weights);
+    let found = model.eval_step_with(&weighted, &StepOptions::default()).unwrap();
+    assert!((found.loss - want).abs() < 1e-12 && (found.weight_sum - sum).abs() < 1e-12);
+    assert_eq!(model.log_probs(&weighted, &StepOptions::default()).unwrap_err().code, Code::InvalidArgument);
+    let z = model.eval_step_with(&plain, &StepOptions { z_loss: 0.1, ..Default::default() }).unwrap();
+    assert!(z.loss > loss.loss);
+
+    assert_eq!(model.gradient_norms().unwrap_err().code, Code::InvalidState);
+    let options = StepOptions { max_grad_norm: 1.0, gradient_norms: true, replay: true, ..Default::default() };
+    let result = model.train_step_with(&mut opt, &plain, &options).unwrap();
+    let norms = model.gradient_norms().unwrap();
+    let whole = norms.iter().map(|norm| norm * norm).sum::<f64>().sqrt();
+    assert_eq!(norms.len(), model.parameter_count().unwrap());
+    assert!((whole - result.grad_norm).abs() < 1e-9 * whole);
+}
+
+#[test]
+fn several_prompts_are_continued_at_once_up_to_a_stop_token() {
+    let mut model = small();
+    model.materialize(None, 1, DType::F64).unwrap();
+    let options = GenerateOptions { token_count: 6, temperature: 0.0, ..Default::default() };
+    let prompts: [&[i64]; 3] = [&[3, 1, 4, 1, 5], &[9], &[2, 6]];
+    let together = model.generate_rows(&prompts, &[], &options).unwrap();
+    for (prompt, row) in prompts.iter().zip(&together) {
+        assert_eq!(&model.generate(prompt, &options).unwrap(), row);
+    }
+    let stop = together[0][1];
+    let stopped = model.generate_rows(&prompts, &[stop], &options).unwrap();
+    let end = together[0].iter().position(|&token| token == stop).unwrap();
+    assert_eq!(stopped[0], together[0][..=end]);
+    assert!(model.generate_rows(&[&[]], &[], &options).unwrap_err().text.contains("the prompt is empty"));
+}
