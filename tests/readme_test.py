@@ -29,6 +29,12 @@ ELSEWHERE = {
     "bash bindings/python/test.sh BUILD_DIR": "tests/run.sh runs it",
     "build-test/tests/train/train_step_test": "tests/run.sh runs this program",
     "(cd build && cpack)": "pkgconfig_package_test runs it, with the prefix /usr",
+    "head -c 32 /dev/urandom >secret": "hosts_test starts ranks on hosts that are network namespaces, with a secret",
+    "export GANGWAY_SECRET_FILE=": "hosts_test",
+    "RANK=": "hosts_test",
+    "cmake -S . -B build-bench": "no test: benchmarks take long and install what they compare with",
+    "ninja -C build-bench": "no test, likewise",
+    "build-bench/tests/bench/": "no test, likewise",
 }
 
 # What a command gets at its end here, by its beginning: training that takes seconds.
@@ -67,13 +73,15 @@ def pages():
 
 
 def commands(page):
-    """The commands of a page's blocks of shell, continued lines joined."""
-    found, inside, begun = [], False, ""
+    """The commands of a page's blocks of shell, continued lines joined. Pictures are in blocks that name no language, and
+    are indented, so that a line of such a block that is not indented counts as a command, too."""
+    found, opened, inside, unnamed, begun = [], False, False, False, ""
     for line in (TOP / page).read_text().splitlines():
         if line.startswith("```"):
-            inside = not inside and re.fullmatch(r"```(sh|bash|shell|console)", line.strip()) is not None
+            opened, inside = not opened, not opened and re.fullmatch(r"```(sh|bash|shell|console)?", line.strip())
+            unnamed = line.strip() == "```"
             continue
-        if not inside or not line.strip() or line.lstrip().startswith("#"):
+        if not inside or not line.strip() or line.lstrip().startswith("#") or (unnamed and line.startswith(" ")):
             continue
         begun += line + "\n"
         if line.endswith("\\"):

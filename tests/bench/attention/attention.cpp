@@ -1,5 +1,6 @@
 // The time of attention over documents and windows, beside the part of the scores that their queries see.
-//   attention_area [--dtype f32] [--tokens 4096] [--heads 8] [--groups 2] [--width 128] [--rounds 5] [--json FILE]
+//   attention_area [--dtype f32] [--tokens 4096] [--heads 8] [--groups 2] [--width 128] [--rounds 5]
+//                  [--json FILE]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -81,7 +82,7 @@ class Attention {
   }
 
  private:
-  // Processor time of one call, which says something on a busy machine, too.
+  // Returns the processor time of one call, which other processes disturb less than elapsed time.
   template <typename Call>
   static double seconds(int calls, Call&& call) {
     const double start = bench_cpu_seconds(0);
