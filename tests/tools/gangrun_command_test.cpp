@@ -91,11 +91,12 @@ TEST_F(GangrunHosts, EachHostGetsItsRanksInOrderAndAllTheSameSecret) {
       folder_ + "/secret.$RANK";
   write("hosts", "# two\none slots=2\n\n[fd77::1]:1\n");
   for (const std::vector<std::string>& hosts :
-       {std::vector<std::string>{"-n", "2", "--hosts", "one,[fd77::1]:1"}, {"--hostfile", folder_ + "/hosts"}}) {
+       {std::vector<std::string>{"-n", "2", "--hosts", "one,[fd77::1]:1"},
+        {"--hostfile", folder_ + "/hosts"}}) {
     const Outcome o = gangrun(with_agent(hosts, script));
     EXPECT_EQ(o.status, 0) << o.err;
     EXPECT_EQ(sorted_lines(o.out), (Lines{"[0] 0/3 local 0/2 at one it's", "[1] 1/3 local 1/2 at one it's",
-                                           "[2] 2/3 local 0/1 at one it's"}));
+                                          "[2] 2/3 local 0/1 at one it's"}));
     const auto secret = [&](int rank) {
       std::ifstream file(folder_ + "/secret." + std::to_string(rank));
       return std::string(std::istreambuf_iterator<char>(file), {});
@@ -107,7 +108,8 @@ TEST_F(GangrunHosts, EachHostGetsItsRanksInOrderAndAllTheSameSecret) {
 }
 
 TEST_F(GangrunHosts, TheStatusIsThatOfTheRankThatFailedAndItsHostIsNamed) {
-  const Outcome o = gangrun(with_agent({"-n", "1", "--hosts", "one,two"}, "[ $RANK = 0 ] && exec sleep 100; exit 7"));
+  const Outcome o =
+      gangrun(with_agent({"-n", "1", "--hosts", "one,two"}, "[ $RANK = 0 ] && exec sleep 100; exit 7"));
   EXPECT_EQ(o.status, 7) << o.err;
   EXPECT_TRUE(o.has("rank 1 (process")) << o.err;
   EXPECT_TRUE(o.has("host two")) << o.err;
@@ -133,8 +135,8 @@ TEST_F(GangrunHosts, AListThatIsWrongIsRefused) {
 
 TEST(GangrunOptions, TheCheckOfAGangMeasuresEveryPair) {
   const std::string out = out_of({"-n", "3", "--no-prefix", GANGWAY_GW_INFO, "--check"});
-  for (const char* const line : {"engine host\n", "  rank 2 on ", "an all-reduce of 4 MiB: ", "  ranks 0 and 1: ",
-                                 "  ranks 0 and 2: ", "  ranks 1 and 2: "})
+  for (const char* const line : {"engine host\n", "  rank 2 on ", "an all-reduce of 4 MiB: ",
+                                 "  ranks 0 and 1: ", "  ranks 0 and 2: ", "  ranks 1 and 2: "})
     EXPECT_NE(out.find(line), std::string::npos) << line << " in " << out;
 }
 
