@@ -114,7 +114,7 @@ TEST(NcclEnds, ALateCollectiveThatEndedDoesNotEndTheNextWait) {
     const ncclComm_t comm = comm_of(*root);
     if (r == 0) emulated<decltype(&gpu_emulation_stop_link)>("gpu_emulation_stop_link")(comm, 0);
     const WorkPtr late = number.all_reduce();
-    std::thread mends([r, comm] {
+    std::thread mends([r, comm, kLate] {
       std::this_thread::sleep_for(kLate);
       if (r == 0) emulated<decltype(&gpu_emulation_mend_link)>("gpu_emulation_mend_link")(comm);
     });
