@@ -77,7 +77,7 @@ def same(default, field, made):
             return gw.dtype_of(default) == made
         kinds = {"strategy": gw.Strategy, "recompute": gw.Recompute, "schedule": gw.Schedule,
                  "context_method": gw.ContextMethod, "stage_split": gw.StageSplit, "packing": gw.Packing,
-                 "activation": gw.Activation}
+                 "activation": gw.Activation, "qk_norm": gw.QkNorm, "norms": gw.BlockNorms}
         return kinds[field][default.upper()] == made
     return default == made
 
