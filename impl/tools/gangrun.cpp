@@ -24,6 +24,7 @@ using Arguments = std::vector<char*>;
 struct Part {
   Program& program;
   gangway::tools::RankCommandOptions options;
+  bool has_count = false;
 };
 
 // Splits the command line into one part for each program. A ":" before the option for the number of ranks
@@ -48,13 +49,13 @@ void add_program(CLI::App& app, Part& part) {
   const auto read_count = [&part](const std::string& word) {
     try {
       part.program.ranks = gangway::tools::rank_count(word);
+      part.has_count = true;
     } catch (const std::invalid_argument& error) {
       throw CLI::ValidationError(error.what());
     }
   };
   app.add_option_function<std::string>("-n,--ranks,--nproc-per-node,--nproc_per_node", read_count,
                                        "number of ranks; auto: one for each GPU, else for each processor")
-      ->required()
       ->type_name("COUNT");
   app.add_flag("-m,--module", part.options.module, "the program is a Python module, as for python3 -m");
   app.add_flag("--no-python,--no_python", part.options.no_python,
@@ -70,7 +71,7 @@ struct HostOptions {
 
 void add_hosts(CLI::App& app, HostOptions& hosts, gangway::tools::Node& node) {
   app.add_option("--hosts", hosts.list,
-                 "start the ranks on these hosts: a,b:2 (2 ranks on b; else as -n says)")
+                 "start the ranks on these hosts: a,b:2 (2 ranks on b; else as -n says, or 1)")
       ->type_name("LIST");
   app.add_option("--hostfile", hosts.file, "the same from a file with a host in each line")
       ->type_name("FILE");
@@ -142,15 +143,13 @@ int main(int count, char** arguments) {
   std::vector<Arguments> parts = parts_of(count, arguments);
   options.programs.resize(parts.size());
   std::vector<Part> programs;
-  for (Program& program : options.programs) programs.push_back({program, {}});
-  bool no_prefix = false;
+  for (Program& program : options.programs) programs.push_back({program, {}, false});
+  bool no_prefix = false, is_spread = false;
   std::string python;
   CLI::App app(
       "gangrun -n RANKS [options] [--] PROGRAM [arguments] [: -n RANKS [--] PROGRAM [arguments]]...\n"
-      "Starts a program once for every rank of a gang on this host and watches over them. A .py file runs "
-      "under "
-      "Python. With\n"
-      "several programs, those of the first have the lowest ranks.",
+      "Starts a program once for every rank of a gang on this host and watches over them. A .py file runs\n"
+      "under Python. With several programs, those of the first have the lowest ranks.",
       "gangrun");
   add_program(app, programs[0]);
   app.add_option("--python", python,
@@ -184,13 +183,15 @@ int main(int count, char** arguments) {
       add_program(next, programs[i]);
       parse(next, parts[i], programs[i]);
     }
+    is_spread = !hosts.list.empty() || !hosts.file.empty();
+    for (const Part& part : programs)
+      if (!part.has_count && !is_spread) throw CLI::RequiredError("--ranks");
     if (options.ranks() > kMostRanks)
       throw CLI::ValidationError("more than " + std::to_string(kMostRanks) + " ranks in all");
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
   options.prefix = !no_prefix;
-  const bool is_spread = !hosts.list.empty() || !hosts.file.empty();
   try {
     if (is_spread) {
       spread(options, hosts, programs[0], python);
