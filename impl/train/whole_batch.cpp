@@ -1,6 +1,7 @@
 #include "train/whole_batch.h"
 
 #include <cstring>
+#include <iterator>
 #include <map>
 
 #include "gang/agreement.h"
@@ -9,6 +10,24 @@
 
 namespace gangway {
 namespace {
+
+// The tensors of a batch, as lists: one that may be absent is a list of none or one.
+struct List {
+  const char* name;
+  std::vector<Tensor> (*of)(const Batch& batch);
+  bool on_host;
+};
+std::vector<Tensor> if_given(const Tensor& tensor) {
+  return tensor ? std::vector<Tensor>{tensor} : std::vector<Tensor>{};
+}
+const List kLists[] = {
+    {"batch.inputs", [](const Batch& b) { return b.inputs; }, false},
+    {"batch.targets", [](const Batch& b) { return b.targets; }, false},
+    {"batch.documents", [](const Batch& b) { return if_given(b.documents); }, true},
+    {"batch.positions", [](const Batch& b) { return if_given(b.positions); }, true},
+    {"batch.token_weights", [](const Batch& b) { return if_given(b.token_weights); }, false},
+};
+enum ListIndex : size_t { kInputs, kTargets, kDocuments, kPositions, kTokenWeights };
 
 // The text of a batch: numbers of eight bytes, and the bytes of the tensors.
 class Writer {
@@ -37,16 +56,15 @@ struct Piece {
 };
 struct Pieces {
   int64_t data_index = 0, weight = -1, shift = 0;
-  std::vector<Piece> inputs, targets;
+  std::vector<std::vector<Piece>> lists;  // as kLists
 };
 
 class Reader {
  public:
   explicit Reader(const std::string& text) : at_(text.data()) {}
   Pieces read() {
-    Pieces batch{number(), number(), number(), {}, {}};
-    batch.inputs = pieces();
-    batch.targets = pieces();
+    Pieces batch{number(), number(), number(), {}};
+    for (size_t i = 0; i < std::size(kLists); ++i) batch.lists.push_back(pieces());
     return batch;
   }
 
@@ -73,23 +91,23 @@ class Reader {
   const char* at_;
 };
 
-// Joins tensor `index` of every batch along dim 0.
-Tensor join(const std::vector<const Piece*>& pieces, size_t index, Device& device) {
+// Joins tensor `index` of a list of every batch along dim 0.
+Tensor join(const std::vector<const Piece*>& pieces, const List& list, size_t index, Device& device) {
   Piece first = *pieces[0];
   if (first.dims.empty())
-    fail(Code::invalid_argument, "verify: tensor ", index, " of the batch has no dim of rows");
+    fail(Code::invalid_argument, "verify: tensor ", index, " of ", list.name, " has no dim of rows");
   int64_t rows = 0;
   for (const Piece* piece : pieces) {
     Piece same = *piece;
     if (!same.dims.empty()) same.dims[0] = first.dims[0];
     if (same.dtype != first.dtype || same.dims != first.dims)
-      fail(Code::invalid_argument, "verify: tensor ", index,
-           " of the batch has another dtype, or other dims than its rows, on some ranks");
+      fail(Code::invalid_argument, "verify: tensor ", index, " of ", list.name,
+           " has another dtype, or other dims than its rows, on some ranks");
     rows += piece->dims[0];
   }
   first.dims[0] = rows;
-  const Tensor whole =
-      Tensor::allocate(device.allocator(), first.dtype, Shape(std::span<const int64_t>(first.dims)));
+  const auto memory = list.on_host ? device.pinned_allocator() : device.allocator();
+  const Tensor whole = Tensor::allocate(memory, first.dtype, Shape(std::span<const int64_t>(first.dims)));
   if (whole.count() == 0) return whole;
   const HostStaging host(whole);
   char* to = static_cast<char*>(host.raw());
@@ -101,18 +119,38 @@ Tensor join(const std::vector<const Piece*>& pieces, size_t index, Device& devic
   return whole;
 }
 
-std::vector<Tensor> join_all(const std::vector<Pieces>& batches, std::vector<Piece> Pieces::*list,
-                             Device& device) {
-  std::vector<Tensor> all;
+std::vector<Tensor> join_all(const std::vector<Pieces>& batches, ListIndex which, Device& device) {
+  const List& list = kLists[which];
+  const size_t count = batches[0].lists[which].size();
   for (const Pieces& batch : batches)
-    if ((batch.*list).size() != (batches[0].*list).size())
-      fail(Code::invalid_argument, "verify: ranks gave batches of different numbers of tensors");
-  for (size_t i = 0; i < (batches[0].*list).size(); ++i) {
+    if (batch.lists[which].size() != count)
+      fail(Code::invalid_argument, "verify: ranks gave ", count, " and ", batch.lists[which].size(),
+           " tensors as ", list.name, "; the number must be the same on all ranks");
+  std::vector<Tensor> all;
+  for (size_t i = 0; i < count; ++i) {
     std::vector<const Piece*> pieces;
-    for (const Pieces& batch : batches) pieces.push_back(&(batch.*list)[i]);
-    all.push_back(join(pieces, i, device));
+    for (const Pieces& batch : batches) pieces.push_back(&batch.lists[which][i]);
+    all.push_back(join(pieces, list, i, device));
   }
   return all;
+}
+Tensor join_one(const std::vector<Pieces>& batches, ListIndex which, Device& device) {
+  const std::vector<Tensor> all = join_all(batches, which, device);
+  return all.empty() ? Tensor() : all[0];
+}
+
+// Returns the weight of the joined batch; -1 if every rank gave that.
+int64_t joined_weight(const std::vector<Pieces>& batches) {
+  int64_t sum = 0;
+  size_t counted = 0;
+  for (const Pieces& batch : batches) {
+    counted += batch.weight < 0 ? 1 : 0;
+    sum += batch.weight;
+  }
+  if (counted == batches.size()) return -1;
+  if (counted != 0)
+    fail(Code::invalid_argument, "verify: some ranks gave batch.weight = -1, and others a number");
+  return sum;
 }
 
 }  // namespace
@@ -124,8 +162,7 @@ std::vector<std::string> gather_batches(Gangs& gangs, const Batch& batch, Stream
   own.number(index);
   own.number(batch.weight);
   own.number(batch.shift_labels ? 1 : 0);
-  own.tensors(batch.inputs, stream);
-  own.tensors(batch.targets, stream);
+  for (const List& list : kLists) own.tensors(list.of(batch), stream);
   std::map<int64_t, std::string> by_index;  // the first rank's of each data coordinate
   for (std::string& text : gangs.root()->agreement().all_gather_bytes(Channel::control, own.text)) {
     int64_t of = 0;
@@ -140,13 +177,17 @@ std::vector<std::string> gather_batches(Gangs& gangs, const Batch& batch, Stream
 Batch joined_batch(const std::vector<std::string>& batches, Device& device) {
   std::vector<Pieces> all;
   for (const std::string& text : batches) all.push_back(Reader(text).read());
-  Batch whole;
-  whole.weight = 0;
   for (const Pieces& batch : all)
-    whole.weight = whole.weight < 0 || batch.weight < 0 ? -1 : whole.weight + batch.weight;
+    if (batch.shift != all[0].shift)
+      fail(Code::invalid_argument, "verify: some ranks gave batch.shift_labels = 1, and others 0");
+  Batch whole;
+  whole.weight = joined_weight(all);
   whole.shift_labels = all[0].shift != 0;
-  whole.inputs = join_all(all, &Pieces::inputs, device);
-  whole.targets = join_all(all, &Pieces::targets, device);
+  whole.inputs = join_all(all, kInputs, device);
+  whole.targets = join_all(all, kTargets, device);
+  whole.documents = join_one(all, kDocuments, device);
+  whole.positions = join_one(all, kPositions, device);
+  whole.token_weights = join_one(all, kTokenWeights, device);
   return whole;
 }
 
