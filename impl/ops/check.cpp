@@ -478,18 +478,19 @@ void check_id_range(const Tensor& ids, const Tensor& out) {
   need("id_range.out", out, DType::i64, {3});
 }
 
-int64_t head_loss_chunk(const HeadLossArgs& args) {
+Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries, int64_t most_ids) {
   // The logits take about 16 MiB: enough rows for the products, which pack the weight and add to its gradient
   // once for each chunk, to run at full rate. The number is a multiple of 16 rows, at least 64 and at most
   // 512.
   const int64_t row =
-      std::max<int64_t>(1, args.w.dim(0)) * static_cast<int64_t>(item_bytes(accumulator(args.x.dtype())));
+      std::max<int64_t>(1, most_ids) * static_cast<int64_t>(item_bytes(accumulator(args.x.dtype())));
   const int64_t rows = std::clamp<int64_t>((int64_t{16} << 20) / row / 16 * 16, 64, 512);
-  return std::min(rows, args.x.dim(0));
+  const int64_t chunk = std::min(rows, args.x.dim(0));
+  return temporaries.allocate(accumulator(args.x.dtype()), {chunk, args.w.dim(0)});
 }
 
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries) {
-  return temporaries.allocate(accumulator(args.x.dtype()), {head_loss_chunk(args), args.w.dim(0)});
+  return head_loss_logits(args, temporaries, args.w.dim(0));
 }
 
 }  // namespace gangway

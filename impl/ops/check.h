@@ -26,10 +26,11 @@ void check_id_range(const Tensor& ids, const Tensor& out);
 // to activations of `dtype`.
 DType accumulator(DType dtype);
 
-// Returns how many tokens are in one chunk of head_loss. All devices share this rule and head_loss_logits, so
-// that a plan made on meta counts the memory that a run takes.
-int64_t head_loss_chunk(const HeadLossArgs& args);
-// Returns the chunk's temporary logits, [chunk, V].
+// Returns the temporary logits of one chunk of head_loss, [chunk, V]. All devices share this rule, so that a
+// plan made on meta counts the memory that a run takes.
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries);
+// Likewise where ranks have parts of a vocabulary, of which the largest has `most_ids`: all ranks have chunks of
+// equally many tokens.
+Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries, int64_t most_ids);
 
 }  // namespace gangway

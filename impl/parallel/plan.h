@@ -24,6 +24,9 @@
 // | prepare_input(a,b) | any               | b          |           | as further rows say                 |
 // | prepare_output(a,b)| any               |            | a         | as further rows say                 |
 //
+// The ranks divide the dim that is split. A vocabulary alone (the rows of an Embedding, the out of an lm_head)
+// need not divide: with V ids the first V % W of W ranks have one id more. It has an id for each rank.
+//
 // `input L` is the layout in which the module's first input comes, and `output L` the layout in which its
 // first output is wanted. If they differ from what the table says, a redistribution (redistribution_plan.h)
 // moves the value. The default input is Shard(-1) for a rowwise Linear or RMSNorm, Shard(1) for

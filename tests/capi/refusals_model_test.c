@@ -128,7 +128,7 @@ static void degrees_that_a_model_is_not_made_for_are_refused(void** state) {
   assert_ok(gw_gangs_create_parallel(root, 1, 1, 2, &cp));
   assert_ok(gw_gangs_create_parallel(root, 1, 2, 1, &pp));
   ROW(gw_parallelize(m, tp, NULL), INVALID_ARGUMENT,
-      "model.embed_tokens has rows 11, which tp 2 does not divide");
+      "model.layers.0.self_attn.k_proj has 1 key and value heads, which tp 2 does not divide");
   gw_module* linear = NULL;
   assert_ok(gw_linear_create(2, 2, 1, &linear));
   ROW(gw_parallelize(linear, pp, NULL), NOT_SUPPORTED, "pp is 2, but a Linear cannot be cut into stages");

@@ -9,7 +9,6 @@
 #include "checkpoint/safetensors.h"
 #include "data/data_path.h"
 #include "parallel/model/lora.h"
-#include "parallel/plan.h"
 
 namespace gangway::test {
 
@@ -45,18 +44,9 @@ struct LoraMesh {
   const char* schedule = "1f1b";
 
   int ranks() const { return degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp; }
-  // The vocabulary is a prime, so embedding and head stay whole.
-  std::string rows() const {
-    if (degrees.tp == 1) return "";
-    if (!sequence_parallel) return "model.embed_tokens -> replicate\nlm_head -> replicate\n";
-    return "model.embed_tokens -> prepare_output(Replicate, Shard(1))\n"
-           "model.layers.1 -> prepare_output(Shard(1), Replicate)\n"
-           "model.norm -> replicate\nlm_head -> replicate\n";
-  }
   ParallelOptions options(DType master) const {
     ParallelOptions options = parallel(strategy, master);
     options.tensor.family.sequence_parallel = sequence_parallel;
-    options.tensor.rows = plan_from_text(rows());
     options.tensor.overlap_chunks = chunks;
     options.recompute.kind = recompute;
     options.pipeline.schedule = schedule;

@@ -73,9 +73,6 @@ class Packed : public testing::TestWithParam<std::tuple<PackedModel, PackedMesh>
     options.master_dtype = DType::f64;
     options.context = mesh.context;
     options.recompute.kind = mesh.recompute;
-    // The vocabulary is a prime, so embedding and head stay whole.
-    if (mesh.degrees.tp > 1)
-      options.tensor.rows = plan_from_text("model.embed_tokens -> replicate\nlm_head -> replicate\n");
     auto model = make_model(make_decoder(parse_config_json(text, path)),
                             create_gangs(root.shared_from_this(), mesh.degrees), options);
     load_model(*model, test_data(packed.values));

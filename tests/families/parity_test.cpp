@@ -1,6 +1,6 @@
 // Each model family against what transformers computes of a small model of it in f64 (tests/data/families):
 // logits, loss, every gradient and five AdamW steps, on one rank and over each axis of the mesh; and its
-// config.json read and written.
+// config.json read and written. The vocabularies of these models are primes, which no tp divides.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,16 +74,6 @@ struct FamilyMesh {
   const Limits& limits() const { return dtype == DType::f64 ? kLimitsF64 : kLimitsF32; }
 
   int ranks() const { return degrees.pp * degrees.dp_replicate * degrees.dp_shard * degrees.cp * degrees.tp; }
-  // The vocabulary of these models is a prime, so embedding and head stay whole.
-  std::string rows(const DecoderOptions& decoder) const {
-    if (degrees.tp == 1) return "";
-    if (!sequence_parallel) return "model.embed_tokens -> replicate\nlm_head -> replicate\n";
-    return text(decoder.learned_positions
-                    ? "model.embed_tokens -> replicate\nmodel.layers."
-                    : "model.embed_tokens -> prepare_output(Replicate, Shard(1))\nmodel.layers.",
-                decoder.layers - 1,
-                " -> prepare_output(Shard(1), Replicate)\nmodel.norm -> replicate\nlm_head -> replicate\n");
-  }
 };
 std::ostream& operator<<(std::ostream& out, const FamilyMesh& mesh) { return out << mesh.name; }
 
@@ -114,10 +104,8 @@ std::unique_ptr<Model> loaded(Gang& root, const std::string& folder, const Famil
   options.tensor.family.sequence_parallel = mesh.sequence_parallel;
   options.context = mesh.context;
   options.recompute.kind = mesh.recompute;
-  const DecoderOptions decoder = decoder_options_of_folder(folder);
-  options.tensor.rows = plan_from_text(mesh.rows(decoder));
-  auto model =
-      make_model(make_decoder(decoder), create_gangs(root.shared_from_this(), mesh.degrees), options);
+  auto model = make_model(make_decoder(decoder_options_of_folder(folder)),
+                          create_gangs(root.shared_from_this(), mesh.degrees), options);
   load_model(*model, folder);
   return model;
 }

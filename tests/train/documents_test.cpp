@@ -60,13 +60,6 @@ std::shared_ptr<Model> model_of(Gang& root, const Case& c, const DecoderOptions&
   options.recompute.kind = c.recompute;
   options.activation_offload = c.offload;
   options.tensor.family.sequence_parallel = c.sequence_parallel;
-  // The vocabulary is a prime, so embedding and head stay whole.
-  if (c.degrees.tp > 1)
-    options.tensor.rows =
-        plan_from_text(c.sequence_parallel ? "model.embed_tokens -> prepare_output(Replicate, Shard(1))\n"
-                                             "model.layers.1 -> prepare_output(Shard(1), Replicate)\n"
-                                             "model.norm -> replicate\nlm_head -> replicate\n"
-                                           : "model.embed_tokens -> replicate\nlm_head -> replicate\n");
   auto model =
       std::make_shared<Model>(make_decoder(config), create_gangs(root.shared_from_this(), c.degrees));
   model->build().parallelize(options);

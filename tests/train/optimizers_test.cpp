@@ -20,13 +20,6 @@ std::string describe(const Over& o) {
               static_cast<int>(o.strategy));
 }
 
-// tp divides the vocabulary.
-DecoderOptions llama() {
-  DecoderOptions options = test::small_llama();
-  options.vocab = 18;
-  return options;
-}
-
 test::Rig rig_over(Gang& root, const std::string& kind, const Over& over, DType master = DType::f64,
                    std::optional<DType> moments = std::nullopt) {
   MeshOptions mesh;
@@ -34,7 +27,7 @@ test::Rig rig_over(Gang& root, const std::string& kind, const Over& over, DType 
   mesh.tp = over.tp;
   mesh.pp = over.pp;
   test::Rig rig;
-  rig.model = test::make_model(make_decoder(llama()), create_gangs(root.shared_from_this(), mesh),
+  rig.model = test::make_model(make_decoder(test::small_llama()), create_gangs(root.shared_from_this(), mesh),
                                test::parallel(over.strategy, master));
   OptimizerOptions options;
   options.lr = 0.01;

@@ -143,7 +143,7 @@ Batch rows_of(Gangs& gangs, bool packed) {
   std::vector<int64_t> ids, documents, positions;
   std::vector<double> weights;
   for (int64_t i = 0; i < shape.count(); ++i) {
-    ids.push_back((i * 5 + index * 7) % 18);
+    ids.push_back((i * 5 + index * 7) % 17);
     documents.push_back(i % 8 < 3 + index ? 2 : 1);
     positions.push_back((i + index) % 8);
     weights.push_back(0.5 * static_cast<double>((i + index) % 3));
@@ -163,8 +163,7 @@ Batch rows_of(Gangs& gangs, bool packed) {
 }
 
 TEST(Verify, OfADecoderFindsNothingOnAnyMesh) {
-  DecoderOptions decoder = small_llama();
-  decoder.vocab = 18;
+  const DecoderOptions decoder = small_llama();
   for (const MeshCase& mesh :
        {MeshCase{"tp", {.dp_shard = 1, .tp = 2}, true}, MeshCase{"dp", {.dp_shard = 2}},
         MeshCase{"cp", {.dp_shard = 1, .cp = 2}}, MeshCase{"pp", {.pp = 2, .dp_shard = 1}}})
@@ -184,8 +183,7 @@ TEST(Verify, OfADecoderFindsNothingOnAnyMesh) {
 }
 
 TEST(Verify, RefusesBatchesOfRanksThatDoNotGoTogether) {
-  DecoderOptions decoder = small_llama();
-  decoder.vocab = 18;
+  const DecoderOptions decoder = small_llama();
   const auto message = [&](void (*change)(Batch&)) {
     std::string text;
     run_ranks(2, [&](Gang& root) {

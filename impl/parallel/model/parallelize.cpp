@@ -121,9 +121,8 @@ void ModelBuilder::offload_activations() {
 
 void ModelBuilder::cut(Chain& chain, std::vector<Stage> stages, const ParallelOptions& options) {
   Gangs& gangs = *parts_.gangs;
-  const int ranks = gangs.mesh().degree(Axis::pp);
-  auto made = std::make_unique<StageCut>(chain, std::move(stages), pipeline_stages(options.pipeline, ranks),
-                                         gangs.coordinate(Axis::pp), ranks);
+  std::vector<int> stage_rank = pipeline_stages(options.pipeline, gangs.mesh().degree(Axis::pp));
+  auto made = std::make_unique<StageCut>(chain, std::move(stages), std::move(stage_rank), gangs);
   parts_.pipeline = std::make_unique<Pipeline>(std::move(made), options.pipeline, gangs, *parts_.ops,
                                                parts_.memory, parts_.frames);
 }

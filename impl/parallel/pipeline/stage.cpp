@@ -157,6 +157,18 @@ class AllRowsLocal {
   std::vector<std::pair<ParameterPtr, Layout>> layouts_;
 };
 
+// The rows of dim 0 that the splits so far leave on this rank.
+int64_t own_rows(const Parameter& parameter, const Gangs& gangs) {
+  int64_t rows = parameter.shape[0];
+  for (const Placement& p : parameter.layout) {
+    if (p.kind != Placement::Kind::shard || p.dim != 0) continue;
+    const auto at = static_cast<size_t>(gangs.by_axes(p.axis)->rank());
+    // fully_shard refuses a layout that has not one piece for each rank.
+    if (at + 1 < p.bounds.size()) rows = p.bounds[at + 1] - p.bounds[at];
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::vector<Stage> split_stages(const Chain& chain, int stages, const PipelineOptions& options) {
@@ -170,12 +182,12 @@ std::vector<Stage> split_stages(const Chain& chain, int stages, const PipelineOp
   return stages_from(firsts, chain.children().size());
 }
 
-StageCut::StageCut(Chain& chain, std::vector<Stage> stages, std::vector<int> stage_rank, int rank, int ranks)
+StageCut::StageCut(Chain& chain, std::vector<Stage> stages, std::vector<int> stage_rank, const Gangs& gangs)
     : chain_(chain),
       stages_(std::move(stages)),
       stage_rank_(std::move(stage_rank)),
-      rank_(rank),
-      ranks_(ranks) {
+      rank_(gangs.coordinate(Axis::pp)),
+      ranks_(gangs.mesh().degree(Axis::pp)) {
   parameters_ = named_parameters(chain_);
   std::set<std::string> first_names;
   for (const NamedParameter& p : parameters_) first_names.insert(p.name);
@@ -185,6 +197,7 @@ StageCut::StageCut(Chain& chain, std::vector<Stage> stages, std::vector<int> sta
   try {
     place_parameters();
     copy_tied();
+    split_over_stages(gangs);
     remove_others();
   } catch (...) {
     undo();
@@ -222,11 +235,15 @@ void StageCut::copy_tied() {
       tied_.push_back(tied);
       if (tied.copy != nullptr) replace_parameter(chain_, original, tied.copy);
     }
-    // The split over "pp" is the innermost: it splits the rows that a split over tp leaves on this rank. All
-    // pieces of that split are equal, so the first one tells their size.
-    int64_t rows = original->shape[0];
-    for (const Placement& p : original->layout)
-      if (p.kind == Placement::Kind::shard && p.dim == 0) rows = p.bounds.at(1) - p.bounds.at(0);
+  }
+}
+
+// The split over "pp" is the innermost: it splits the rows that a split over tp leaves on this rank. Their
+// number may differ between the ranks of tp.
+void StageCut::split_over_stages(const Gangs& gangs) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const ParameterPtr& original = parameters_[i].parameter;
+    const int64_t rows = own_rows(*original, gangs);
     std::vector<int64_t> bounds(static_cast<size_t>(ranks_) + 1, 0);
     for (size_t r = static_cast<size_t>(holders_[i][0]) + 1; r < bounds.size(); ++r) bounds[r] = rows;
     original->layout.push_back(Placement::shard("pp", 0, std::move(bounds)));

@@ -13,6 +13,7 @@
 
 #include <vector>
 
+#include "mesh/gangs.h"
 #include "nn/chain.h"
 #include "parallel/fsdp/tied_parameters.h"
 #include "parallel/options.h"
@@ -33,9 +34,8 @@ std::vector<Stage> split_stages(const Chain& chain, int stages, const PipelineOp
 
 class StageCut {
  public:
-  // Cuts `chain` for pipeline rank `rank` of `ranks`. `chain` outlives this object. A failure leaves the
-  // chain whole.
-  StageCut(Chain& chain, std::vector<Stage> stages, std::vector<int> stage_rank, int rank, int ranks);
+  // Cuts `chain` for this rank of pp. `chain` outlives this object. A failure leaves the chain whole.
+  StageCut(Chain& chain, std::vector<Stage> stages, std::vector<int> stage_rank, const Gangs& gangs);
   StageCut(const StageCut&) = delete;
   StageCut& operator=(const StageCut&) = delete;
   // Makes the model whole again. Wrappers that were added around children after the cut are dropped.
@@ -64,6 +64,7 @@ class StageCut {
   DType computed_dtype() const;
   void place_parameters();
   void copy_tied();
+  void split_over_stages(const Gangs& gangs);
   void remove_others();
 
   Chain& chain_;

@@ -8,8 +8,13 @@
 
 namespace gangway {
 
-SplitLoss::SplitLoss(GangPtr gang, Channel channel, RedistributePtr input, Exchange exchange)
-    : gang_(std::move(gang)), channel_(channel), input_(std::move(input)), exchange_(exchange) {}
+SplitLoss::SplitLoss(GangPtr gang, Channel channel, RedistributePtr input, Exchange exchange,
+                     std::vector<int64_t> bounds)
+    : gang_(std::move(gang)),
+      channel_(channel),
+      input_(std::move(input)),
+      exchange_(exchange),
+      bounds_(std::move(bounds)) {}
 
 const char* SplitLoss::name() const {
   return exchange_ == Exchange::statistics ? "loss parallel" : "logits gathered";
@@ -36,7 +41,9 @@ void SplitLoss::run(Context& ctx, const HeadLossArgs& args) {
 void SplitLoss::run_chunks(Context& ctx, const HeadLossArgs& args) const {
   const StackScope scope(ctx.temporaries);
   const int64_t tokens = args.x.dim(0);
-  const Tensor logits = head_loss_logits(args, ctx.temporaries);
+  int64_t most_ids = 0;
+  for (int rank = 0; rank < gang_->size(); ++rank) most_ids = std::max(most_ids, id_count(rank));
+  const Tensor logits = head_loss_logits(args, ctx.temporaries, most_ids);
   for (int64_t t = 0; t < tokens; t += logits.dim(0)) {
     const int64_t rows = std::min(logits.dim(0), tokens - t);
     const StackScope chunk_scope(ctx.temporaries);
@@ -65,8 +72,8 @@ void SplitLoss::run_chunk(Context& ctx, const HeadLossArgs& args, const Chunk& g
                      .loss = args.loss,
                      .weight = args.weight,
                      .part = gang_->rank(),
-                     .first_id = first_id(gang_->rank(), chunk.logits_CV),
-                     .ids = gang_->size() * chunk.logits_CV.dim(1),
+                     .first_id = first_id(gang_->rank()),
+                     .ids = bounds_.back(),
                      .scale = args.scale,
                      .ignore = args.ignore,
                      .terms = chunk.terms,
@@ -99,7 +106,7 @@ SplitLoss::Statistics SplitLoss::statistics_of_all(Context& ctx, Chunk& chunk) c
     ctx.ops.loss_part({.logits = logits,
                        .labels = chunk.labels_C,
                        .statistics = statistics,
-                       .first_id = first_id(rank, logits),
+                       .first_id = first_id(rank),
                        .cap = chunk.terms.cap,
                        .logit_sums = logit_sums},
                       ctx.stream);
@@ -113,14 +120,11 @@ SplitLoss::Statistics SplitLoss::statistics_of_all(Context& ctx, Chunk& chunk) c
   }
   const Tensor all = ctx.temporaries.allocate(DType::f64, Shape{gang_->size(), 3, rows});
   const Tensor all_sums = sums(gang_->size());
-  const Tensor logits = exchange(ctx, chunk.logits_CV);
-  const auto of = [](const Tensor& t, int rank) {
-    return t.slice(0, rank, rank + 1).reshape(Shape{t.dim(1), t.dim(2)});
-  };
+  const Values logits = exchange_logits(ctx, chunk.logits_CV);
   for (int rank = 0; rank < gang_->size(); ++rank)
-    part(rank, of(logits, rank), of(all, rank),
+    part(rank, logits[static_cast<size_t>(rank)], all.slice(0, rank, rank + 1).reshape(Shape{3, rows}),
          smooths ? all_sums.slice(0, rank, rank + 1).reshape(Shape{rows}) : Tensor());
-  chunk.logits_CV = of(logits, gang_->rank());
+  chunk.logits_CV = logits[static_cast<size_t>(gang_->rank())];
   return {all, smooths ? sum_of_rows(ctx, all_sums) : Tensor()};
 }
 
@@ -133,16 +137,38 @@ Tensor SplitLoss::sum_of_rows(Context& ctx, const Tensor& x) {
 
 Tensor SplitLoss::exchange(Context& ctx, const Tensor& own) const {
   const Tensor all = ctx.temporaries.allocate(own.dtype(), Shape{gang_->size(), own.dim(0), own.dim(1)});
+  const auto ranks = static_cast<size_t>(gang_->size()), each = static_cast<size_t>(own.count());
+  gather(ctx, own, all, std::vector<size_t>(ranks, each));
+  return all;
+}
+
+Values SplitLoss::exchange_logits(Context& ctx, const Tensor& own) const {
+  const int64_t rows = own.dim(0);
+  const Tensor all = ctx.temporaries.allocate(own.dtype(), Shape{rows * bounds_.back()});
+  Values parts;
+  std::vector<size_t> counts;
+  for (int rank = 0; rank < gang_->size(); ++rank) {
+    const Tensor part = all.slice(0, rows * first_id(rank), rows * first_id(rank + 1));
+    parts.push_back(part.reshape(Shape{rows, id_count(rank)}));
+    counts.push_back(static_cast<size_t>(part.count()));
+  }
+  gather(ctx, own, all, counts);
+  return parts;
+}
+
+void SplitLoss::gather(Context& ctx, const Tensor& own, const Tensor& all,
+                       const std::vector<size_t>& counts) const {
   Collective record;
   record.op = CollectiveOp::all_gather;
   record.in = own.raw();
   record.out = all.raw();
-  record.count = static_cast<size_t>(own.count());
+  record.count = counts.front();
+  const bool equal = std::all_of(counts.begin(), counts.end(), [&](size_t n) { return n == counts.front(); });
+  if (!equal) record.counts = counts.data();
   record.dtype = own.dtype();
   const WorkPtr work = gang_->run(channel_, record, &ctx.stream);
   work->order(ctx.stream);
   work->order_input(ctx.stream);
-  return all;
 }
 
 }  // namespace gangway

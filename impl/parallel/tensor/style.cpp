@@ -63,6 +63,27 @@ DataFlow::Pieces pieces_of(const StyledModule& styled) {
   return {};
 }
 
+// Sums over the ranks and the loss take a vocabulary in parts of any size: the first ranks have one id more
+// where the ranks do not divide it.
+bool splits_vocabulary(const StyledModule& styled) {
+  return styled.row.style == TensorStyle::rowwise
+             ? is_embedding(inner_of(styled))
+             : styled.row.style == TensorStyle::colwise && head_around(styled) != nullptr;
+}
+
+// What lies between modules in parts, such as heads, has equal parts.
+void check_size(const StyledModule& styled, int ranks) {
+  const Module& module = inner_of(styled);
+  const int dim = split_dim(styled);
+  const int64_t size = module.parameters()[0]->shape[dim];
+  if (!splits_vocabulary(styled) && size % ranks != 0)
+    refuse(styled, styled.place.path, " has ", dim_name(module, dim), " ", size, ", which tp ", ranks,
+           " does not divide");
+  if (size < ranks)
+    refuse(styled, styled.place.path, " has ", dim_name(module, dim), " ", size, ", too few for tp ", ranks,
+           ": each rank takes at least one");
+}
+
 // Refuses a split that cuts through a piece of the module's output.
 void check_pieces(const StyledModule& styled, int ranks) {
   if (styled.row.style != TensorStyle::colwise && norm_of(styled) == nullptr) return;
@@ -163,6 +184,22 @@ ModulePtr partial_sum(const ModulePtr& module, RedistributePtr before, Redistrib
                                       std::move(sum));
 }
 
+// Gives the head its loss, and gathers the logits of forwards without a loss.
+ModulePtr split_head(const StyledModule& styled, LmHead& head, const GangPtr& gang) {
+  const RowLayouts layouts = layouts_of(styled);
+  const auto exchange = layouts.output == ValueLayout::shard(-1) ? SplitLoss::Exchange::statistics
+                                                                 : SplitLoss::Exchange::logits;
+  const std::vector<int64_t> bounds =
+      balanced_bounds(inner_of(styled).parameters()[0]->shape[0], gang->size());
+  RedistributePtr tokens =
+      make_redistribute(layouts.input.over(kTensorAxis), layouts.takes.over(kTensorAxis), gang, Channel::tp);
+  head.set_loss(std::make_shared<SplitLoss>(gang, Channel::tp, std::move(tokens), exchange, bounds));
+  RedistributePtr logits =
+      make_redistribute(Placement::shard(kTensorAxis, -1, bounds), Placement::replicate(kTensorAxis), gang,
+                        Channel::tp, Gathered::again);
+  return bounded(styled.place.module, move(layouts.input, layouts.takes, gang), std::move(logits));
+}
+
 // The layout of a factor of an adapter (nn/lora.h). A split of the output splits B, and a split of the input
 // splits A. The other factor is whole, and each rank has a part of its gradient.
 ParameterLayout adapter_layout(const StyledModule& styled, const Parameter& factor, bool is_a, int ranks) {
@@ -227,10 +264,7 @@ void check_style(const StyledModule& styled, const Gang& gang) {
              " has a bias, which is added to the sum; its output cannot stay Partial");
     if (linear != nullptr && linear->skips_bias_add()) check_bias_output(styled, layouts);
     check_pieces(styled, gang.size());
-    const int dim = split_dim(styled);
-    if (const int64_t size = module.parameters()[0]->shape[dim]; size % gang.size() != 0)
-      refuse(styled, styled.place.path, " has ", dim_name(module, dim), " ", size, ", which tp ", gang.size(),
-             " does not divide");
+    check_size(styled, gang.size());
   }
   if (styled.row.style == TensorStyle::headwise) check_headwise(styled);
   if (splits_sinks(styled) && !module.parameters().empty() &&
@@ -283,15 +317,8 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
   const auto gathered = [&] {
     return chunked(gathers_sequence(styled, layouts), ValueLayout::shard(0), layouts.takes, gang, chunks);
   };
-  LmHead* const head = head_around(styled);
-  if (head != nullptr && styled.row.style == TensorStyle::colwise) {
-    const auto exchange = layouts.output == ValueLayout::shard(-1) ? SplitLoss::Exchange::statistics
-                                                                   : SplitLoss::Exchange::logits;
-    RedistributePtr tokens = make_redistribute(layouts.input.over(kTensorAxis),
-                                               layouts.takes.over(kTensorAxis), gang, Channel::tp);
-    head->set_loss(std::make_shared<SplitLoss>(gang, Channel::tp, std::move(tokens), exchange));
-    return bounded(module, input(), move(layouts.makes, ValueLayout::replicate(), gang));
-  }
+  if (LmHead* const head = head_around(styled); head != nullptr && styled.row.style == TensorStyle::colwise)
+    return split_head(styled, *head, gang);
   switch (styled.row.style) {
     case TensorStyle::replicate: return module;
     case TensorStyle::rowwise:

@@ -52,11 +52,21 @@ TEST(TensorPlan, TwoRowsForOneModuleAreRefused) {
 TEST(TensorPlan, DimsThatDoNotDivideAreRefusedWithBothNumbers) {
   expect_refused(linears(4, 6, 4), 4, "0 -> colwise", {"0 -> colwise", "out 6", "tp 4"});
   expect_refused(linears(4, 6, 4), 4, "1 -> rowwise", {"1 -> rowwise", "in 6", "tp 4"});
-  expect_refused(make_sequential({make_embedding(9, 6)}), 4, "0 -> rowwise", {"rows 9", "tp 4"});
   expect_refused(make_sequential({make_embedding(9, 6)}), 4, "0 -> colwise", {"dim 6", "tp 4"});
-  expect_refused(llama_of(4, 4, 10, 16), 4, "",
-                 {"model.embed_tokens", "of the llama plan", "rows 10", "tp 4"});
   expect_refused(llama_of(4, 4, 12, 18), 4, "", {"gate_proj", "out 18", "tp 4"});
+}
+
+TEST(TensorPlan, AVocabularyNeedNotDivideAndHasAnIdForEachRank) {
+  for (const int64_t ids : {4, 5, 9, 10, 11})
+    TensorPlan(llama_of(4, 4, ids, 16, ids == 9), {}, fake(4)).modules();
+  TensorOptions rows;
+  rows.rows = plan_from_text("0 -> rowwise");
+  TensorPlan(make_sequential({make_embedding(9, 6)}), rows, fake(4)).modules();
+  expect_refused(make_sequential({make_embedding(3, 6)}), 4, "0 -> rowwise",
+                 {"0 -> rowwise", "rows 3", "too few for tp 4", "at least one"});
+  expect_refused(llama_of(4, 4, 3, 16), 4, "",
+                 {"model.embed_tokens", "of the llama plan", "rows 3", "too few for tp 4"});
+  expect_refused(llama_of(4, 4, 3, 16), 4, "model.embed_tokens -> replicate", {"lm_head", "out 3", "tp 4"});
 }
 
 TEST(TensorPlan, HeadsThatDoNotDivideAreRefused) {
