@@ -14,7 +14,7 @@ class ActivationLayer final : public Module {
   void add_options(CallSignature& signature) const override { signature.add("activation", activation_); }
   // Element by element: the output lies as the input does.
   std::optional<DataFlow> data_flow() const override {
-    return DataFlow{.steps = {}, .output = {DataFlow::kInput}};
+    return DataFlow{.steps = {}, .output = {DataFlow::kInput}, .is_nonlinear = true};
   }
 
   Specs check_forward(Context&, std::span<const Spec> inputs) override {

@@ -27,6 +27,9 @@ struct DataFlow {
     size_t child;
     std::vector<size_t> reads;
     Pieces pieces = {};  // of the child's output
+    // Whether the module passes what the child reads through a function that is not linear, so that a sum of
+    // the ranks' tensors must be made before.
+    bool through_nonlinear = false;
   };
   std::vector<Step> steps;  // in the order in which they run
   // The module's output: one value, or the sum of several, which must have the same layout over ranks.
@@ -34,6 +37,9 @@ struct DataFlow {
   // Whether the output for a token depends on other tokens of its sequence, so that the module needs whole
   // sequences.
   bool mixes_tokens = false;
+  // Whether the module itself, not one of its children, makes its output from its input by a function that is
+  // not linear.
+  bool is_nonlinear = false;
 };
 
 }  // namespace gangway

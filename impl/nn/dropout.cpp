@@ -13,6 +13,11 @@ class Dropout final : public Module {
 
   const char* kind() const override { return "Dropout"; }
   void add_options(CallSignature& signature) const override { signature.add("probability", probability_); }
+  // Element by element: the output lies as the input does. Ranks of tp drop the same elements, so that a sum
+  // of their tensors stays one.
+  std::optional<DataFlow> data_flow() const override {
+    return DataFlow{.steps = {}, .output = {DataFlow::kInput}};
+  }
 
   Specs check_forward(Context&, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);

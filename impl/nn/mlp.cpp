@@ -25,7 +25,7 @@ class Mlp final : public Module {
   std::optional<DataFlow> data_flow() const override {
     return DataFlow{.steps = {{kGateProjection, {DataFlow::kInput}},
                               {kUpProjection, {DataFlow::kInput}},
-                              {kDownProjection, {kGateProjection, kUpProjection}}},
+                              {kDownProjection, {kGateProjection, kUpProjection}, {}, true}},
                     .output = {kDownProjection}};
   }
 

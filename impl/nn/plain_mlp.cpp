@@ -22,8 +22,9 @@ class PlainMlp final : public Module {
   const char* kind() const override { return "PlainMlp"; }
   void add_options(CallSignature& signature) const override { signature.add("activation", activation_); }
   std::optional<DataFlow> data_flow() const override {
-    return DataFlow{.steps = {{kUpProjection, {DataFlow::kInput}}, {kDownProjection, {kUpProjection}}},
-                    .output = {kDownProjection}};
+    return DataFlow{
+        .steps = {{kUpProjection, {DataFlow::kInput}}, {kDownProjection, {kUpProjection}, {}, true}},
+        .output = {kDownProjection}};
   }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {

@@ -152,7 +152,8 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
     const bool alone = parts_.gangs->root()->size() == 1 && parts_.fsdp->groups().empty();
     if (!free.empty() && !alone)
       fail(Code::invalid_state, "materialize: ", free.size(), " parameters, the first ", free[0].name,
-           ", are in no parameter group; fully_shard(\"\") or replicate comes first");
+           ", are in no parameter group, so that no reduction sums their gradients and the clip norm leaves "
+           "them out; fully_shard(\"\") or replicate comes first");
     if (alone) {
       pristine_ = false;
       wrap_groups(parts_.root, match_places(parts_.root, ""), ShardOptions{}, parts_.fsdp);

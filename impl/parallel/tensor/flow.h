@@ -1,6 +1,7 @@
-// Checks that the layouts of a plan fit together: the layout of each module's output is the one that the next
-// module expects. The check follows the data flow that each module declares (nn/data_flow.h). The output of a
-// module that declares none may have any layout.
+// The types of a tensor parallel plan. Before a model runs, each value between its modules is Replicate,
+// Varying, Partial or Shard over tp (parallel/plan.h); a row says what its module takes and gives, and the
+// data flow that modules declare (nn/data_flow.h) says which module reads which value. The output of a module
+// that declares none may have any layout.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -21,8 +22,14 @@ struct RowLayouts {
 };
 using LayoutsOfModules = std::map<const Module*, RowLayouts>;  // by the module under its wrappers
 
-// The root's input is Replicate. INVALID_ARGUMENT: a module's output differs from the layout that the next
-// module expects, or a module that has parameters but no row gets an input that is not Replicate.
+// The root's input is Replicate. INVALID_ARGUMENT, with the name of the module and both layouts:
+//   - a module's output differs from the layout that the next module expects;
+//   - a Partial value reaches a module that is not linear, or one that does not say what it is and has no
+//     prepare_input row that takes Partial;
+//   - a module keeps whole parameters and gets a value that is not Replicate, but has no row which sums the
+//     parts of their gradients over the ranks;
+//   - a value of which each rank has a part of the sequence reaches a module that mixes tokens;
+//   - the root's output is Partial or Varying.
 void check_layouts(const Module& root, const LayoutsOfModules& rows);
 
 }  // namespace gangway

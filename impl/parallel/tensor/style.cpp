@@ -281,6 +281,10 @@ void check_style(const StyledModule& styled, const Gang& gang) {
 }
 
 ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks) {
+  const bool of_parts =
+      styled.row.style == TensorStyle::sequence_parallel || styled.row.style == TensorStyle::headwise;
+  // A module inside of one with a sequence_parallel row has parameters where the outer module has none.
+  if (of_parts && !splits_sinks(styled)) return {Placement::replicate(kTensorAxis), true, label(styled)};
   const Parameter& p = *inner_of(styled).parameters()[i];
   if (splits_sinks(styled))
     return {Placement::shard(kTensorAxis, 0, balanced_bounds(p.shape[0], ranks)), false, label(styled)};
@@ -289,9 +293,7 @@ ParameterLayout parameter_layout(const StyledModule& styled, size_t i, int ranks
     return adapter_layout(styled, p, &p == linear->lora_a(), ranks);
   const bool weight = i == 0;
   const bool whole = !splits(styled.row.style) || (!weight && styled.row.style == TensorStyle::rowwise);
-  const bool of_parts =
-      styled.row.style == TensorStyle::sequence_parallel || styled.row.style == TensorStyle::headwise;
-  ParameterLayout layout{Placement::replicate(kTensorAxis), of_parts, label(styled)};
+  ParameterLayout layout{Placement::replicate(kTensorAxis), false, label(styled)};
   if (whole) return layout;
   const int dim = weight ? split_dim(styled) : 0;
   layout.placement = Placement::shard(kTensorAxis, dim, balanced_bounds(p.shape[dim], ranks));

@@ -106,6 +106,13 @@ TEST(TensorPlan, ANormOfHeadsIsHeadwiseWhereTheHeadsAreSplit) {
   expect_refused(tree(), 2, "0.q_norm -> headwise", {"0.q_norm -> headwise", "takes Shard(2)"});
 }
 
+ModulePtr attention() {
+  AttentionOptions options;
+  options.dim = 16;
+  options.heads = options.kv_heads = 4;
+  return make_sequential({make_attention(options)});
+}
+
 // A parent that declares as many heads as it is told for the outputs of its linear.
 class Heads final : public Module {
  public:
@@ -253,6 +260,76 @@ TEST(TensorPlan, LayoutsAreFollowedThroughAnyModuleThatDeclaresItsDataFlow) {
   expect_refused(tree(), 4, "first -> colwise\nsecond -> rowwise", {"first has 6 wheels", "tp 4"});
   EXPECT_EQ(chosen(tree(), "first -> colwise\nsecond -> rowwise"),
             "first colwise by caller; second rowwise by caller; ");
+}
+
+ModulePtr plain(int64_t in, int64_t out) { return make_linear(in, out, false); }
+
+const char* const kSum = "0 -> rowwise, input Replicate, output local\n";
+
+TEST(TensorPlan, APartialValueIntoAModuleThatIsNotLinearIsRefused) {
+  expect_refused(make_sequential({plain(4, 4), make_activation(Activation::gelu)}), 2, kSum,
+                 {"1 is not linear", "0 -> rowwise", "gives Partial"});
+  expect_refused(make_sequential({plain(4, 4), make_rmsnorm(4, 1e-5)}), 2, kSum,
+                 {"1 is not linear", "gives Partial"});
+  for (const bool gated : {false, true})
+    expect_refused(
+        make_sequential({gated ? make_mlp(4, 8, false) : make_plain_mlp(4, 8, false, Activation::gelu)}), 2,
+        gated ? "0.*_proj -> rowwise, input Replicate, output local"
+              : "0.up_proj -> rowwise, input Replicate, output local",
+        {"0 is not linear", "_proj -> rowwise", "gives Partial"});
+}
+
+TEST(TensorPlan, APartialValueGoesThroughALinearModule) {
+  for (const bool drops : {false, true}) {
+    const ModulePtr between = drops ? make_dropout(0.5) : make_sequential({make_dropout(0.5)});
+    EXPECT_EQ(chosen(make_sequential({plain(4, 4), between, plain(4, 4)}),
+                     text(kSum, "2 -> rowwise, input Partial").c_str()),
+              "0 rowwise by caller; 2 rowwise by caller; ");
+  }
+}
+
+TEST(TensorPlan, AnOutputThatIsPartialOrVaryingIsRefused) {
+  expect_refused(make_sequential({plain(4, 4)}), 2, kSum,
+                 {"the output of Sequential is Partial", "0 -> rowwise"});
+  expect_refused(make_sequential({plain(4, 4), make_activation(Activation::gelu)}), 2,
+                 "0 -> replicate\n1 -> prepare_input(Replicate, Varying)",
+                 {"the output of Sequential is Varying", "the same gradient on all ranks"});
+}
+
+// It declares nothing about itself.
+class Silent final : public Module {
+ public:
+  explicit Silent(ModulePtr inner) {
+    if (inner != nullptr) add_child("inner", std::move(inner));
+  }
+  const char* kind() const override { return "Silent"; }
+  Values forward(Context&, std::span<const Tensor>, Frame*) override { return {}; }
+  Values backward(Context&, std::span<const Tensor>, Frame&) override { return {}; }
+};
+
+TEST(TensorPlan, AModuleThatDeclaresNothingTakesAPartialValueOnlyIfItsRowSaysSo) {
+  const auto tree = [] { return make_sequential({plain(4, 4), std::make_shared<Silent>(nullptr)}); };
+  expect_refused(tree(), 2, kSum, {"1 is not linear", "gives Partial"});
+  EXPECT_EQ(chosen(tree(), text(kSum, "1 -> prepare_input(Partial, Partial)").c_str()),
+            "0 rowwise by caller; 1 prepare_input by caller; ");
+}
+
+TEST(TensorPlan, AWholeParameterWhoseGradientNothingSumsIsRefused) {
+  const auto tree = [] { return make_sequential({std::make_shared<Silent>(make_rmsnorm(4, 1e-5))}); };
+  for (const char* const plan : {"0 -> prepare_input(Replicate, Shard(1))", "0 -> headwise, input Replicate"})
+    expect_refused(
+        tree(), 2, plan,
+        {"no row for 0.inner", "whose parameters are Replicate", "gives it Shard(", "nothing sums"});
+  expect_refused(llama_of(4, 4, 8, 16), 2, "model.norm -> prepare_input(Replicate, Varying)",
+                 {"no row for model.norm", "gives it Varying"});
+  EXPECT_EQ(chosen(tree(), "0 -> sequence_parallel, input Replicate"), "0 sequence_parallel by caller; ");
+}
+
+TEST(TensorPlan, TheRowsInsideOfAModuleWithARowAreFollowed) {
+  expect_refused(llama_of(4, 4, 8, 16), 2, "model.layers.*.mlp -> replicate",
+                 {"gate_proj -> colwise", "takes Varying", "mlp -> replicate", "gives Replicate"});
+  expect_refused(attention(), 2, "0 -> sequence_parallel, input Replicate",
+                 {"0.core_attention attends to whole sequences", "Shard("});
 }
 
 TEST(TensorPlan, ARefusedParallelizeLeavesTheModelAsItWas) {

@@ -1,0 +1,151 @@
+#include "train/verify_sides.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "nn/gradient.h"
+#include "tensor/host_view.h"
+
+namespace gangway {
+namespace {
+
+double norm(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double x : values) sum += x * x;
+  return std::sqrt(sum);
+}
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> difference = a;
+  for (size_t i = 0; i < b.size(); ++i) difference[i] -= b[i];
+  return norm(difference);
+}
+
+// Fills in what differs between the gradients. What f64 cannot show, since the parameter or the whole
+// gradient is much larger, does not count.
+void compare_gradients(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
+                       const VerifySide& alone, double tolerance, VerifyResult& result) {
+  constexpr double kRounding = 1e-14;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    if (!wants_gradient(*parameters[i].parameter)) continue;
+    ++result.parameters;
+    const double size = norm(alone.gradients[i]);
+    const double difference = distance(mesh.gradients[i], alone.gradients[i]);
+    const double most = tolerance * size + kRounding * (norm(alone.first[i]) + alone.grad_norm);
+    if (difference <= most || result.differing++ != 0) continue;
+    result.parameter = parameters[i].name;
+    result.difference = difference / std::max(size, std::numeric_limits<double>::min());
+  }
+}
+
+// Says whose gradient makes the difference between the two norms of all.
+std::string norm_culprit(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
+                         const VerifySide& alone, double tolerance) {
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (wants_gradient(*parameters[i].parameter) && !near(mesh.norms[i], alone.norms[i], tolerance))
+      return text(": that of ", parameters[i].name, " counts as ", mesh.norms[i], ", and as ", alone.norms[i],
+                  " on one rank");
+  std::string tied;
+  for (const std::string& name : alone.tied) tied += (tied.empty() ? "" : ", ") + name;
+  return tied.empty() ? "" : ": each counts as it should by itself, so that a tied one counts twice: " + tied;
+}
+
+std::string refusal_of(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
+                       const VerifySide& alone, double tolerance, const VerifyResult& result) {
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (mesh.first[i] != alone.first[i])
+      return text("the first values of ", parameters[i].name, " are not those of one rank");
+  std::string losses = text("the loss is ", mesh.loss, ", and ", alone.loss, " on one rank");
+  if (!result.module.empty())
+    losses += "; the first output that differs, in the order of forward, is that of " + result.module;
+  if (result.differing != 0)
+    return text("the gradient of ", result.parameter, " differs by ", result.difference,
+                " of its norm from that of one rank; it is the first of ", result.differing,
+                " that differ of ", result.parameters, ", in the order of backward; ", losses);
+  if (!near(mesh.loss, alone.loss, tolerance)) return losses + "; every gradient is the same";
+  if (!near(mesh.grad_norm, alone.grad_norm, tolerance))
+    return text("the norm of the gradients is ", mesh.grad_norm, ", and ", alone.grad_norm,
+                " on one rank, although every gradient is the same",
+                norm_culprit(parameters, mesh, alone, tolerance));
+  if (!near(mesh.loss_after, alone.loss_after, tolerance))
+    return text("the loss after a step is ", mesh.loss_after, ", and ", alone.loss_after,
+                " on one rank, although every gradient is the same");
+  return {};
+}
+
+}  // namespace
+
+void check_tolerance(const char* call, double tolerance) {
+  if (!(std::isfinite(tolerance) && tolerance > 0))
+    fail(Code::invalid_argument, call, ": tolerance is ", tolerance, ", not a finite number over 0");
+}
+
+void check_same(const char* call, const char* made, const std::vector<NamedParameter>& first,
+                const std::vector<NamedParameter>& second) {
+  for (size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
+    const bool both = i < first.size() && i < second.size();
+    if (both && first[i].name == second[i].name && first[i].parameter->shape == second[i].parameter->shape)
+      continue;
+    fail(Code::invalid_argument, call, ": the function ", made, " the second time: parameter ", i, " was ",
+         i < first.size() ? first[i].name : "not there", " and is ",
+         i < second.size() ? second[i].name : "not there");
+  }
+}
+
+std::unique_ptr<Optimizer> unit_sgd(Model& model) {
+  OptimizerOptions sgd;
+  sgd.lr = 1;
+  return make_optimizer("sgd", model.inspect().parameters(), sgd, model.ops());
+}
+
+std::vector<std::vector<double>> parameter_values(Model& model) {
+  Stream& stream = model.device().stream();
+  std::vector<std::vector<double>> all;
+  for (const NamedParameter& p : model.inspect().parameters()) {
+    const HostView<double> host(model.inspect().gather(*p.parameter, stream), stream);
+    all.emplace_back(host.begin(), host.end());
+  }
+  return all;
+}
+
+void take_gradients(Model& model, VerifySide& side) {
+  side.gradients = side.first;
+  const std::vector<std::vector<double>> after = parameter_values(model);
+  for (size_t i = 0; i < after.size(); ++i)
+    for (size_t j = 0; j < after[i].size(); ++j) side.gradients[i][j] -= after[i][j];
+  side.norms = model.inspect().gradient_norms();
+  const std::vector<NamedParameter> names = model.inspect().names();
+  const size_t count = model.inspect().parameters().size();
+  for (size_t i = 0; i < count; ++i)
+    if (std::any_of(names.begin() + static_cast<ptrdiff_t>(count), names.end(),
+                    [&](const NamedParameter& alias) { return alias.parameter == names[i].parameter; }))
+      side.tied.push_back(names[i].name);
+}
+
+bool near(double a, double b, double tolerance) {
+  return std::fabs(a - b) <= tolerance * std::max(std::fabs(a), std::fabs(b));
+}
+
+VerifyResult compared(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
+                      const VerifySide& alone, double tolerance, std::string module) {
+  VerifyResult result;
+  result.loss = alone.loss;
+  result.mesh_loss = mesh.loss;
+  result.grad_norm = alone.grad_norm;
+  result.mesh_grad_norm = mesh.grad_norm;
+  result.module = std::move(module);
+  compare_gradients(parameters, mesh, alone, tolerance, result);
+  result.refusal = refusal_of(parameters, mesh, alone, tolerance, result);
+  return result;
+}
+
+GangsPtr one_rank(const Device& like) {
+  GangOptions options;
+  options.device = like.name();
+  options.rank = 0;
+  options.size = 1;
+  options.name = "verify";
+  return create_gangs(Gang::create(options), MeshOptions{});
+}
+
+}  // namespace gangway
