@@ -173,10 +173,6 @@ std::unique_ptr<MemoryWire> HostMemory::wire_to(const std::shared_ptr<HostMemory
 
 uint64_t HostMemory::allocate(size_t bytes) { return parts_->slice->allocate(bytes, /*zeroed=*/true); }
 
-void HostMemory::free(uint64_t offset) noexcept {
-  if (!parts_->arena->forked()) parts_->slice->free(offset);
-}
-
 char* HostMemory::at(uint64_t offset, size_t bytes) const {
   const host::DomainHeader& header = parts_->arena->header();
   if (offset < header.slices || offset > header.bytes || bytes > header.bytes - offset) return nullptr;

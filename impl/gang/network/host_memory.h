@@ -36,8 +36,7 @@ class HostMemory {
   static std::unique_ptr<MemoryWire> wire_to(const std::shared_ptr<HostMemory>& memory, int rank);
 
   // --- for MemoryWire ---
-  uint64_t allocate(size_t bytes);  // throws OUT_OF_MEMORY
-  void free(uint64_t offset) noexcept;
+  uint64_t allocate(size_t bytes);                // throws OUT_OF_MEMORY
   char* at(uint64_t offset, size_t bytes) const;  // null: not inside the memory
 
  private:

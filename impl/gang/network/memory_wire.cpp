@@ -28,15 +28,11 @@ size_t move_parts(std::span<const iovec> parts, Byte* ring, uint64_t at, size_t 
 
 }  // namespace
 
-MemoryWire::~MemoryWire() {
-  if (out_offset_ != 0) memory_->free(out_offset_);
-}
-
 void MemoryWire::open() {
   if (out_ring_ != nullptr) return;
-  out_offset_ = memory_->allocate(kRingBytes);
-  out_ring_ = memory_->at(out_offset_, kRingBytes);
-  out_.ring.store(out_offset_, std::memory_order_release);
+  const uint64_t ring = memory_->allocate(kRingBytes);
+  out_ring_ = memory_->at(ring, kRingBytes);
+  out_.ring.store(ring, std::memory_order_release);
 }
 
 size_t MemoryWire::write(std::span<const iovec> parts) {

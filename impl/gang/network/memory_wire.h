@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace gangway::network {
 
@@ -37,11 +38,11 @@ class MemoryWire {
   // `out` is the lane to the peer, `in` the lane from it.
   MemoryWire(std::shared_ptr<HostMemory> memory, MemoryLane& out, MemoryLane& in)
       : memory_(std::move(memory)), out_(out), in_(in) {}
-  ~MemoryWire();
   MemoryWire(const MemoryWire&) = delete;
   MemoryWire& operator=(const MemoryWire&) = delete;
 
-  // Makes the ring to the peer, once. Throws OUT_OF_MEMORY. To call before the first write().
+  // Makes the ring to the peer, once. Throws OUT_OF_MEMORY. To call before the first write(). It stays until
+  // the last rank of the host has ended, as the peer may still read from it when this one has left.
   void open();
   // Each copies as much as it can and returns the number of bytes. Throws CORRUPT if the lane holds what no
   // peer writes.
@@ -72,7 +73,6 @@ class MemoryWire {
   MemoryLane& in_;
   char* out_ring_ = nullptr;
   const char* in_ring_ = nullptr;
-  uint64_t out_offset_ = 0;
   uint64_t written_ = 0, read_ = 0;
   bool owes_bell_ = false;
 };
