@@ -54,7 +54,7 @@ const std::map<std::string, Names>& leaves() {
       {"ops/meta", {"ops/registry.cpp"}},
       {"ops/cuda", {"cuda/module.cpp"}},
       {"ops/cuda/cudnn", {"ops/cuda/attention_paths.h"}},
-      {"gang/host", {"gang/registry.cpp"}},
+      {"gang/host", {"gang/registry.cpp", "gang/network/host_memory.cpp"}},
       {"gang/nccl", {"cuda/module.cpp"}},
       {"gang/mpi", {"gang/registry.cpp"}},
       {"gang/network", {"gang/registry.cpp"}},
@@ -72,7 +72,8 @@ const std::map<std::string, std::vector<Names>>& floors() {
          "read_only", "work"},
         {"kernels"},
         {"local", "planes", "rendezvous"},
-        {"host", "mpi", "nccl", "network"},
+        {"host", "mpi", "nccl"},
+        {"network"},
         {"modules", "registry"}}},
       {"gang/host", {{"memory"}, {"presence"}, {"call"}, {"algorithms"}}},
       // checkpoint/run stands on top.

@@ -1,6 +1,7 @@
 #include "gang/network/link.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -102,13 +103,23 @@ size_t Link::send_part(size_t most) {
     const size_t at = std::max(out_done_, payload_end) - payload_end;
     parts[count++] = {reinterpret_cast<char*>(&out_tail_) + at, sizeof out_tail_ - at};
   }
+  const size_t n = send_parts({parts, static_cast<size_t>(count)});
+  out_done_ += n;
+  return n;
+}
+
+size_t Link::send_parts(std::span<const iovec> parts) {
+  if (memory != nullptr) {
+    const size_t n = memory->write(parts);
+    ring_bell();
+    return n;
+  }
   msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = static_cast<size_t>(count);
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
   const ssize_t n = sendmsg(data.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
   if (n < 0) end_of(errno);
-  out_done_ += static_cast<size_t>(n);
   return static_cast<size_t>(n);
 }
 
@@ -132,15 +143,53 @@ size_t Link::receive_part(size_t most) {
       parts[count++] = {reinterpret_cast<char*>(&in_tail_) + tail, sizeof in_tail_ - tail};
     }
   }
+  const size_t n = receive_parts({parts, static_cast<size_t>(count)});
+  if (n == 0) return 0;
+  in_done_ += n;
+  heard = Deadline::Clock::now();
+  return n;
+}
+
+size_t Link::receive_parts(std::span<const iovec> parts) {
+  if (memory != nullptr) {
+    if (!memory->has_bytes()) take_bells();
+    const size_t n = memory->read(parts);
+    ring_bell();
+    return n;
+  }
   msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = static_cast<size_t>(count);
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
   const ssize_t n = recvmsg(data.get(), &message, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
   if (n <= 0) end_of(n == 0 ? 0 : errno);
-  in_done_ += static_cast<size_t>(n);
-  heard = Deadline::Clock::now();
   return static_cast<size_t>(n);
+}
+
+// The end of the connection counts only when the peer has left nothing to read.
+void Link::take_bells() {
+  char bells[64];
+  const ssize_t n = recv(data.get(), bells, sizeof bells, MSG_DONTWAIT);
+  if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  const int reason = n == 0 ? 0 : errno;
+  if (!memory->has_bytes()) end_of(reason);
+}
+
+// A peer that cannot be rung has ended, which the next receive_data() finds.
+void Link::ring_bell() {
+  if (memory->owes_bell()) send(data.get(), "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+short Link::memory_events() const {
+  if (memory == nullptr) return 0;
+  return static_cast<short>((memory->has_bytes() ? POLLIN : 0) |
+                            (has_data() && memory->has_room() ? POLLOUT : 0));
+}
+
+bool Link::may_sleep() {
+  if (memory == nullptr || is_lost) return true;
+  const bool has_come = memory->asks_for_bytes();
+  return !has_come && !(has_data() && memory->asks_for_room());
 }
 
 void Link::forget(const Transfer& transfer) noexcept {

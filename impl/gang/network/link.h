@@ -1,5 +1,6 @@
 // The two connections between this process and one peer: control, whose frames have a MAC, and data, which
-// carries chunks of pieces.
+// carries chunks of pieces. Where the peer is on the same host, the chunks go through shared memory, and the
+// data connection wakes a peer that sleeps.
 //
 //   chunk   head 32 bytes: gang u64, sequence u64, channel u8, lane u8 (as the sender sees it), part u16,
 //                          bytes u32, zero u64
@@ -15,6 +16,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -22,6 +24,7 @@
 #include "gang/descriptor.h"
 #include "gang/network/control_frames.h"
 #include "gang/network/group.h"
+#include "gang/network/memory_wire.h"
 
 namespace gangway::network {
 
@@ -72,9 +75,14 @@ class Link {
   // Forgets a call: what is left of its chunks is sent as void, and read without keeping it.
   void forget(const Transfer& transfer) noexcept;
   bool has_data() const { return is_sending_ || !queue_.empty(); }
+  // Of shared memory: POLLIN if chunks have come, POLLOUT if queued ones find room.
+  short memory_events() const;
+  // Before this process sleeps: asks the peer to wake it. Returns false if there is something to do already.
+  bool may_sleep();
 
   const int rank;
   Descriptor control, data;
+  std::unique_ptr<MemoryWire> memory;  // null: the peer is on another host
   std::string control_out;  // frames that the socket has not taken yet
   bool has_left = false;    // the peer has said goodbye
   bool is_lost = false;     // the connections have ended
@@ -87,6 +95,10 @@ class Link {
   // Each moves some bytes of the current chunk, at most `most`, and returns their number; 0: not now.
   size_t send_part(size_t most);
   size_t receive_part(size_t most);
+  size_t send_parts(std::span<const iovec> parts);
+  size_t receive_parts(std::span<const iovec> parts);
+  void take_bells();
+  void ring_bell();
 
   ControlReader reader_;
   ControlWriter writer_;

@@ -176,12 +176,15 @@ void Network::move(int64_t nap, const uint64_t* seen) {
   std::vector<pollfd> fds{{seen == nullptr ? wake_.get() : -1, POLLIN, 0}};
   {
     const Lock lock(mutex_);
-    for (const Link& link : links_) {
+    if (seen != nullptr && version_ != *seen) nap = 0;
+    for (Link& link : links_) {
       const auto events = [](bool writes) { return static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN); };
       fds.push_back({link.control.get(), events(!link.control_out.empty()), 0});  // -1 once it has ended
-      fds.push_back({link.data.get(), events(link.has_data()), 0});
+      fds.push_back({link.data.get(), events(link.memory == nullptr && link.has_data()), 0});
+      if (nap != 0 && !link.may_sleep()) nap = 0;
+      // A peer that has left reads, but has shut the connection by which it would wake this rank.
+      if (link.memory != nullptr && link.has_left && link.has_data()) nap = std::min(nap, kLookMs);
     }
-    if (seen != nullptr && version_ != *seen) nap = 0;
   }
   if (poll(fds.data(), fds.size(), static_cast<int>(nap)) < 0 && errno != EINTR)
     fail_system(Code::io, "network: poll failed", errno);
@@ -191,7 +194,9 @@ void Network::move(int64_t nap, const uint64_t* seen) {
   for (Link& link : links_) {  // the list itself never changes
     const short control = fds[at++].revents, data = fds[at++].revents;
     const Lock lock(mutex_);
-    if ((control != 0 || data != 0) && !link.is_lost) serve(link, control, data);
+    if (link.is_lost) continue;
+    const auto arrived = static_cast<short>(data | link.memory_events());
+    if (control != 0 || arrived != 0) serve(link, control, arrived);
   }
 }
 

@@ -86,6 +86,7 @@ class Network {
   void match(const std::shared_ptr<Group>& group, const TransferPtr& transfer, int peer, const Note& note,
              const std::string& payload);
   void queue_ready(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
+  bool open_memory(Group& group, const Transfer& transfer, Link& link);
   void deliver_to_self(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
   void piece_came(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
   void settle(const std::shared_ptr<Group>& group, const TransferPtr& transfer);

@@ -115,6 +115,7 @@ void Network::queue_ready(const std::shared_ptr<Group>& group, const TransferPtr
     }
     Link* const link = link_to(*group, piece.to);
     if (link == nullptr || link->is_lost) continue;
+    if (!open_memory(*group, *t, *link)) return;
     const bool was_idle = !link->has_data();
     link->queue(group, t, i);
     if (was_idle) links.push_back(link);
@@ -132,6 +133,21 @@ void Network::queue_ready(const std::shared_ptr<Group>& group, const TransferPtr
     waits = waits || link->has_data();
   }
   if (waits) wake();
+}
+
+// Returns false, and has broken the gang, if this host has no memory for what goes to a peer on it.
+bool Network::open_memory(Group& group, const Transfer& t, Link& link) {
+  try {
+    if (link.memory != nullptr) link.memory->open();
+    return true;
+  } catch (const Error& error) {
+    Error own(error.code(), text(group.options.label, ".", t.op_name, ": ", error.message()));
+    own.gang = group.options.label;
+    own.op = t.op_name;
+    own.rank = group.options.rank;
+    stop(group, own, /*tell=*/true);
+    return false;
+  }
 }
 
 // A long message of a rank to itself.

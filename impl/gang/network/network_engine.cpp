@@ -10,6 +10,7 @@
 #include "gang/backoff.h"
 #include "gang/call_log.h"
 #include "gang/local/local_data.h"
+#include "gang/network/host_memory.h"
 #include "gang/network/mesh.h"
 #include "gang/network/network.h"
 #include "gang/network/plan.h"
@@ -329,7 +330,10 @@ std::shared_ptr<Engine> NetworkEngine::shrink(std::vector<int>& survivors) {
 
 std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                   Meeting& meeting) {
-  auto network = Network::start(options.liveness_ms, connect_all(meeting, options));
+  const std::shared_ptr<HostMemory> memory = HostMemory::share(meeting, options);
+  std::list<Link> links = connect_all(meeting, options);
+  for (Link& link : links) link.memory = HostMemory::wire_to(memory, link.rank);
+  auto network = Network::start(options.liveness_ms, std::move(links));
   meeting.clean_up();
   std::vector<int> members(static_cast<size_t>(options.size));
   std::iota(members.begin(), members.end(), 0);

@@ -1,12 +1,13 @@
-// The engine of ranks on several hosts, over sockets: one authenticated control connection and one data
-// connection for each pair of ranks.
+// The engine of ranks on several hosts: one authenticated control connection and one data connection for each
+// pair of ranks. Between ranks of one host data goes through shared memory.
 //
 // Its parts, from the top down. Each knows only what stands below it:
 //
 //   network_engine   the Engine that a gang holds
 //   mesh, places     the start: who is where, and the connections between all
+//   host_memory      the memory that the ranks of one host share, an arena of the host engine
 //   network          all connections of a rank, their thread, the calls of its gangs and how these end
-//   link             the two connections to one peer
+//   link             the two connections to one peer; memory_wire: the rings in shared memory
 //   plan             a collective as pieces that go from rank to rank, and its arithmetic
 //   group, transfer  a gang and a call as the network sees them
 //   control_frames   frames with a MAC; sockets: TCP

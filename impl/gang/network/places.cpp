@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/interrupt.h"
 #include "base/refusal.h"
+#include "gang/network/host_memory.h"
 #include "gang/rendezvous/resolve.h"
 #include "gang/rendezvous/store_common.h"
 
@@ -55,6 +56,9 @@ void Meeting::say_who() {
   mine_.liveness_ms = options_.liveness_ms;
   mine_.rank = options_.rank;
   mine_.size = options_.size;
+  mine_.pid = getpid();
+  random_bytes(mine_.memory_name);
+  random_bytes(mine_.memory_token);
   gethostname(mine_.host_name, sizeof mine_.host_name - 1);  // it stays empty if that fails
 }
 
@@ -74,6 +78,7 @@ void Meeting::open_listener() {
   mine_.port = listener_.port;
   put_text(mine_.address, address);
   put_text(mine_.server, facts_.server_address);
+  memory_door_ = open_memory_door(mine_);
 }
 
 void Meeting::exchange() {

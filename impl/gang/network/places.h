@@ -11,6 +11,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "gang/descriptor.h"
 #include "gang/engine_options.h"
 #include "gang/network/sockets.h"
 #include "gang/rendezvous/hmac.h"
@@ -26,9 +27,12 @@ struct Place {
   int64_t liveness_ms = 0;
   int32_t rank = 0, size = 0;
   int32_t port = 0;         // where the rank listens for its peers
+  int32_t pid = 0;          // in the PID namespace of its host
   char address[64] = {};    // a number; empty: it listens at every address, and peers find one
   char server[64] = {};     // the address at which the rank has reached rank 0
   char host_name[64] = {};  // for texts
+  // Random: where the rank hands out its host's memory, and to whom (host_memory.h).
+  uint8_t memory_name[16] = {}, memory_token[32] = {};
 };
 
 // Puts the `bytes` bytes of every rank one after another into `all`. Collective, and trusted.
@@ -59,6 +63,7 @@ class Meeting {
   Secret pair_key() const;
   std::string attempt() const { return hex(as_bytes(attempt_)); }
   Listener take_listener() { return std::move(listener_); }
+  Descriptor take_memory_door() { return std::move(memory_door_); }
   Deadline deadline() const { return deadline_; }
   void clean_up() noexcept;  // removes what this rank has put; when all have met
 
@@ -83,6 +88,7 @@ class Meeting {
   const StoreFacts facts_;
   std::string attempt_;  // 32 random bytes of rank 0
   Listener listener_;
+  Descriptor memory_door_;
   Place mine_;
   std::vector<Place> places_;
 };

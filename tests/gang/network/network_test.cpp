@@ -69,6 +69,54 @@ INSTANTIATE_TEST_SUITE_P(Ranks, NetworkMatrix, testing::Values(2, 3));
 
 TEST(Network, LongCallsAreRightOverSeveralChunks) { run_processes(3, several_chunks); }
 
+// Bytes that tell where they stand in the message of `rank`.
+std::vector<uint8_t> message_of(int rank, size_t bytes) {
+  std::vector<uint8_t> all(bytes);
+  for (size_t i = 0; i < bytes; ++i) all[i] = static_cast<uint8_t>(i % 251 + static_cast<size_t>(rank) * 3);
+  return all;
+}
+
+// Longer than the memory that the two ranks share, which both directions fill at the same time.
+TEST(Network, LongMessagesOfOneHostArriveWhole) {
+  run_processes(2, [](Gang& root) {
+    const int peer = 1 - root.rank();
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4097}, size_t{256} << 10, size_t{1} << 20,
+                               (size_t{5} << 20) + 3}) {
+      const std::vector<uint8_t> out = message_of(root.rank(), bytes);
+      std::vector<uint8_t> in(bytes);
+      Collective send, receive;
+      send.op = CollectiveOp::send;
+      send.in = out.data();
+      receive.op = CollectiveOp::recv;
+      receive.out = in.data();
+      send.peer = receive.peer = peer;
+      send.count = receive.count = bytes;
+      send.dtype = receive.dtype = DType::u8;
+      const WorkPtr sent = root.run(Channel::user, send);
+      root.run_now(Channel::user, receive);
+      sent->wait(Deadline::never());
+      EXPECT_TRUE(in == message_of(peer, bytes)) << bytes;
+    }
+  });
+}
+
+TEST(Network, AHostWithoutSharedMemoryForALongCallSaysSo) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    GangOptions options = network_options(rank, 2, store);
+    options.memory_limit = 100'000;
+    const GangPtr root = Gang::create(options);
+    EXPECT_EQ(sum(*root, 1), 2) << "a short call needs none";
+    std::vector<float> x(1 << 20, 1);
+    report_failure(report, *root, [&] { root->run_now(Channel::user, sum_of(x)); });
+  });
+  for (const int r : {0, 1}) {
+    EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+    EXPECT_EQ(code_of(ranks.report(r)), Code::out_of_memory) << ranks.report(r).text;
+    EXPECT_NE(std::string(ranks.report(r).text).find("of 100000 bytes"), std::string::npos)
+        << ranks.report(r).text;
+  }
+}
+
 TEST(Network, ChildGangsCountTheirOwnCalls) {
   run_processes(4, [](Gang& root) {
     const GangPtr pair = root.split(root.rank() % 2, -root.rank());  // in the opposite order
