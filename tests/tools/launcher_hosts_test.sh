@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A launcher starts a gang over two hosts, which are network namespaces of this machine: two ranks on each sum.
+# A launcher starts a gang over two hosts, which are network namespaces of this machine: two ranks on each sum. torchrun
+# also starts them again, because a rank of its first attempt dies.
 #   usage: launcher_hosts_test.sh torchrun|slurm BUILD_DIR
 # Slurm's is played: the processes of two nodes with the variables of one step of srun. torchrun is that of PATH, or of
 # the benchmarks' environment in BUILD_DIR.
@@ -22,10 +23,11 @@ on() { local host=$1; shift; timeout 100 bash "$hosts" agent "$prefix$host" "$@"
 
 started=()
 case $launcher in
-  torchrun) # each host starts its agent, and the first one's has the rendezvous
+  torchrun) # each host starts its agent, and the first one's has the rendezvous; one rank of the first attempt dies
+    echo "mkdir '$folder/died' 2>/dev/null && { sleep 1; kill -9 \$\$; }; exec '$program'" >"$folder/rank"
     for host in 1 2; do
-      on $host torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint "${prefix}1:29400" --rdzv-id job \
-        --no-python "$program" & started+=($!)
+      on $host torchrun --nnodes 2 --nproc-per-node 2 --max-restarts 2 --rdzv-backend c10d --rdzv-endpoint "${prefix}1:29400" \
+        --rdzv-id job --no-python bash "$folder/rank" & started+=($!)
     done ;;
   slurm) # what srun sets for each process of "srun -N 2 -n 4", and the port that a batch script must choose
     export MASTER_PORT=29500
