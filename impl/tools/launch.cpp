@@ -1,11 +1,14 @@
 #include "tools/launch.h"
 
+#include <net/if.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
+#include "base/interfaces.h"
 #include "tools/attempt.h"
 
 namespace gangway::tools {
@@ -19,6 +22,14 @@ bool stays_ignored(int signal) {
   struct sigaction now {};
   return (signal == SIGHUP || signal == SIGINT) && sigaction(signal, nullptr, &now) == 0 &&
          now.sa_handler == SIG_IGN;
+}
+
+// The ranks of several hosts meet by GANGWAY_INTERFACE, which may be a name or an address, or by the way to the
+// first host.
+std::string interface_of_node(const Node& node) {
+  const char* const wish = std::getenv("GANGWAY_INTERFACE");
+  if (wish == nullptr || *wish == '\0') return interface_towards(node.master);
+  return if_nametoindex(wish) != 0 ? wish : interface_with(wish);
 }
 
 }  // namespace
@@ -123,6 +134,7 @@ int launch(const LaunchOptions& options) {
   const bool is_node = options.node.world != 0;
   const int secret = is_node ? secret_from_input() : make_secret();
   const std::string job = is_node ? options.node.job : make_job();
+  if (is_node) tell_nccl(interface_of_node(options.node));  // the ranks may call NCCL before they make a gang
   const Deadline deadline = options.timeout_s > 0
                                 ? Deadline::after_ms(static_cast<int64_t>(options.timeout_s * 1000))
                                 : Deadline::never();

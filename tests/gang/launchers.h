@@ -48,7 +48,8 @@ inline void forget_launchers() {
                                      "GANGWAY_SECRET_FILE",
                                      "GANGWAY_EXPECTED_SIZE",
                                      "GANGWAY_PORT",
-                                     "GANGWAY_INTERFACE"})
+                                     "GANGWAY_INTERFACE",
+                                     "NCCL_SOCKET_IFNAME"})
     unsetenv(variable);
 }
 

@@ -1,5 +1,7 @@
 #include "gpu_emulation/communicator.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -14,6 +16,11 @@ namespace {
 // Returns the number of items in a rank's input.
 size_t inputs(const Call& call, int size) {
   return call.op == Op::reduce_scatter ? call.count * static_cast<size_t>(size) : call.count;
+}
+// Hosts of tests are network namespaces.
+uint64_t own_host() {
+  struct stat facts {};
+  return stat("/proc/self/ns/net", &facts) == 0 ? facts.st_ino : 0;
 }
 char* at(const void* data, size_t items, ncclDataType_t type) {
   return static_cast<char*>(const_cast<void*>(data)) + items * bytes_of(type);
@@ -32,8 +39,10 @@ bool Member::broken() const { return segment_->broken(); }
 ncclResult_t Member::sit_down() {
   int free = 0;
   if (!segment_->seat(rank_).device.compare_exchange_strong(free, device_ + 1)) return ncclInvalidUsage;
+  const uint64_t host = own_host();
+  segment_->seat(rank_).host = host;
   for (int r = 0; r < segment_->size(); ++r) {
-    if (r == rank_ || segment_->seat(r).device != device_ + 1) continue;
+    if (r == rank_ || segment_->seat(r).device != device_ + 1 || segment_->seat(r).host != host) continue;
     segment_->seat(rank_).device = 0;
     refuse(cudaErrorInvalidValue, "NCCL: two ranks of a communicator on one device");
     return ncclInvalidUsage;

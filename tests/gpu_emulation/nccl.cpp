@@ -1,4 +1,4 @@
-// NCCL between threads and processes of one host. A collective is a task of its stream. It begins when the
+// NCCL between threads and processes of one machine, whose hosts are network namespaces. A collective is a task of its stream. It begins when the
 // stream reaches it, and blocks the stream until all ranks have joined. What NCCL leaves undefined is a fault
 // here: ranks that call different collectives, plain memory of the host, and two devices that launch their
 // communicators in different orders (NCCL may hang then).
@@ -6,13 +6,17 @@
 // It waits in the same places as NCCL. A wait that does not end becomes a fault whose text names the reason:
 // an abort waits for all kernels of its device, also for those of communicators that are not aborted with it;
 // and ncclCommDestroy without ncclCommFinalize waits for the peers on this host.
+#include <net/if.h>
+
 #include <nccl.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -89,6 +93,17 @@ struct Pending {
   cudaStream_t stream;
   Call call;
 };
+
+// NCCL chooses its interface at the first call. "=eth0" means exactly this one.
+const std::string& interface() {
+  static const std::string* const first = [] {
+    const char* const value = std::getenv("NCCL_SOCKET_IFNAME");
+    return new std::string(value == nullptr ? "" : value);
+  }();
+  return *first;
+}
+bool has_interface() { return !interface().starts_with("=") || if_nametoindex(interface().c_str() + 1) != 0; }
+
 thread_local int depth = 0;
 thread_local std::vector<Pending> pending;
 thread_local std::vector<ncclComm_t> pending_aborts;
@@ -186,6 +201,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   if (enter(__func__) != cudaSuccess) return ncclSystemError;
+  if (!has_interface()) return ncclInvalidUsage;
   *id = Segment::make_id();
   return ncclSuccess;
 }
@@ -195,6 +211,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   if (enter(__func__) != cudaSuccess) return ncclSystemError;
+  if (!has_interface()) return ncclInvalidUsage;
   if (config == nullptr || config->blocking != 0 || rank < 0 || rank >= size || size > kMostDevices)
     return ncclInvalidArgument;
   std::shared_ptr<Segment> segment = Segment::open(id, size);
@@ -242,6 +259,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 void gpu_emulation_stop_link(ncclComm_t comm, int told) { comm->member->stop_link(told != 0); }
 void gpu_emulation_mend_link(ncclComm_t comm) { comm->member->mend_link(); }
+const char* gpu_emulation_interface() { return interface().c_str(); }
 
 ncclResult_t ncclGroupStart() {
   ++depth;

@@ -37,6 +37,7 @@ struct Notice {
 
 struct Seat {
   std::atomic<int> device;             // the number + 1; 0: not joined
+  std::atomic<uint64_t> host;          // of the device: the number of its network namespace
   std::atomic<uint64_t> staged, read;  // chunks that were put into the slot; read from all slots
   std::atomic<bool> left;              // the rank has finalized, destroyed or aborted its communicator
   Notice notice;                       // describes the last staged chunk

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include "gang/nccl/greeting.h"
+
 namespace gangway::nccl {
 namespace {
 
@@ -14,19 +16,14 @@ void find(void* library, const char* name, Function& to) {
   if (to == nullptr) fail(Code::not_supported, "engine \"nccl\": ", kFile, " has no ", name);
 }
 
-std::string version_text(int version) {
-  return text(version / 10000, ".", version % 10000 / 100, ".", version % 100);
-}
-
 Api load() {
   void* const library = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail(Code::not_supported, "engine \"nccl\": ", dlerror());
   Api api{};
   find(library, "ncclGetVersion", api.get_version);
-  int version = 0;
-  api.get_version(&version);
-  if (version < kOldest)
-    fail(Code::not_supported, "engine \"nccl\": ", kFile, " is version ", version_text(version),
+  api.get_version(&api.version);
+  if (api.version < kOldest)
+    fail(Code::not_supported, "engine \"nccl\": ", kFile, " is version ", version_text(api.version),
          ", older than the ", version_text(kOldest), " that this module needs");
   find(library, "ncclGetErrorString", api.get_error_string);
   find(library, "ncclGetUniqueId", api.get_unique_id);

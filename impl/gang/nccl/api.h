@@ -10,6 +10,7 @@
 namespace gangway::nccl {
 
 struct Api {
+  int version = 0;  // as ncclGetVersion gives it
   decltype(&ncclGetVersion) get_version;
   decltype(&ncclGetErrorString) get_error_string;
   decltype(&ncclGetUniqueId) get_unique_id;

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "device/cuda/cuda_device.h"
 #include "gang/nccl/aborts.h"
 #include "gang/nccl/event_work.h"
+#include "gang/nccl/greeting.h"
 #include "gang/nccl/one_rank_engine.h"
 #include "gang/nccl/records.h"
 
@@ -257,18 +259,19 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return lane_of(channel).comm != nullptr;
   }
 
-  // Returns the id of a new communicator, which rank 0 makes and broadcasts.
+  // Returns the id of a new communicator, which rank 0 makes. Ranks that NCCL cannot connect are refused.
   ncclUniqueId agreed_id() {
     ncclUniqueId id{};
     if (rank() == 0) check(api().get_unique_id(&id), "ncclGetUniqueId");
-    Collective c;
-    c.op = CollectiveOp::broadcast;
-    c.in = c.out = id.internal;
-    c.count = sizeof(id.internal);
-    c.dtype = DType::u8;
-    c.peer = 0;
-    if (const WorkPtr work = control_->run_now(Channel::control, {&c, 1}, owner_->host_stream()))
-      work->wait_input(Deadline::never());
+    Greeting mine;
+    static_assert(sizeof mine.id == sizeof id.internal);
+    std::memcpy(mine.id, id.internal, sizeof mine.id);
+    mine.identity = own_identity();
+    mine.version = api().version;
+    const std::vector<Greeting> all = exchange(*control_, mine, owner_->host_stream());
+    check(all, options_.label);
+    uneven_ = uneven_hosts(all);
+    std::memcpy(id.internal, all[0].id, sizeof id.internal);
     return id;
   }
 
@@ -287,10 +290,13 @@ class NcclEngine final : public Engine, private cuda::Watch {
       if (const auto first = error()) throw *first;
       if (const auto first = control_->error()) throw *first;
       if (deadline.passed())
-        fail(Code::timeout, options_.label, ": NCCL did not finish ", what, " of ", size(), " ranks within ",
+        fail(Code::timeout, options_.label, ": NCCL ", version_text(api().version), " did not finish ", what,
+             " of ", size(), " ranks within ",
              std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start)
                  .count(),
-             " ms");
+             " ms",
+             uneven_.empty() ? "" : "; some versions hang where hosts have different numbers of ranks, ",
+             uneven_.empty() ? "" : text("here ", uneven_));
       each();
       std::this_thread::sleep_for(kNap);
     }
@@ -335,6 +341,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   std::array<Lane, kChannels> lanes_;
   std::chrono::steady_clock::time_point looked_ = {};
   std::optional<Error> stuck_;  // what the last look at the lanes found
+  std::string uneven_;          // the numbers of ranks on each host, if they differ
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/interfaces.h"
 #include "base/interrupt.h"
 #include "gang/backoff.h"
 #include "gang/call_log.h"
@@ -14,6 +15,7 @@
 #include "gang/network/mesh.h"
 #include "gang/network/network.h"
 #include "gang/network/plan.h"
+#include "gang/rendezvous/resolve.h"
 
 namespace gangway::network {
 namespace {
@@ -328,16 +330,26 @@ std::shared_ptr<Engine> NetworkEngine::shrink(std::vector<int>& survivors) {
   }
 }
 
+// NCCL, which the gang may use next, takes the way of this rank's connections to other hosts. It would take the
+// first interface that it finds, which may be one that other hosts do not reach.
+void lead_nccl(const std::list<Link>& links, const std::vector<int>& hosts, int rank) {
+  for (const Link& link : links)
+    if (hosts[static_cast<size_t>(link.rank)] != hosts[static_cast<size_t>(rank)])
+      return tell_nccl(interface_with(local_number(link.control.get())));
+}
+
 std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                   Meeting& meeting) {
   const std::shared_ptr<HostMemory> memory = HostMemory::share(meeting, options);
   std::list<Link> links = connect_all(meeting, options);
   for (Link& link : links) link.memory = HostMemory::wire_to(memory, link.rank);
+  std::vector<int> hosts = meeting.hosts();
+  if (rank->device().kind() == DeviceKind::cuda) lead_nccl(links, hosts, options.rank);
   auto network = Network::start(options.liveness_ms, std::move(links));
   meeting.clean_up();
   std::vector<int> members(static_cast<size_t>(options.size));
   std::iota(members.begin(), members.end(), 0);
-  auto group = std::make_shared<Group>(1, std::move(members), meeting.hosts(), options);
+  auto group = std::make_shared<Group>(1, std::move(members), std::move(hosts), options);
   return std::make_shared<NetworkEngine>(
       rank, std::make_shared<State>(std::move(network), std::move(group), rank->works()), true);
 }

@@ -193,9 +193,11 @@ Environment read_environment() {
   if (const char* const host = lookup("MASTER_ADDR")) e.host = without_brackets(host);
   if (lookup("MASTER_PORT") != nullptr) e.port = integer("MASTER_PORT", 1, 65535);
   if (!read_launchers(e)) e.launcher = "none";
-  const char* const restart =
-      lookup("GANGWAY_RESTART_COUNT") != nullptr ? "GANGWAY_RESTART_COUNT" : "TORCHELASTIC_RESTART_COUNT";
-  if (lookup(restart) != nullptr) e.restart = integer(restart, 0, INT32_MAX);
+  // Each host's torchrun counts its own ranks' failures, so hosts of one attempt have different counts.
+  if (lookup("GANGWAY_RESTART_COUNT") != nullptr)
+    e.restart = integer("GANGWAY_RESTART_COUNT", 0, INT32_MAX);
+  else if (lookup("TORCHELASTIC_RESTART_COUNT") != nullptr && on_one_host(e))
+    e.restart = integer("TORCHELASTIC_RESTART_COUNT", 0, INT32_MAX);
   e.job = read_job(e);
   if (config().expected_size != 0) check_expected_size(e, config().expected_size, "GANGWAY_EXPECTED_SIZE");
   return e;

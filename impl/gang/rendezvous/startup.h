@@ -27,7 +27,7 @@ struct Environment {
   // host, the process id of their parent. Ranks of one user that were started with RANK and WORLD_SIZE alone
   // therefore meet: two such jobs at a time need a MASTER_PORT or a GANGWAY_JOB each.
   std::string job;
-  int restart = 0;       // GANGWAY_RESTART_COUNT, TORCHELASTIC_RESTART_COUNT
+  int restart = 0;       // GANGWAY_RESTART_COUNT, on one host TORCHELASTIC_RESTART_COUNT
   std::string launcher;  // "none", "torchrun", "slurm", "openmpi", "pmi", "options"
 };
 

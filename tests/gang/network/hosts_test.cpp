@@ -39,11 +39,11 @@ class Hosts : public OnHosts {
     EXPECT_NE(said.find(words), std::string::npos) << said;
   }
   // Runs gangrun over hosts, with namespaces in place of remote hosts.
-  Ended gangrun(const std::string& hosts, const std::string& command) const {
+  Ended gangrun(const std::string& hosts, const std::string& command, const std::string& options = "") const {
     const std::string file = scratch_.path() + "/gangrun";
     const int status =
         std::system(("env -u GTEST_OUTPUT timeout 120 " GANGWAY_GANGRUN " -n 1 --hosts " + hosts +
-                     " --agent 'bash " GANGWAY_HOSTS " agent' -- " + command + " >" + file + " 2>&1")
+                     " --agent 'bash " GANGWAY_HOSTS " agent' " + options + " -- " + command + " >" + file + " 2>&1")
                         .c_str());
     return {WEXITSTATUS(status), text_of_file(file)};
   }
@@ -190,6 +190,24 @@ TEST_F(Hosts, GangrunStartsTheRanksOfEveryHost) {
   EXPECT_EQ(ended.status, 0) << ended.output;
   for (const char* const line : {"[0] engine network", "[1] engine network", "[2] engine network"})
     EXPECT_NE(ended.output.find(line), std::string::npos) << ended.output;
+}
+
+TEST_F(Hosts, GangrunNamesTheInterfaceOfEveryHostForNccl) {
+  const Ended ended = gangrun(name(1) + "," + name(2), "printenv NCCL_SOCKET_IFNAME");
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  for (const char* const line : {"[0] =eth0", "[1] =eth0"})
+    EXPECT_NE(ended.output.find(line), std::string::npos) << ended.output;
+}
+
+TEST_F(Hosts, GangrunStartsTheRanksOfAllHostsAgainWhenOneFails) {
+  const Ended ended = gangrun(name(1) + "," + name(2),
+                              "bash -c '[ $RANK$GANGWAY_RESTART_COUNT = 10 ] && kill -9 $$; exec " GANGWAY_NETWORK_RANK
+                              " small'",
+                              "--max-restarts 2");
+  EXPECT_EQ(ended.status, 0) << ended.output;
+  for (const char* const line : {"restart 1 of 2", "[0] engine network", "[1] engine network"})
+    EXPECT_NE(ended.output.find(line), std::string::npos) << ended.output;
+  EXPECT_EQ(ended.output.find("restart 2 of 2"), std::string::npos) << ended.output;
 }
 
 TEST_F(Hosts, GangrunReturnsTheStatusOfTheRankThatFailed) {

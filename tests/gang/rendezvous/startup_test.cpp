@@ -186,6 +186,20 @@ TEST_F(Startup, JobsAndRestartsAreNamed) {
   EXPECT_EQ(read(v).restart, 5);
 }
 
+TEST_F(Startup, HostsOfOneAttemptOfTorchrunMayHaveCountedDifferentRestarts) {
+  Variables v = {{"RANK", "1"},
+                 {"WORLD_SIZE", "4"},
+                 {"LOCAL_RANK", "1"},
+                 {"LOCAL_WORLD_SIZE", "2"},
+                 {"MASTER_ADDR", "10.0.0.1"},
+                 {"MASTER_PORT", "29500"},
+                 {"TORCHELASTIC_RUN_ID", "run"},
+                 {"TORCHELASTIC_RESTART_COUNT", "1"}};
+  EXPECT_EQ(read(v).restart, 0);
+  v["GANGWAY_RESTART_COUNT"] = "5";
+  EXPECT_EQ(read(v).restart, 5);
+}
+
 TEST_F(Startup, SeveralHostsWithoutASecretAreRefused) {
   const Environment e = read({{"RANK", "0"},
                               {"WORLD_SIZE", "2"},

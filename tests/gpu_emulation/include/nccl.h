@@ -53,10 +53,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
-// Two functions that NCCL does not have. After stop_link no later launch of this rank ends until mend_link,
+// Three functions that NCCL does not have. After stop_link no later launch of this rank ends until mend_link,
 // or until the communicator is aborted. told: the communicator's asynchronous error reports it.
 void gpu_emulation_stop_link(ncclComm_t comm, int told);
 void gpu_emulation_mend_link(ncclComm_t comm);
+// NCCL_SOCKET_IFNAME as the process's first call found it, which NCCL keeps; "" if it was not set.
+const char* gpu_emulation_interface();
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,

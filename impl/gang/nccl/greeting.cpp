@@ -1,0 +1,66 @@
+#include "gang/nccl/greeting.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace gangway::nccl {
+namespace {
+
+// Releases that were seen to hang while they connect hosts with different numbers of ranks
+// (github.com/NVIDIA/nccl/issues/2385).
+constexpr int kFirstThatHangs = 23100, kLastThatHangs = 23102;
+
+}  // namespace
+
+std::vector<Greeting> exchange(Engine& control, const Greeting& mine, Stream& host_stream) {
+  std::vector<Greeting> all(static_cast<size_t>(control.size()));
+  Collective c;
+  c.op = CollectiveOp::all_gather;
+  c.in = &mine;
+  c.out = all.data();
+  c.count = sizeof mine;
+  c.dtype = DType::u8;
+  if (const WorkPtr work = control.run_now(Channel::control, {&c, 1}, host_stream))
+    work->wait(Deadline::never());
+  return all;
+}
+
+void check(std::span<const Greeting> all, const std::string& label) {
+  for (size_t r = 1; r < all.size(); ++r)
+    if (all[r].version != all[0].version)
+      fail(Code::invalid_state, label, ": rank 0 has NCCL ", version_text(all[0].version), ", rank ", r,
+           " has NCCL ", version_text(all[r].version), "; install the same version on every host");
+  const std::string uneven = uneven_hosts(all);
+  const int version = all.empty() ? 0 : all[0].version;
+  if (!uneven.empty() && version >= kFirstThatHangs && version <= kLastThatHangs)
+    fail(Code::not_supported, label, ": its hosts have ", uneven, " ranks, and NCCL ", version_text(version),
+         " hangs when it connects hosts with different numbers of ranks; install another version of NCCL, "
+         "or use as many ranks on every host");
+}
+
+std::string uneven_hosts(std::span<const Greeting> all) {
+  std::vector<std::pair<std::string, int>> hosts;  // in the order of their first ranks
+  for (const Greeting& one : all) {
+    const std::string host(one.identity.host, sizeof one.identity.host);
+    const auto found =
+        std::find_if(hosts.begin(), hosts.end(), [&](const auto& h) { return h.first == host; });
+    if (found == hosts.end())
+      hosts.emplace_back(host, 1);
+    else
+      ++found->second;
+  }
+  const bool is_even = std::all_of(hosts.begin(), hosts.end(),
+                                   [&](const auto& host) { return host.second == hosts[0].second; });
+  if (is_even) return "";
+  std::string list;
+  for (size_t i = 0; i < hosts.size(); ++i)
+    list += text(i == 0 ? "" : i + 1 == hosts.size() ? " and " : ", ", hosts[i].second);
+  return list;
+}
+
+std::string version_text(int version) {
+  return text(version / 10000, ".", version % 10000 / 100, ".", version % 100);
+}
+
+}  // namespace gangway::nccl
