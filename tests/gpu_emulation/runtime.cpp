@@ -251,6 +251,7 @@ const char* cudaGetErrorString(cudaError_t error) {
   return words.empty() ? cudaGetErrorName(error) : words.c_str();
 }
 cudaError_t cudaGetLastError() { return fault_of(current); }
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
 
 cudaError_t cudaDriverGetVersion(int* version) {
   if (const cudaError_t error = enter(__func__)) return error;
