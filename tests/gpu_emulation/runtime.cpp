@@ -45,6 +45,7 @@ struct All {
     number("GPU_EMULATION_SEED", settings.seed);
     number("GPU_EMULATION_DRIVER", settings.driver);
     number("GPU_EMULATION_ARCHITECTURE", settings.architecture);
+    number("GPU_EMULATION_RING", settings.ring);
   }
 };
 All& all() {
