@@ -18,7 +18,11 @@ struct LogLine {
   std::string message;
 };
 
+using LogSink = void (*)(LogLevel level, std::string message);
 void log(LogLevel level, std::string message);
+// Sends later lines to another function instead of the ring. A loadable module has its own copy of these
+// functions, and sends its lines to the core's.
+void log_to(LogSink sink);
 
 // Returns the lines with number >= first that are still in the ring, which holds the newest 1024.
 std::vector<LogLine> log_lines(uint64_t first);

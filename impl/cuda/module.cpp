@@ -29,8 +29,12 @@ std::string describe() { return cuda::describe_devices() + "  " + cuda::describe
 
 extern "C" __attribute__((visibility("default"))) const void* gangway_cuda_module() {
   using namespace gangway;
-  static constexpr CudaModule module{
-      kBuildId, cuda::make_cuda_device,   cuda::make_cuda_ops, make_data_engines,
-      describe, cuda::describe_cuda_paths};
+  static constexpr CudaModule module{kBuildId,
+                                     cuda::make_cuda_device,
+                                     cuda::make_cuda_ops,
+                                     make_data_engines,
+                                     describe,
+                                     cuda::describe_cuda_paths,
+                                     log_to};
   return &module;
 }

@@ -27,6 +27,7 @@ const CudaModule& cuda_module(const std::string& device) {
     Loadable library = open(device);
     library.keep(/*global=*/false);
     module = &module_of(library);
+    module->log_to(log);
   }
   return *module;
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "device/device.h"
 
 namespace gangway {
@@ -34,6 +35,8 @@ struct CudaModule {
   // Returns lines on driver, devices and libraries, for gw-info.
   std::string (*describe)();
   std::string (*describe_paths)(Ops& ops);
+  // Names the function that gets the module's log lines. The core calls it before it uses the module.
+  void (*log_to)(LogSink sink);
 };
 
 // Loads the module, which then stays loaded. NOT_SUPPORTED: the text says what is missing. INVALID_STATE: the

@@ -93,8 +93,8 @@ const char* name(Channel channel) noexcept;
 // place of rank * count. Any other overlap is refused.
 //
 // A reduction is a left fold in rank order with an f32 accumulator (f64 for f64; i64 for SUM of integers,
-// which wraps in its own type). MEAN divides the sum by W. `accumulate` means out += result; only floating
-// reductions with all_reduce, reduce_scatter and reduce take it.
+// which wraps in its own type). Over NCCL it is less precise (nccl/nccl_engine.h). MEAN divides the sum by W.
+// `accumulate` means out += result; only floating all_reduce, reduce_scatter and reduce take it.
 struct Collective {
   CollectiveOp op = CollectiveOp::barrier;
   const void* in = nullptr;

@@ -83,7 +83,7 @@ struct EngineFacts {
   bool takes_counts = true;
   bool takes_accumulate = true;
   bool takes_mean = true;
-  bool takes_narrow_reductions = true;  // bf16 and f16, with an f32 accumulator
+  bool takes_narrow_reductions = true;  // bf16 and f16, as precise as collective.h says
   bool takes_batches = true;            // several records in one launch
   // The engine itself reports mismatched calls, lost peers and missed deadlines. Otherwise each call is first
   // announced on a control engine (planes/dual_engine.h).

@@ -122,13 +122,13 @@ class Block {
   static thread_local Block* current_;
 
   Block() : slots_(kThreadsPerBlock) {
-    shared_map_ = static_cast<char*>(mmap(nullptr, kSharedBytesPerBlock + kGuardBytes, PROT_READ | PROT_WRITE,
+    shared_map_ = static_cast<char*>(mmap(nullptr, kMostSharedBytes + kGuardBytes, PROT_READ | PROT_WRITE,
                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (shared_map_ == MAP_FAILED) throw std::bad_alloc();
-    shared_end_ = shared_map_ + kSharedBytesPerBlock;
+    shared_end_ = shared_map_ + kMostSharedBytes;
     mprotect(shared_end_, kGuardBytes, PROT_NONE);
   }
-  ~Block() { munmap(shared_map_, kSharedBytesPerBlock + kGuardBytes); }
+  ~Block() { munmap(shared_map_, kMostSharedBytes + kGuardBytes); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gpu_emulation/emulator.h"
 #include "gpu_emulation/reduce.h"
 #include "gpu_emulation/segment.h"
 #include "gpu_emulation/state.h"
@@ -181,6 +182,13 @@ void Member::take(const Call& call, size_t first, size_t count) {
     for (int r = 0; r < segment_->size(); ++r) in.push_back(items(r, skip));
     reduce(call.type, call.reduce, in, at(call.out, to, call.type), n);
   };
+  // Of n items, whose ring ends at rank `last`.
+  const auto sum_in_ring = [&](size_t to, size_t skip, size_t n, int last) {
+    std::vector<const void*> in;
+    for (int r = 1; r <= segment_->size(); ++r) in.push_back(items((last + r) % segment_->size(), skip));
+    reduce_in_ring(call.type, call.reduce, in, at(call.out, to, call.type), n);
+  };
+  const bool ring = settings().ring;
   switch (call.op) {
     case Op::all_gather:
       for (int r = 0; r < segment_->size(); ++r) copy(static_cast<size_t>(r) * call.count + first, r);
@@ -189,13 +197,23 @@ void Member::take(const Call& call, size_t first, size_t count) {
     case Op::reduce_scatter: {
       const size_t mine = static_cast<size_t>(rank_) * call.count;
       const size_t from = std::max(first, mine), to = std::min(first + count, mine + call.count);
-      if (from < to) sum(from - mine, from - first, to - from);
+      if (from < to && ring) sum_in_ring(from - mine, from - first, to - from, rank_);
+      if (from < to && !ring) sum(from - mine, from - first, to - from);
       return;
     }
     case Op::reduce:
       if (rank_ != call.peer) return;
-      [[fallthrough]];
-    default: sum(first, 0, count);
+      if (ring) return sum_in_ring(first, 0, count, call.peer);
+      return sum(first, 0, count);
+    default:
+      if (!ring) return sum(first, 0, count);
+      // An all_reduce is a reduce_scatter of as many parts as there are ranks, and an all_gather.
+      const auto size = static_cast<size_t>(segment_->size()), part = (call.count + size - 1) / size;
+      for (size_t i = first; i < first + count;) {
+        const size_t owner = i / part, end = std::min(first + count, (owner + 1) * part);
+        sum_in_ring(i, i - first, end - i, static_cast<int>(owner));
+        i = end;
+      }
   }
 }
 

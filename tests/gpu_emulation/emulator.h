@@ -13,7 +13,7 @@
 // fibers shows.
 //
 // Variables of the environment configure it: GPU_EMULATION_DEVICES (8), _MEMORY (bytes of each device; 4
-// GiB), _SEED (2), _DRIVER (13000), _ARCHITECTURE (90). This header is for tests.
+// GiB), _SEED (2), _DRIVER (13000), _ARCHITECTURE (90), _RING (0). This header is for tests.
 //
 // Thread rule: any thread.
 #pragma once
@@ -32,6 +32,7 @@ struct Settings {
   int driver = 13000;
   int architecture = 90;
   bool modelled = false;  // log.h
+  bool ring = false;      // NCCL reduces like a ring (reduce.h)
 };
 Settings settings();
 void set(const Settings& settings);

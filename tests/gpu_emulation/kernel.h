@@ -16,7 +16,9 @@ namespace gpu_emulation {
 
 constexpr int kWarp = 32;
 constexpr int kThreadsPerBlock = 1024;
-constexpr int kSharedBytesPerBlock = 160 * 1024;  // as on sm_80; later GPUs have more
+constexpr int kMostSharedBytes = 227 * 1024;  // of a block on any architecture
+// Returns what a block may have on the architecture of the settings.
+int shared_bytes_of_block();
 
 // One thread of a grid.
 struct Lane {

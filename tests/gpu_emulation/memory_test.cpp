@@ -130,5 +130,44 @@ TEST_F(MemoryInUse, PinnedIsUsedAgainWhenTheHostHasNoMore) {
   memory_->free_pinned(second, 1000);
 }
 
+// A caller may capture a stream that the device knows. Until the capture ends, no stream and no event may be
+// asked for its state.
+TEST_F(MemoryInUse, AFreeDuringACaptureWaitsForItsEnd) {
+  for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
+    gate_open = false;
+    void* const before = memory_->allocate(64);
+    void* const pinned = memory_->allocate_pinned(64);
+    void* const during = memory_->allocate(kMost);
+    start_work();
+    memory_->free(before);  // waits for the work
+    ASSERT_EQ(cudaStreamBeginCapture(stream_, mode), cudaSuccess);
+    memory_->free(during);
+    memory_->free_pinned(pinned, 64);
+    memory_->free(memory_->allocate(64));
+    EXPECT_THROW(memory_->allocate(kMost), Error) << "what waits for a capture's end is not there yet";
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    ASSERT_EQ(cudaStreamIsCapturing(stream_, &status), cudaSuccess);
+    EXPECT_EQ(status, cudaStreamCaptureStatusActive) << gpu_emulation::report();
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    gate_open = true;
+    memory_->free(memory_->allocate(kMost));
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(memory_->allocate_pinned(64), pinned);
+    memory_->free_pinned(pinned, 64);
+  }
+}
+
+TEST_F(MemoryInUse, BlocksThatWaitForACaptureAreFreedAtTheEnd) {
+  void* const block = memory_->allocate(64);
+  ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  memory_->free(block);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  memory_->remove(stream_);
+}
+
 }  // namespace
 }  // namespace gangway::cuda

@@ -1,7 +1,9 @@
 // Norms, activations, dropout and rotary angles of a part of a head on the software GPU, against plain loops
 // in f64.
+#include "base/error_of.h"
 #include "base/philox.h"
 #include "gpu_emulation/cuda_ops_testing.h"
+#include "gpu_emulation/emulator.h"
 
 namespace gangway {
 namespace {
@@ -284,6 +286,64 @@ TEST_F(ModelOps, RopeTurnsTheFirstElementsAndCopiesTheRest) {
       bench.ops->rope(args, bench.stream());
       EXPECT_TRUE(same_bits(x, y)) << "in place";
     }
+}
+
+// The software GPU's architecture, until the end of a scope.
+class Architecture {
+ public:
+  explicit Architecture(int number) {
+    gpu_emulation::Settings settings = before_;
+    settings.architecture = number;
+    gpu_emulation::set(settings);
+  }
+  ~Architecture() { gpu_emulation::set(before_); }
+
+ private:
+  const gpu_emulation::Settings before_ = gpu_emulation::settings();
+};
+
+// Rows that lie in shared memory on sm_90, and have no place in the 99 KiB of sm_89.
+TEST_F(ModelOps, NormsOfWideRowsHaveTheSameBitsOnGpusWithLessSharedMemory) {
+  const int64_t T = 2, D = 14336;
+  std::vector<Tensor> first;
+  Bench bench;
+  for (const int number : {90, 80, 89, 86, 120}) {
+    const Architecture architecture(number);
+    const Tensor x = random_tensor(bench, DType::bf16, {T, D}, 1),
+                 w = random_tensor(bench, DType::bf16, {D}, 2),
+                 dy = random_tensor(bench, DType::bf16, {T, D}, 3), y = bench.empty(DType::bf16, {T, D}),
+                 dx = bench.empty(DType::bf16, {T, D}), rstd = bench.empty(DType::f32, {T}),
+                 dw = tensor(bench, DType::f32, {D}, Values(at(D), 0));
+    bench.ops->rmsnorm({.x = x, .residual = {}, .weight = w, .y = y, .sum = {}, .rstd = rstd},
+                       bench.stream());
+    bench.ops->rmsnorm_backward(
+        {.dy = dy, .x = x, .weight = w, .rstd = rstd, .dsum = {}, .dx = dx, .dweight = dw, .y = {}},
+        bench.stream());
+    bench.stream().synchronize();
+    const std::vector<Tensor> results = {y, dx, dw};
+    if (first.empty()) first = results;
+    for (size_t i = 0; i < results.size(); ++i)
+      EXPECT_TRUE(same_bits(results[i], first[i])) << number << ", " << i;
+  }
+  EXPECT_EQ(gpu_emulation::report(), "");
+}
+
+TEST_F(ModelOps, AKernelThatNeedsMoreSharedMemoryThanTheGpuHasIsRefusedWithTheNumbers) {
+  const int64_t D = 30000;
+  Bench bench;
+  const Architecture architecture(89);
+  const Tensor x = bench.empty(DType::f32, {1, D}), w = bench.empty(DType::f32, {D}),
+               rstd = bench.empty(DType::f32, {1});
+  const Error error = test::error_of([&] {
+    bench.ops->rmsnorm({.x = x, .residual = {}, .weight = w, .y = x, .sum = {}, .rstd = rstd},
+                       bench.stream());
+    bench.stream().synchronize();
+  });
+  EXPECT_EQ(error.code(), Code::not_supported);
+  EXPECT_EQ(
+      error.message(),
+      "rmsnorm: a row of 30000 elements of 4 bytes needs 120128 bytes of shared memory, and this GPU has "
+      "101376");
 }
 
 }  // namespace

@@ -2,11 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <string>
+#include <vector>
 
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <nccl.h>
 #include "gpu_emulation/emulator.h"
+#include "gpu_emulation/reduce.h"
 
 namespace {
 
@@ -167,6 +171,53 @@ TEST_F(EmulatedNcclChunks, EveryItemOfLongMessagesBothWaysIsRight) {
   });
   for (size_t r = 0; r < 2; ++r)
     for (size_t i = 0; i < 2 * kCount; ++i) ASSERT_EQ(out_[r][i], value(1 - r, i)) << r << ", " << i;
+}
+
+// A gang's sums of 16-bit types over NCCL may round at each hop (gang/collective.h). Their error is at most the
+// number of hops times half a unit in the last place of the sum of the magnitudes.
+TEST(EmulatedReduce, ARingRoundsAtEachHopAndStaysWithinTheToleranceOfSums) {
+  constexpr size_t kRanks = 8, kItems = 1000;
+  std::vector<std::vector<__nv_bfloat16>> inputs(kRanks);
+  std::vector<const void*> in;
+  for (size_t r = 0; r < kRanks; ++r) {
+    for (size_t i = 0; i < kItems; ++i)
+      inputs[r].push_back(__float2bfloat16_rn(std::sin(static_cast<float>(1 + i * 31 + r * 7)) + 0.25f));
+    in.push_back(inputs[r].data());
+  }
+  std::vector<__nv_bfloat16> once(kItems), ring(kItems);
+  for (const ncclRedOp_t op : {ncclSum, ncclAvg}) {
+    const double parts = op == ncclAvg ? kRanks : 1;
+    gpu_emulation::reduce(ncclBfloat16, op, in, once.data(), kItems);
+    gpu_emulation::reduce_in_ring(ncclBfloat16, op, in, ring.data(), kItems);
+    size_t differ = 0;
+    for (size_t i = 0; i < kItems; ++i) {
+      double sum = 0, sizes = 0;
+      for (const auto& input : inputs) {
+        sum += __bfloat162float(input[i]) / parts;
+        sizes += std::abs(__bfloat162float(input[i])) / parts;
+      }
+      const double half_unit = std::ldexp(1.0, -8);
+      EXPECT_NEAR(__bfloat162float(once[i]), sum, half_unit * std::abs(sum) * 1.01);
+      EXPECT_NEAR(__bfloat162float(ring[i]), sum, (kRanks - 1) * half_unit * sizes * 1.05);
+      differ += __bfloat162float(once[i]) != __bfloat162float(ring[i]) ? 1 : 0;
+    }
+    EXPECT_GT(differ, kItems / 10);
+  }
+}
+
+// All ranks have the same bits, and small numbers are exact.
+TEST_F(EmulatedNcclChunks, ALongSumInARingIsThatOfTheRanks) {
+  gpu_emulation::Settings settings = gpu_emulation::settings();
+  settings.ring = true;
+  gpu_emulation::set(settings);
+  on_both([&](size_t r, ncclComm_t comm, cudaStream_t stream) {
+    return ncclAllReduce(in_[r], out_[r], 2 * kCount, ncclFloat32, ncclSum, comm, stream);
+  });
+  for (size_t r = 0; r < 2; ++r)
+    for (size_t i = 0; i < 2 * kCount; ++i)
+      ASSERT_EQ(out_[r][i], value(0, i) + value(1, i)) << r << ", " << i;
+  settings.ring = false;
+  gpu_emulation::set(settings);
 }
 
 }  // namespace

@@ -32,12 +32,54 @@ void narrow(T x, T& to) {
 }
 
 template <typename T>
-void reduce_as(ncclRedOp_t op, std::span<const void* const> in, void* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    auto sum = wide(static_cast<const T*>(in[0])[i]);
-    for (const void* const other : in.subspan(1)) sum = fold(op, sum, wide(static_cast<const T*>(other)[i]));
-    if (op == ncclAvg) sum = static_cast<decltype(sum)>(sum / static_cast<decltype(sum)>(in.size()));
-    narrow(sum, static_cast<T*>(out)[i]);
+T rounded(decltype(wide(T{})) x) {
+  T to;
+  narrow(x, to);
+  return to;
+}
+
+struct Ring {
+  template <typename T>
+  static void run(ncclRedOp_t op, std::span<const void* const> in, void* out, size_t count) {
+    using S = decltype(wide(T{}));
+    const S ranks = static_cast<S>(in.size());
+    const auto item = [&](const void* from, size_t i) {
+      const S x = wide(static_cast<const T*>(from)[i]);
+      return op == ncclAvg ? wide(rounded<T>(static_cast<S>(x / ranks))) : x;
+    };
+    for (size_t i = 0; i < count; ++i) {
+      S sum = item(in[0], i);
+      for (const void* const other : in.subspan(1))
+        sum = wide(rounded<T>(static_cast<S>(fold(op, sum, item(other, i)))));
+      narrow(sum, static_cast<T*>(out)[i]);
+    }
+  }
+};
+
+struct Fold {
+  template <typename T>
+  static void run(ncclRedOp_t op, std::span<const void* const> in, void* out, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      auto sum = wide(static_cast<const T*>(in[0])[i]);
+      for (const void* const other : in.subspan(1))
+        sum = fold(op, sum, wide(static_cast<const T*>(other)[i]));
+      if (op == ncclAvg) sum = static_cast<decltype(sum)>(sum / static_cast<decltype(sum)>(in.size()));
+      narrow(sum, static_cast<T*>(out)[i]);
+    }
+  }
+};
+
+template <typename How>
+void reduce_by(ncclDataType_t type, ncclRedOp_t op, std::span<const void* const> in, void* out,
+               size_t count) {
+  switch (type) {
+    case ncclUint8: return How::template run<uint8_t>(op, in, out, count);
+    case ncclInt32: return How::template run<int32_t>(op, in, out, count);
+    case ncclInt64: return How::template run<int64_t>(op, in, out, count);
+    case ncclFloat16: return How::template run<__half>(op, in, out, count);
+    case ncclFloat32: return How::template run<float>(op, in, out, count);
+    case ncclFloat64: return How::template run<double>(op, in, out, count);
+    case ncclBfloat16: return How::template run<__nv_bfloat16>(op, in, out, count);
   }
 }
 
@@ -55,15 +97,11 @@ size_t bytes_of(ncclDataType_t type) {
 }
 
 void reduce(ncclDataType_t type, ncclRedOp_t op, std::span<const void* const> in, void* out, size_t count) {
-  switch (type) {
-    case ncclUint8: return reduce_as<uint8_t>(op, in, out, count);
-    case ncclInt32: return reduce_as<int32_t>(op, in, out, count);
-    case ncclInt64: return reduce_as<int64_t>(op, in, out, count);
-    case ncclFloat16: return reduce_as<__half>(op, in, out, count);
-    case ncclFloat32: return reduce_as<float>(op, in, out, count);
-    case ncclFloat64: return reduce_as<double>(op, in, out, count);
-    case ncclBfloat16: return reduce_as<__nv_bfloat16>(op, in, out, count);
-  }
+  reduce_by<Fold>(type, op, in, out, count);
+}
+void reduce_in_ring(ncclDataType_t type, ncclRedOp_t op, std::span<const void* const> in, void* out,
+                    size_t count) {
+  reduce_by<Ring>(type, op, in, out, count);
 }
 
 }  // namespace gpu_emulation

@@ -1,4 +1,8 @@
-// Reduces as NCCL does: in the order of the ranks, in the type in which a GPU would sum.
+// Reduces the ranks' items, in one of two ways. Which of them NCCL's algorithms resemble depends on the links,
+// the size and the version, so code must not rely on either:
+// - a fold in the order of the ranks, in f32 for 16-bit types, rounded once;
+// - a ring, whose every hop rounds to the type. The order begins at the rank after the one that gets the items.
+//   A mean divides each rank's item before it is added.
 //
 // Thread rule: any thread.
 #pragma once
@@ -12,7 +16,9 @@ namespace gpu_emulation {
 
 size_t bytes_of(ncclDataType_t type);
 
-// Reduces `count` items of each input. No input may overlap the output.
+// Reduce `count` items of each input. No input may overlap the output. The inputs of a ring are in its order.
 void reduce(ncclDataType_t type, ncclRedOp_t op, std::span<const void* const> in, void* out, size_t count);
+void reduce_in_ring(ncclDataType_t type, ncclRedOp_t op, std::span<const void* const> in, void* out,
+                    size_t count);
 
 }  // namespace gpu_emulation

@@ -45,6 +45,7 @@ struct All {
     number("GPU_EMULATION_SEED", settings.seed);
     number("GPU_EMULATION_DRIVER", settings.driver);
     number("GPU_EMULATION_ARCHITECTURE", settings.architecture);
+    number("GPU_EMULATION_RING", settings.ring);
   }
 };
 All& all() {
@@ -187,6 +188,17 @@ cudaError_t enqueue(cudaStream_t handle, std::function<void(Runner&)> task) {
   return error;
 }
 
+int shared_bytes_of_block() {
+  switch (settings().architecture) {
+    case 80:
+    case 87: return 163 * 1024;
+    case 86:
+    case 89:
+    case 120: return 99 * 1024;
+    default: return kMostSharedBytes;
+  }
+}
+
 void name_next_kernel(const char* name) { kernel_name = name; }
 
 cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments, std::function<void()> body,
@@ -196,7 +208,8 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
   const auto threads = uint64_t{1} * shape.block.x * shape.block.y * shape.block.z;
   const auto blocks = uint64_t{1} * shape.grid.x * shape.grid.y * shape.grid.z;
   if (threads == 0 || threads > kThreadsPerBlock || blocks == 0 || shape.grid.x > 0x7fffffffu ||
-      shape.grid.y > 65535 || shape.grid.z > 65535 || shape.shared_bytes > kSharedBytesPerBlock)
+      shape.grid.y > 65535 || shape.grid.z > 65535 ||
+      shape.shared_bytes > static_cast<size_t>(shared_bytes_of_block()))
     return refuse(cudaErrorInvalidConfiguration,
                   "kernel " + name + ": " + std::to_string(blocks) + " blocks of " + std::to_string(threads) +
                       " threads with " + std::to_string(shape.shared_bytes) + " bytes of shared memory");
@@ -238,6 +251,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
     case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
     case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
     case cudaErrorUnknown: return "cudaErrorUnknown";
@@ -281,6 +295,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor: *value = now.architecture / 10; break;
     case cudaDevAttrComputeCapabilityMinor: *value = now.architecture % 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_bytes_of_block(); break;
   }
   return cudaSuccess;
 }

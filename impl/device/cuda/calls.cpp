@@ -9,6 +9,14 @@ void check(cudaError_t error, const char* what) {
        cudaGetErrorName(error), " (", cudaGetErrorString(error), ")");
 }
 
+size_t shared_memory_of_block() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+  return static_cast<size_t>(bytes);
+}
+
 OnDevice::OnDevice(int device) {
   check(cudaGetDevice(&before_), "cudaGetDevice");
   if (before_ == device) return;

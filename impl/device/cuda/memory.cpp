@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace gangway::cuda {
 namespace {
@@ -27,7 +28,8 @@ Memory::Memory(int device, Watches& watches) : device_(device), watches_(watches
 }
 
 Memory::~Memory() {
-  collect(/*wait=*/true);
+  free_held();
+  give_back_unused(/*wait=*/true);
   cudaStreamSynchronize(pool_);
   for (const auto& [bytes, data] : pinned_) cudaFreeHost(data);
   for (const cudaEvent_t event : events_) cudaEventDestroy(event);
@@ -41,7 +43,8 @@ void Memory::wait_for_freed(Take&& take) {
   uint64_t seen = 0;
   watches_.wait([&] {
     const std::lock_guard lock(mutex_);
-    collect(/*wait=*/false);
+    if (!collect())
+      return true;  // nothing comes back before the capture ends, for which this thread may be needed
     if (given_back_ == seen && !freed_.empty()) return false;
     seen = given_back_;
     return take() || freed_.empty();
@@ -58,7 +61,7 @@ void* Memory::allocate(size_t bytes) {
     return error != cudaErrorMemoryAllocation;
   };
   std::unique_lock lock(mutex_);
-  collect(/*wait=*/false);
+  collect();
   if (!take() && !freed_.empty()) {
     lock.unlock();
     wait_for_freed(take);
@@ -68,7 +71,8 @@ void* Memory::allocate(size_t bytes) {
     size_t free = 0, total = 0;
     cudaMemGetInfo(&free, &total);
     fail(Code::out_of_memory, "device cuda:", device_, " has ", free, " of ", total, " bytes free: ", bytes,
-         " more are wanted");
+         " more are wanted",
+         held_.empty() ? "" : "; blocks that were freed during a capture come back after its end");
   }
   check(error, "cudaMallocAsync");
   // The pool's stream has no other work, so this hardly waits. Afterwards every stream may use the block.
@@ -84,7 +88,7 @@ void* Memory::allocate_pinned(size_t bytes) {
   bytes = size_class(bytes);
   void* data = nullptr;
   std::unique_lock lock(mutex_);
-  collect(/*wait=*/false);
+  collect();
   data = take_pinned(bytes);
   if (data != nullptr) return data;
   cudaError_t error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
@@ -116,6 +120,39 @@ void Memory::free_pinned(void* data, size_t bytes) noexcept { free_later(data, s
 void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
   const std::lock_guard lock(mutex_);
   Freed freed{data, pinned_bytes, {}};
+  if (!captured()) {
+    free_held();
+    free_after_streams(std::move(freed));
+    give_back_unused(/*wait=*/false);
+  } else {
+    try {
+      held_.push_back(std::move(freed));
+    } catch (...) {  // without memory for the list the block is lost, as nothing can tell when it is unused
+    }
+  }
+}
+
+// Returns whether a caller captures one of the streams. The legacy stream cannot be asked while another stream
+// is captured that it would wait for.
+bool Memory::captured() const noexcept {
+  try {
+    const OnDevice on(device_);
+    for (const cudaStream_t stream : streams_) {
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+      if (error != cudaSuccess) cudaGetLastError();
+      if (error == cudaErrorStreamCaptureImplicit || status != cudaStreamCaptureStatusNone) return true;
+    }
+  } catch (...) {  // a device that has failed captures nothing
+  }
+  return false;
+}
+
+void Memory::free_held() noexcept {
+  for (Freed& freed : std::exchange(held_, {})) free_after_streams(std::move(freed));
+}
+
+void Memory::free_after_streams(Freed freed) noexcept {
   try {
     const OnDevice on(device_);
     for (const cudaStream_t stream : streams_) {
@@ -127,12 +164,12 @@ void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
       check(cudaEventRecord(event, stream), "cudaEventRecord");
     }
     freed_.push_back(std::move(freed));
-    collect(/*wait=*/false);
   } catch (...) {  // no memory for the list, or a device that has failed
     const OnDevice on(device_, std::nothrow);
     for (const cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
     for (const cudaEvent_t event : freed.events) cudaEventDestroy(event);
-    give_back({data, pinned_bytes, {}});
+    freed.events.clear();
+    give_back(freed);
   }
 }
 
@@ -158,8 +195,16 @@ void Memory::give_back(const Freed& freed) noexcept {
   }
 }
 
+// Gives back the blocks that no stream uses any more. While a caller captures, returns false and does nothing.
+bool Memory::collect() noexcept {
+  if (captured()) return false;
+  free_held();
+  give_back_unused(/*wait=*/false);
+  return true;
+}
+
 // Gives back the blocks that no stream uses any more, or, if `wait` is set, waits and gives back all.
-void Memory::collect(bool wait) noexcept {
+void Memory::give_back_unused(bool wait) noexcept {
   while (!freed_.empty()) {
     if (!passed(freed_.front(), wait)) return;
     give_back(freed_.front());

@@ -4,6 +4,9 @@
 // pool. Pinned memory is kept for the next request of its size class, because returning it to the driver
 // stops all streams. That happens only when the host has no more memory, and at the end.
 //
+// While a caller captures one of the streams, no stream and no event may be asked for its state. Blocks that
+// are freed meanwhile wait in a list until the capture has ended, and none comes back.
+//
 // If there is no memory left, a request waits for blocks that streams still use. A lost peer ends this wait
 // (watches.h).
 //
@@ -50,10 +53,14 @@ class Memory {
 
   void* take_pinned(size_t bytes);
   void free_later(void* data, size_t pinned_bytes) noexcept;
+  bool captured() const noexcept;
+  void free_held() noexcept;
+  void free_after_streams(Freed freed) noexcept;
   void give_back(const Freed& freed) noexcept;
   template <typename Take>
   void wait_for_freed(Take&& take);
-  void collect(bool wait) noexcept;
+  bool collect() noexcept;
+  void give_back_unused(bool wait) noexcept;
   cudaEvent_t take_event();
   bool passed(Freed& freed, bool wait) noexcept;
 
@@ -63,6 +70,7 @@ class Memory {
   cudaStream_t pool_ = nullptr;  // for allocations only
   std::vector<cudaStream_t> streams_;
   std::deque<Freed> freed_;
+  std::vector<Freed> held_;              // freed during a caller's capture
   uint64_t given_back_ = 0;              // number of blocks so far
   std::multimap<size_t, void*> pinned_;  // free, by size class
   std::vector<cudaEvent_t> events_;      // free

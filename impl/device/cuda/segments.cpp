@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/log.h"
+
 namespace gangway::cuda {
 namespace {
 
@@ -46,8 +48,10 @@ Segments::~Segments() {
 
 void Segments::forget() {
   const std::lock_guard lock(mutex_);
-  for (auto& [key, segment] : segments_)
+  for (auto& [key, segment] : segments_) {
     if (const cudaGraphExec_t graph = std::exchange(segment.graph, nullptr)) cudaGraphExecDestroy(graph);
+    segment.refused = false;
+  }
 }
 
 void Segments::keep(std::span<const uint64_t> key, std::function<void()> run) {
@@ -117,8 +121,27 @@ void Segments::start() {
     segment.seen = true;
     return;
   }
-  if (segment.graph == nullptr) segment.graph = capture();
+  if (!made_graph(segment)) return start_each();
   check_graph(cudaGraphLaunch(segment.graph, stream_), "cudaGraphLaunch", started_.size());
+}
+
+// A capture runs nothing, so after a failure the operations can run as if it had not been tried. An operation
+// that fails for another reason than the capture fails again then.
+bool Segments::made_graph(Segment& segment) {
+  if (segment.graph != nullptr) return true;
+  if (segment.refused) return false;
+  try {
+    segment.graph = capture();
+    return true;
+  } catch (const Error& error) {
+    segment.refused = true;
+    if (!std::exchange(told_, true))
+      log(LogLevel::warning, text("device cuda:", device_, ": ", started_.size(),
+                                  " operations run one by one, "
+                                  "because their capture failed: ",
+                                  error.message()));
+    return false;
+  }
 }
 
 void Segments::start_each() {

@@ -4,7 +4,8 @@
 //
 // A segment is the sequence of operations between two other uses of the stream, about one block of a model.
 // When the same segment (equal operations, addresses, shapes, strides and numbers) runs for the second time,
-// it is captured into a CUDA graph. From then on it is one launch.
+// it is captured into a CUDA graph. From then on it is one launch. If the capture fails, the operations of the
+// segment run one by one, now and later; the log says so once for each stream.
 //
 // A graph holds addresses only, no memory. Memory that is freed and allocated again at the same address
 // counts as the same argument, because the stream orders both uses. The workspace is not among the arguments,
@@ -62,6 +63,7 @@ class Segments {
   struct Segment {
     cudaGraphExec_t graph = nullptr;  // null: not captured
     bool seen = false;                // it has run once, operation by operation
+    bool refused = false;             // its capture has failed
     uint64_t last_use = 0;
   };
   struct Hash {
@@ -72,6 +74,7 @@ class Segments {
   void start_each();
   void drop_older_half();
   Segment& found();
+  bool made_graph(Segment& segment);
   cudaGraphExec_t capture();
   cudaGraph_t captured();
 
@@ -87,6 +90,7 @@ class Segments {
   std::unordered_map<SegmentKey, Segment, Hash> segments_;  // compares whole keys, not only hashes
   uint64_t uses_ = 0;
   bool starting_ = false, capturing_ = false;
+  bool told_ = false;          // the log has a failed capture of this stream
   std::exception_ptr failed_;  // the failure of submit_quietly, for the next submit
 };
 

@@ -34,8 +34,6 @@ T* block_memory() {
 constexpr int kWarpSize = 32;
 constexpr unsigned kWholeWarp = 0xffffffffu;
 constexpr size_t kSharedWithoutAsking = 48 * 1024;
-// The shared memory of a block on sm_80, which has the least of all supported architectures.
-constexpr size_t kMostShared = 160 * 1024;
 
 struct Grid {
   dim3 blocks;
@@ -44,15 +42,20 @@ struct Grid {
 };
 
 // Starts `kernel` with `arguments`, converted to its parameters. The stream's device must be current. `name`
-// appears in errors.
+// appears in errors. NOT_SUPPORTED if the device has less shared memory than `grid` asks for.
 template <typename... Parameters, typename... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Grid& grid, cudaStream_t stream,
             const Arguments&... arguments) {
   std::tuple<Parameters...> values(arguments...);
-  if (grid.shared_bytes > kSharedWithoutAsking)
+  if (grid.shared_bytes > kSharedWithoutAsking) {
+    const size_t most = shared_memory_of_block();
+    if (grid.shared_bytes > most)
+      fail(Code::not_supported, name, ": a block needs ", grid.shared_bytes,
+           " bytes of shared memory, and this GPU has ", most);
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(grid.shared_bytes)),
           name);
+  }
   name_kernel(name);
   std::apply(
       [&](auto&... value) {

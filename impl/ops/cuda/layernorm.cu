@@ -176,7 +176,7 @@ void layernorm_backward(const LayerNormBackwardArgs& args, Stream& stream) {
     const size_t sums = (2 * kWarpSize + static_cast<size_t>(wants_sums ? 2 * width : 0)) * sizeof(S);
     check_width("layernorm_backward", width, sizeof(S), sums);
     const size_t kept = 2 * static_cast<size_t>(width) * sizeof(T);
-    const bool keeps = args.dx && sums + kept <= kMostShared;
+    const bool keeps = args.dx && sums + kept <= shared_memory_of_block();
     S* const dweight_PD =
         wants_sums ? static_cast<S*>(workspace(stream, static_cast<size_t>(2 * partials * width) * sizeof(S)))
                    : nullptr;

@@ -191,7 +191,7 @@ void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) {
     const size_t sums = (kWarpSize + static_cast<size_t>(args.dweight ? width : 0)) * sizeof(S);
     check_width("rmsnorm_backward", width, sizeof(S), sums);
     const size_t kept = 2 * static_cast<size_t>(width) * sizeof(T);
-    const bool keeps = args.dx && sums + kept <= kMostShared;
+    const bool keeps = args.dx && sums + kept <= shared_memory_of_block();
     S* const partials_PD =
         args.dweight ? static_cast<S*>(workspace(stream, static_cast<size_t>(partials * width) * sizeof(S)))
                      : nullptr;

@@ -17,9 +17,9 @@ inline int threads_for(int64_t width, int n) {
 }
 
 inline void check_width(const char* what, int64_t width, size_t item, size_t shared) {
-  if (shared > kMostShared)
-    fail(Code::not_supported, what, ": a row of ", width, " elements of ", item,
-         " bytes has no place in the ", kMostShared, " bytes of shared memory");
+  if (const size_t most = shared_memory_of_block(); shared > most)
+    fail(Code::not_supported, what, ": a row of ", width, " elements of ", item, " bytes needs ", shared,
+         " bytes of shared memory, and this GPU has ", most);
 }
 
 }  // namespace gangway::cuda

@@ -106,5 +106,5 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
 }
 template <typename... Parameters>
 cudaError_t cudaFuncSetAttribute(void (*)(Parameters...), cudaFuncAttribute, int bytes) {
-  return bytes <= ::gpu_emulation::kSharedBytesPerBlock ? cudaSuccess : cudaErrorInvalidValue;
+  return bytes <= ::gpu_emulation::shared_bytes_of_block() ? cudaSuccess : cudaErrorInvalidValue;
 }
