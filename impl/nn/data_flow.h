@@ -34,6 +34,9 @@ struct DataFlow {
   // Whether the output for a token depends on other tokens of its sequence, so that the module needs whole
   // sequences.
   bool mixes_tokens = false;
+  // Whether the output depends on the place of each number in the whole value, as a dropout's bits do, so that
+  // the module must know which part of the value it gets.
+  bool counts_places = false;
 };
 
 }  // namespace gangway

@@ -67,6 +67,7 @@ class Flow {
 
   Value wired(const Module& module, const DataFlow& flow, const Value& in) {
     if (flow.mixes_tokens) check_whole_sequences(module, in);
+    if (flow.counts_places) check_whole_value(module, in);
     check_own_parameters(module, in);
     std::map<size_t, Value> values = {{DataFlow::kInput, in}};
     const auto joined = [&](const std::vector<size_t>& names) {
@@ -82,6 +83,14 @@ class Flow {
     if (in.layout && (same(*in.layout, ValueLayout::shard(1)) || in.layout->kind == Kind::partial))
       fail(Code::invalid_argument, name_of(module), " attends to whole sequences, but ", in.from, " gives ",
            in.layout->text());
+  }
+
+  static void check_whole_value(const Module& module, const Value& in) {
+    if (in.layout && (in.layout->kind == Kind::shard || in.layout->kind == Kind::partial))
+      fail(Code::invalid_argument, "the plan has no row for ", name_of(module),
+           ", whose random bits follow from the place of each number, and ", in.from, " gives it ",
+           in.layout->text(),
+           "; give it a row (sequence_parallel for parts of the sequence, headwise for parts of the width)");
   }
 
   static Value leaf(const Module& module, const Value& in) {
