@@ -133,6 +133,9 @@ gw_decoder_options capi::raw_options_of(const DecoderOptions& c) {
   o.layer_norm = c.layer_norm;
   o.gated_mlp = c.gated_mlp;
   o.learned_positions = c.learned_positions;
+  o.embedding_dropout = c.embedding_dropout;
+  o.residual_dropout = c.residual_dropout;
+  o.attention_dropout = c.attention_dropout;
   return o;
 }
 
@@ -169,5 +172,8 @@ DecoderOptions capi::decoder_options_of(const gw_decoder_options& o) {
   c.layer_norm = o.layer_norm != 0;
   c.gated_mlp = o.gated_mlp != 0;
   c.learned_positions = o.learned_positions != 0;
+  c.embedding_dropout = finite(o.embedding_dropout, "options.embedding_dropout");
+  c.residual_dropout = finite(o.residual_dropout, "options.residual_dropout");
+  c.attention_dropout = finite(o.attention_dropout, "options.attention_dropout");
   return c;
 }

@@ -30,8 +30,8 @@ DecoderOptions parse_config_json(std::string_view json, const std::string& name)
 DecoderOptions decoder_options_of_folder(const std::string& folder);
 
 // Checks that a model of `options` computes the same function as one of `stated`, the options in the file
-// `name`. Options that only bound or initialize a model (max_position_embeddings, initializer_range) may
-// differ. INVALID_ARGUMENT: another option differs; the text has both values.
+// `name`. Options that only bound or initialize a model (max_position_embeddings, initializer_range), and
+// dropouts, may differ. INVALID_ARGUMENT: another option differs; the text has both values.
 void check_same_function(const DecoderOptions& stated, const DecoderOptions& options,
                          const std::string& name);
 

@@ -183,6 +183,9 @@ const std::vector<NamedOption>& named_options() {
       {"gated_mlp", &O::gated_mlp},
       {"layer_norm", &O::layer_norm},
       {"learned_positions", &O::learned_positions},
+      {"embedding_dropout", &O::embedding_dropout},
+      {"residual_dropout", &O::residual_dropout},
+      {"attention_dropout", &O::attention_dropout},
   };
   return all;
 }
@@ -267,6 +270,11 @@ void check_saves(const DecoderOptions& options) {
 std::string family_plan(const DecoderOptions& decoder, const FamilyPlanOptions& options) {
   std::string all = family_named(decoder.family).plan, kept;
   if (decoder.sinks) all += "model.layers.*.self_attn.core_attention -> headwise\n";
+  if (decoder.embedding_dropout != 0) all += "model.embed_dropout -> sequence_parallel\n";
+  if (decoder.residual_dropout != 0)
+    all +=
+        "model.layers.*.self_attn_dropout -> sequence_parallel\n"
+        "model.layers.*.mlp_dropout -> sequence_parallel\n";
   replace_all(all, "{between}", options.sequence_parallel ? "Shard(1)" : "Replicate");
   replace_all(all, "{logits}", options.loss_parallel ? "Shard(-1)" : "Replicate");
   for (size_t at = 0; at < all.size();) {

@@ -37,8 +37,8 @@ struct ConfigKey {
   Null null = Null::refused;
   int64_t least = 1;  // bounds of an integer
   int64_t most = INT32_MAX;
-  // The option limits or initializes a model (max_position_embeddings, initializer_range), but does not
-  // change what the model computes.
+  // The option limits or initializes a model (max_position_embeddings, initializer_range), or acts in
+  // training only (a dropout), but does not change what the model computes.
   bool bounds_only = false;
   bool only_if_needed = false;  // the key is written only if a file without it would mean another value
   bool as_in_origin = false;    // likewise, if the file of the origin does not have it

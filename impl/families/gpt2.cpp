@@ -46,20 +46,19 @@ std::vector<ConfigKey> keys() {
        .null = Null::missing,
        .bounds_only = true},
       {.name = "tie_word_embeddings", .member = &O::tied, .missing = 1.0, .null = Null::missing},
+      {.name = "embd_pdrop", .member = &O::embedding_dropout, .missing = 0.1, .bounds_only = true},
+      {.name = "resid_pdrop", .member = &O::residual_dropout, .missing = 0.1, .bounds_only = true},
+      {.name = "attn_pdrop", .member = &O::attention_dropout, .missing = 0.1, .bounds_only = true},
   };
 }
 
 std::vector<FixedKey> fixed_keys() {
-  constexpr char kDropout[] = "this library has no dropout in this family; write 0 there to train without it";
   return {
       {"activation_function",
        {"gelu_new", "gelu_pytorch_tanh"},
        "this library has gelu_new and gelu_pytorch_tanh in this family",
        true,
        true},
-      {"attn_pdrop", {0.0}, kDropout, true},
-      {"embd_pdrop", {0.0}, kDropout, true},
-      {"resid_pdrop", {0.0}, kDropout, true},
       {"scale_attn_weights", {true}, "this library divides scores by the root of the width of a head"},
       {"scale_attn_by_inverse_layer_idx", {false}, "this library scales the scores of all layers alike"},
       {"add_cross_attention", {false}, "this library has no cross attention"},

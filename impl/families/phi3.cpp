@@ -11,7 +11,8 @@ Family phi3_family() {
   std::erase_if(f.fixed,
                 [](const FixedKey& key) { return std::string_view(key.name) == "partial_rotary_factor"; });
   for (const char* dropout : {"embd_pdrop", "resid_pdrop"})
-    f.fixed.push_back({dropout, {0.0}, "this library has no dropout; write 0 there to train without it"});
+    f.fixed.push_back(
+        {dropout, {0.0}, "this library has no dropout in this family; write 0 there to train without it"});
   // Keys of Phi-4-mini. Its class of transformers reads none of them.
   f.fixed.push_back({"lm_head_bias", {false}, "this library has no bias in the head"});
   f.fixed.push_back({"full_attn_mod", {1.0}, "this library has the same attention in all layers"});

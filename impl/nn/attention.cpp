@@ -32,6 +32,7 @@ class Attention final : public Module {
         kv_heads_(o.kv_heads == 0 ? o.heads : o.kv_heads),
         head_dim_(checked_head_dim(o)),
         qk_norm_(o.qk_norm),
+        dropout_(o.attention_dropout),
         table_(std::move(table)) {
     check_scale(o);
     add_child("q_proj", make_linear(o.dim, heads_ * head_dim_, o.qkv_bias, o.deviation));
@@ -69,6 +70,7 @@ class Attention final : public Module {
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
     const Spec& x = first_input(inputs, *this);
     check(x);
+    check_dropout(ctx);
     Specs projected;
     for (const size_t part : {kQ, kK, kV}) {
       const Specs y = child(part).check_forward(ctx, {&x, 1});
@@ -87,6 +89,7 @@ class Attention final : public Module {
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
     check(spec_of(x));
+    check_dropout(ctx);
     Tensor qkv[3];
     for (const size_t part : {kQ, kK, kV}) {
       const Tensor y = child(part).forward_one(ctx, x, frame);
@@ -135,6 +138,13 @@ class Attention final : public Module {
     if (x.shape.rank() != 3)
       fail(Code::invalid_argument, "Attention ", full_name(), ": input is ", x.text(),
            ", wanted [batch, sequence, width]");
+  }
+
+  void check_dropout(const Context& ctx) const {
+    if (dropout_ != 0 && ctx.training)
+      fail(Code::not_supported, "Attention ", full_name(), ": attention_dropout (attn_pdrop of a gpt2) is ",
+           dropout_, ", but training has no dropout of attention's probabilities; make the model with ",
+           "attention_dropout 0, or write 0 in config.json, to train without it");
   }
 
   static void check_scale(const AttentionOptions& o) {
@@ -186,6 +196,7 @@ class Attention final : public Module {
 
   int64_t heads_, kv_heads_, head_dim_;
   QkNorm qk_norm_;
+  double dropout_;
   std::shared_ptr<RopeTable> table_;
 };
 

@@ -13,7 +13,8 @@
 // width. The outputs of the other norms and of the mlp's product are recomputed in their backward. Norms
 // after the halves save 2 e T D more: their inputs are outputs of the halves, and their outputs become the
 // residual sums. Norms on both sides also save 2 s T more.
-// Each layer norm saves s T more than an RMS norm, its means.
+// Each layer norm saves s T more than an RMS norm, its means. Dropouts of the halves save nothing: they are
+// written over the halves' outputs.
 #include <optional>
 
 #include "nn/attention.h"
@@ -72,14 +73,19 @@ class PreNormBlock final : public Block {
     add_child("self_attn", make_attention(o, std::move(table)));
     add_child("post_attention_layernorm", norm_of(o, true));
     add_child("mlp", mlp_of(o));
+    if (o.residual_dropout == 0) return;
+    add_child("self_attn_dropout", make_dropout(o.residual_dropout, /*owns_input=*/true));
+    add_child("mlp_dropout", make_dropout(o.residual_dropout, /*owns_input=*/true));
   }
 
   std::optional<DataFlow> data_flow() const override {
-    return DataFlow{.steps = {{kInputNorm, {DataFlow::kInput}},
-                              {kAttention, {kInputNorm}},
-                              {kPostNorm, {kAttention, DataFlow::kInput}},
-                              {kMlp, {kPostNorm}}},
-                    .output = {kMlp, kPostNorm}};
+    DataFlow flow{.steps = {{kInputNorm, {DataFlow::kInput}}, {kAttention, {kInputNorm}}}, .output = {}};
+    if (has_dropout()) flow.steps.push_back({kAttentionDropout, {kAttention}});
+    flow.steps.push_back({kPostNorm, {has_dropout() ? kAttentionDropout : kAttention, DataFlow::kInput}});
+    flow.steps.push_back({kMlp, {kPostNorm}});
+    if (has_dropout()) flow.steps.push_back({kMlpDropout, {kMlp}});
+    flow.output = {has_dropout() ? kMlpDropout : kMlp, kPostNorm};
+    return flow;
   }
 
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override {
@@ -96,9 +102,10 @@ class PreNormBlock final : public Block {
     const Tensor& x = first_input(inputs, *this);
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);
-    const Tensor both[] = {chained(ctx, kInputNorm, kAttention, x, frame), x};
+    const Tensor attention = chained(ctx, kInputNorm, kAttention, x, frame);
+    const Tensor both[] = {dropped(ctx, kAttentionDropout, attention, frame), x};
     const Values post = child(kPostNorm).forward(ctx, both, frame);
-    const Tensor out = child(kMlp).forward_one(ctx, post[0], frame);
+    const Tensor out = dropped(ctx, kMlpDropout, child(kMlp).forward_one(ctx, post[0], frame), frame);
     ctx.ops.add(post[1], 1, out, ctx.stream);
     return {out};
   }
@@ -106,14 +113,24 @@ class PreNormBlock final : public Block {
   // The gradient of the residual stream enters both norms as dsum: the norm adds it in the pass that makes
   // its own gradient.
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override {
-    const Tensor post[] = {child(kMlp).backward_one(ctx, first_gradient(dy, *this), frame), dy[0]};
+    const Tensor dmlp = dropped_backward(ctx, kMlpDropout, first_gradient(dy, *this), frame);
+    const Tensor post[] = {child(kMlp).backward_one(ctx, dmlp, frame), dy[0]};
     const Tensor dsum = child(kPostNorm).backward(ctx, post, frame)[0];
-    const Tensor input[] = {child(kAttention).backward_one(ctx, dsum, frame), dsum};
+    const Tensor dattention = dropped_backward(ctx, kAttentionDropout, dsum, frame);
+    const Tensor input[] = {child(kAttention).backward_one(ctx, dattention, frame), dsum};
     return {child(kInputNorm).backward(ctx, input, frame)[0]};
   }
 
  private:
-  enum Part : size_t { kInputNorm, kAttention, kPostNorm, kMlp };
+  enum Part : size_t { kInputNorm, kAttention, kPostNorm, kMlp, kAttentionDropout, kMlpDropout };
+
+  bool has_dropout() const { return children().size() > kAttentionDropout; }
+  Tensor dropped(Context& ctx, size_t dropout, const Tensor& x, Frame* frame) const {
+    return has_dropout() ? child(dropout).forward_one(ctx, x, frame) : x;
+  }
+  Tensor dropped_backward(Context& ctx, size_t dropout, const Tensor& dy, Frame& frame) const {
+    return has_dropout() ? child(dropout).backward_one(ctx, dy, frame) : dy;
+  }
 };
 
 // --- norms after the halves -------------------------------------------------------------------------------
@@ -227,6 +244,9 @@ class SandwichBlock final : public Block {
 }  // namespace
 
 ModulePtr make_block(const BlockOptions& options, std::shared_ptr<RopeTable> table) {
+  if (options.residual_dropout != 0 && options.norms != BlockNorms::before)
+    fail(Code::invalid_argument, "Block: residual_dropout is ", options.residual_dropout,
+         ", but only a block with norms before its halves has one");
   switch (options.norms) {
     case BlockNorms::before: return std::make_shared<PreNormBlock>(options, std::move(table));
     case BlockNorms::after: return std::make_shared<PostNormBlock>(options, std::move(table));

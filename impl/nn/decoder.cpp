@@ -13,6 +13,11 @@ void check_range(const char* field, int64_t value, int64_t least, int64_t most =
   if (value > most) fail(Code::invalid_argument, "Decoder: ", field, " is ", value, "; the most is ", most);
 }
 
+void check_dropout(const char* field, double value) {
+  if (!(value >= 0 && value < 1))
+    fail(Code::invalid_argument, "Decoder: ", field, " is ", value, ", outside of [0, 1)");
+}
+
 void check_factor(const char* field, double value) {
   if (!(value >= 0) || !std::isfinite(value))
     fail(Code::invalid_argument, "Decoder: ", field, " is ", value, ", but must be finite and 0 or more");
@@ -27,6 +32,8 @@ class Decoder final : public Chain {
     if (options_.learned_positions)
       add_child("model.embed_positions",
                 make_learned_positions(options_.max_positions, options_.dim, options_.deviation));
+    if (options_.embedding_dropout != 0)
+      add_child("model.embed_dropout", make_dropout(options_.embedding_dropout));
     add_layers();
     const ModulePtr head = make_head(options_.dim, options_.vocab, options_.eps, options_.deviation,
                                      options_.logit_cap, options_.norm_offset);
@@ -98,6 +105,9 @@ DecoderOptions completed(const DecoderOptions& options) {
   if (o.kv_heads == 0) o.kv_heads = o.heads;
   if (o.ffn == 0) o.ffn = o.gated_mlp ? (o.dim * 8 / 3 + 31) / 32 * 32 : 4 * o.dim;
   o.head_dim = checked_head_dim(o);
+  check_dropout("embedding_dropout", o.embedding_dropout);
+  check_dropout("residual_dropout", o.residual_dropout);
+  check_dropout("attention_dropout", o.attention_dropout);
   check_factor("embedding_scale", o.embedding_scale);
   check_factor("logit_cap", o.logit_cap);
   check_factor("window_rope_theta", o.window_rope_theta);

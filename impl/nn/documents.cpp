@@ -262,6 +262,8 @@ KeyRanges Documents::of_keys_of(int source, Context& ctx, int64_t tokens, const 
   return ranges(ctx, {Wanted::Queries::own, source, tokens, mask});
 }
 
+SequencePart Documents::part() const { return state_->part; }
+
 const std::vector<Document>& Documents::all() const { return state_->documents; }
 
 std::vector<Tensor> Documents::made() const {

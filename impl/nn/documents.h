@@ -81,6 +81,7 @@ class Documents {
   // queries from the first to the last one that sees one of these keys have a range.
   KeyRanges of_keys_of(int source, Context& ctx, int64_t tokens, const KeyMask& mask) const;
 
+  SequencePart part() const;
   // All documents of all rows, in their order; empty if the caller gave none.
   const std::vector<Document>& all() const;
   // The tensors that were made.

@@ -41,9 +41,10 @@ ModulePtr make_learned_positions(int64_t positions, int64_t dim, double deviatio
 ModulePtr make_activation(Activation activation);
 
 // x [.., D] -> x, of which each element is zero with the probability, and else divided by 1 - probability. It
-// acts on forwards that a backward follows. The bits depend on the seed, the module's name, step, microbatch,
-// data coordinate and the element's place in the input: a recomputation and all ranks of tp have the same.
-ModulePtr make_dropout(double probability);
+// acts on forwards that a backward follows. The bits depend on the seed, the module's name, the step and the
+// element's place in the global batch (nn/dropout.h). With owns_input, as inside a block, the result may be
+// written over x.
+ModulePtr make_dropout(double probability, bool owns_input = false);
 
 // How rotary frequencies are scaled. llama3, linear and yarn do nothing at factor 1.
 enum class RopeScaling : uint8_t { llama3, linear, yarn, longrope };
@@ -85,6 +86,9 @@ struct AttentionOptions {
   double score_cap = 0;    // scores become cap tanh(score / cap); 0: they do not
   int64_t window = 0;      // query i sees key j if i - j < window; 0: none
   bool sinks = false;      // one learned score per query head
+  // Of the probabilities of attention. Other values than 0 can be kept, and written to files, but the module
+  // refuses to train with them: NOT_SUPPORTED from check_forward and forward.
+  double attention_dropout = 0;
   RopeOptions rope;
   double deviation = 0.02;
 };
@@ -112,6 +116,9 @@ struct BlockOptions : AttentionOptions {
   Activation activation = Activation::silu;
   BlockNorms norms = BlockNorms::before;
   bool layer_norm = false;  // layer norms with biases in place of RMS norms
+  // A dropout of each half's output, before it is added: children self_attn_dropout and mlp_dropout. Needs
+  // norms before the halves.
+  double residual_dropout = 0;
 };
 // x [B, S, dim] -> [B, S, dim]. Children with Hugging Face's names, in the order in which they run:
 //   before  input_layernorm, self_attn, post_attention_layernorm, mlp
@@ -140,6 +147,8 @@ struct DecoderOptions : BlockOptions {
   bool tied = false;  // lm_head and embed_tokens share one weight
   // Whether a vector for each of max_positions positions is added to embed_tokens' output.
   bool learned_positions = false;
+  // A dropout of what the layers get, embeddings and learned positions: a child "model.embed_dropout".
+  double embedding_dropout = 0;
   double logit_cap = 0;        // logits become cap tanh(logit / cap); 0: they do not
   double embedding_scale = 1;  // of embed_tokens' output; 0: sqrt(dim)
   // Which layers have the window: layer i does if letter i of this text, which repeats, is 'w', and does not
@@ -150,7 +159,7 @@ struct DecoderOptions : BlockOptions {
 };
 
 // Children "model.embed_tokens", with learned positions "model.embed_positions", "model.layers.N", and an
-// unnamed head {"model.norm", "lm_head"}.
+// unnamed head {"model.norm", "lm_head"}. With a dropout of the embedding also "model.embed_dropout".
 // forward({tokens [B, S]}) -> {logits [B, S, vocab]} (null frame only).
 // forward({tokens, labels [B, S]}) -> {loss, weight}: the sum of -log p over the labels that are not -100,
 // as f64 [1], and the number of such labels. label[i] is what token[i] must predict.

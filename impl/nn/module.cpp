@@ -149,12 +149,20 @@ const Module& unwrapped(const Module& module) {
   return *inner;
 }
 
+namespace {
+
+uint64_t low64(const PhiloxBlock& b) { return static_cast<uint64_t>(b[1]) << 32 | b[0]; }
+
+}  // namespace
+
+uint64_t step_seed(const Context& ctx, std::string_view module_name) {
+  return low64(philox(philox_key(ctx.seed, module_name), static_cast<uint64_t>(ctx.step)));
+}
+
 uint64_t call_seed(const Context& ctx, std::string_view module_name) {
-  const auto low64 = [](const PhiloxBlock& b) { return static_cast<uint64_t>(b[1]) << 32 | b[0]; };
-  const uint64_t of_step = low64(philox(philox_key(ctx.seed, module_name), static_cast<uint64_t>(ctx.step)));
   const uint64_t place = static_cast<uint64_t>(ctx.data_index) << 32 |
                          static_cast<uint64_t>(static_cast<uint32_t>(ctx.microbatch));
-  return low64(philox(of_step, place));
+  return low64(philox(step_seed(ctx, module_name), place));
 }
 
 // Position i of the pattern is `reached` if its first i characters match the path up to here. All positions

@@ -48,7 +48,11 @@ struct Context {
   uint64_t seed = 0;  // of the run; the seed of a custom module's call is derived from it
   int64_t step = 0;
   int microbatch = 0;
-  int64_t data_index = 0;             // this rank's data coordinate: ranks with the same one share a batch
+  int rows = 0;        // of this microbatch; 0: not known
+  int data_index = 0;  // this rank's data coordinate: ranks with the same one share a batch
+  // The place of the microbatch's first row in the global batch, where the rows of data coordinate 0 come
+  // first. Dropout's bits follow from it.
+  int first_row = 0;
   void* caller = nullptr;             // opaque: capi sets it, and it reaches the phases of custom modules
   Tracer* tracer = nullptr;           // records the spans of modules; null: none
   ArrivingInput* arriving = nullptr;  // an input that is still arriving; null: all inputs are complete
@@ -230,6 +234,9 @@ const Module& unwrapped(const Module& module);
 // and data coordinate has another one. With low64(b) = b[0] + 2^32 b[1] it is
 //   low64(philox(low64(philox(philox_key(ctx.seed, module_name), step)), microbatch + 2^32 data_index)).
 uint64_t call_seed(const Context& ctx, std::string_view module_name);
+// Returns the seed of one step of a module, the same one on every mesh and for every microbatch:
+//   low64(philox(philox_key(ctx.seed, module_name), step)).
+uint64_t step_seed(const Context& ctx, std::string_view module_name);
 
 // Returns whether `pattern` matches the whole `path` (the one matcher of rules, plans, freezing and dtypes).
 // `*` stands for any characters but dots, and `**` for any characters. A component `**` with its dot may also

@@ -49,6 +49,9 @@ class PreparedBatch {
   // The number of elements of inputs[0] if it is i64 with two dims or more, else the number of its rows.
   int64_t tokens() const { return tokens_; }
   const Tensor& labels() const { return labels_; }  // this rank's part; absent if there are none
+  int64_t rows() const { return bounds_.back(); }
+  // The first row of a microbatch; for `index` = count(), rows().
+  int64_t first_row(int index) const { return bounds_[static_cast<size_t>(index)]; }
   int count() const { return static_cast<int>(bounds_.size()) - 1; }
   // Returns the arguments of forward: the inputs, then the targets.
   Values microbatch(int index) const;

@@ -124,6 +124,13 @@ Context ManualFrame::context(Stream& stream) const {
   return ctx;
 }
 
+void ManualFrame::set_rows(Context& ctx) const {
+  int index = 0, count = 1;
+  model_->gangs().data_shard(&index, &count);
+  ctx.rows = rows_;
+  ctx.first_row = static_cast<int>((int64_t{options_.microbatch} * count + index) * rows_);
+}
+
 Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame* frame, Stream& stream) {
   std::optional<Context> made;
   Frame* const saved = frame != nullptr ? &frame->frame_ : nullptr;
@@ -154,6 +161,10 @@ Values manual_forward(Model& model, std::span<const Tensor> inputs, ManualFrame*
   const StackScope scope(model.temporaries());
   return run_or_reset(call, frame, [&] {
     Context& ctx = *made;
+    if (frame != nullptr) {
+      frame->rows_ = inputs.empty() || inputs[0].rank() == 0 ? 0 : static_cast<int>(inputs[0].dim(0));
+      frame->set_rows(ctx);
+    }
     const auto allocate = [&](DType dtype, const Shape& shape) {
       return saved != nullptr ? saved->allocate(dtype, shape) : model.temporaries().allocate(dtype, shape);
     };
@@ -195,6 +206,7 @@ Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& s
   const StackScope scope(model.temporaries());
   return run_or_reset(call, &frame, [&] {
     Context ctx = frame.context(stream);
+    frame.set_rows(ctx);
     const auto allocate = [&](DType dtype, const Shape& shape) {
       return frame.frame_.allocate_gradient(dtype, shape);
     };

@@ -38,7 +38,6 @@ const Refusal kRefusals[] = {
     {"gpt2", R"("scale_attn_by_inverse_layer_idx": true)", {"scale_attn_by_inverse_layer_idx", "true"}},
     {"gpt2", R"("scale_attn_weights": false)", {"scale_attn_weights", "false"}},
     {"gpt2", R"("activation_function": "relu")", {"activation_function", "relu"}},
-    {"gpt2", R"("attn_pdrop": 0.1)", {"attn_pdrop", "0.1"}},
     {"gpt2", R"("rope_theta": 10000)", {"rope_theta", "10000"}},
     {"gpt2", R"("hidden_size": 768)", {"hidden_size", "768"}},
     {"phi3", R"("rope_scaling": {"type": "yarn", "factor": 2})", {"type", "yarn"}},
@@ -63,6 +62,23 @@ TEST(ConfigFamilies, AKeyThatChangesTheMathematicsIsRefusedWithItsValue) {
   for (const Family& family : families()) EXPECT_TRUE(seen.contains(family.name)) << family.name;
 }
 
+TEST(ConfigFamilies, DropoutsOfGpt2AreReadWrittenAndOfTheClassIfMissing) {
+  const DecoderOptions given =
+      parse_config_json(config_of("gpt2", R"("embd_pdrop": 0.25, "resid_pdrop": 0, "attn_pdrop": 0.5)"), "c");
+  EXPECT_EQ(given.embedding_dropout, 0.25);
+  EXPECT_EQ(given.residual_dropout, 0);
+  EXPECT_EQ(given.attention_dropout, 0.5);
+  const DecoderOptions again = parse_config_json(config_json(given, DType::f32), "c");
+  EXPECT_EQ(again.embedding_dropout, 0.25);
+  EXPECT_EQ(again.residual_dropout, 0);
+  EXPECT_EQ(again.attention_dropout, 0.5);
+  const DecoderOptions missing = parse_config_json(config_of("gpt2", R"("n_ctx": 1024)"), "c");
+  EXPECT_EQ(missing.embedding_dropout, 0.1);
+  EXPECT_EQ(missing.residual_dropout, 0.1);
+  EXPECT_EQ(missing.attention_dropout, 0.1);
+  EXPECT_NO_THROW(check_same_function(missing, given, "c")) << "dropouts are options of training";
+}
+
 TEST(ConfigFamilies, PublishedConfigurationsOfGpt2AndPhi3AreRead) {
   const DecoderOptions gpt2 = parse_config_json(
       R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0,
@@ -76,6 +92,7 @@ TEST(ConfigFamilies, PublishedConfigurationsOfGpt2AndPhi3AreRead) {
   EXPECT_EQ(gpt2.ffn, 3072);
   EXPECT_EQ(gpt2.head_dim, 64);
   EXPECT_TRUE(gpt2.tied && gpt2.layer_norm && gpt2.learned_positions && gpt2.qkv_bias && !gpt2.gated_mlp);
+  EXPECT_EQ(gpt2.embedding_dropout + gpt2.residual_dropout + gpt2.attention_dropout, 0);
   EXPECT_NO_THROW(check_expressible(gpt2));
   std::string factors = "1.0";
   for (int i = 1; i < 48; ++i) factors += ", 1.25";

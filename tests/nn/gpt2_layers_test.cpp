@@ -1,5 +1,6 @@
 // The layers that gpt2 adds to those of Llama, and the scalings of rotary frequencies.
 #include "nn/documents.h"
+#include "nn/dropout.h"
 #include "nn/nn_testing.h"
 #include "nn/rope_table.h"
 
@@ -138,6 +139,111 @@ TEST(Dropout, DropsTheSameNumbersInBackwardAndAnother) {
   EXPECT_NEAR(kept / 4000, 0.75, 0.03);
   ctx.step = 1;
   EXPECT_NE(get(dropout->forward_one(ctx, x, nullptr)), y) << "another step";
+}
+
+// Parts of one value [4 rows, 8 tokens, 6 columns], each as a rank or a microbatch has it.
+class DropoutOfParts : public testing::Test {
+ protected:
+  Vector dropped(const ValuePart& part, const SequencePart& context, int first_row, const Shape& shape,
+                 int rows) {
+    Dropout dropout(0.5, false);
+    dropout.set_full_name("drop");
+    dropout.set_part(part);
+    const Documents documents(context);
+    Context ctx = rig.context();
+    ctx.training = true;
+    ctx.first_row = first_row;
+    ctx.rows = rows;
+    ctx.documents = &documents;
+    // Neither is part of the bits.
+    ctx.microbatch = ctx.data_index = first_row;
+    const Vector ones(static_cast<size_t>(shape.count()), 1);
+    return get(dropout.forward_one(ctx, rig.tensor(DType::f64, shape, ones), nullptr));
+  }
+  // The elements of `whole` whose row, token and column the function picks.
+  template <typename Picks>
+  Vector picked(const Picks& picks) const {
+    Vector some;
+    for (int64_t at = 0; at < 4 * 8 * 6; ++at)
+      if (picks(at / 48, at / 6 % 8, at % 6)) some.push_back(whole[static_cast<size_t>(at)]);
+    return some;
+  }
+
+  using Along = ValuePart::Along;
+  Rig rig;
+  const Vector whole = dropped({}, {}, 0, {4, 8, 6}, 4);
+};
+
+TEST_F(DropoutOfParts, OfMicrobatchesHasTheBitsOfTheWhole) {
+  EXPECT_EQ(dropped({}, {}, 1, {2, 8, 6}, 2),
+            picked([](int64_t row, auto, auto) { return row == 1 || row == 2; }));
+  EXPECT_EQ(dropped({}, {}, 3, {1, 8, 6}, 0), picked([](int64_t row, auto, auto) { return row == 3; }));
+  EXPECT_EQ(dropped({}, {}, 0, {0, 8, 6}, 0), Vector());
+}
+
+TEST_F(DropoutOfParts, DoesNotDependOnHowRowsAndColumnsAreFolded) {
+  EXPECT_EQ(dropped({}, {}, 0, {32, 6}, 4), whole);
+  EXPECT_EQ(dropped({}, {}, 0, {4, 8, 3, 2}, 4), whole);
+  EXPECT_EQ(dropped({}, {}, 2, {16, 6}, 2), picked([](int64_t row, auto, auto) { return row >= 2; }));
+}
+
+TEST_F(DropoutOfParts, OfTheSequenceHasTheBitsOfTheWhole) {
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(dropped({Along::sequence, rank, 2}, {}, 0, {4, 4, 6}, 4),
+              picked([&](auto, int64_t token, auto) { return token / 4 == rank; }));
+}
+
+TEST_F(DropoutOfParts, OfTheWidthHasTheBitsOfTheWhole) {
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(dropped({Along::width, rank, 3}, {}, 0, {4, 8, 2}, 4),
+              picked([&](auto, auto, int64_t column) { return column / 2 == rank; }));
+}
+
+// Rank 1 of 2 has the chunks 1 and 2 of four.
+TEST_F(DropoutOfParts, OfContextParallelismHasTheBitsOfTheWhole) {
+  EXPECT_EQ(dropped({}, {1, 2}, 0, {4, 4, 6}, 4),
+            picked([](auto, int64_t token, auto) { return token >= 2 && token < 6; }));
+  EXPECT_EQ(dropped({}, {0, 2}, 2, {1, 4, 6}, 1),
+            picked([](int64_t row, int64_t token, auto) { return row == 2 && (token < 2 || token >= 6); }));
+  EXPECT_EQ(dropped({Along::sequence, 1, 2}, {0, 2}, 0, {4, 2, 6}, 4),
+            picked([](auto, int64_t token, auto) { return token >= 6; }));
+}
+
+TEST(Dropout, KeepsTheMeanOfManyElements) {
+  Rig rig(make_ops);
+  const ModulePtr dropout = make_dropout(0.1);
+  Context ctx = rig.context();
+  ctx.training = true;
+  const Vector ones(1'000'000, 1);
+  const Vector y = get(dropout->forward_one(ctx, rig.tensor(DType::f64, {1000, 1000}, ones), nullptr));
+  double sum = 0;
+  for (const double value : y) sum += value;
+  EXPECT_NEAR(sum / 1e6, 1, 5 * std::sqrt(0.1 / 0.9 / 1e6));  // five standard deviations
+}
+
+TEST(Dropout, WritesOverAnInputThatItOwns) {
+  Rig rig;
+  Context ctx = rig.context();
+  ctx.training = true;
+  const Tensor x = rig.normal({3, 4}, 1), copy = rig.copy(x);
+  const Tensor y = make_dropout(0.5, true)->forward_one(ctx, x, nullptr);
+  EXPECT_EQ(y.raw(), x.raw());
+  EXPECT_EQ(get(y), get(make_dropout(0.5)->forward_one(ctx, copy, nullptr)));
+}
+
+TEST(Block, WithDropoutHasTheGradientsOfDifferences) {
+  Rig rig;
+  BlockOptions options;
+  options.dim = 4;
+  options.heads = 2;
+  options.ffn = 6;
+  options.residual_dropout = 0.3;
+  const ModulePtr block = make_block(options);
+  rig.materialize(*block, DType::f64);
+  expect_gradients(rig, *block, {rig.normal({2, 3, 4}, 1)});
+  options.norms = BlockNorms::both;
+  expect_text(expect_error(Code::invalid_argument, [&] { make_block(options); }),
+              {"residual_dropout is 0.3"});
 }
 
 TEST(Dropout, IsTheIdentityInEvaluationAndAtProbabilityZero) {

@@ -102,6 +102,7 @@ inline void expect_gradients(Rig& rig, Module& module, const Values& inputs,
   const auto objective = [&] {
     StackScope scope(rig.temporaries);
     Context plain = rig.context();
+    plain.training = true;
     const Values outputs = module.forward(plain, rig.copies(inputs), nullptr);
     double sum = 0;
     for (size_t i = 0; i < outputs.size(); ++i) {

@@ -34,7 +34,8 @@ class Decoder(Module):
     window_rope_theta 0 (rope_theta): of those layers. norms "before", "after" or on "both" sides of each half of a block;
     norm_offset 0, or 1: weights of norms count from 1; activation "silu"; embedding_scale 1, 0: sqrt(dim); score_scale 0
     (1 / sqrt(head_dim)); score_cap and logit_cap 0 (none): x becomes cap tanh(x / cap); sinks: a score for each head;
-    layer_norm, learned_positions, and gated_mlp False: as in gpt2."""
+    layer_norm, learned_positions, and gated_mlp False: as in gpt2. embedding_dropout and residual_dropout (embd_pdrop and
+    resid_pdrop of a gpt2) act in training; attention_dropout (attn_pdrop) is kept, but a model trains only if it is 0."""
 
     _family: Family = "llama"
     _takes_ids = True
@@ -55,7 +56,8 @@ class Decoder(Module):
         rope_attention_factor: float | None = None, rope_beta_fast: float | None = None, rope_beta_slow: float | None = None,
         rope_mscale: float | None = None, rope_mscale_all_dim: float | None = None, rope_short_factors: str | None = None,
         rope_long_factors: str | None = None, layer_norm: bool | None = None, gated_mlp: bool | None = None,
-        learned_positions: bool | None = None,
+        learned_positions: bool | None = None, embedding_dropout: float | None = None,
+        residual_dropout: float | None = None, attention_dropout: float | None = None,
     ) -> None:
         made = struct("gw_decoder_options")
         c.gw_decoder_options_from_family(self._family if family is None else family, made)
@@ -75,7 +77,8 @@ class Decoder(Module):
             rope_beta_fast=rope_beta_fast, rope_beta_slow=rope_beta_slow, rope_mscale=rope_mscale,
             rope_mscale_all_dim=rope_mscale_all_dim, rope_short_factors=rope_short_factors,
             rope_long_factors=rope_long_factors, layer_norm=layer_norm, gated_mlp=gated_mlp,
-            learned_positions=learned_positions)))
+            learned_positions=learned_positions, embedding_dropout=embedding_dropout, residual_dropout=residual_dropout,
+            attention_dropout=attention_dropout)))
 
     @staticmethod
     def options_from(folder: PathLike) -> dict[str, Any]:
@@ -154,10 +157,11 @@ def from_pretrained(
     plan: Plan = None, sequence_parallel: bool = False, loss_parallel: bool = True, overlap_chunks: int = 1,
     context_method: ContextMethodLike = "ring", schedule: PipelineSchedule | None = None, schedule_csv: str | None = None,
     microbatches: int = 0, stages_per_rank: int = 0, most_unsharded: int = 0,
-    stage_split: StageSplitLike = "even", first_layers: Sequence[int] = (),
+    stage_split: StageSplitLike = "even", first_layers: Sequence[int] = (), attention_dropout: float | None = None,
 ) -> Decoder:
     """Collective. A Hugging Face folder of any family of this library as a model that trains and generates. The
-    options are those of parallelize()."""
+    options are those of parallelize(). attention_dropout: in place of that of config.json, attn_pdrop of a gpt2; a model
+    trains only if it is 0."""
     made = parallel_options(
         strategy=strategy, reshard_after_forward=reshard_after_forward, param_dtype=param_dtype,
         reduce_dtype=reduce_dtype, output_dtype=output_dtype, cast_forward_inputs=cast_forward_inputs,
@@ -169,8 +173,15 @@ def from_pretrained(
         schedule=schedule, schedule_csv=schedule_csv, microbatches=microbatches, stages_per_rank=stages_per_rank, most_unsharded=most_unsharded,
         stage_split=stage_split, first_layers=first_layers)
     model = Decoder.__new__(Decoder)
-    Module.__init__(model, c.gw_model_from_folder(gangs_of(gangs), path_of(folder, "folder"), made))
-    return model._over(gangs)
+    if attention_dropout is None:
+        Module.__init__(model, c.gw_model_from_folder(gangs_of(gangs), path_of(folder, "folder"), made))
+        return model._over(gangs)
+    options = struct("gw_decoder_options")
+    c.gw_decoder_options_from_folder(path_of(folder, "folder"), options)
+    Module.__init__(model, c.gw_decoder_create(fill(options, attention_dropout=attention_dropout)))
+    c.gw_parallelize(model._h, gangs_of(gangs), made)
+    model._over(gangs).load(folder)
+    return model
 
 
 class Linear(Module):

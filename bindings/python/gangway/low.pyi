@@ -235,6 +235,9 @@ class gw_decoder_options:
     gated_mlp: int
     learned_positions: int
     reserved: int
+    embedding_dropout: float
+    residual_dropout: float
+    attention_dropout: float
 
 class gw_attention_options:
     struct_size: int

@@ -86,6 +86,13 @@ class Pipeline::Pass final : public KnownSpecs {
     return specs.empty() ? nullptr : &specs;
   }
 
+  // Sets the rows of the context's microbatch. Some actions have none.
+  void set_rows(Context& ctx) const {
+    if (ctx.microbatch < 0) return;
+    for (int i = 0; i < ctx.microbatch; ++i) ctx.first_row += rows_of(i);
+    ctx.rows = rows_of(ctx.microbatch);
+  }
+
   // Takes the first free frame for a microbatch on a stage, from its forward until the end of its weight
   // half.
   Frame& take_frame(int stage, int microbatch, std::vector<std::unique_ptr<Frame>>& frames,
@@ -119,6 +126,9 @@ class Pipeline::Pass final : public KnownSpecs {
   std::vector<Values> losses;
 
  private:
+  int rows_of(int microbatch) const {
+    return static_cast<int>(inputs[static_cast<size_t>(microbatch)][0].dim(0));
+  }
   size_t place(int stage, int microbatch) const {
     return static_cast<size_t>(stage * microbatches_ + microbatch);
   }
@@ -365,6 +375,7 @@ Values Pipeline::compute(Pass& pass, const PassAction& action) {
   const bool last = action.stage == cut_->last_stage();
   Context ctx = pass.ctx;
   ctx.microbatch = action.microbatch;
+  pass.set_rows(ctx);
   if (!pass.documents.empty() && action.microbatch >= 0)
     ctx.documents = &pass.documents[static_cast<size_t>(action.microbatch)];
   switch (action.kind) {

@@ -70,7 +70,8 @@ class Pipeline {
   void exchange_specs(Context ctx, const std::vector<Specs>& microbatches,
                       void (*check_outputs)(const Specs&));
   // Runs one pass: all forwards, and with ctx.training all backwards. Each entry of `inputs` has the inputs
-  // of a microbatch, then its targets. `documents`: those of each microbatch; empty: the context's.
+  // of a microbatch, then its targets. The context's first_row is that of the first microbatch. `documents`:
+  // those of each microbatch; empty: the context's.
   void run(const Context& ctx, const std::vector<Values>& inputs, Recompute recompute, LossSink& loss,
            std::span<const Documents> documents = {});
   // Computes the stages one after the other, each once, and returns the outputs of the last one; empty on the

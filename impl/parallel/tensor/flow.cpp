@@ -94,6 +94,7 @@ class Flow {
   Value wired(const Module& module, const DataFlow& flow, const Value& in, bool own, bool below) {
     if (flow.is_nonlinear) check_no_partial(module, in);
     if (flow.mixes_tokens) check_whole_sequences(module, in);
+    if (flow.counts_places && !rows_.contains(&module)) check_whole_value(module, in);
     if (!own) check_own_parameters(module, in);
     std::map<size_t, Value> values = {{DataFlow::kInput, {in.layout, in.from}}};
     const auto joined = [&](const std::vector<size_t>& names) {
@@ -119,6 +120,14 @@ class Flow {
       fail(Code::invalid_argument, name_of(module),
            " is not linear and takes the sum of the ranks' tensors, ", "but ", in.from,
            " gives Partial; give that row an output of Replicate or of a Shard");
+  }
+
+  static void check_whole_value(const Module& module, const Value& in) {
+    if (in.layout && (in.layout->kind == Kind::shard || in.layout->kind == Kind::partial))
+      fail(Code::invalid_argument, "the plan has no row for ", name_of(module),
+           ", whose random bits follow from the place of each number, and ", in.from, " gives it ",
+           in.layout->text(),
+           "; give it a row (sequence_parallel for parts of the sequence, headwise for parts of the width)");
   }
 
   static Value leaf(const Module& module, const Value& in, bool own) {

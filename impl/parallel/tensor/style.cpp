@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nn/attention_core.h"
+#include "nn/dropout.h"
 #include "parallel/tensor/boundaries.h"
 #include "parallel/tensor/loss.h"
 #include "parallel/tensor/row_sums.h"
@@ -31,6 +32,14 @@ bool splits_sinks(const StyledModule& styled) {
 }
 
 bool splits(TensorStyle style) { return style == TensorStyle::colwise || style == TensorStyle::rowwise; }
+
+// Tells a dropout which part of a value it gets.
+void set_value_part(const StyledModule& styled, const Gang& gang) {
+  auto* const dropout = dynamic_cast<Dropout*>(&inner_of(styled));
+  if (dropout == nullptr) return;
+  const bool heads = styled.row.style == TensorStyle::headwise;
+  dropout->set_part({heads ? ValuePart::Along::width : ValuePart::Along::sequence, gang.rank(), gang.size()});
+}
 
 // Returns the dim of the weight that the style splits.
 int split_dim(const StyledModule& styled) {
@@ -333,7 +342,7 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
           chunked(sums_sequence(styled, layouts), layouts.makes, ValueLayout::shard(0), gang, chunks));
     case TensorStyle::colwise: return bounded(module, input(), output(), gathered());
     case TensorStyle::sequence_parallel:
-    case TensorStyle::headwise: return bounded(module, input(), output());
+    case TensorStyle::headwise: set_value_part(styled, *gang); return bounded(module, input(), output());
     case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered(), further());
     case TensorStyle::prepare_output: return bounded(module, nullptr, output());
   }

@@ -104,6 +104,7 @@ bool has_values(const Settings& s) {
 gw_decoder_options decoder_of(const Settings& s) {
   auto decoder = fresh(gw_decoder_options_init);
   check(gw_decoder_options_from_folder(s.text("model.folder").c_str(), &decoder));
+  if (s.text("model.attention_dropout") == "none") decoder.attention_dropout = 0;
   check_sample(s, decoder);
   return decoder;
 }

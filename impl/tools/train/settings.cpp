@@ -18,6 +18,8 @@ constexpr Key kKeys[] = {
      "a Hugging Face folder: config.json, and model files if it has values"},
     {"model.values", Kind::choice, "auto", "auto|load|fresh",
      "load the folder's values, or draw fresh ones; auto: load if there are any"},
+    {"model.attention_dropout", Kind::choice, "config", "config|none",
+     "the dropout of attention's probabilities, of which training has none; config: refused unless it is 0"},
 
     {"lora.rank", Kind::integer, "0", "0..2147483647",
      "rank of the adapters of linear layers, which alone are trained; 0: no adapters, all is trained"},

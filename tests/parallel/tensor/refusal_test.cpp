@@ -49,6 +49,19 @@ TEST(TensorPlan, TwoRowsForOneModuleAreRefused) {
                  {"0 -> colwise", "* -> rowwise", "both for 0"});
 }
 
+TEST(TensorPlan, ADropoutOfAPartWithoutARowIsRefused) {
+  const auto dropped = [](double probability) {
+    return make_sequential({make_linear(4, 4, true), make_dropout(probability), make_linear(4, 4, true)});
+  };
+  const std::string plan = "0 -> colwise\n2 -> rowwise\n";
+  expect_refused(dropped(0.5), 2, plan.c_str(), {"no row for 1", "Shard(-1)", "headwise"});
+  TensorOptions options;
+  options.rows = plan_from_text(plan + "1 -> headwise\n");
+  EXPECT_NO_THROW(TensorPlan(dropped(0.5), options, fake(2)));
+  options.rows = plan_from_text(plan);
+  EXPECT_NO_THROW(TensorPlan(dropped(0), options, fake(2))) << "nothing is dropped";
+}
+
 TEST(TensorPlan, DimsThatDoNotDivideAreRefusedWithBothNumbers) {
   expect_refused(linears(4, 6, 4), 4, "0 -> colwise", {"0 -> colwise", "out 6", "tp 4"});
   expect_refused(linears(4, 6, 4), 4, "1 -> rowwise", {"1 -> rowwise", "in 6", "tp 4"});

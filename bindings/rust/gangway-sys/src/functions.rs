@@ -2220,17 +2220,18 @@ functions! {
     #[doc = "   tie_word_embeddings                         tied                  0                       0"]
     #[doc = ""]
     #[doc = " A gpt2 has n_embd, n_layer, n_head, n_inner (4 n_embd), n_positions and layer_norm_epsilon for dim, layers,"]
-    #[doc = " heads, ffn, max_positions and eps."]
+    #[doc = " heads, ffn, max_positions and eps, and embd_pdrop, resid_pdrop and attn_pdrop (0.1 each) for"]
+    #[doc = " embedding_dropout, residual_dropout and attention_dropout."]
     #[doc = ""]
     #[doc = " window is 0 for a llama, for a qwen2 or qwen3 without use_sliding_window, and where no layer has it."]
     #[doc = ""]
-    #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish), dropouts that"]
-    #[doc = " are not 0, partial_rotary_factor other than 1 except in a phi3, use_bidirectional_attention, a"]
-    #[doc = " quantization_config, and a key that the library does not know and that may change what the model computes:"]
-    #[doc = " one of its words is a word that configurations of models use. Keys that change nothing (names, token ids,"]
-    #[doc = " what generation reads, notes of a user) are ignored here and written again by gw_module_save; the dtype of"]
-    #[doc = " the files is theirs. CORRUPT: a value of the wrong kind or out of its range. IO. After a failure *options"]
-    #[doc = " is as before."]
+    #[doc = " NOT_SUPPORTED, with key and value: another model_type, rope_type or hidden_act (silu, swish), dropouts of"]
+    #[doc = " other families that are not 0, partial_rotary_factor other than 1 except in a phi3,"]
+    #[doc = " use_bidirectional_attention, a quantization_config, and a key that the library does not know and that may"]
+    #[doc = " change what the model computes: one of its words is a word that configurations of models use. Keys that"]
+    #[doc = " change nothing (names, token ids, what generation reads, notes of a user) are ignored here and written again"]
+    #[doc = " by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its range."]
+    #[doc = " IO. After a failure *options is as before."]
     decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
         folder: *const ::std::os::raw::c_char,
         options: *mut gw_decoder_options,
@@ -2298,9 +2299,11 @@ functions! {
 functions! {
     #[doc = " Local. Makes a dropout: x [..., D] -> x, of which each number is zero with this probability, and else"]
     #[doc = " divided by 1 - probability. It acts in forwards that a backward follows; others return x. The random bits"]
-    #[doc = " follow from the seed, the module's name, step, microbatch, data coordinate and the number's place in x, so"]
-    #[doc = " that ranks of tp, and a recomputation, have the same. The caller releases *out_model. INVALID_ARGUMENT: the"]
-    #[doc = " probability is not in [0, 1)."]
+    #[doc = " follow from the seed, the module's name, the step, and the number's place in the global batch: its row (those"]
+    #[doc = " of data coordinate 0 come first; of a frame, those of its microbatch), its token in the whole sequence and"]
+    #[doc = " its column. So every mesh, any number of microbatches in a step, and a recomputation drop the same numbers."]
+    #[doc = " Where a plan splits x over tp, a row of the plan says how: sequence_parallel, or headwise for parts of the"]
+    #[doc = " width. The caller releases *out_model. INVALID_ARGUMENT: the probability is not in [0, 1)."]
     dropout_create: pub fn gw_dropout_create(probability: f64, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {

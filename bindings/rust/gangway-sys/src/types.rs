@@ -9554,12 +9554,19 @@ pub struct gw_decoder_options {
     #[doc = " Default 0. 1: a vector for each of max_positions positions (gpt2)."]
     pub learned_positions: i32,
     pub reserved: i32,
+    #[doc = " Default 0. embd_pdrop."]
+    pub embedding_dropout: f64,
+    #[doc = " Default 0. resid_pdrop."]
+    pub residual_dropout: f64,
+    #[doc = " Default 0. attn_pdrop, of the probabilities of attention. Other values are kept and saved, but a model with"]
+    #[doc = " one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0."]
+    pub attention_dropout: f64,
 }
 #[test]
 fn bindgen_test_layout_gw_decoder_options() {
     assert_eq!(
         ::std::mem::size_of::<gw_decoder_options>(),
-        328usize,
+        352usize,
         concat!("Size of: ", stringify!(gw_decoder_options))
     );
     assert_eq!(
@@ -10173,6 +10180,42 @@ fn bindgen_test_layout_gw_decoder_options() {
         );
     }
     test_field_reserved();
+    fn test_field_embedding_dropout() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).embedding_dropout) as usize - ptr as usize
+            },
+            328usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(embedding_dropout))
+        );
+    }
+    test_field_embedding_dropout();
+    fn test_field_residual_dropout() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).residual_dropout) as usize - ptr as usize
+            },
+            336usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(residual_dropout))
+        );
+    }
+    test_field_residual_dropout();
+    fn test_field_attention_dropout() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_decoder_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).attention_dropout) as usize - ptr as usize
+            },
+            344usize,
+            concat!("Offset of field: ", stringify!(gw_decoder_options), "::", stringify!(attention_dropout))
+        );
+    }
+    test_field_attention_dropout();
 }
 impl Default for gw_decoder_options {
     fn default() -> Self {

@@ -118,6 +118,12 @@ options! {
         gated_mlp: bool,
         /// A vector for each of `max_positions` positions.
         learned_positions: bool,
+        /// Of what the first layer gets, in training.
+        embedding_dropout: f64,
+        /// Of the output of each half of a block, in training.
+        residual_dropout: f64,
+        /// Of the probabilities of attention. Training has none: it is refused until this is 0.
+        attention_dropout: f64,
     } with {
         /// The factors of longrope for short sequences: numbers with spaces between them.
         rope_short_factors: String = String::new(),
