@@ -102,6 +102,11 @@ size_t Link::send_part(size_t most) {
     const size_t at = std::max(out_done_, payload_end) - payload_end;
     parts[count++] = {reinterpret_cast<char*>(&out_tail_) + at, sizeof out_tail_ - at};
   }
+  if (wire != nullptr) {
+    const size_t taken = wire->send(parts, count);
+    out_done_ += taken;
+    return taken;
+  }
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = static_cast<size_t>(count);
@@ -132,6 +137,12 @@ size_t Link::receive_part(size_t most) {
       parts[count++] = {reinterpret_cast<char*>(&in_tail_) + tail, sizeof in_tail_ - tail};
     }
   }
+  if (wire != nullptr) {
+    const size_t got = wire->receive(parts, count);
+    in_done_ += got;
+    if (got != 0) heard = Deadline::Clock::now();
+    return got;
+  }
   msghdr message{};
   message.msg_iov = parts;
   message.msg_iovlen = static_cast<size_t>(count);
@@ -141,6 +152,14 @@ size_t Link::receive_part(size_t most) {
   in_done_ += static_cast<size_t>(n);
   heard = Deadline::Clock::now();
   return static_cast<size_t>(n);
+}
+
+void Link::look_for_end() {
+  char byte;
+  const ssize_t n = recv(data.get(), &byte, sizeof byte, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) throw LinkEnd{"sent bytes on a connection that it does not use"};
+  end_of(n == 0 ? 0 : errno);
 }
 
 void Link::forget(const Transfer& transfer) noexcept {

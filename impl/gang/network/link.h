@@ -1,5 +1,6 @@
 // The two connections between this process and one peer: control, whose frames have a MAC, and data, which
-// carries chunks of pieces.
+// carries chunks of pieces. With a wire (fabric_module.h) the chunks go over that, and the data connection only
+// shows the peer's end.
 //
 //   chunk   head 32 bytes: gang u64, sequence u64, channel u8, lane u8 (as the sender sees it), part u16,
 //                          bytes u32, zero u64
@@ -20,6 +21,7 @@
 
 #include "base/deadline.h"
 #include "gang/descriptor.h"
+#include "gang/fabric_module.h"
 #include "gang/network/control_frames.h"
 #include "gang/network/group.h"
 
@@ -72,9 +74,17 @@ class Link {
   // Forgets a call: what is left of its chunks is sent as void, and read without keeping it.
   void forget(const Transfer& transfer) noexcept;
   bool has_data() const { return is_sending_ || !queue_.empty(); }
+  // All that this side sends has left it, so its end may follow.
+  bool is_flushed() const {
+    return control_out.empty() && !has_data() && (wire == nullptr || wire->is_idle());
+  }
+  // Of a link with a wire: throws LinkEnd if the peer has ended the data connection.
+  void look_for_end();
 
   const int rank;
   Descriptor control, data;
+  std::unique_ptr<Wire> wire;  // null: chunks go over the data connection
+  Deadline wire_mends = Deadline::never();
   std::string control_out;  // frames that the socket has not taken yet
   bool has_left = false;    // the peer has said goodbye
   bool is_lost = false;     // the connections have ended
