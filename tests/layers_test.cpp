@@ -58,6 +58,7 @@ const std::map<std::string, Names>& leaves() {
       {"gang/nccl", {"cuda/module.cpp"}},
       {"gang/mpi", {"gang/registry.cpp"}},
       {"gang/network", {"gang/registry.cpp"}},
+      {"gang/fabric", {"gang/registry.cpp"}},
   };
   return table;
 }
@@ -68,11 +69,11 @@ const std::map<std::string, Names>& leaves() {
 const std::map<std::string, std::vector<Names>>& floors() {
   static const std::map<std::string, std::vector<Names>> table = {
       {"gang",
-       {{"call_log", "collective", "descriptor", "engine", "engine_options", "mpi_module", "backoff", "rank",
-         "read_only", "work"},
+       {{"call_log", "collective", "descriptor", "engine", "engine_options", "fabric_module", "mpi_module",
+         "backoff", "rank", "read_only", "work"},
         {"kernels"},
         {"local", "planes", "rendezvous"},
-        {"host", "mpi", "nccl"},
+        {"host", "mpi", "nccl", "fabric"},
         {"network"},
         {"modules", "registry"}}},
       {"gang/host", {{"memory"}, {"presence"}, {"call"}, {"algorithms"}}},

@@ -38,7 +38,7 @@ binding_packages=(git curl swig python3-venv python3-dev cargo rustc rustfmt rus
 if [ $install -eq 1 ]; then
   install_packages "${build_packages[@]}" libgtest-dev libgmock-dev libcmocka-dev python3 clang libclang-rt-dev \
     castxml clang-format file jargon-text valgrind abigail-tools doxygen man-db mandoc \
-    libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 libboost-context-dev lld mold || exit 1
+    libopenmpi-dev openmpi-bin libmpich-dev mpich libfabric-dev iproute2 libboost-context-dev lld mold || exit 1
   if [ -z "$sanitize" ] && { [ -z "$label" ] || [ "$label" = bindings ] || [ "$label" = abi ]; }; then
     install_packages "${binding_packages[@]}" || exit 1
   fi

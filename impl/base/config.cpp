@@ -53,6 +53,9 @@ Config read_config() {
   c.secret_fd = static_cast<int>(integer("GANGWAY_SECRET_FD", d.secret_fd, -1, kInt));
   c.port = static_cast<int>(integer("GANGWAY_PORT", d.port, 0, 65535));
   c.interface = string_of("GANGWAY_INTERFACE", "");
+  c.wire = string_of("GANGWAY_WIRE", "");
+  if (!c.wire.empty() && c.wire != "sockets" && c.wire != "fabric")
+    fail(Code::invalid_argument, "GANGWAY_WIRE is \"", c.wire, "\", not sockets or fabric");
   c.module_folder = string_of("GANGWAY_MODULES", "");
   c.trace_folder = string_of("GANGWAY_TRACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
@@ -85,6 +88,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_SECRET_FD", c.secret_fd);
   line("GANGWAY_PORT", c.port);
   line("GANGWAY_INTERFACE", c.interface);
+  line("GANGWAY_WIRE", c.wire);
   line("GANGWAY_MODULES", c.module_folder);
   line("GANGWAY_TRACE", c.trace_folder);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);

@@ -42,6 +42,9 @@ struct Config {
   // GANGWAY_INTERFACE: the address, or the name of the interface, at which this rank listens between hosts.
   // Empty means MASTER_ADDR for rank 0, and the address from which the others reach it.
   std::string interface;
+  // GANGWAY_WIRE: what moves the data between hosts: "sockets", or "fabric" for libfabric, by the module
+  // libgangway_fabric.so. All ranks must have the same value. Empty means sockets.
+  std::string wire;
   // GANGWAY_MODULES: the folder of the loadable modules. If it is empty, the library looks for a module
   // beside itself, then where the dynamic linker finds the program's libraries, then where the library was
   // installed.

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/loadable.h"
+#include "gang/fabric_module.h"
 
 namespace gangway {
 namespace {
@@ -68,6 +69,13 @@ std::string describe_modules() {
     } catch (const Error& error) {
       lines += text(mpi.file, ": ", error.message(), "\n");
     }
+  }
+  try {
+    const Loadable fabric("GANGWAY_WIRE=fabric", "libgangway_fabric.so", "gangway_fabric_module");
+    lines += text("GANGWAY_WIRE=fabric: ", fabric.path(), ", ",
+                  static_cast<const FabricModule*>(fabric.table())->describe(), "\n");
+  } catch (const Error& error) {
+    lines += text("libgangway_fabric.so: ", error.message(), "\n");
   }
   return lines;
 }

@@ -109,6 +109,7 @@ size_t Link::send_part(size_t most) {
 }
 
 size_t Link::send_parts(std::span<const iovec> parts) {
+  if (wire != nullptr) return wire->send(parts.data(), static_cast<int>(parts.size()));
   if (memory != nullptr) {
     const size_t n = memory->write(parts);
     ring_bell();
@@ -151,6 +152,7 @@ size_t Link::receive_part(size_t most) {
 }
 
 size_t Link::receive_parts(std::span<const iovec> parts) {
+  if (wire != nullptr) return wire->receive(parts.data(), static_cast<int>(parts.size()));
   if (memory != nullptr) {
     if (!memory->has_bytes()) take_bells();
     const size_t n = memory->read(parts);
@@ -190,6 +192,14 @@ bool Link::may_sleep() {
   if (memory == nullptr || is_lost) return true;
   const bool has_come = memory->asks_for_bytes();
   return !has_come && !(has_data() && memory->asks_for_room());
+}
+
+void Link::look_for_end() {
+  char byte;
+  const ssize_t n = recv(data.get(), &byte, sizeof byte, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n > 0) throw LinkEnd{"sent bytes on a connection that it does not use"};
+  end_of(n == 0 ? 0 : errno);
 }
 
 void Link::forget(const Transfer& transfer) noexcept {

@@ -1,6 +1,7 @@
 // The two connections between this process and one peer: control, whose frames have a MAC, and data, which
-// carries chunks of pieces. Where the peer is on the same host, the chunks go through shared memory, and the
-// data connection wakes a peer that sleeps.
+// carries chunks of pieces. Chunks to a peer of the same host go through shared memory, where the data connection
+// wakes a peer that sleeps; those to another host may go over a wire (fabric_module.h), and the data connection
+// then only shows the peer's end.
 //
 //   chunk   head 32 bytes: gang u64, sequence u64, channel u8, lane u8 (as the sender sees it), part u16,
 //                          bytes u32, zero u64
@@ -22,6 +23,7 @@
 
 #include "base/deadline.h"
 #include "gang/descriptor.h"
+#include "gang/fabric_module.h"
 #include "gang/network/control_frames.h"
 #include "gang/network/group.h"
 #include "gang/network/memory_wire.h"
@@ -75,6 +77,12 @@ class Link {
   // Forgets a call: what is left of its chunks is sent as void, and read without keeping it.
   void forget(const Transfer& transfer) noexcept;
   bool has_data() const { return is_sending_ || !queue_.empty(); }
+  // All that this side sends has left it, so its end may follow.
+  bool is_flushed() const {
+    return control_out.empty() && !has_data() && (wire == nullptr || wire->is_idle());
+  }
+  // Of a link with a wire: throws LinkEnd if the peer has ended the data connection.
+  void look_for_end();
   // Of shared memory: POLLIN if chunks have come, POLLOUT if queued ones find room.
   short memory_events() const;
   // Before this process sleeps: asks the peer to wake it. Returns false if there is something to do already.
@@ -83,6 +91,8 @@ class Link {
   const int rank;
   Descriptor control, data;
   std::unique_ptr<MemoryWire> memory;  // null: the peer is on another host
+  std::unique_ptr<Wire> wire;          // null: chunks do not go over a fabric
+  Deadline wire_mends = Deadline::never();
   std::string control_out;  // frames that the socket has not taken yet
   bool has_left = false;    // the peer has said goodbye
   bool is_lost = false;     // the connections have ended

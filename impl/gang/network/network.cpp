@@ -91,16 +91,18 @@ class Networks {
   std::list<Running> running_;
 };
 
-std::shared_ptr<Network> Network::start(int64_t liveness_ms, std::list<Link> links) {
-  const auto network = std::make_shared<Network>(liveness_ms, std::move(links));
+std::shared_ptr<Network> Network::start(int64_t liveness_ms, std::list<Link> links,
+                                        std::unique_ptr<Fabric> fabric) {
+  const auto network = std::make_shared<Network>(liveness_ms, std::move(links), std::move(fabric));
   Networks::instance().start(network);
   return {network.get(), [network](Network* left) { left->leave(); }};
 }
 
-Network::Network(int64_t liveness_ms, std::list<Link> links)
+Network::Network(int64_t liveness_ms, std::list<Link> links, std::unique_ptr<Fabric> fabric)
     : liveness_ms_(liveness_ms),
       process_(getpid()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      fabric_(std::move(fabric)),
       links_(std::move(links)),
       by_rank_(links_.size() + 1),
       next_beat_(Deadline::Clock::now()),
@@ -173,30 +175,39 @@ void Network::drive(uint64_t seen, int64_t ms) {
 
 // Waits until a socket is ready, at most so long, and serves it. Several threads may be here.
 void Network::move(int64_t nap, const uint64_t* seen) {
-  std::vector<pollfd> fds{{seen == nullptr ? wake_.get() : -1, POLLIN, 0}};
+  std::vector<pollfd> fds{{seen == nullptr ? wake_.get() : -1, POLLIN, 0}, {-1, POLLIN, 0}};
   {
     const Lock lock(mutex_);
     if (seen != nullptr && version_ != *seen) nap = 0;
     for (Link& link : links_) {
       const auto events = [](bool writes) { return static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN); };
       fds.push_back({link.control.get(), events(!link.control_out.empty()), 0});  // -1 once it has ended
-      fds.push_back({link.data.get(), events(link.memory == nullptr && link.has_data()), 0});
+      const bool by_socket = link.memory == nullptr && link.wire == nullptr;
+      fds.push_back({link.data.get(), events(by_socket && link.has_data()), 0});
       if (nap != 0 && !link.may_sleep()) nap = 0;
       // A peer that has left reads, but has shut the connection by which it would wake this rank.
       if (link.memory != nullptr && link.has_left && link.has_data()) nap = std::min(nap, kLookMs);
+    }
+    if (fabric_ != nullptr) {
+      fds[1].fd = fabric_->descriptor();
+      nap = fabric_->may_wait(nap);
     }
   }
   if (poll(fds.data(), fds.size(), static_cast<int>(nap)) < 0 && errno != EINTR)
     fail_system(Code::io, "network: poll failed", errno);
   eventfd_t ignored;
   if (fds[0].revents != 0) eventfd_read(wake_.get(), &ignored);
-  size_t at = 1;
+  if (fabric_ != nullptr) {
+    const Lock lock(mutex_);
+    fabric_->progress();
+  }
+  size_t at = 2;
   for (Link& link : links_) {  // the list itself never changes
     const short control = fds[at++].revents, data = fds[at++].revents;
     const Lock lock(mutex_);
     if (link.is_lost) continue;
     const auto arrived = static_cast<short>(data | link.memory_events());
-    if (control != 0 || arrived != 0) serve(link, control, arrived);
+    if (control != 0 || arrived != 0 || link.wire != nullptr) serve(link, control, arrived);
   }
 }
 
@@ -205,9 +216,11 @@ void Network::serve(Link& link, short control, short data) {
     // Control first: what a peer says before it dies counts.
     if ((control & POLLOUT) != 0) link.send_control();
     if ((control & (POLLIN | POLLHUP | POLLERR)) != 0) hear(link);
-    if ((data & (POLLIN | POLLHUP | POLLERR)) != 0 && !link.is_lost) move_data(link, /*reads=*/true);
+    const bool reads = (data & (POLLIN | POLLHUP | POLLERR)) != 0;
+    if (link.wire != nullptr && !link.is_lost) serve_wire(link, reads);
+    if (link.wire == nullptr && reads && !link.is_lost) move_data(link, /*reads=*/true);
     if ((data & POLLOUT) != 0 && !link.is_lost) move_data(link, /*reads=*/false);
-    if (is_leaving_ && !link.is_shut && link.control_out.empty() && !link.has_data()) {
+    if (is_leaving_ && !link.is_shut && link.is_flushed()) {
       link.is_shut = true;
       shutdown(link.control.get(), SHUT_WR);
       shutdown(link.data.get(), SHUT_WR);
@@ -218,6 +231,27 @@ void Network::serve(Link& link, short control, short data) {
     lose(link, text("cannot be trusted: ", error.message()));
   } catch (const std::bad_alloc&) {
     lose(link, "cannot be heard: no memory");
+  }
+}
+
+// A wire that fails ends the link only if the control connection does not end within a while: then it says
+// better what has happened.
+void Network::serve_wire(Link& link, bool may_have_ended) {
+  constexpr int64_t kMendsMs = 2000;
+  if (link.wire->has_arrived()) move_data(link, /*reads=*/true);
+  if (!link.is_lost && link.has_data() && link.wire->has_room()) move_data(link, /*reads=*/false);
+  if (link.is_lost) return;
+  if (!link.wire->failure().empty()) {
+    if (link.wire_mends.passed()) throw LinkEnd{text("cannot be reached by ", link.wire->failure())};
+    link.wire_mends = Deadline::after_ms(link.wire_mends.left_ms(kMendsMs));
+  }
+  if (!may_have_ended) return;
+  try {
+    link.look_for_end();
+  } catch (const LinkEnd&) {
+    fabric_->progress();  // what the peer has sent before its end counts
+    while (!link.is_lost && link.wire->has_arrived()) move_data(link, /*reads=*/true);
+    if (!link.is_lost) throw;
   }
 }
 
@@ -270,7 +304,7 @@ void Network::leave() noexcept {
   for (Link& link : links_) {
     if (link.is_lost) continue;
     post(link, {ControlKind::goodbye, 0, ""});
-    if (link.is_lost || !link.control_out.empty() || link.has_data()) continue;
+    if (link.is_lost || !link.is_flushed()) continue;
     link.is_shut = true;
     shutdown(link.control.get(), SHUT_WR);
     shutdown(link.data.get(), SHUT_WR);

@@ -29,9 +29,11 @@ class Network {
   // Starts the thread over connections to all other ranks. When the last copy of the pointer is gone, the
   // network says goodbye and ends on its own, without blocking.
   // `liveness_ms`: a rank that gives no sign of life for so long is lost; 0: never for that reason.
-  static std::shared_ptr<Network> start(int64_t liveness_ms, std::list<Link> links);
+  // `fabric`: of the links that have a wire; may be null.
+  static std::shared_ptr<Network> start(int64_t liveness_ms, std::list<Link> links,
+                                        std::unique_ptr<Fabric> fabric);
 
-  Network(int64_t liveness_ms, std::list<Link> links);
+  Network(int64_t liveness_ms, std::list<Link> links, std::unique_ptr<Fabric> fabric);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
@@ -71,6 +73,7 @@ class Network {
   void move(int64_t nap_ms, const uint64_t* seen);
   bool has_nothing_left();
   void serve(Link& link, short control, short data);
+  void serve_wire(Link& link, bool may_have_ended);
   void hear(Link& link);
   void beat();
   void leave() noexcept;
@@ -111,6 +114,7 @@ class Network {
 
   std::mutex mutex_;  // guards all below
   uint64_t version_ = 0;
+  const std::unique_ptr<Fabric> fabric_;  // outlives the wires of the links
   std::list<Link> links_;
   std::vector<Link*> by_rank_;  // null: this rank
   std::map<uint64_t, std::shared_ptr<Group>> groups_;

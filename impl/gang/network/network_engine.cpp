@@ -8,6 +8,7 @@
 
 #include "base/interfaces.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "gang/backoff.h"
 #include "gang/call_log.h"
 #include "gang/local/local_data.h"
@@ -338,6 +339,15 @@ void lead_nccl(const std::list<Link>& links, const std::vector<int>& hosts, int 
       return tell_nccl(interface_with(local_number(link.control.get())));
 }
 
+// Data between hosts go over the fabric, if the ranks have asked for one; those within a host through its memory.
+void connect_wires(Meeting& meeting, Fabric& fabric, std::list<Link>& links, const std::vector<int>& hosts,
+                   int rank) {
+  log(LogLevel::info, text("network: libfabric moves data between hosts, provider ", fabric.provider()));
+  for (Link& link : links)
+    if (hosts[static_cast<size_t>(link.rank)] != hosts[static_cast<size_t>(rank)])
+      link.wire = fabric.connect(rank, link.rank, meeting.fabric_address_of(link.rank));
+}
+
 std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                   Meeting& meeting) {
   const std::shared_ptr<HostMemory> memory = HostMemory::share(meeting, options);
@@ -345,7 +355,9 @@ std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const Engin
   for (Link& link : links) link.memory = HostMemory::wire_to(memory, link.rank);
   std::vector<int> hosts = meeting.hosts();
   if (rank->device().kind() == DeviceKind::cuda) lead_nccl(links, hosts, options.rank);
-  auto network = Network::start(options.liveness_ms, std::move(links));
+  std::unique_ptr<Fabric> fabric = meeting.take_fabric();
+  if (fabric != nullptr) connect_wires(meeting, *fabric, links, hosts, options.rank);
+  auto network = Network::start(options.liveness_ms, std::move(links), std::move(fabric));
   meeting.clean_up();
   std::vector<int> members(static_cast<size_t>(options.size));
   std::iota(members.begin(), members.end(), 0);

@@ -118,6 +118,7 @@ void Network::lose(Link& link, const std::string& why) noexcept {
   link.control_out.clear();
   link.control.reset();
   link.data.reset();
+  link.wire.reset();
   const auto groups = groups_;
   for (const auto& [id, group] : groups) {
     const int rank = group->rank_of(link.rank);

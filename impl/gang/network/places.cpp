@@ -7,6 +7,7 @@
 
 #include "base/config.h"
 #include "base/interrupt.h"
+#include "base/loadable.h"
 #include "base/refusal.h"
 #include "gang/network/host_memory.h"
 #include "gang/rendezvous/resolve.h"
@@ -18,7 +19,10 @@ namespace {
 constexpr int64_t kLookMs = 300;  // how often a waiting rank looks whether another has failed
 const char* const kAttempt = "network/attempt";
 
-void put_text(char (&to)[64], const std::string& text) { text.copy(to, sizeof to - 1); }
+template <size_t kSize>
+void put_text(char (&to)[kSize], const std::string& text) {
+  text.copy(to, kSize - 1);
+}
 
 Place read_place(const std::string& bytes) {
   Place place;
@@ -27,6 +31,9 @@ Place read_place(const std::string& bytes) {
          sizeof place, "; start all ranks with the same library");
   std::memcpy(&place, bytes.data(), sizeof place);
   place.address[63] = place.server[63] = place.host_name[63] = 0;
+  place.wire[sizeof place.wire - 1] = 0;
+  if (place.fabric_bytes < 0 || place.fabric_bytes > static_cast<int32_t>(sizeof place.fabric))
+    place.fabric_bytes = 0;
   return place;
 }
 
@@ -79,6 +86,22 @@ void Meeting::open_listener() {
   put_text(mine_.address, address);
   put_text(mine_.server, facts_.server_address);
   memory_door_ = open_memory_door(mine_);
+  put_text(mine_.wire, "sockets");
+  if (facts_.spans_hosts && config().wire == "fabric")
+    open_fabric(address.empty() ? first_address() : address);
+}
+
+void Meeting::open_fabric(const std::string& address) {
+  Loadable library("GANGWAY_WIRE", "libgangway_fabric.so", "gangway_fabric_module");
+  library.keep(/*global=*/false);
+  fabric_ = static_cast<const FabricModule*>(library.table())->open(address, options_.size);
+  const std::string& bytes = fabric_->address();
+  if (bytes.size() > sizeof mine_.fabric)
+    fail(Code::not_supported, "GANGWAY_WIRE: addresses of libfabric's provider ", fabric_->provider(),
+         " have ", bytes.size(), " bytes, more than ", sizeof mine_.fabric);
+  bytes.copy(mine_.fabric, bytes.size());
+  mine_.fabric_bytes = static_cast<int32_t>(bytes.size());
+  put_text(mine_.wire, "libfabric " + fabric_->provider());
 }
 
 void Meeting::exchange() {
@@ -207,6 +230,10 @@ void Meeting::check_places() const {
     if (places_[r].liveness_ms != places_[0].liveness_ms)
       fail(Code::invalid_argument, "gang.create: rank ", r, " says liveness_ms ", places_[r].liveness_ms,
            ", rank 0 says ", places_[0].liveness_ms);
+    if (std::strcmp(places_[r].wire, places_[0].wire) != 0)
+      fail(Code::invalid_argument, "gang.create: rank ", r, " moves data between hosts by ", places_[r].wire,
+           ", rank 0 by ", places_[0].wire,
+           "; give GANGWAY_WIRE and FI_PROVIDER the same values on every rank");
   }
 }
 
@@ -244,6 +271,11 @@ std::string Meeting::address_of(int rank) const {
   fail(Code::invalid_argument, "gang.create: ", name_of(rank), " listens at ",
        address.empty() ? "no address that is known" : address,
        ", which other hosts do not reach; set GANGWAY_INTERFACE on its host to an address that they reach");
+}
+
+std::string Meeting::fabric_address_of(int rank) const {
+  const Place& its = places_[static_cast<size_t>(rank)];
+  return {its.fabric, static_cast<size_t>(its.fabric_bytes)};
 }
 
 std::string Meeting::name_of(int rank) const {

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "gang/descriptor.h"
 #include "gang/engine_options.h"
+#include "gang/fabric_module.h"
 #include "gang/network/sockets.h"
 #include "gang/rendezvous/hmac.h"
 #include "gang/rendezvous/identity.h"
@@ -33,6 +34,10 @@ struct Place {
   char host_name[64] = {};  // for texts
   // Random: where the rank hands out its host's memory, and to whom (host_memory.h).
   uint8_t memory_name[16] = {}, memory_token[32] = {};
+  char wire[48] = {};       // what moves the data between hosts: "sockets", or "libfabric" and its provider
+  char fabric[96] = {};     // the address of the rank's fabric
+  int32_t fabric_bytes = 0;
+  int32_t zero = 0;
 };
 
 // Puts the `bytes` bytes of every rank one after another into `all`. Collective, and trusted.
@@ -60,6 +65,8 @@ class Meeting {
   // The address at which this rank reaches a peer. INVALID_ARGUMENT: it has none but a loopback.
   std::string address_of(int rank) const;
   std::string name_of(int rank) const;  // "rank 1 on node7"
+  std::string fabric_address_of(int rank) const;
+  std::unique_ptr<Fabric> take_fabric() { return std::move(fabric_); }  // null: data go over sockets
   Secret pair_key() const;
   std::string attempt() const { return hex(as_bytes(attempt_)); }
   Listener take_listener() { return std::move(listener_); }
@@ -72,6 +79,7 @@ class Meeting {
     return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
   }
   void open_listener();
+  void open_fabric(const std::string& address);
   void exchange_as_first();  // the part of rank 0
   void exchange_as_other();
   void exchange_by_gather();
@@ -89,6 +97,7 @@ class Meeting {
   std::string attempt_;  // 32 random bytes of rank 0
   Listener listener_;
   Descriptor memory_door_;
+  std::unique_ptr<Fabric> fabric_;
   Place mine_;
   std::vector<Place> places_;
 };

@@ -41,15 +41,15 @@ class Hosts : public OnHosts {
   // Runs gangrun over hosts, with namespaces in place of remote hosts.
   Ended gangrun(const std::string& hosts, const std::string& command, const std::string& options = "") const {
     const std::string file = scratch_.path() + "/gangrun";
-    const int status =
-        std::system(("env -u GTEST_OUTPUT timeout 120 " GANGWAY_GANGRUN " -n 1 --hosts " + hosts +
-                     " --agent 'bash " GANGWAY_HOSTS " agent' " + options + " -- " + command + " >" + file + " 2>&1")
-                        .c_str());
+    const int status = std::system(("env -u GTEST_OUTPUT timeout 120 " GANGWAY_GANGRUN " -n 1 --hosts " +
+                                    hosts + " --agent 'bash " GANGWAY_HOSTS " agent' " + options + " -- " +
+                                    command + " >" + file + " 2>&1")
+                                       .c_str());
     return {WEXITSTATUS(status), text_of_file(file)};
   }
   // The line of a run in which every rank prints the same.
-  std::string bits(const std::vector<int>& hosts, const std::string& engine) {
-    start(hosts, "bits");
+  std::string bits(const std::vector<int>& hosts, const std::string& engine, const Variables& more = {}) {
+    start(hosts, "bits", more);
     std::string line;
     for (const Ended& one : finish()) {
       EXPECT_EQ(one.status, 0) << one.output;
@@ -108,6 +108,78 @@ TEST_F(Hosts, ACutLinkIsNoticedOnBothSides) {
   ASSERT_TRUE(shell("ip -n " + name(2) + " link set eth0 down"));
   expect_all_refused(kPeerLost, "(peer 0)");
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+}
+
+// Data between the hosts over libfabric, by its provider for TCP.
+class FabricHosts : public Hosts {
+ protected:
+  void SetUp() override {
+#ifdef GANGWAY_FABRIC_FOLDER
+    Hosts::SetUp();
+    fabric_ = {{"GANGWAY_WIRE", "fabric"},
+               {"FI_PROVIDER", "tcp"},
+               { "GANGWAY_MODULES",
+                 GANGWAY_FABRIC_FOLDER }};
+#else
+    GTEST_SKIP() << "built without libfabric";
+#endif
+  }
+  void expect_all_well_over_fabric() {
+    for (const Ended& one : finish()) {
+      EXPECT_EQ(one.status, 0) << one.output;
+      EXPECT_NE(one.output.find("libfabric moves data between hosts, provider tcp"), std::string::npos)
+          << one.output;
+    }
+  }
+  Variables fabric_;
+};
+
+TEST_F(FabricHosts, CallsOfEveryLengthAreRight) {
+  start({1, 2}, "small", fabric_);
+  expect_all_well_over_fabric();
+  start({1, 1, 2, 3}, "long", fabric_);
+  expect_all_well_over_fabric();
+}
+
+TEST_F(FabricHosts, ReductionsHaveTheBitsOfOneHost) {
+  EXPECT_EQ(bits({1, 1, 2, 2}, "network", fabric_), bits({1, 1, 1, 1}, "host"));
+}
+
+TEST_F(FabricHosts, AKilledRankIsNamedOnTheOtherHost) {
+  start({1, 2, 2}, "sums", fabric_);
+  wait_until_they_begin();
+  kill(children_[1], SIGKILL);
+  const std::vector<Ended> all = finish();
+  for (const size_t r : {size_t{0}, size_t{2}}) {
+    EXPECT_EQ(all[r].status, kPeerLost) << all[r].output;
+    EXPECT_NE(all[r].output.find("(peer 1)"), std::string::npos) << all[r].output;
+  }
+}
+
+TEST_F(FabricHosts, ACutLinkIsNoticedOnBothSides) {
+  Variables more = fabric_;
+  more["GANGWAY_LIVENESS_MS"] = "1000";
+  start({1, 2}, "sums", more);
+  wait_until_they_begin();
+  const auto began = std::chrono::steady_clock::now();
+  ASSERT_TRUE(shell("ip -n " + name(2) + " link set eth0 down"));
+  expect_all_refused(kPeerLost, "(peer 0)");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
+}
+
+TEST_F(FabricHosts, RanksThatDoNotAgreeOnItAreRefused) {
+  start_rank(0, {1, 2}, "small", fabric_);
+  start_rank(1, {1, 2}, "small", {});
+  expect_all_refused(kInvalid, "rank 1 moves data between hosts by sockets, rank 0 by libfabric tcp");
+}
+
+TEST_F(Hosts, ARankWithoutTheModuleForLibfabricTellsTheOthers) {
+  start_rank(0, {1, 2}, "small", {});
+  start_rank(1, {1, 2}, "small", {{"GANGWAY_WIRE", "fabric"}, {"GANGWAY_MODULES", scratch_.path()}});
+  for (const Ended& one : finish()) {
+    EXPECT_NE(one.status, 0);
+    EXPECT_NE(one.output.find("libgangway_fabric.so"), std::string::npos) << one.output;
+  }
 }
 
 TEST_F(Hosts, AWrongSecretIsRefused) {
@@ -200,10 +272,10 @@ TEST_F(Hosts, GangrunNamesTheInterfaceOfEveryHostForNccl) {
 }
 
 TEST_F(Hosts, GangrunStartsTheRanksOfAllHostsAgainWhenOneFails) {
-  const Ended ended = gangrun(name(1) + "," + name(2),
-                              "bash -c '[ $RANK$GANGWAY_RESTART_COUNT = 10 ] && kill -9 $$; exec " GANGWAY_NETWORK_RANK
-                              " small'",
-                              "--max-restarts 2");
+  const Ended ended = gangrun(
+      name(1) + "," + name(2),
+      "bash -c '[ $RANK$GANGWAY_RESTART_COUNT = 10 ] && kill -9 $$; exec " GANGWAY_NETWORK_RANK " small'",
+      "--max-restarts 2");
   EXPECT_EQ(ended.status, 0) << ended.output;
   for (const char* const line : {"restart 1 of 2", "[0] engine network", "[1] engine network"})
     EXPECT_NE(ended.output.find(line), std::string::npos) << ended.output;

@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 
+#include "base/log.h"
 #include "gang/gang_matrix.h"
 #include "gang/sum_of.h"
 
@@ -81,6 +82,7 @@ void run(const std::string& what) {
                 static_cast<unsigned long long>(hash_of_reductions<float>(*gang, DType::f32)),
                 static_cast<unsigned long long>(hash_of_reductions<bf16_t>(*gang, DType::bf16)));
   std::printf("engine %s\n", gang->engine_name());
+  for (const LogLine& line : log_lines(0)) std::printf("%s\n", line.message.c_str());
   gang->shutdown(60'000);
 }
 
