@@ -345,6 +345,7 @@ const gw_api kApi = {
     gw_module_gradient_norms,
     gw_log_probs,
     gw_generate_rows,
+    gw_verify_groups,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -684,6 +685,7 @@ static_assert(offsetof(gw_api, dropout_create) == 16 + 332 * sizeof(void*));
 static_assert(offsetof(gw_api, module_gradient_norms) == 16 + 333 * sizeof(void*));
 static_assert(offsetof(gw_api, log_probs) == 16 + 334 * sizeof(void*));
 static_assert(offsetof(gw_api, generate_rows) == 16 + 335 * sizeof(void*));
+static_assert(offsetof(gw_api, verify_groups) == 16 + 336 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

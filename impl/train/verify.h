@@ -42,4 +42,19 @@ struct VerifyResult {
 VerifyResult verify(const GangsPtr& gangs, const std::function<ModulePtr()>& build, const Batch& batch,
                     const VerifyOptions& options);
 
+// What a step with shard groups gives: the model of the groups (parallel/shard_group.h), whose gradients are
+// reduced and whose values are those before the update, and the mean loss of the whole batch.
+struct GroupsStep {
+  std::shared_ptr<Model> model;
+  double loss = 0;
+};
+
+// Calls `step` with `gangs`, and on every rank with gangs of one rank, for the same step of a program that
+// computes by itself with shard groups. `step` makes its groups over the gangs that it gets, in f64, and
+// takes the rows of the batch that their data_shard says; on one rank these are all rows. Compares first
+// values, loss, norm of the gradients, every gradient, and the update that SGD makes of it. A failure of
+// `step` breaks `gangs`, because peers may wait in it.
+VerifyResult verify_groups(const GangsPtr& gangs, const std::function<GroupsStep(const GangsPtr&)>& step,
+                           double tolerance);
+
 }  // namespace gangway

@@ -37,7 +37,7 @@ const std::set<std::string> kOptional = words(R"(
     gw_optimizer_step.result gw_movement_create.target gw_dataset_next.gangs
     gw_checkpoints_create.gangs gw_checkpoints_save.state gw_checkpoints_user.data
     gw_metrics_log.step gw_metrics_position.text gw_plan_memory.out_rank
-    gw_verify.gangs gw_verify.result gw_lora_save.base)");
+    gw_verify.gangs gw_verify.result gw_verify_groups.gangs gw_verify_groups.result gw_lora_save.base)");
 const std::set<std::string> kRequired = {"gw_attention_create.options",
                                          "gw_custom_create.options",
                                          "gw_custom_optimizer_create.options",
@@ -58,6 +58,7 @@ bool tried(const std::string& function, const std::string& argument) {
 gw_status put(void*, const char*, const void*, size_t) { return GW_OK; }
 gw_status get(void*, const char*, void*, size_t, int64_t* out_size) { return *out_size = -1, GW_OK; }
 gw_status drop(void*, const char*) { return GW_OK; }
+gw_status no_step(void*, gw_gangs*, double*, gw_module**) { return GW_E_CALLER; }
 gw_status compute(void*, gw_call*) { return GW_OK; }
 gw_status step_one(void*, const gw_optimizer_call*) { return GW_OK; }
 gw_status rate(void*, int64_t, double* out_factor) { return *out_factor = 1, GW_OK; }
@@ -246,6 +247,7 @@ class World {
   void give(gw_free_fn& x) { x = nullptr; }
   void give(gw_schedule_fn& x) { x = rate; }
   void give(gw_build_fn& x) { x = build_small_llama; }
+  void give(gw_groups_step_fn& x) { x = no_step; }
   void give(double& x) { x = 1; }
   template <typename Handle>
   // Where a call writes a handle.

@@ -1,4 +1,4 @@
-/* gw_verify from C: a decoder over ranks, planted errors, and wrong arguments. */
+/* gw_verify and gw_verify_groups from C: a model over ranks, planted errors, and wrong arguments. */
 #include "models.h"
 
 static void a_decoder_is_equal(rank* me) {
@@ -67,8 +67,93 @@ static void planted_errors_and_wrong_builders_are_told(void** state) {
   assert_refused(gw_verify(NULL, NULL, NULL, &b.batch, NULL, NULL), "build is null");
 }
 
+/* --- shard groups --- */
+
+enum { kSteps = 6 };
+typedef enum wrong { kRight, kOwnDivisor, kOwnLoss, kF32, kNoReduce, kNoModel, kFails } wrong;
+
+/* The mean over the rows r = 1 to 6 of (r w)^2 / 2, with the parameter w, which is 1 at first. */
+static gw_status step_of_groups(void* user, gw_gangs* gangs, double* out_loss, gw_module** out_model) {
+  const wrong what = *(const wrong*)user;
+  int32_t index = 0, count = 1;
+  if (what == kFails) {
+    gw_error_set("the rows are lost");
+    return GW_E_NOT_FOUND;
+  }
+  if (gw_gangs_data_shard(gangs, &index, &count) != GW_OK) return GW_E_CALLER;
+  gw_init_options init;
+  gw_init_options_init(&init, sizeof init);
+  init.kind = GW_INIT_ONES;
+  gw_parameter_options w;
+  gw_parameter_options_init(&w, sizeof w);
+  w.name = "w";
+  w.ndim = 1;
+  w.dims[0] = 1;
+  w.dtype = what == kF32 ? GW_F32 : GW_F64;
+  w.initializer = &init;
+  gw_shard_group* group = NULL;
+  if (gw_shard_group_create(gangs, "g", &w, 1, NULL, 1, &group) != GW_OK) return GW_E_CALLER;
+  double sum = 0;
+  for (int32_t r = index * kSteps / count; r < (index + 1) * kSteps / count; ++r)
+    sum += (r + 1.0) * (r + 1.0);
+  double gradient = sum / kSteps * (what == kOwnDivisor ? count : 1), all = 0;
+  const int64_t one = 1;
+  gw_view view;
+  gw_view_set(&view, &gradient, &one, 1, GW_F64);
+  gw_gang* dp = NULL;
+  gw_status status = gw_shard_group_unshard(group, NULL, NULL);
+  if (status == GW_OK && what != kNoReduce) status = gw_shard_group_add_gradient(group, 0, &view, NULL);
+  if (status == GW_OK) status = gw_shard_group_reshard(group, NULL);
+  if (status == GW_OK) status = gw_shard_group_reduce(group, NULL);
+  if (status == GW_OK) status = gw_gangs_get(gangs, "dp", &dp);
+  if (status == GW_OK) status = gw_gang_all_sum(dp, sum / 2, &all);
+  *out_loss = what == kOwnLoss ? sum / 2 * count / kSteps : all / kSteps;
+  if (status == GW_OK && what != kNoModel) status = gw_module_from_groups(&group, 1, out_model);
+  gw_gang_release(dp);
+  gw_shard_group_release(group);
+  return status;
+}
+
+static gw_status verify_step(gw_gangs* gangs, wrong what, gw_verify_result* result) {
+  return gw_verify_groups(gangs, step_of_groups, &what, NULL, result);
+}
+
+static void groups_are_verified(rank* me) {
+  gw_gangs* gangs = NULL;
+  gw_verify_result r;
+  gw_verify_options o;
+  wrong right = kRight;
+  gw_verify_result_init(&r, sizeof r);
+  gw_verify_options_init(&o, sizeof o);
+  EXPECT_OK(gw_gangs_create(me->gang, NULL, &gangs));
+  EXPECT_OK(verify_step(gangs, kRight, &r));
+  EXPECT(r.parameters == 1 && r.differing == 0 && r.loss == r.mesh_loss && r.loss == 91.0 / 12);
+  EXPECT_STATUS(verify_step(gangs, kOwnDivisor, &r), me->size == 1 ? GW_OK : GW_E_MISMATCH,
+                me->size == 1 ? NULL : "the gradient of g.w differs by 1 of its norm");
+  EXPECT_STATUS(verify_step(gangs, kOwnLoss, &r), me->size == 1 ? GW_OK : GW_E_MISMATCH,
+                me->size == 1 ? NULL : "the loss is ");
+  EXPECT_REFUSED(verify_step(gangs, kF32, NULL), "parameter g.w is f32");
+  EXPECT_REFUSED(verify_step(gangs, kNoReduce, NULL), "all gradients are 0");
+  o.microbatches = 2;
+  EXPECT_REFUSED(gw_verify_groups(gangs, step_of_groups, &right, &o, NULL), "microbatches is not 1");
+  o.microbatches = 1;
+  o.tolerance = -1;
+  EXPECT_REFUSED(gw_verify_groups(gangs, step_of_groups, &right, &o, NULL), "tolerance is -1");
+  EXPECT_REFUSED(gw_verify_groups(gangs, NULL, NULL, NULL, NULL), "step is null");
+  /* What the function itself does wrong breaks the gangs. */
+  EXPECT_STATUS(verify_step(gangs, kFails, NULL), GW_E_NOT_FOUND, "the rows are lost");
+  gw_gangs_release(gangs);
+}
+
+static void a_step_with_groups_over_ranks_is_that_of_one(void** state) {
+  (void)state;
+  for (int32_t n = 1; n <= 2; ++n) run_ranks(n, groups_are_verified, NULL);
+  assert_refused(verify_step(NULL, kNoModel, NULL), "step gave no model");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_decoder_over_ranks_is_that_of_one),
-                                     cmocka_unit_test(planted_errors_and_wrong_builders_are_told)};
+                                     cmocka_unit_test(planted_errors_and_wrong_builders_are_told),
+                                     cmocka_unit_test(a_step_with_groups_over_ranks_is_that_of_one)};
   return cmocka_run_group_tests_name("capi_verify", tests, NULL, NULL);
 }

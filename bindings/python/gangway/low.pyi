@@ -777,6 +777,7 @@ py_call: Any
 py_fill: Any
 py_free: Any
 py_get: Any
+py_groups_step: Any
 py_interrupt: Any
 py_put: Any
 py_remove: Any

@@ -444,6 +444,8 @@ typedef struct gw_api {
   gw_status (*generate_rows)(gw_module *model, const int64_t prompts[], const int64_t lengths[], size_t
       row_count, const gw_generate_options *options, void *stream, int64_t out_tokens[], size_t out_capacity,
       int64_t out_counts[]);
+  gw_status (*verify_groups)(gw_gangs *gangs, gw_groups_step_fn step, void *user, const gw_verify_options
+      *options, gw_verify_result *result);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

@@ -52,6 +52,26 @@ GW_API void gw_verify_result_init(gw_verify_result *result, size_t size);
 GW_API gw_status gw_verify(gw_gangs *gangs, gw_build_fn build, void *user, const gw_batch *batch,
                            const gw_verify_options *options, gw_verify_result *result);
 
+/* One step of a program that computes by itself with shard groups: makes its groups in f64 over `gangs`, with
+ * the same names, first values and seed at each call, takes the rows of the batch that gw_gangs_data_shard
+ * says (of gangs of one rank: all), computes the loss and the gradients, and reduces them. In *out_loss it
+ * leaves the mean loss of the whole batch, and in *out_model a gw_module_from_groups of its groups, which the
+ * library then releases. It does not update the parameters. `gangs` are valid during the call; groups keep
+ * them. */
+typedef gw_status (*gw_groups_step_fn)(void *user, gw_gangs *gangs, double *out_loss, gw_module **out_model);
+
+/* Collective. The same for shard groups: calls `step` with `gangs`, and once more on every rank with gangs of
+ * that rank alone, and compares first values, loss, norm of the gradients, every gradient, and the values
+ * after a step of SGD. Null gangs are the thread's current ones, else one rank. Of the options it takes the
+ * tolerance alone; null options are the defaults, a null `result` is skipped.
+ *
+ * MISMATCH, on every rank, and *result is filled in: as gw_verify, or the ranks gave other losses.
+ * INVALID_ARGUMENT: an option, `step` is null, gave no model, one of other gangs, or other groups the second
+ * time, a parameter that is not f64, gradients that are not finite or all 0. CALLER, or the code that it
+ * returned: `step`; the gangs are then broken, since peers may wait in it. */
+GW_API gw_status gw_verify_groups(gw_gangs *gangs, gw_groups_step_fn step, void *user,
+                                  const gw_verify_options *options, gw_verify_result *result);
+
 #ifdef __cplusplus
 }
 #endif

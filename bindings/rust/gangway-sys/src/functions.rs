@@ -2623,3 +2623,21 @@ functions! {
         result: *mut gw_verify_result,
     ) -> gw_status;
 }
+functions! {
+    #[doc = " Collective. The same for shard groups: calls `step` with `gangs`, and once more on every rank with gangs of"]
+    #[doc = " that rank alone, and compares first values, loss, norm of the gradients, every gradient, and the values"]
+    #[doc = " after a step of SGD. Null gangs are the thread's current ones, else one rank. Of the options it takes the"]
+    #[doc = " tolerance alone; null options are the defaults, a null `result` is skipped."]
+    #[doc = ""]
+    #[doc = " MISMATCH, on every rank, and *result is filled in: as gw_verify, or the ranks gave other losses."]
+    #[doc = " INVALID_ARGUMENT: an option, `step` is null, gave no model, one of other gangs, or other groups the second"]
+    #[doc = " time, a parameter that is not f64, gradients that are not finite or all 0. CALLER, or the code that it"]
+    #[doc = " returned: `step`; the gangs are then broken, since peers may wait in it."]
+    verify_groups: pub fn gw_verify_groups(
+        gangs: *mut gw_gangs,
+        step: gw_groups_step_fn,
+        user: *mut ::std::os::raw::c_void,
+        options: *const gw_verify_options,
+        result: *mut gw_verify_result,
+    ) -> gw_status;
+}

@@ -12249,6 +12249,20 @@ impl Default for gw_verify_result {
         }
     }
 }
+#[doc = " One step of a program that computes by itself with shard groups: makes its groups in f64 over `gangs`, with"]
+#[doc = " the same names, first values and seed at each call, takes the rows of the batch that gw_gangs_data_shard"]
+#[doc = " says (of gangs of one rank: all), computes the loss and the gradients, and reduces them. In *out_loss it"]
+#[doc = " leaves the mean loss of the whole batch, and in *out_model a gw_module_from_groups of its groups, which the"]
+#[doc = " library then releases. It does not update the parameters. `gangs` are valid during the call; groups keep"]
+#[doc = " them."]
+pub type gw_groups_step_fn = ::std::option::Option<
+    unsafe extern "C" fn(
+        user: *mut ::std::os::raw::c_void,
+        gangs: *mut gw_gangs,
+        out_loss: *mut f64,
+        out_model: *mut *mut gw_module,
+    ) -> gw_status,
+>;
 #[doc = " Every function as a table, for programs that open the library at run time and look up gw_get_api alone."]
 #[doc = " Within a major level the table only grows at its end."]
 #[repr(C)]
@@ -13842,10 +13856,19 @@ pub struct gw_api {
             out_counts: *mut i64,
         ) -> gw_status,
     >,
+    pub verify_groups: ::std::option::Option<
+        unsafe extern "C" fn(
+            gangs: *mut gw_gangs,
+            step: gw_groups_step_fn,
+            user: *mut ::std::os::raw::c_void,
+            options: *const gw_verify_options,
+            result: *mut gw_verify_result,
+        ) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2704usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2712usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -17915,4 +17938,16 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_generate_rows();
+    fn test_field_verify_groups() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).verify_groups) as usize - ptr as usize
+            },
+            2704usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(verify_groups))
+        );
+    }
+    test_field_verify_groups();
 }
