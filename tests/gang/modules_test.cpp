@@ -79,11 +79,12 @@ TEST_F(Modules, AMissingOneIsNotSupportedAndNamed) {
 TEST_F(Modules, EachIsDescribedInOneLine) {
   put(GANGWAY_STRANGER_ONE);
   const std::string lines = describe_modules();
-  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2) << lines;
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 3) << lines;
   EXPECT_NE(lines.find("libgangway_openmpi.so: engine \"mpi\": " + module() + " is of build build-one"),
             std::string::npos)
       << lines;
   EXPECT_NE(lines.find("libgangway_mpich.so: "), std::string::npos) << lines;
+  EXPECT_NE(lines.find("libgangway_fabric.so: "), std::string::npos) << lines;
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ trap 'bash "$hosts" down "$prefix" || true; rm -rf "$folder"' EXIT
 bash "$hosts" up 2 "$prefix" 2>"$folder/why" || skip "no network namespaces here: $(cat "$folder/why")"
 export GANGWAY_SECRET_FILE=$folder/secret
 (umask 077; head -c 32 /dev/urandom >"$GANGWAY_SECRET_FILE")
-on() { local host=$1; shift; timeout 100 bash "$hosts" agent "$prefix$host" "$@" >"$folder/said.$host.${1##*/}.$BASHPID" 2>&1; }
+on() { local host=$1; shift; timeout 200 bash "$hosts" agent "$prefix$host" "$@" >"$folder/said.$host.${1##*/}.$BASHPID" 2>&1; }
 
 started=()
 case $launcher in
