@@ -34,8 +34,8 @@ void observe_outputs(Module& root, ModuleOutputs& outputs);
 std::map<std::string, OutputSize> summed_over_ranks(Gangs& gangs, const ModuleOutputs& outputs);
 
 // Returns the first module in the order of `alone` whose output has another size over the mesh, if the losses
-// differ: the last one if all outputs before it have the same size, and "" if that is not known. Over the mesh
-// an output may be there as a whole several times.
+// differ: the last one if all outputs before it have the same size, and "" if that is not known. Over the
+// mesh an output may be there as a whole several times.
 std::string first_that_differs(const ModuleOutputs& alone, const std::map<std::string, OutputSize>& mesh,
                                double tolerance);
 

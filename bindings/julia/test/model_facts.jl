@@ -487,6 +487,21 @@ fact("a step over a mesh is verified against one rank") do
     @test thrown(() -> verify(() -> error("no model"), tokens)) isa ErrorException
 end
 
+fact("a step with shard groups is verified") do
+    function step(gangs)
+        group = ShardGroup(gangs, "g", Parameter("w", [0.5, -1.0]))
+        y = unshard!(group) do w
+            add_gradients!(group, w)
+            sum(abs2, w) / 2
+        end
+        reduce!(group)
+        return y, Model(group)
+    end
+    found = verify_groups(step)
+    @test found.loss == found.mesh_loss == 0.625 && found.parameters == 1 && found.differing == 0
+    @test thrown(() -> verify_groups(gangs -> error("no rows"))) isa ErrorException
+end
+
 fact("a step takes weights of labels, and gives log-probabilities and norms of gradients") do
     model = parallelize!(Llama(dim = 16, layers = 1, heads = 2, vocab = 32); seed = 3, master_dtype = Float64)
     opt = SGD(model; lr = 0.01)

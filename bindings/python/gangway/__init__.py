@@ -51,7 +51,7 @@ from .tensors import Parameter, Tensor
 from .torch_modules import TorchGroup, shard
 from .torch_stages import TorchStages
 from .train import Optimizer, Rule, StepResult, eval_step, log_probs, optimizer, train_step
-from .verify import Verified, verify
+from .verify import Verified, verify, verify_groups
 from .works import Work, wait_all
 
 _check_library()
@@ -96,6 +96,6 @@ __all__ = [
     "Timeout", "TorchGroup", "TorchStages", "Varying", "Verified", "View", "Work", "abi_version", "config",
     "current_gangs", "dtype_of", "eval_step", "from_pretrained", "host_memory", "init", "load_optimizer", "log_probs",
     "log", "mesh_preset", "new_id", "optimizer", "plan_memory", "progress", "set_default_gangs", "shard",
-    "train_step", "verify", "version", "wait_all", "watch_signals",
+    "train_step", "verify", "verify_groups", "version", "wait_all", "watch_signals",
 ]
 __all__ += _optimizers

@@ -180,6 +180,23 @@ static gw_status gwpy_build(void* user, gw_module** out_model) {
   return finish(result, state);
 }
 
+static PyObject* gwpy_wrap_gangs(gw_gangs* handle);
+
+/* The callable gets the capsule of the gangs and gives (loss, the capsule of a model). */
+static gw_status gwpy_groups_step(void* user, gw_gangs* gangs, double* out_loss, gw_module** out_model) {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* handle = gwpy_wrap_gangs(gw_gangs_retain(gangs));
+  PyObject* result = handle != NULL ? PyObject_CallFunction((PyObject*)user, "O", handle) : NULL;
+  Py_XDECREF(handle);
+  PyObject* model = NULL;
+  if (result != NULL && PyArg_ParseTuple(result, "dO", out_loss, &model)) {
+    gw_module* const made = PyCapsule_GetPointer(model, "gw_module");
+    if (made != NULL) *out_model = gw_module_retain(made);
+  }
+  if (PyErr_Occurred()) Py_CLEAR(result);
+  return finish(result, state);
+}
+
 /* Ends a wait when a signal's handler raised, as KeyboardInterrupt does. */
 static int32_t gwpy_interrupt(void* user) {
   (void)user;

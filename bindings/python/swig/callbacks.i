@@ -10,6 +10,7 @@
 %constant gw_schedule_fn py_schedule = gwpy_schedule;
 %constant gw_token_fn py_token = gwpy_token;
 %constant gw_build_fn py_build = gwpy_build;
+%constant gw_groups_step_fn py_groups_step = gwpy_groups_step;
 %constant gw_free_fn py_free = gwpy_free;
 %constant gw_interrupt_fn py_interrupt = gwpy_interrupt;
 

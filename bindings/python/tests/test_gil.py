@@ -396,6 +396,19 @@ def gw_verify(gang, meet):
     meet(lambda: gw.verify(lambda: gw.Llama(**SMALL), TOKENS, gangs=gangs))
 
 
+@entry
+def gw_verify_groups(gang, meet):
+    def step(over):
+        group = gw.ShardGroup(over, "g", {"w": np.ones(4)})
+        with group.unsharded():
+            group.add_gradients([np.ones(4) / over.data_shard[1]])
+        group.reduce()
+        return 1, group
+
+    gangs = gw.Gangs.create(gang)
+    meet(lambda: gw.verify_groups(step, gangs))
+
+
 def adapted(gang):
     return gw.Llama(**SMALL).lora_apply(rank=2).parallelize(gw.Gangs.create(gang))
 

@@ -120,6 +120,6 @@ pub use system::{
 };
 pub use tensor::Tensor;
 pub use train::{Batch, GenerateOptions, SkipReason, StepOptions, StepResult};
-pub use verify::{verify, Verified, VerifyOptions};
+pub use verify::{verify, verify_groups, Verified, VerifyOptions};
 pub use view::{View, ViewMut};
 pub use work::{wait_all, Work};

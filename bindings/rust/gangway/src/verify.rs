@@ -71,3 +71,44 @@ unsafe extern "C" fn on_build(user: *mut c_void, out_model: *mut *mut sys::gw_mo
         Ok(())
     })
 }
+
+type Step<'s> = &'s mut dyn FnMut(&Gangs) -> Result<(f64, Module)>;
+
+/// Collective. The same for a program that computes by itself with shard groups: calls `step` with the gangs,
+/// and once more on every rank with gangs of that rank alone. `step` makes its groups in f64 over the gangs
+/// that it gets, with equal first values each time, takes the rows of the batch that [`Gangs::data_shard`]
+/// says, computes loss and gradients and reduces them. It returns the mean loss of the whole batch and
+/// [`Module::from_groups`] of its groups, and does not update them.
+///
+/// # Errors
+/// - `Mismatch`, on every rank: as [`verify`], or the ranks gave other losses.
+/// - `InvalidArgument`: the tolerance, groups of other gangs or other ones the second time, a parameter that is
+///   not f64, or gradients that are not finite or all 0.
+/// - `Caller`, or its own code: the closure. The gangs are then broken, since peers may wait in it.
+pub fn verify_groups<'g>(
+    gangs: impl Into<Option<&'g Gangs>>,
+    mut step: impl FnMut(&Gangs) -> Result<(f64, Module)>,
+    tolerance: f64,
+) -> Result<Verified> {
+    let mut step: Step<'_> = &mut step;
+    let user = (&mut step as *mut Step<'_>).cast::<c_void>();
+    let gangs = raw_gangs(gangs);
+    let raw = VerifyOptions { tolerance, ..VerifyOptions::default() }.raw();
+    Verified::filled(|out| unsafe { sys::gw_verify_groups(gangs, Some(on_step), user, &raw, out) })
+}
+
+unsafe extern "C" fn on_step(
+    user: *mut c_void,
+    gangs: *mut sys::gw_gangs,
+    out_loss: *mut f64,
+    out_model: *mut *mut sys::gw_module,
+) -> sys::gw_status {
+    run(|| {
+        let step = &mut *user.cast::<Step<'_>>();
+        let gangs = Gangs::borrowed(gangs)?.expect("the library passes gangs");
+        let (loss, model) = step(&gangs)?;
+        *out_loss = loss;
+        *out_model = sys::gw_module_retain(model.raw());
+        Ok(())
+    })
+}

@@ -210,3 +210,29 @@ fn groups_are_stepped_by_an_optimizer() {
         assert_eq!(values::<f32>(&bias), [-3.0]);
     });
 }
+
+/// A step of the mean of (r w)^2 / 2 over the rows r = 1 to 6; its gradient is `times` what it should be over
+/// several ranks.
+fn step(gangs: &Gangs, times: f64) -> Result<(f64, Module)> {
+    let (index, count) = gangs.data_shard()?;
+    let parameter = ParameterOptions::new("w", &[1]).dtype(DType::F64).ones();
+    let group = ShardGroup::new(gangs, "g", vec![parameter], &Default::default(), 1)?;
+    let mut model = Module::from_groups(vec![group])?;
+    let sum: f64 = (index * 6 / count..(index + 1) * 6 / count).map(|r| ((r + 1) * (r + 1)) as f64).sum();
+    let gradient = [sum / 6.0 * if count > 1 { times } else { 1.0 }];
+    let mut group = model.group(0)?;
+    group.unsharded(|full| full.add_gradient(0, &View::new(&gradient, &[1])?))?;
+    group.reduce()?;
+    Ok((gangs.dp().all_sum(sum / 2.0)? / 6.0, model))
+}
+
+#[test]
+fn a_step_with_groups_over_a_mesh_is_that_of_one_rank() {
+    for found in meshes(2, |gangs| verify_groups(&gangs, |over| step(over, 1.0), 1e-8).unwrap()) {
+        assert_eq!((found.loss, found.mesh_loss, found.parameters), (91.0 / 12.0, 91.0 / 12.0, 1));
+    }
+    for error in meshes(2, |gangs| verify_groups(&gangs, |over| step(over, 2.0), 1e-8).unwrap_err()) {
+        assert_eq!(error.code, Code::Mismatch);
+        assert!(error.text.contains("the gradient of g.w differs by 1 of its norm"), "{error}");
+    }
+}
