@@ -49,7 +49,9 @@ class Watch {
     }
   }
 
-  void check() { check([] { return false; }); }
+  void check() {
+    check([] { return false; });
+  }
   // A rank may end when `all_have_come`.
   template <typename AllHaveCome>
   void check(AllHaveCome&& all_have_come) {
@@ -141,8 +143,8 @@ std::shared_ptr<HostMemory> HostMemory::share(Meeting& meeting, const EngineOpti
     parts->arena = host::Arena::create(static_cast<int>(n), /*threads=*/false,
                                        {.reserve = reserve, .limit = options.memory_limit});
     parts->slice = std::make_unique<host::Slice>(parts->arena, 0);
-    parts->arena->header().root_board = parts->slice->allocate(
-        sizeof(Table) + n * n * sizeof(MemoryLane), /*zeroed=*/true, /*lazy=*/true);
+    parts->arena->header().root_board =
+        parts->slice->allocate(sizeof(Table) + n * n * sizeof(MemoryLane), /*zeroed=*/true, /*lazy=*/true);
     hand_out(door, places[static_cast<size_t>(options.rank)], parts->arena->fd(), static_cast<int>(n) - 1,
              watch);
   } else {

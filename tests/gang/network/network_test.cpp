@@ -80,8 +80,8 @@ std::vector<uint8_t> message_of(int rank, size_t bytes) {
 TEST(Network, LongMessagesOfOneHostArriveWhole) {
   run_processes(2, [](Gang& root) {
     const int peer = 1 - root.rank();
-    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4097}, size_t{256} << 10, size_t{1} << 20,
-                               (size_t{5} << 20) + 3}) {
+    for (const size_t bytes :
+         {size_t{0}, size_t{1}, size_t{4097}, size_t{256} << 10, size_t{1} << 20, (size_t{5} << 20) + 3}) {
       const std::vector<uint8_t> out = message_of(root.rank(), bytes);
       std::vector<uint8_t> in(bytes);
       Collective send, receive;
