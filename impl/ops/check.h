@@ -26,10 +26,10 @@ void check_id_range(const Tensor& ids, const Tensor& out);
 // to activations of `dtype`.
 DType accumulator(DType dtype);
 
-// Returns how many tokens are in one chunk of head_loss. All devices share this rule and head_loss_logits, so
-// that a plan made on meta counts the memory that a run takes.
-int64_t head_loss_chunk(const HeadLossArgs& args);
-// Returns the chunk's temporary logits, [chunk, V].
+// Returns how many tokens are in one chunk of head_loss, on a CPU or on a GPU. All devices share this rule and
+// head_loss_logits, so that a plan made on meta counts the memory that a run takes.
+int64_t head_loss_chunk(const HeadLossArgs& args, bool on_gpu);
+// Returns the chunk's temporary logits, [chunk, V]. The device of the temporaries decides about the chunk.
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries);
 
 }  // namespace gangway
