@@ -35,7 +35,7 @@ void register_device(const std::string& name, DeviceFactory factory) {
 
 std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options) {
   if (name == "cpu") return cpu::make_cpu_device(options);
-  if (name == "meta") return meta::make_meta_device();
+  if (name == "meta" || name.starts_with("meta:")) return meta::make_meta_device(name);
   if (const DeviceFactory factory = registered(name)) return factory(name, options);
   if (name == "cuda" || name.starts_with("cuda:")) return cuda_module(name).make_device(name, options);
   fail(Code::invalid_argument, "device \"", name, "\" is unknown (cpu, cuda, meta)");

@@ -102,10 +102,14 @@ int next_generation(const Environment& e) {
   return made[text(e.launcher, "/", e.job, "/", e.restart, "/", e.host, "/", e.port)]++;
 }
 
+bool is_meta(const GangOptions& options) {
+  return options.device == "meta" || options.device.starts_with("meta:");
+}
+
 void refuse_meta(const GangOptions& options, int size, const char* call) {
-  if (options.device == "meta" && size > 1)
-    fail(Code::invalid_argument, "gang.", call, ": device meta has no memory to move, but the gang has ",
-         size, " ranks (a fake gang can stand for them)");
+  if (is_meta(options) && size > 1)
+    fail(Code::invalid_argument, "gang.", call, ": device ", options.device,
+         " has no memory to move, but the gang has ", size, " ranks (a fake gang can stand for them)");
 }
 
 std::vector<int> all_ranks(int size) {
@@ -217,8 +221,9 @@ std::shared_ptr<Gang> Gang::create_fake(int rank, int size, const GangOptions& o
   if (size < 1) fail(Code::invalid_argument, "gang.create_fake: size is ", size, ", below 1");
   if (rank < 0 || rank >= size)
     fail(Code::invalid_argument, "gang.create_fake: rank ", rank, " is outside [0, ", size, ")");
-  if (no_meta && options.device == "meta")
-    fail(Code::invalid_argument, "gang.create_fake: a fake gang needs a device with memory, not meta");
+  if (no_meta && is_meta(options))
+    fail(Code::invalid_argument, "gang.create_fake: a fake gang needs a device with memory, not ",
+         options.device);
   const EngineOptions engine = engine_options(options, rank, size);
   std::shared_ptr<Rank> owner = make_rank(options, 0, 1);
   std::shared_ptr<Engine> made = make_fake_engine(owner, engine, record);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "device/gpu_plans.h"
 #include "ops/codes.h"
 
 namespace gangway {
@@ -479,14 +480,16 @@ void check_id_range(const Tensor& ids, const Tensor& out) {
 }
 
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries, int64_t most_ids) {
-  // The logits take about 16 MiB: enough rows for the products, which pack the weight and add to its gradient
-  // once for each chunk, to run at full rate. The number is a multiple of 16 rows, at least 64 and at most
-  // 512.
+  // Each chunk reads the weight twice and adds to its gradient once. On a CPU the logits take about 16 MiB, so
+  // that they stay in a cache: enough rows for the products, which pack the weight, to run at full rate. The
+  // number is a multiple of 16 rows, at least 64 and at most 512. On a GPU no cache holds them, and the
+  // gradient's traffic decides: they take about 1 GiB, and at least 2,048 rows and at most 4,096.
   const int64_t row =
       std::max<int64_t>(1, most_ids) * static_cast<int64_t>(item_bytes(accumulator(args.x.dtype())));
-  const int64_t rows = std::clamp<int64_t>((int64_t{16} << 20) / row / 16 * 16, 64, 512);
-  const int64_t chunk = std::min(rows, args.x.dim(0));
-  return temporaries.allocate(accumulator(args.x.dtype()), {chunk, args.w.dim(0)});
+  const int64_t rows = is_or_plans_for_gpu(temporaries.device())
+                           ? std::clamp<int64_t>((int64_t{1} << 30) / row / 128 * 128, 2048, 4096)
+                           : std::clamp<int64_t>((int64_t{16} << 20) / row / 16 * 16, 64, 512);
+  return temporaries.allocate(accumulator(args.x.dtype()), {std::min(rows, args.x.dim(0)), args.w.dim(0)});
 }
 
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries) {

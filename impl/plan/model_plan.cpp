@@ -79,7 +79,7 @@ MemoryUse use_of_training(const GangPtr& root, const ModelPlanRequest& request, 
 MemoryUse planned_use(const ModelPlanRequest& request, const MeshOptions& degrees, int microbatches,
                       int rank) {
   GangOptions meta;
-  meta.device = "meta";
+  meta.device = request.one_host ? "meta" : "meta:cuda";
   meta.threads = 1;
   return use_of_training(
       Gang::create_fake(rank, request.ranks, meta, /*record=*/false, /*refuse_meta=*/false), request, degrees,

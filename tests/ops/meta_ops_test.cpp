@@ -1,4 +1,7 @@
+#include "base/error_of.h"
+#include "ops/check.h"
 #include "ops/ops_testing.h"
+#include "support/test_device.h"
 
 namespace gangway {
 namespace {
@@ -9,7 +12,7 @@ struct Meta {
   Tensor empty(DType dtype, const Shape& shape) {
     return Tensor::allocate(device->allocator(), dtype, shape);
   }
-  std::shared_ptr<Device> device = make_device("meta");
+  std::shared_ptr<Device> device = make_device(test::test_meta());
   std::unique_ptr<Ops> ops = make_ops(device);
   Stack temporaries{device->allocator()};
 };
@@ -63,20 +66,49 @@ TEST(MetaOps, RefuseTheShapesThatARunRefuses) {
 
 TEST(MetaOps, HeadLossTakesTheTemporariesOfARun) {
   for (DType dtype : kFloats)
-    for (int64_t tokens : {0, 1, 100, 700}) {
+    for (int64_t tokens : {0, 1, 100, 700, 5000}) {
+      const int64_t vocabulary = tokens < 1000 ? 6000 : 16;
       Meta meta;
       Bench bench;
-      HeadLossArgs args = head(bench, dtype, tokens, 8, 6000);
+      HeadLossArgs args = head(bench, dtype, tokens, 8, vocabulary);
       bench.ops->fill(args.x, 0, bench.stream());
       bench.ops->fill(args.w, 0, bench.stream());
       bench.ops->fill(args.loss, 0, bench.stream());
       bench.ops->fill(args.weight, 0, bench.stream());
       assign(args.labels, std::vector<double>(static_cast<size_t>(tokens), 1));
       bench.ops->head_loss(args, bench.temporaries, bench.stream());
-      meta.ops->head_loss(head(meta, dtype, tokens, 8, 6000), meta.temporaries, meta.device->stream());
+      meta.ops->head_loss(head(meta, dtype, tokens, 8, vocabulary), meta.temporaries, meta.device->stream());
       EXPECT_EQ(meta.temporaries.high_water_bytes(), bench.temporaries.high_water_bytes()) << tokens;
       EXPECT_EQ(meta.temporaries.used_bytes(), 0u);
     }
+}
+
+TEST(MetaOps, HeadLossHasLargerChunksOnGpus) {
+  struct Case {
+    int64_t tokens, vocabulary, on_cpu, on_gpu;
+  };
+  for (const Case& c : {Case{0, 6000, 0, 0},
+                        {1, 6000, 1, 1},
+                        {4096, 128256, 64, 2048},
+                        {4096, 128255, 64, 2048},
+                        {8192, 50000, 80, 4096},
+                        {8192, 1, 512, 4096},
+                        {8192, 80000, 64, 3328}}) {
+    for (const auto& [name, rows] : {std::pair{"meta", c.on_cpu}, {"meta:cuda", c.on_gpu}}) {
+      Meta meta;
+      meta.device = make_device(name);
+      Stack temporaries(meta.device->allocator());
+      const HeadLossArgs args = head(meta, DType::bf16, c.tokens, 8, c.vocabulary);
+      EXPECT_EQ(head_loss_logits(args, temporaries).shape(), (Shape{rows, c.vocabulary}))
+          << name << ", " << c.tokens << ", " << c.vocabulary;
+    }
+  }
+}
+
+TEST(MetaOps, AMetaDeviceForAnythingButGpusIsRefused) {
+  const Error error = test::error_of([] { make_device("meta:rocm"); });
+  EXPECT_EQ(error.code(), Code::invalid_argument);
+  EXPECT_EQ(error.message(), "device \"meta:rocm\" is no meta device: write meta (for CPUs) or meta:cuda");
 }
 
 TEST(DescribePaths, NameTheInstructionSet) {

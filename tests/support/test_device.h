@@ -11,6 +11,8 @@ inline std::string test_device() {
   const char* const wanted = std::getenv("GANGWAY_TEST_DEVICE");
   return wanted == nullptr ? "cpu" : wanted;
 }
+// The meta device that plans for the test's device.
+inline std::string test_meta() { return test_device().starts_with("cuda") ? "meta:cuda" : "meta"; }
 inline bool on_cpu() { return test_device() == "cpu"; }
 
 }  // namespace gangway::test

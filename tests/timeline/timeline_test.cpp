@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 
 #include "timeline/plan.h"
@@ -50,6 +51,21 @@ TEST(Timeline, WithoutPrefetchMoreThanATwentiethIsExposed) {
   Plan plan = plan_8b();
   plan.shard.prefetch_forward = plan.shard.prefetch_backward = 0;
   EXPECT_GT(exposed(simulate(run_step(plan).ranks, Rates())), kMostExposed);
+}
+
+// For each of two chunks the head's weight of 1.05 GB is read twice, and its gradient of 2.1 GB in f32 is
+// written, and read for the second one. Beside these are the logits in f32, 2.1 GB in all, and their gradients.
+TEST(Timeline, TheHeadAndItsLossMoveAboutTwentyGigabytes) {
+  const Plan plan = plan_8b();
+  const auto vocabulary = static_cast<uint64_t>(plan.model.vocab);
+  double bytes = 0;
+  for (const Entry& e : step_8b().ranks[0])
+    if (e.name == "head_loss" ||
+        (e.work == Work::product && (e.m == vocabulary || e.n == vocabulary || e.k == vocabulary)))
+      bytes += e.bytes;
+  EXPECT_GT(bytes, 10e9);
+  EXPECT_LT(bytes, 23e9);
+  std::printf("head and loss: %.1f GB\n", bytes / 1e9);
 }
 
 // How often a stream that computes stood still for a gather: its events are recorded on the gathers' stream.

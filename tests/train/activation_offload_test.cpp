@@ -212,7 +212,7 @@ TEST(ActivationOffload, APlanOnMetaCountsTheBytesOfARun) {
     test::run_ranks(c.ranks(), [&](Gang& gang) {
       Trained t = make(gang.shared_from_this(), c, true);
       GangOptions meta;
-      meta.device = "meta";
+      meta.device = test::test_meta();
       Trained planned = make(Gang::create_fake(gang.rank(), c.ranks(), meta, false, false), c, true);
       for (Trained* trained : {&t, &planned})
         for (int i = 0; i < 2; ++i) step(*trained, c, i);

@@ -1,6 +1,7 @@
 // The memory of training, the optimizer included: the plan that the meta device makes over a fake gang equals
 // the bytes that a run takes.
 #include "parallel/fsdp/fsdp_state.h"
+#include "support/test_device.h"
 #include "train/rig.h"
 
 namespace gangway {
@@ -57,7 +58,7 @@ TEST(TrainMemory, PlanOnMetaEqualsTheRunExactlyWithTheOptimizer) {
         std::vector<MemoryUse> planned;
         for (int r = 0; r < c.ranks; ++r) {
           GangOptions meta;
-          meta.device = "meta";
+          meta.device = test::test_meta();
           planned.push_back(use(*Gang::create_fake(r, c.ranks, meta, true, false), c));
         }
         test::run_ranks(c.ranks, [&](Gang& root) {

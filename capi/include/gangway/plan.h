@@ -22,7 +22,7 @@ typedef struct gw_plan_options {
   int64_t rows;                        /* Of a microbatch of a rank. Default 1. */
   int64_t sequence;                    /* Tokens of a row. Default 0: as many as the decoder takes. */
   gw_dtype moment_dtype;               /* Of AdamW's averages. Default GW_F32. */
-  int32_t one_host; /* 1: the ranks are processes of one CPU host, and share gathered weights. Default 0. */
+  int32_t one_host; /* 1: processes of one CPU host, which share gathered weights. Default 0: on GPUs. */
   const gw_lora_options *lora; /* As for gw_lora_apply. Default null: the whole model is trained. */
 } gw_plan_options;
 GW_API void gw_plan_options_init(gw_plan_options *options, size_t size);

@@ -1,5 +1,9 @@
 #include "device/meta/meta_device.h"
 
+#include <utility>
+
+#include "device/gpu_plans.h"
+
 namespace gangway::meta {
 namespace {
 
@@ -24,9 +28,10 @@ class MetaStream final : public Stream {
 
 class MetaDevice final : public Device, public std::enable_shared_from_this<MetaDevice> {
  public:
+  explicit MetaDevice(std::string name) : name_(std::move(name)) {}
   DeviceKind kind() const override { return DeviceKind::meta; }
   int index() const override { return 0; }
-  std::string name() const override { return "meta"; }
+  std::string name() const override { return name_; }
   Stream& stream() override { return stream_; }
   std::unique_ptr<Stream> make_stream(StreamPriority) override { return std::make_unique<MetaStream>(*this); }
   Stream& wrap_stream(void* native) override {
@@ -43,6 +48,7 @@ class MetaDevice final : public Device, public std::enable_shared_from_this<Meta
   void zero(void*, size_t, Stream&) override {}
 
  private:
+  const std::string name_;
   MetaStream stream_{*this};
 };
 
@@ -64,6 +70,11 @@ std::shared_ptr<Allocator> MetaDevice::allocator() {
 
 }  // namespace
 
-std::shared_ptr<Device> make_meta_device() { return std::make_shared<MetaDevice>(); }
+std::shared_ptr<Device> make_meta_device(const std::string& name) {
+  if (name != "meta" && name != kMetaForGpus)
+    fail(Code::invalid_argument, "device \"", name, "\" is no meta device: write meta (for CPUs) or ",
+         kMetaForGpus);
+  return std::make_shared<MetaDevice>(name);
+}
 
 }  // namespace gangway::meta

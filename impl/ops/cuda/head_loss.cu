@@ -6,6 +6,7 @@
 #include "ops/cuda/loss_terms.h"
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/reduce.h"
+#include "ops/cuda/row_grid.h"
 
 // T tokens, D model width, V vocabulary, C tokens of a chunk. A loss with a cap, label smoothing or a z-loss
 // has kernels of their own, so that the others compute no more than they need.
@@ -99,14 +100,12 @@ __global__ void head_loss_rows_kernel(Rows<Wide<T>> p) {
 
 // Sets row r of c to bias, to c[r] + bias (accumulate), or to 0. Each thread has n neighbouring columns.
 template <typename T, typename B, int n>
-__global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t columns, int64_t stride,
-                                  bool accumulate) {
+__global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t stride, bool accumulate,
+                                  RowGrid grid) {
   using S = Wide<T>;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x, of_row = columns / n;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < rows * of_row;
-       i += step) {
-    const int64_t column = i % of_row * n;
-    T* const at = c + i / of_row * stride + column;
+  for_row_packs(grid, rows, [&](int64_t row, unsigned in_row) {
+    const int64_t column = static_cast<int64_t>(in_row) * n;
+    T* const at = c + row * stride + column;
     Pack<T, n> pack{};
     if (accumulate) pack = load<n>(at);
     for (int e = 0; e < n; ++e) {
@@ -114,7 +113,7 @@ __global__ void start_rows_kernel(T* c, const B* bias_N, int64_t rows, int64_t c
       pack.at[e] = narrow<T>(accumulate ? widen(pack.at[e]) + bias : bias);
     }
     store<n>(at, pack);
-  }
+  });
 }
 
 // Returns the gradients of the logits. 16-bit rows lie at the front of the f32 rows of logits.
@@ -163,9 +162,9 @@ void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& st
     with_float(bias ? bias.dtype() : c.dtype(), [&](auto bias_type) {
       using B = decltype(bias_type);
       with_packs<T>(fits_packs({address(c), row_bytes(c), columns * sizeof(T)}), [&](auto n) {
-        const Grid grid = {blocks(pieces(rows * columns / n(), kThreads)), kThreads, 0};
-        launch("gemm", start_rows_kernel<T, B, n()>, grid, native(stream), c.data<T>(),
-               bias ? bias.data<B>() : nullptr, rows, columns, c.stride(0), accumulate);
+        const RowGrid grid = row_grid(columns / n());
+        launch("gemm", start_rows_kernel<T, B, n()>, row_launch(grid, rows), native(stream), c.data<T>(),
+               bias ? bias.data<B>() : nullptr, rows, c.stride(0), accumulate, grid);
       });
     });
   });

@@ -1,6 +1,7 @@
 #include "base/philox_math.h"
 #include "ops/cuda/families.h"
 #include "ops/cuda/numbers.h"
+#include "ops/cuda/row_grid.h"
 
 // The results have the same bits as those of base/philox.h, so the build turns off the contraction of
 // products and sums for this file (CMakeLists.txt).
@@ -37,13 +38,11 @@ struct Dropout {
 
 // Each thread has n neighbouring elements of a row. Two neighbouring numbers share a counter block.
 template <typename T, int n>
-__global__ void dropout_kernel(Dropout<T> p) {
+__global__ void dropout_kernel(Dropout<T> p, RowGrid grid) {
   using S = Wide<T>;
   const S kept = static_cast<S>(1 - p.probability);
-  const int64_t of_row = p.width / n, all = p.rows * of_row;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
-    const int64_t t = i / of_row, d = i % of_row * n;
+  for_row_packs(grid, p.rows, [&](int64_t t, unsigned at) {
+    const int64_t d = static_cast<int64_t>(at) * n;
     const int64_t row = p.rows_T != nullptr ? p.rows_T[t] : p.first_row + t;
     const uint64_t first = static_cast<uint64_t>(row * p.columns + p.first_column + d);
     Pack<T, n> pack = load<n>(p.x_TD + t * p.width + d);
@@ -55,7 +54,7 @@ __global__ void dropout_kernel(Dropout<T> p) {
       pack.at[e] = narrow<T>(drops ? S(0) : widen(pack.at[e]) / kept);
     }
     store<n>(p.y_TD + t * p.width + d, pack);
-  }
+  });
 }
 
 }  // namespace
@@ -77,8 +76,8 @@ void dropout(const DropoutArgs& args, Stream& stream) {
                           args.columns};
     const bool fit = fits_packs({address(args.x), address(args.y), width * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      launch("dropout", dropout_kernel<T, n()>, {blocks(pieces(rows * width / n(), kThreads)), kThreads, 0},
-             native(stream), p);
+      const RowGrid grid = row_grid(width / n());
+      launch("dropout", dropout_kernel<T, n()>, row_launch(grid, rows), native(stream), p, grid);
     });
   });
 }

@@ -21,6 +21,7 @@ __global__ void column_sum_kernel(const T* x_TD, Wide<T>* partials_PD, int64_t r
   const int64_t first = blockIdx.y * of_part, last = first + of_part < rows ? first + of_part : rows;
   if (column >= columns) return;
   Pack<Wide<T>, n> sum{};
+#pragma unroll 4  // loads in flight
   for (int64_t t = first; t < last; ++t) {
     const Pack<T, n> x = load<n>(x_TD + t * columns + column);
     for (int e = 0; e < n; ++e) sum.at[e] += widen(x.at[e]);
@@ -28,50 +29,108 @@ __global__ void column_sum_kernel(const T* x_TD, Wide<T>* partials_PD, int64_t r
   store<n>(partials_PD + blockIdx.y * columns + column, sum);
 }
 
+// A block sums up kWarpSize neighbouring columns. Each of its warps adds every kStrips-th row, and then one
+// warp adds the sums of all warps.
+constexpr int kStrips = 8;
 template <typename S>
 __global__ void add_partials_kernel(const S* partials_PD, int64_t parts, int64_t columns, S* y_D) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (column >= columns) return;
+  S* const sums = block_memory<S>();
+  const int strip = static_cast<int>(threadIdx.x) / kWarpSize,
+            lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarpSize + lane;
   S sum = 0;
-  for (int64_t p = 0; p < parts; ++p) sum += partials_PD[p * columns + column];
+  if (column < columns) {
+#pragma unroll 8  // loads in flight
+    for (int64_t p = strip; p < parts; p += kStrips) sum += partials_PD[p * columns + column];
+  }
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (strip != 0 || column >= columns) return;
+  for (int i = 1; i < kStrips; ++i) sum += sums[i * kWarpSize + lane];
   y_D[column] += sum;
 }
 
 enum class Power : int { one, two, any, infinity };
 
-__device__ inline double power_of(double x, Power power, double p) {
+template <Power power>
+__device__ inline double power_of(double x, double p) {
   const double size = fabs(x);
-  switch (power) {
-    case Power::two: return size * size;
-    case Power::any: return pow(size, p);
-    default: return size;
-  }
+  if constexpr (power == Power::two) return size * size;
+  if constexpr (power == Power::any) return pow(size, p);
+  return size;
 }
-__device__ inline double fold_power(double value, Power power, double* scratch) {
+template <Power power>
+__device__ inline double fold_power(double value, double* scratch) {
   return power == Power::infinity ? block_fold(value, 0.0, scratch, Largest()) : block_sum(value, scratch);
 }
+template <Power power>
+__device__ inline double join_powers(double a, double b) {
+  return power == Power::infinity ? Largest()(a, b) : a + b;
+}
 
-// The mapping of elements to threads depends only on the count and on whether accesses of 16 bytes are
-// possible.
-template <typename T, int n>
-__global__ void norm_power_kernel(const T* x, int64_t count, Power power, double p, double* partials) {
-  double* const scratch = block_memory<double>();
+// Returns the sum of the powers of all elements. Sums of absolute values and squares of up to f32 are computed
+// in f32, where the result shows that no square was too large or too small for it.
+template <Power power, typename T, int n, int count>
+__device__ double powers_of(const Pack<T, n> (&packs)[count], double p) {
+  if constexpr (sizeof(T) < sizeof(double) && (power == Power::one || power == Power::two)) {
+    constexpr float kLeast = power == Power::two ? 0x1p-100f : 0.0f, kMost = 0x1p127f;
+    float sum = 0;
+    for (const Pack<T, n>& pack : packs)
+      for (int e = 0; e < n; ++e) {
+        const float x = widen(pack.at[e]);
+        sum += power == Power::two ? x * x : fabsf(x);
+      }
+    if (sum >= kLeast && sum <= kMost) return sum;
+  }
   double sum = 0;
-  for_elements<n>(count, [&](auto m, int64_t at) {
-    const Pack<T, m()> pack = load<m()>(x + at);
-    for (int e = 0; e < m(); ++e) {
-      const double value = power_of(static_cast<double>(widen(pack.at[e])), power, p);
-      sum = power == Power::infinity ? Largest()(sum, value) : sum + value;
-    }
-  });
-  sum = fold_power(sum, power, scratch);
+  for (const Pack<T, n>& pack : packs)
+    for (int e = 0; e < n; ++e)
+      sum = join_powers<power>(sum, power_of<power>(static_cast<double>(widen(pack.at[e])), p));
+  return sum;
+}
+
+// Each thread has kLoads packs in flight. The mapping of elements to threads depends only on the count and on
+// whether accesses of 16 bytes are possible.
+constexpr int kLoads = 4;
+template <typename T, int n, Power power>
+__global__ void norm_power_kernel(const T* x, int64_t count, double p, double* partials) {
+  double* const scratch = block_memory<double>();
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x, packs = count / n;
+  double sum = 0;
+  int64_t i = thread;
+#pragma unroll 1
+  for (; i + (kLoads - 1) * threads < packs; i += kLoads * threads) {
+    Pack<T, n> loaded[kLoads];
+    for (int l = 0; l < kLoads; ++l) loaded[l] = load<n>(x + (i + l * threads) * n);
+    sum = join_powers<power>(sum, powers_of<power>(loaded, p));
+  }
+#pragma unroll 1  // of both rests: the number of iterations would be a division in 64 bits
+  for (; i < packs; i += threads) {
+    const Pack<T, n> loaded[1] = {load<n>(x + i * n)};
+    sum = join_powers<power>(sum, powers_of<power>(loaded, p));
+  }
+#pragma unroll 1
+  for (i = packs * n + thread; i < count; i += threads)
+    sum = join_powers<power>(sum, power_of<power>(static_cast<double>(widen(x[i])), p));
+  sum = fold_power<power>(sum, scratch);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
-__global__ void add_norm_power_kernel(const double* partials, int64_t parts, Power power, double* out) {
+template <Power power>
+__global__ void add_norm_power_kernel(const double* partials, int64_t parts, double* out) {
   double* const scratch = block_memory<double>();
   const double mine = static_cast<int64_t>(threadIdx.x) < parts ? partials[threadIdx.x] : 0.0;
-  const double sum = fold_power(mine, power, scratch);
-  if (threadIdx.x == 0) *out = power == Power::infinity ? Largest()(*out, sum) : *out + sum;
+  const double sum = fold_power<power>(mine, scratch);
+  if (threadIdx.x == 0) *out = join_powers<power>(*out, sum);
+}
+
+// Calls body(std::integral_constant<Power, power>()).
+template <typename Body>
+void with_power(double p, Body&& body) {
+  if (p == 1) return body(std::integral_constant<Power, Power::one>());
+  if (p == 2) return body(std::integral_constant<Power, Power::two>());
+  if (p > 1e300) return body(std::integral_constant<Power, Power::infinity>());
+  body(std::integral_constant<Power, Power::any>());
 }
 
 struct Lower {
@@ -103,12 +162,15 @@ __global__ void id_range_kernel(const int64_t* ids, int64_t count, int64_t ignor
 }  // namespace
 
 void add_partials(const void* partials, DType dtype, int64_t rows, int64_t columns, void* y, Stream& stream) {
-  const Grid grid = {blocks(pieces(columns, kThreads)), kThreads, 0};
-  if (dtype == DType::f64)
-    return launch("add_partials", add_partials_kernel<double>, grid, native(stream),
-                  static_cast<const double*>(partials), rows, columns, static_cast<double*>(y));
-  launch("add_partials", add_partials_kernel<float>, grid, native(stream),
-         static_cast<const float*>(partials), rows, columns, static_cast<float*>(y));
+  const auto add = [&](auto type) {
+    using S = decltype(type);
+    constexpr int threads = kStrips * kWarpSize;
+    launch("add_partials", add_partials_kernel<S>,
+           {blocks(pieces(columns, kWarpSize)), threads, threads * sizeof(S)}, native(stream),
+           static_cast<const S*>(partials), rows, columns, static_cast<S*>(y));
+  };
+  if (dtype == DType::f64) return add(double{});
+  add(float{});
 }
 
 void column_sum(const Tensor& x, const Tensor& y, Stream& stream) {
@@ -132,20 +194,21 @@ void column_sum(const Tensor& x, const Tensor& y, Stream& stream) {
 void norm_power(const Tensor& x, double p, const Tensor& out, Stream& stream) {
   const int64_t count = x.count();
   if (count == 0) return;
-  const Power power = p == 1 ? Power::one : p == 2 ? Power::two : p > 1e300 ? Power::infinity : Power::any;
   const int64_t parts = std::min(kMostParts, pieces(count, kThreads * 8));
   double* const partials =
       static_cast<double*>(workspace(stream, static_cast<size_t>(parts) * sizeof(double)));
   const size_t shared = kWarpSize * sizeof(double);
-  with_float(x.dtype(), [&](auto type) {
-    using T = decltype(type);
-    with_packs<T>(fits_packs({address(x)}), [&](auto n) {
-      launch("norm_power", norm_power_kernel<T, n()>, {blocks(parts), kThreads, shared}, native(stream),
-             x.data<T>(), count, power, p, partials);
+  with_power(p, [&](auto power) {
+    with_float(x.dtype(), [&](auto type) {
+      using T = decltype(type);
+      with_packs<T>(fits_packs({address(x)}), [&](auto n) {
+        launch("norm_power", norm_power_kernel<T, n(), power()>, {blocks(parts), kThreads, shared},
+               native(stream), x.data<T>(), count, p, partials);
+      });
     });
+    launch("norm_power", add_norm_power_kernel<power()>, {dim3(1), static_cast<int>(kMostParts), shared},
+           native(stream), partials, parts, out.data<double>());
   });
-  launch("norm_power", add_norm_power_kernel, {dim3(1), static_cast<int>(kMostParts), shared}, native(stream),
-         partials, parts, power, out.data<double>());
 }
 
 void id_range(const Tensor& ids, int64_t ignore, const Tensor& out, Stream& stream) {

@@ -1,13 +1,13 @@
 #include "ops/cuda/families.h"
 #include "ops/cuda/numbers.h"
+#include "ops/cuda/row_grid.h"
 
-// T rows of H heads of width K, of which the first R elements turn. Each thread rotates n neighbouring pairs
-// of one head, or copies n neighbouring elements of the rest.
+// T rows of H heads of width K, of which the first R elements turn. Rows repeat their positions after a period:
+// row s + b * period has position s. Each thread rotates n neighbouring pairs of one head, or copies n
+// neighbouring elements of the rest, for some periods.
 
 namespace gangway::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 template <typename T>
 struct Rope {
@@ -20,34 +20,51 @@ struct Rope {
   Wide<T> direction;  // -1 rotates by the opposite angle
 };
 
-template <typename T, int n>
-__global__ void rope_kernel(Rope<T> p) {
-  using S = Wide<T>;
-  const int64_t turning = p.half / n, of_head = turning + p.copied / n;
-  const int64_t of_row = p.heads * of_head, all = p.rows * of_row;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
-    const int64_t t = i / of_row, head = i % of_row / of_head, pair = i % of_head * n;
-    if (pair >= p.half) {
-      const int64_t at = head * p.head_width + p.half + pair;
-      store<n>(p.y + t * p.y_stride + at, load<n>(p.x + t * p.x_stride + at));
-      continue;
-    }
-    const int64_t position = p.positions != nullptr ? p.positions[t % p.period] : t % p.period;
-    const int64_t at = head * p.head_width + pair;
-    const Pack<T, n> first = load<n>(p.x + t * p.x_stride + at),
-                     second = load<n>(p.x + t * p.x_stride + at + p.half);
-    Pack<T, n> turned_first, turned_second;
-    for (int j = 0; j < n; ++j) {
-      const S c = p.cos_PR[position * p.half + pair + j];
-      const S s = p.direction * p.sin_PR[position * p.half + pair + j];
-      const S a = widen(first.at[j]), b = widen(second.at[j]);
-      turned_first.at[j] = narrow<T>(a * c - b * s);
-      turned_second.at[j] = narrow<T>(b * c + a * s);
-    }
-    store<n>(p.y + t * p.y_stride + at, turned_first);
-    store<n>(p.y + t * p.y_stride + at + p.half, turned_second);
+// Loads n angles in accesses of up to 16 bytes.
+template <int n, typename S>
+__device__ void load_angles(const S* from, S (&to)[n]) {
+  constexpr int of_pack = n < kPack<S> ? n : kPack<S>;
+  for (int i = 0; i < n; i += of_pack) {
+    const Pack<S, of_pack> pack = load<of_pack>(from + i);
+    for (int j = 0; j < of_pack; ++j) to[i + j] = pack.at[j];
   }
+}
+
+// `grid` is over the rows of one period, and the third dimension of the launch over the periods.
+template <typename T, int n>
+__global__ void rope_kernel(Rope<T> p, RowGrid grid) {
+  using S = Wide<T>;
+  const unsigned of_head = grid.packs / static_cast<unsigned>(p.heads);
+  for_row_packs(grid, p.period, [&](int64_t row, unsigned pack) {
+    const int64_t head = pack / of_head, pair = static_cast<int64_t>(pack % of_head) * n;
+    const bool turns = pair < p.half;
+    S cosine[n] = {}, sine[n] = {};
+    if (turns) {
+      const int64_t angle = (p.positions != nullptr ? p.positions[row] : row) * p.half + pair;
+      load_angles<n>(p.cos_PR + angle, cosine);
+      load_angles<n>(p.sin_PR + angle, sine);
+    }
+    const int64_t at = head * p.head_width + pair;
+    for (int64_t t = row + blockIdx.z * p.period; t < p.rows; t += gridDim.z * p.period) {
+      const T* const x = p.x + t * p.x_stride + at;
+      T* const y = p.y + t * p.y_stride + at;
+      const Pack<T, n> second = load<n>(x + p.half);
+      if (!turns) {
+        store<n>(y + p.half, second);
+        continue;
+      }
+      const Pack<T, n> first = load<n>(x);
+      Pack<T, n> turned_first, turned_second;
+      for (int j = 0; j < n; ++j) {
+        const S c = cosine[j], s = p.direction * sine[j];
+        const S a = widen(first.at[j]), b = widen(second.at[j]);
+        turned_first.at[j] = narrow<T>(a * c - b * s);
+        turned_second.at[j] = narrow<T>(b * c + a * s);
+      }
+      store<n>(y, turned_first);
+      store<n>(y + p.half, turned_second);
+    }
+  });
 }
 
 }  // namespace
@@ -71,17 +88,18 @@ void rope(const RopeArgs& args, Stream& stream) {
                        args.heads,
                        head_width,
                        half,
-                       args.positions ? args.positions.dim(0) : args.sequence,
+                       std::min(rows, args.positions ? args.positions.dim(0) : args.sequence),
                        args.x.stride(0),
                        args.y.stride(0),
                        copied,
                        args.inverse ? S(-1) : S(1)};
-    const bool fit = fits_packs({address(args.x), address(args.y), row_bytes(args.x), row_bytes(args.y),
-                                 head_width * sizeof(T), half * sizeof(T), copied * sizeof(T)});
+    const bool fit =
+        fits_packs({address(args.x), address(args.y), address(args.cos), address(args.sin), row_bytes(args.x),
+                    row_bytes(args.y), head_width * sizeof(T), half * sizeof(T), copied * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
-      const int64_t threads = rows * args.heads * ((half + copied) / n());
-      launch("rope", rope_kernel<T, n()>, {blocks(pieces(threads, kThreads)), kThreads, 0}, native(stream),
-             p);
+      const RowGrid grid = row_grid(args.heads * ((half + copied) / n()));
+      launch("rope", rope_kernel<T, n()>, row_launch(grid, p.period, pieces(rows, p.period)), native(stream),
+             p, grid);
     });
   });
 }

@@ -1,13 +1,12 @@
 #include "ops/cuda/activations.h"
 #include "ops/cuda/families.h"
+#include "ops/cuda/row_grid.h"
 
 // T rows of width F. Each thread computes n neighbouring elements of one row. SwiGLU has kernels of its own,
 // because the other activations need more registers.
 
 namespace gangway::cuda {
 namespace {
-
-constexpr int kThreads = 256;
 
 template <typename T>
 struct Forward {
@@ -18,12 +17,10 @@ struct Forward {
 };
 
 template <typename T, int n, bool is_silu>
-__global__ void swiglu_kernel(Forward<T> p) {
+__global__ void swiglu_kernel(Forward<T> p, RowGrid grid) {
   using S = Wide<T>;
-  const int64_t of_row = p.width / n, all = p.rows * of_row;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
-    const int64_t t = i / of_row, at = i % of_row * n;
+  for_row_packs(grid, p.rows, [&](int64_t t, unsigned pack) {
+    const int64_t at = static_cast<int64_t>(pack) * n;
     const Pack<T, n> gate = load<n>(p.gate + t * p.gate_stride + at),
                      up = load<n>(p.up + t * p.up_stride + at);
     Pack<T, n> y;
@@ -33,7 +30,7 @@ __global__ void swiglu_kernel(Forward<T> p) {
       y.at[j] = narrow<T>(value * widen(up.at[j]));
     }
     store<n>(p.y_TF + t * p.width + at, y);
-  }
+  });
 }
 
 template <typename T>
@@ -45,12 +42,10 @@ struct Backward {
 };
 
 template <typename T, int n, bool is_silu>
-__global__ void swiglu_backward_kernel(Backward<T> p) {
+__global__ void swiglu_backward_kernel(Backward<T> p, RowGrid grid) {
   using S = Wide<T>;
-  const int64_t of_row = p.width / n, all = p.rows * of_row;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
-    const int64_t t = i / of_row, at = i % of_row * n;
+  for_row_packs(grid, p.rows, [&](int64_t t, unsigned pack) {
+    const int64_t at = static_cast<int64_t>(pack) * n;
     const Pack<T, n> gate = load<n>(p.gate + t * p.gate_stride + at),
                      up = load<n>(p.up + t * p.up_stride + at);
     const Pack<T, n> dy = load<n>(p.dy_TF + t * p.width + at);
@@ -65,11 +60,7 @@ __global__ void swiglu_backward_kernel(Backward<T> p) {
     store<n>(p.dgate + t * p.dgate_stride + at, dgate);
     store<n>(p.dup + t * p.dup_stride + at, dup);
     if (p.y_TF != nullptr) store<n>(p.y_TF + t * p.width + at, y);
-  }
-}
-
-Grid grid_of(int64_t rows, int64_t width, int n) {
-  return {blocks(pieces(rows * (width / n), kThreads)), kThreads, 0};
+  });
 }
 
 }  // namespace
@@ -86,7 +77,8 @@ void swiglu(const SwigluArgs& args, Stream& stream) {
     with_packs<T>(fit, [&](auto n) {
       const auto kernel =
           args.activation == Activation::silu ? swiglu_kernel<T, n(), true> : swiglu_kernel<T, n(), false>;
-      launch("swiglu", kernel, grid_of(rows, width, n()), native(stream), p);
+      const RowGrid grid = row_grid(width / n());
+      launch("swiglu", kernel, row_launch(grid, rows), native(stream), p, grid);
     });
   });
 }
@@ -115,7 +107,8 @@ void swiglu_backward(const SwigluBackwardArgs& args, Stream& stream) {
     with_packs<T>(fit, [&](auto n) {
       const auto kernel = args.activation == Activation::silu ? swiglu_backward_kernel<T, n(), true>
                                                               : swiglu_backward_kernel<T, n(), false>;
-      launch("swiglu_backward", kernel, grid_of(rows, width, n()), native(stream), p);
+      const RowGrid grid = row_grid(width / n());
+      launch("swiglu_backward", kernel, row_launch(grid, rows), native(stream), p, grid);
     });
   });
 }
