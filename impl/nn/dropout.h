@@ -1,6 +1,6 @@
-// Dropout by counter: the random bits follow from a key and from each number's place in the global batch, which
-// is its row, its token in the whole sequence and its column. Every mesh, every number of microbatches and a
-// recomputation therefore drop the same numbers.
+// Dropout by counter: the random bits follow from a key and from each number's place in the global batch,
+// which is its row, its token in the whole sequence and its column. Every mesh, every number of microbatches
+// and a recomputation therefore drop the same numbers.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -16,9 +16,9 @@ struct ValuePart {
 };
 
 // Writes x to y, with each number zero with the probability, and else divided by 1 - probability; y may be x.
-// All dims of x but the last (but those after the second one, if there are four or more) count rows and tokens:
-// each of the context's rows has equally many tokens. Ranks of context parallelism have their tokens of the
-// sequence (Context::documents).
+// All dims of x but the last (but those after the second one, if there are four or more) count rows and
+// tokens: each of the context's rows has equally many tokens. Ranks of context parallelism have their tokens
+// of the sequence (Context::documents).
 void drop(Context& ctx, uint64_t key, double probability, const ValuePart& part, const Tensor& x,
           const Tensor& y);
 

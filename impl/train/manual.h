@@ -43,8 +43,8 @@ class ManualFrame {
   friend Values manual_forward(Model&, std::span<const Tensor>, ManualFrame*, Stream&);
   friend Values manual_backward(ManualFrame&, std::span<const Tensor>, Stream&);
   Context context(Stream& stream) const;
-  // Sets the rows that dropout's bits follow from. The microbatches of a loop of the caller's own come one after
-  // the other in the global batch, each with the rows of all data coordinates.
+  // Sets the rows that dropout's bits follow from. The microbatches of a loop of the caller's own come one
+  // after the other in the global batch, each with the rows of all data coordinates.
   void set_rows(Context& ctx) const;
 
   std::shared_ptr<Model> model_;

@@ -108,12 +108,12 @@ typedef struct gw_decoder_options {
   int32_t gated_mlp;         /* Default 1. 0: down(activation(up(x))), as in gpt2. */
   int32_t learned_positions; /* Default 0. 1: a vector for each of max_positions positions (gpt2). */
   int32_t reserved;
-  /* Dropouts of training (gpt2): of what the first layer gets, and of the output of each half of a block before
-   * it is added. The bits are those of gw_dropout_create. */
+  /* Dropouts of training (gpt2): of what the first layer gets, and of the output of each half of a block
+   * before it is added. The bits are those of gw_dropout_create. */
   double embedding_dropout; /* Default 0. embd_pdrop. */
   double residual_dropout;  /* Default 0. resid_pdrop. */
-  /* Default 0. attn_pdrop, of the probabilities of attention. Other values are kept and saved, but a model with
-   * one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0. */
+  /* Default 0. attn_pdrop, of the probabilities of attention. Other values are kept and saved, but a model
+   * with one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0. */
   double attention_dropout;
 } gw_decoder_options;
 
@@ -201,9 +201,9 @@ GW_API gw_status gw_decoder_create(const gw_decoder_options *options, gw_module 
  * other families that are not 0, partial_rotary_factor other than 1 except in a phi3,
  * use_bidirectional_attention, a quantization_config, and a key that the library does not know and that may
  * change what the model computes: one of its words is a word that configurations of models use. Keys that
- * change nothing (names, token ids, what generation reads, notes of a user) are ignored here and written again
- * by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its range.
- * IO. After a failure *options is as before. */
+ * change nothing (names, token ids, what generation reads, notes of a user) are ignored here and written
+ * again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its
+ * range. IO. After a failure *options is as before. */
 GW_API gw_status gw_decoder_options_from_folder(const char *folder, gw_decoder_options *options);
 /* Local. Makes a linear layer, y = x W^T + b: x [..., input_dim] -> [..., output_dim]. weight is [output_dim,
  * input_dim]. bias is 0: none; 1: added; 2 (skip_bias_add): not added, but the second output, {x W^T, b}, for
@@ -247,11 +247,11 @@ GW_API gw_status gw_feed_forward_create(const gw_feed_forward_options *options, 
 GW_API gw_status gw_activation_create(gw_activation activation, gw_module **out_model);
 /* Local. Makes a dropout: x [..., D] -> x, of which each number is zero with this probability, and else
  * divided by 1 - probability. It acts in forwards that a backward follows; others return x. The random bits
- * follow from the seed, the module's name, the step, and the number's place in the global batch: its row (those
- * of data coordinate 0 come first; of a frame, those of its microbatch), its token in the whole sequence and
- * its column. So every mesh, any number of microbatches in a step, and a recomputation drop the same numbers.
- * Where a plan splits x over tp, a row of the plan says how: sequence_parallel, or headwise for parts of the
- * width. The caller releases *out_model. INVALID_ARGUMENT: the probability is not in [0, 1). */
+ * follow from the seed, the module's name, the step, and the number's place in the global batch: its row
+ * (those of data coordinate 0 come first; of a frame, those of its microbatch), its token in the whole
+ * sequence and its column. So every mesh, any number of microbatches in a step, and a recomputation drop the
+ * same numbers. Where a plan splits x over tp, a row of the plan says how: sequence_parallel, or headwise for
+ * parts of the width. The caller releases *out_model. INVALID_ARGUMENT: the probability is not in [0, 1). */
 GW_API gw_status gw_dropout_create(double probability, gw_module **out_model);
 /* Local. Makes a pre-norm block of norm, attention, norm and SwiGLU: x [B, S, dim] -> [B, S, dim]. The caller
  * releases *out_model. INVALID_ARGUMENT names the field and the rule. */

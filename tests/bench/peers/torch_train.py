@@ -2,7 +2,7 @@
 
 Speaks the protocol of common/rank.h: "setup", "step N" -> seconds a step, 0, loss, processor time; "profile" -> seconds of one step and
 of its matrix products. With SIZE over 1: over Gloo, FSDP2 (fully_shard), or the mesh that the last arguments describe
-(torch_parallel.py).
+(torch_parallel.py). With family=qwen3 they describe a model of that family instead: norms of q and k, and head_dim.
 """
 import os
 import socket
@@ -14,7 +14,12 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 DIM, LAYERS, HEADS, KV_HEADS, FFN, VOCAB, SEQUENCE, BATCH = 512, 8, 8, 4, 1408, 8192, 256, 4
+HEAD_DIM, QK_NORM = 0, False  # 0: DIM / HEADS
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul")
+
+
+def head_dim():
+    return HEAD_DIM or DIM // HEADS
 
 
 def rotate(x, cos, sin):
@@ -25,12 +30,15 @@ def rotate(x, cos, sin):
 class Attention(nn.Module):
     def __init__(self):
         super().__init__()
-        self.q, self.o = nn.Linear(DIM, DIM, bias=False), nn.Linear(DIM, DIM, bias=False)
-        self.k, self.v = (nn.Linear(DIM, KV_HEADS * (DIM // HEADS), bias=False) for _ in range(2))
+        width = HEADS * head_dim()
+        self.q, self.o = nn.Linear(DIM, width, bias=False), nn.Linear(width, DIM, bias=False)
+        self.k, self.v = (nn.Linear(DIM, KV_HEADS * head_dim(), bias=False) for _ in range(2))
+        self.q_norm, self.k_norm = (nn.RMSNorm(head_dim(), eps=1e-6) if QK_NORM else nn.Identity() for _ in range(2))
 
     def forward(self, h, cos, sin):
         batch, length, _ = h.shape
-        q, k, v = (p(h).view(batch, length, -1, DIM // HEADS).transpose(1, 2) for p in (self.q, self.k, self.v))
+        q, k, v = (p(h).view(batch, length, -1, head_dim()) for p in (self.q, self.k, self.v))
+        q, k, v = (t.transpose(1, 2) for t in (self.q_norm(q), self.k_norm(k), v))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         k, v = (t.repeat_interleave(HEADS // KV_HEADS, dim=1) for t in (k, v))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -65,7 +73,7 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.norm = nn.RMSNorm(DIM, eps=1e-5)
         self.head = nn.Linear(DIM, VOCAB, bias=False)
-        width = DIM // HEADS
+        width = head_dim()
         angles = torch.outer(torch.arange(SEQUENCE), 10000.0 ** (-torch.arange(0, width, 2) / width))
         self.cos, self.sin = angles.cos(), angles.sin()
         for p in self.parameters():
@@ -117,11 +125,14 @@ def training_of(rank, size, folder, mesh):
     if size > 1:
         torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/torch-{'-'.join(mesh)}", rank=rank,
                                              world_size=size)
-    if not mesh:
+    words = dict(word.split("=") for word in mesh)
+    if words.get("family") == "qwen3":
+        globals().update(QK_NORM=True, HEAD_DIM=int(words["head_dim"]), FFN=int(words["ffn"]))
+    if not mesh or "family" in words:
         return Training(rank, size)
     import torch_parallel
 
-    return torch_parallel.ParallelTraining(rank, size, dict(word.split("=") for word in mesh))
+    return torch_parallel.ParallelTraining(rank, size, words)
 
 
 def main():

@@ -8,6 +8,13 @@
 #include "common/table.h"
 
 namespace gangway::bench {
+namespace {
+
+// A model of S32's width in the shape of a qwen3: the heads are wider together than the model, q and k are normed.
+const MeshWords kQwen3Words = {"family=qwen3", "head_dim=128", "ffn=1536"};
+constexpr const char *kQwen3 = "gangway qwen3", *kTorchQwen3 = "PyTorch qwen3";
+
+}  // namespace
 
 Reference::Reference(const std::vector<std::string>& only, const std::string& folder) {
   const auto add = [&](const std::string& name, int ranks, auto&& start) {
@@ -27,6 +34,8 @@ Reference::Reference(const std::vector<std::string>& only, const std::string& fo
   for (const std::string dtype : {"f32", "bf16"}) ours("two alone " + dtype, 2, dtype, false);
   torch("PyTorch", 1);
   torch("PyTorch FSDP2", 2);
+  add(kQwen3, 1, [&](const std::string& n, int r) { return start_ours(n, r, {"f32", true, kQwen3Words}); });
+  add(kTorchQwen3, 1, [&](const std::string& n, int r) { return start_torch(n, r, folder, kQwen3Words); });
 }
 
 void Reference::start_operations(const std::string& dtype, const std::vector<std::string>& only) {
@@ -126,6 +135,9 @@ std::vector<Goal> Reference::goals() const {
   least("FSDP / FSDP2", paired_ratio(fsdp.rate, fsdp2.rate), 1.5, false);
   most("memory, one rank / PyTorch", f32.taken_bytes() / torch.taken_bytes(), 0.7, true);
   most("memory, FSDP / FSDP2", fsdp.taken_bytes() / fsdp2.taken_bytes(), 0.7, true);
+  const Trainer &qwen3 = of(kQwen3), &torch_qwen3 = of(kTorchQwen3);
+  least("qwen3: one rank / PyTorch", paired_ratio(qwen3.rate, torch_qwen3.rate), 1, false);
+  most("qwen3: memory, one rank / PyTorch", qwen3.taken_bytes() / torch_qwen3.taken_bytes(), 0.7, true);
   return all;
 }
 

@@ -1,7 +1,8 @@
 /* A training rank of ours, through the C ABI: "setup", then "step N" -> "SECONDS WAIT LOSS CPU" a step, "memory" -> counted
  * bytes. Arguments: socket path, f32 or bf16, rank of an unconnected copy (or -1: the environment decides), then words
  * NAME=VALUE: tp, pp, cp, dp_shard (degrees), sequence_parallel, schedule, microbatches, first_layers ("0,5"); device, strategy
- * ("no_shard"), bf16_moments, and of another model than S32: dim, layers, heads, kv_heads, ffn, vocab, sequence, batch. */
+ * ("no_shard"), bf16_moments, and of another model than S32: family, dim, layers, heads, kv_heads, head_dim, ffn, vocab,
+ * sequence, batch. */
 #include "../common/rank.h"
 
 #include <gangway/gangway.h>
@@ -89,24 +90,27 @@ static gw_status parallelize(training *t, int bf16) {
 }
 
 static gw_status create(training *t, int bf16) {
-  gw_decoder_options llama;
-  gw_decoder_options_init(&llama, sizeof llama);
-  llama.vocab = number_of(t, "vocab", S32_VOCAB);
-  llama.dim = number_of(t, "dim", S32_DIM);
-  llama.layers = number_of(t, "layers", S32_LAYERS);
-  llama.heads = number_of(t, "heads", S32_HEADS);
-  llama.kv_heads = number_of(t, "kv_heads", S32_KV_HEADS);
-  llama.ffn = number_of(t, "ffn", S32_FFN);
+  gw_decoder_options decoder;
+  gw_decoder_options_init(&decoder, sizeof decoder);
+  const char *family = value_of(t, "family");
+  gw_status status = family != NULL ? gw_decoder_options_from_family(family, &decoder) : GW_OK;
+  decoder.vocab = number_of(t, "vocab", S32_VOCAB);
+  decoder.dim = number_of(t, "dim", S32_DIM);
+  decoder.layers = number_of(t, "layers", S32_LAYERS);
+  decoder.heads = number_of(t, "heads", S32_HEADS);
+  decoder.kv_heads = number_of(t, "kv_heads", S32_KV_HEADS);
+  decoder.head_dim = number_of(t, "head_dim", 0);
+  decoder.ffn = number_of(t, "ffn", S32_FFN);
   const int sequence = number_of(t, "sequence", S32_SEQUENCE);
-  if (sequence > llama.max_positions) llama.max_positions = sequence;
+  if (sequence > decoder.max_positions) decoder.max_positions = sequence;
   gw_adamw_options adamw;
   gw_adamw_options_init(&adamw, sizeof adamw);
   adamw.weight_decay = 0.1;
   if (number_of(t, "bf16_moments", 0)) adamw.moment_dtype = GW_BF16;
   gw_step_options_init(&t->options, sizeof t->options);
   t->options.microbatches = number_of(t, "microbatches", 1);
-  gw_status status = create_gangs(t);
-  if (status == GW_OK) status = gw_decoder_create(&llama, &t->model);
+  if (status == GW_OK) status = create_gangs(t);
+  if (status == GW_OK) status = gw_decoder_create(&decoder, &t->model);
   if (status == GW_OK) status = parallelize(t, bf16);
   if (status == GW_OK) status = gw_adamw_create(t->model, &adamw, &t->optimizer);
   return status;

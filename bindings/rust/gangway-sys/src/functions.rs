@@ -2229,9 +2229,9 @@ functions! {
     #[doc = " other families that are not 0, partial_rotary_factor other than 1 except in a phi3,"]
     #[doc = " use_bidirectional_attention, a quantization_config, and a key that the library does not know and that may"]
     #[doc = " change what the model computes: one of its words is a word that configurations of models use. Keys that"]
-    #[doc = " change nothing (names, token ids, what generation reads, notes of a user) are ignored here and written again"]
-    #[doc = " by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its range."]
-    #[doc = " IO. After a failure *options is as before."]
+    #[doc = " change nothing (names, token ids, what generation reads, notes of a user) are ignored here and written"]
+    #[doc = " again by gw_module_save; the dtype of the files is theirs. CORRUPT: a value of the wrong kind or out of its"]
+    #[doc = " range. IO. After a failure *options is as before."]
     decoder_options_from_folder: pub fn gw_decoder_options_from_folder(
         folder: *const ::std::os::raw::c_char,
         options: *mut gw_decoder_options,
@@ -2299,11 +2299,11 @@ functions! {
 functions! {
     #[doc = " Local. Makes a dropout: x [..., D] -> x, of which each number is zero with this probability, and else"]
     #[doc = " divided by 1 - probability. It acts in forwards that a backward follows; others return x. The random bits"]
-    #[doc = " follow from the seed, the module's name, the step, and the number's place in the global batch: its row (those"]
-    #[doc = " of data coordinate 0 come first; of a frame, those of its microbatch), its token in the whole sequence and"]
-    #[doc = " its column. So every mesh, any number of microbatches in a step, and a recomputation drop the same numbers."]
-    #[doc = " Where a plan splits x over tp, a row of the plan says how: sequence_parallel, or headwise for parts of the"]
-    #[doc = " width. The caller releases *out_model. INVALID_ARGUMENT: the probability is not in [0, 1)."]
+    #[doc = " follow from the seed, the module's name, the step, and the number's place in the global batch: its row"]
+    #[doc = " (those of data coordinate 0 come first; of a frame, those of its microbatch), its token in the whole"]
+    #[doc = " sequence and its column. So every mesh, any number of microbatches in a step, and a recomputation drop the"]
+    #[doc = " same numbers. Where a plan splits x over tp, a row of the plan says how: sequence_parallel, or headwise for"]
+    #[doc = " parts of the width. The caller releases *out_model. INVALID_ARGUMENT: the probability is not in [0, 1)."]
     dropout_create: pub fn gw_dropout_create(probability: f64, out_model: *mut *mut gw_module) -> gw_status;
 }
 functions! {

@@ -9558,8 +9558,8 @@ pub struct gw_decoder_options {
     pub embedding_dropout: f64,
     #[doc = " Default 0. resid_pdrop."]
     pub residual_dropout: f64,
-    #[doc = " Default 0. attn_pdrop, of the probabilities of attention. Other values are kept and saved, but a model with"]
-    #[doc = " one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0."]
+    #[doc = " Default 0. attn_pdrop, of the probabilities of attention. Other values are kept and saved, but a model"]
+    #[doc = " with one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0."]
     pub attention_dropout: f64,
 }
 #[test]
