@@ -93,11 +93,11 @@ class Link {
   std::unique_ptr<MemoryWire> memory;  // null: the peer is on another host
   std::unique_ptr<Wire> wire;          // null: chunks do not go over a fabric
   Deadline wire_mends = Deadline::never();
-  std::string control_out;             // frames that the socket has not taken yet
-  bool has_left = false;               // the peer has said goodbye
-  bool is_lost = false;                // the connections have ended
-  bool is_shut = false;                // this side has sent its end
-  int beats = 0;                       // sent since the peer was last heard
+  std::string control_out;  // frames that the socket has not taken yet
+  bool has_left = false;    // the peer has said goodbye
+  bool is_lost = false;     // the connections have ended
+  bool is_shut = false;     // this side has sent its end
+  int beats = 0;            // sent since the peer was last heard
   Deadline::Clock::time_point heard = Deadline::Clock::now();
 
  private:

@@ -34,8 +34,8 @@ struct Place {
   char host_name[64] = {};  // for texts
   // Random: where the rank hands out its host's memory, and to whom (host_memory.h).
   uint8_t memory_name[16] = {}, memory_token[32] = {};
-  char wire[48] = {};       // what moves the data between hosts: "sockets", or "libfabric" and its provider
-  char fabric[96] = {};     // the address of the rank's fabric
+  char wire[48] = {};    // what moves the data between hosts: "sockets", or "libfabric" and its provider
+  char fabric[96] = {};  // the address of the rank's fabric
   int32_t fabric_bytes = 0;
   int32_t zero = 0;
 };

@@ -106,7 +106,12 @@ TEST(Stages, ACutKeepsNamesAndIsUndoneWhole) {
   auto& chain = dynamic_cast<Chain&>(*model);
   const std::vector<NamedParameter> before = named_parameters_with_aliases(*model);
   for (const int rank : {0, 1, 2}) {
-    StageCut cut(chain, split_stages(chain, 3, {}), {0, 1, 2}, rank, 3);
+    GangOptions place;
+    place.rank = rank;
+    place.size = 3;
+    place.engine = "fake";
+    const GangsPtr gangs = create_gangs(Gang::create(place), {.pp = 3});
+    StageCut cut(chain, split_stages(chain, 3, {}), {0, 1, 2}, *gangs);
     EXPECT_EQ(cut.parameters().size(), before.size() - 1);
     EXPECT_EQ(cut.aliases().size(), 1u);
     for (const NamedParameter& p : named_parameters(*model))
