@@ -11817,7 +11817,7 @@ pub struct gw_plan_options {
     pub sequence: i64,
     #[doc = " Of AdamW's averages. Default GW_F32."]
     pub moment_dtype: gw_dtype,
-    #[doc = " 1: the ranks are processes of one CPU host, and share gathered weights. Default 0."]
+    #[doc = " 1: processes of one CPU host, which share gathered weights. Default 0: on GPUs."]
     pub one_host: i32,
     #[doc = " As for gw_lora_apply. Default null: the whole model is trained."]
     pub lora: *const gw_lora_options,
