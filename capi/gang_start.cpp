@@ -40,8 +40,8 @@ class RendezvousExchange {
   RendezvousExchange(const gw_gang_options& o, const std::string& gang) : options_(o), gang_(gang) {}
 
   bool done() const { return done_; }
-  // Valid after exchange(): the id that rank 0 made, and where its store listens; an empty host means that all
-  // ranks are on one.
+  // Valid after exchange(): the id that rank 0 made, and where its store listens; an empty host means that
+  // all ranks are on one.
   std::string_view id() const { return {id_, kIdBytes}; }
   const std::string& host() const { return host_; }
   int port() const { return port_; }

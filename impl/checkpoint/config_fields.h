@@ -1,5 +1,6 @@
 // Access to the keys of a config.json or an adapter_config.json with bounds, so that a wrong file cannot make
-// later code allocate huge memory. Errors are CORRUPT, or NOT_SUPPORTED by unsupported(), and name the file, the key and its value.
+// later code allocate huge memory. Errors are CORRUPT, or NOT_SUPPORTED by unsupported(), and name the file,
+// the key and its value.
 //
 // Thread rule: values.
 #pragma once
@@ -58,8 +59,8 @@ class Fields {
     if (value == nullptr) fail(Code::corrupt, where(name), " is missing");
     return *value;
   }
-  // Refuses each key of the object for which is_known(key, value) is false, unless its value is null. A key of
-  // an object inside the object is "inside.key".
+  // Refuses each key of the object for which is_known(key, value) is false, unless its value is null. A key
+  // of an object inside the object is "inside.key".
   template <typename IsKnown>
   void refuse_unknown(IsKnown&& is_known) const {
     for (const auto& [path, value] : all_) {

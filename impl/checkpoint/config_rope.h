@@ -22,9 +22,9 @@ std::set<std::string> rope_keys(const Family& family);
 void read_rope(const JsonScalars& all, const std::string& file, const Family& family,
                DecoderOptions& options);
 
-// Adds the keys in the form of transformers 4, which transformers 5 reads as well. `origin` is the text of the
-// config.json from which the model was made, or empty. If it has that form and states the same angles, its
-// keys are written as they stand there.
+// Adds the keys in the form of transformers 4, which transformers 5 reads as well. `origin` is the text of
+// the config.json from which the model was made, or empty. If it has that form and states the same angles,
+// its keys are written as they stand there.
 void write_rope(JsonObject& json, const Family& family, const DecoderOptions& options,
                 const std::string& origin);
 

@@ -22,8 +22,8 @@ std::set<std::string> window_keys(const Family& family);
 // Sets window and window_layers; layers are set already.
 void read_window(const Fields& fields, const Family& family, DecoderOptions& options);
 
-// Adds the keys. The layers are stated as the origin states them: by layer_types if it has that key. No window
-// is written as null, because the classes of transformers have a default window for a missing key.
+// Adds the keys. The layers are stated as the origin states them: by layer_types if it has that key. No
+// window is written as null, because the classes of transformers have a default window for a missing key.
 // `origin` are the members of the config.json from which the model was made.
 void write_window(JsonObject& json, const Family& family, const DecoderOptions& options,
                   const JsonMembers& origin);

@@ -119,7 +119,8 @@ struct DeviceOptions {
   int threads = 0;
 };
 
-// `name` is "cpu", "meta" (plans; "meta:cuda" for GPUs), "cuda" (options.index), "cuda:N" or a registered name.
+// `name` is "cpu", "meta" (plans; "meta:cuda" for GPUs), "cuda" (options.index), "cuda:N" or a registered
+// name.
 // NOT_SUPPORTED: CUDA cannot be used; the text says what is missing. INVALID_ARGUMENT: the name is unknown.
 std::shared_ptr<Device> make_device(const std::string& name, const DeviceOptions& options = {});
 

@@ -1,5 +1,5 @@
-// Which devices take the memory of a GPU's run: GPUs, and the meta device that plans for them. Some operations
-// take larger temporaries there than on a CPU.
+// Which devices take the memory of a GPU's run: GPUs, and the meta device that plans for them. Some
+// operations take larger temporaries there than on a CPU.
 //
 // Thread rule: pure functions.
 #pragma once

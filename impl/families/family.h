@@ -164,8 +164,8 @@ std::string name_in_files(const Family& family, const std::string& parameter);
 // their table, so that their addresses say which of two comes first.
 const RenamedParameter* renaming_of(const Family& family, const std::string& parameter);
 
-// Every member of DecoderOptions that is a number, a flag or an enumeration, with its name. Those of `rope` and
-// `window`, which WindowKeys states, are not among them.
+// Every member of DecoderOptions that is a number, a flag or an enumeration, with its name. Those of `rope`
+// and `window`, which WindowKeys states, are not among them.
 struct NamedOption {
   const char* name;
   OptionMember member;

@@ -52,8 +52,8 @@ class Fabric {
 struct FabricModule {
   // The first member, so that it can be read in a module of any build; it must equal the core's.
   const char* build_id;
-  // Opens an endpoint at this address of the host, a number; "" lets libfabric choose. `peers`: the most wires
-  // that it will have. NOT_SUPPORTED: no provider can do it; the text says how to see them.
+  // Opens an endpoint at this address of the host, a number; "" lets libfabric choose. `peers`: the most
+  // wires that it will have. NOT_SUPPORTED: no provider can do it; the text says how to see them.
   std::unique_ptr<Fabric> (*open)(const std::string& address, int peers);
   // The version of libfabric, for gw-info.
   std::string (*describe)();

@@ -40,8 +40,8 @@ struct DataFlow {
   // Whether the module itself, not one of its children, makes its output from its input by a function that is
   // not linear.
   bool is_nonlinear = false;
-  // Whether the output depends on the place of each number in the whole value, as a dropout's bits do, so that
-  // the module must know which part of the value it gets.
+  // Whether the output depends on the place of each number in the whole value, as a dropout's bits do, so
+  // that the module must know which part of the value it gets.
   bool counts_places = false;
 };
 

@@ -480,9 +480,9 @@ void check_id_range(const Tensor& ids, const Tensor& out) {
 }
 
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries, int64_t most_ids) {
-  // Each chunk reads the weight twice and adds to its gradient once. On a CPU the logits take about 16 MiB, so
-  // that they stay in a cache: enough rows for the products, which pack the weight, to run at full rate. The
-  // number is a multiple of 16 rows, at least 64 and at most 512. On a GPU no cache holds them, and the
+  // Each chunk reads the weight twice and adds to its gradient once. On a CPU the logits take about 16 MiB,
+  // so that they stay in a cache: enough rows for the products, which pack the weight, to run at full rate.
+  // The number is a multiple of 16 rows, at least 64 and at most 512. On a GPU no cache holds them, and the
   // gradient's traffic decides: they take about 1 GiB, and at least 2,048 rows and at most 4,096.
   const int64_t row =
       std::max<int64_t>(1, most_ids) * static_cast<int64_t>(item_bytes(accumulator(args.x.dtype())));

@@ -26,12 +26,12 @@ void check_id_range(const Tensor& ids, const Tensor& out);
 // to activations of `dtype`.
 DType accumulator(DType dtype);
 
-// Returns the temporary logits of one chunk of head_loss, [chunk, V]. The device of the temporaries decides how
-// many tokens a chunk has: a CPU, or a GPU or a plan for one. All devices share this rule, so that a plan made
-// on meta counts the memory that a run takes.
+// Returns the temporary logits of one chunk of head_loss, [chunk, V]. The device of the temporaries decides
+// how many tokens a chunk has: a CPU, or a GPU or a plan for one. All devices share this rule, so that a plan
+// made on meta counts the memory that a run takes.
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries);
-// Likewise where ranks have parts of a vocabulary, of which the largest has `most_ids`: all ranks have chunks of
-// equally many tokens.
+// Likewise where ranks have parts of a vocabulary, of which the largest has `most_ids`: all ranks have chunks
+// of equally many tokens.
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries, int64_t most_ids);
 
 }  // namespace gangway

@@ -24,8 +24,9 @@
 // | prepare_input(a,b) | any               | b          |           | as further rows say                 |
 // | prepare_output(a,b)| any               |            | a         | as further rows say                 |
 //
-// The ranks divide the dim that is split. A vocabulary alone (the rows of an Embedding, the out of an lm_head)
-// need not divide: with V ids the first V % W of W ranks have one id more. It has an id for each rank.
+// The ranks divide the dim that is split. A vocabulary alone (the rows of an Embedding, the out of an
+// lm_head) need not divide: with V ids the first V % W of W ranks have one id more. It has an id for each
+// rank.
 //
 // `input L` is the layout in which the module's first input comes, and `output L` the layout in which its
 // first output is wanted. If they differ from what the table says, a redistribution (redistribution_plan.h)

@@ -50,7 +50,8 @@ void Attempt::limit_end() {
   end_by_ = Deadline::after_ms(static_cast<int64_t>(options_.end_grace_s * 1000));
 }
 
-// The input of a node ends when the user's gangrun has ended, or ends this host's ranks because others failed.
+// The input of a node ends when the user's gangrun has ended, or ends this host's ranks because others
+// failed.
 void Attempt::look_at_input() {
   char ignored[64];
   if (read(0, ignored, sizeof ignored) > 0) return;

@@ -111,8 +111,8 @@ std::vector<Host> read_host_file(const std::string& path, int ranks) {
   return hosts;
 }
 
-// A node takes the end of its input as the end of its job. So the remote shell reads from a process that writes
-// the secret and then keeps the input open as long as the remote shell lives. The user's gangrun sets
+// A node takes the end of its input as the end of its job. So the remote shell reads from a process that
+// writes the secret and then keeps the input open as long as the remote shell lives. The user's gangrun sets
 // $GANGWAY_JOB and the like when it starts bash.
 std::vector<Program> programs_on(const std::vector<Host>& hosts, const std::string& agent,
                                  const std::vector<std::string>& options,

@@ -24,9 +24,9 @@ std::vector<Host> read_hosts(const std::string& list, int ranks);
 // Reads a file with a host in each line: "name", "name:2" or "name slots=2". "#" begins a comment.
 std::vector<Host> read_host_file(const std::string& path, int ranks);
 
-// Returns the programs of the user's gangrun: one process for each host. `agent` is the part of a shell's line
-// before the name of the host, such as "ssh -p 22"; `options` are words for every node, and `command` is the
-// program.
+// Returns the programs of the user's gangrun: one process for each host. `agent` is the part of a shell's
+// line before the name of the host, such as "ssh -p 22"; `options` are words for every node, and `command` is
+// the program.
 std::vector<Program> programs_on(const std::vector<Host>& hosts, const std::string& agent,
                                  const std::vector<std::string>& options,
                                  const std::vector<std::string>& command);

@@ -24,8 +24,8 @@ bool stays_ignored(int signal) {
          now.sa_handler == SIG_IGN;
 }
 
-// The ranks of several hosts meet by GANGWAY_INTERFACE, which may be a name or an address, or by the way to the
-// first host.
+// The ranks of several hosts meet by GANGWAY_INTERFACE, which may be a name or an address, or by the way to
+// the first host.
 std::string interface_of_node(const Node& node) {
   const char* const wish = std::getenv("GANGWAY_INTERFACE");
   if (wish == nullptr || *wish == '\0') return interface_towards(node.master);

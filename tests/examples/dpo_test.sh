@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The example of preference training: its loss is log(2) while the policy is the reference, and then falls, over 1
-# and 2 ranks.
+# The example of preference training: its loss is log(2) while the policy is the reference, and then falls,
+# over 1 and 2 ranks.
 #   usage: dpo_test.sh GANGRUN 11_DPO
 set -euo pipefail
 gangrun=$1 dpo=$2

@@ -1,5 +1,5 @@
-// Dropout of a gpt2: one set of bits on every mesh, for any number of microbatches, under recomputation and after a
-// resume, and none in evaluation.
+// Dropout of a gpt2: one set of bits on every mesh, for any number of microbatches, under recomputation and
+// after a resume, and none in evaluation.
 #include <gtest/gtest.h>
 
 #include <algorithm>

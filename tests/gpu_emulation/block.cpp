@@ -22,6 +22,8 @@ thread_local Lane* current_lane = nullptr;
 namespace {
 
 constexpr size_t kGuardBytes = 4096;
+// Whole pages, so that the guard begins right behind a block's shared memory.
+constexpr size_t kSharedMap = (kMostSharedBytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes;
 constexpr int kWarps = kThreadsPerBlock / kWarp;
 
 enum class State : uint8_t { unstarted, running, at_barrier, at_exchange, ended };
@@ -122,13 +124,13 @@ class Block {
   static thread_local Block* current_;
 
   Block() : slots_(kThreadsPerBlock) {
-    shared_map_ = static_cast<char*>(mmap(nullptr, kMostSharedBytes + kGuardBytes, PROT_READ | PROT_WRITE,
+    shared_map_ = static_cast<char*>(mmap(nullptr, kSharedMap + kGuardBytes, PROT_READ | PROT_WRITE,
                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     if (shared_map_ == MAP_FAILED) throw std::bad_alloc();
-    shared_end_ = shared_map_ + kMostSharedBytes;
-    mprotect(shared_end_, kGuardBytes, PROT_NONE);
+    shared_end_ = shared_map_ + kSharedMap;
+    if (mprotect(shared_end_, kGuardBytes, PROT_NONE) != 0) throw std::bad_alloc();
   }
-  ~Block() { munmap(shared_map_, kMostSharedBytes + kGuardBytes); }
+  ~Block() { munmap(shared_map_, kSharedMap + kGuardBytes); }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 

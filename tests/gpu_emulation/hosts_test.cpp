@@ -1,6 +1,7 @@
-// Gangs of GPUs over several hosts, which are network namespaces of this machine: NCCL between the hosts, with
-// the engine "network" as its control plane and its watch. Each rank is a process with software GPUs of its
-// own. The emulated NCCL moves no bytes over the network, but it is told of hosts and interfaces as NCCL is.
+// Gangs of GPUs over several hosts, which are network namespaces of this machine: NCCL between the hosts,
+// with the engine "network" as its control plane and its watch. Each rank is a process with software GPUs of
+// its own. The emulated NCCL moves no bytes over the network, but it is told of hosts and interfaces as NCCL
+// is.
 #include <algorithm>
 #include <chrono>
 #include <map>

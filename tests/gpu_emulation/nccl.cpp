@@ -1,7 +1,7 @@
-// NCCL between threads and processes of one machine, whose hosts are network namespaces. A collective is a task of its stream. It begins when the
-// stream reaches it, and blocks the stream until all ranks have joined. What NCCL leaves undefined is a fault
-// here: ranks that call different collectives, plain memory of the host, and two devices that launch their
-// communicators in different orders (NCCL may hang then).
+// NCCL between threads and processes of one machine, whose hosts are network namespaces. A collective is a
+// task of its stream. It begins when the stream reaches it, and blocks the stream until all ranks have
+// joined. What NCCL leaves undefined is a fault here: ranks that call different collectives, plain memory of
+// the host, and two devices that launch their communicators in different orders (NCCL may hang then).
 //
 // It waits in the same places as NCCL. A wait that does not end becomes a fault whose text names the reason:
 // an abort waits for all kernels of its device, also for those of communicators that are not aborted with it;

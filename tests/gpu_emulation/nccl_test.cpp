@@ -173,8 +173,8 @@ TEST_F(EmulatedNcclChunks, EveryItemOfLongMessagesBothWaysIsRight) {
     for (size_t i = 0; i < 2 * kCount; ++i) ASSERT_EQ(out_[r][i], value(1 - r, i)) << r << ", " << i;
 }
 
-// A gang's sums of 16-bit types over NCCL may round at each hop (gang/collective.h). Their error is at most the
-// number of hops times half a unit in the last place of the sum of the magnitudes.
+// A gang's sums of 16-bit types over NCCL may round at each hop (gang/collective.h). Their error is at most
+// the number of hops times half a unit in the last place of the sum of the magnitudes.
 TEST(EmulatedReduce, ARingRoundsAtEachHopAndStaysWithinTheToleranceOfSums) {
   constexpr size_t kRanks = 8, kItems = 1000;
   std::vector<std::vector<__nv_bfloat16>> inputs(kRanks);

@@ -94,8 +94,8 @@ TEST(HeadLoss, LossAndGradientsAgreeWithTheDefinition) {
           const Result want = reference(p, values(t.x), values(t.w));
           const std::string what = label(isa, dtype) + " V=" + std::to_string(vocabulary);
           // With one word of vocabulary loss and gradients are 0: the floor is the scale. In 16 bits the
-          // probabilities are rounded before they are multiplied, and dx again; products of both signs may add
-          // up to less than they are.
+          // probabilities are rounded before they are multiplied, and dx again; products of both signs may
+          // add up to less than they are.
           const double tolerance = dtype == DType::f64   ? 1e-13
                                    : dtype == DType::f32 ? 4e-6
                                                          : 3 * rounding_of(dtype);
@@ -151,8 +151,8 @@ TEST(HeadLoss, GradientsAgreeWithFiniteDifferences) {
 TEST(HeadLoss, ChunkBoundariesDoNotShow) {
   // At this vocabulary a chunk has 64 rows of f32: one, all but one, whole and several chunks.
   const int64_t vocabulary = 33000;
-  // A GPU's product adds a row's terms one after the other, the CPU's in blocks: the rounding of a chain grows
-  // with the root of its length.
+  // A GPU's product adds a row's terms one after the other, the CPU's in blocks: the rounding of a chain
+  // grows with the root of its length.
   const double limit = test::on_cpu() ? 2e-5 : 2 * std::sqrt(vocabulary) * 0x1p-23;
   for (int64_t tokens : {1, 63, 64, 65, 130}) {
     Bench bench(cpu::configured_isa(), 2);

@@ -54,7 +54,8 @@ TEST(Timeline, WithoutPrefetchMoreThanATwentiethIsExposed) {
 }
 
 // For each of two chunks the head's weight of 1.05 GB is read twice, and its gradient of 2.1 GB in f32 is
-// written, and read for the second one. Beside these are the logits in f32, 2.1 GB in all, and their gradients.
+// written, and read for the second one. Beside these are the logits in f32, 2.1 GB in all, and their
+// gradients.
 TEST(Timeline, TheHeadAndItsLossMoveAboutTwentyGigabytes) {
   const Plan plan = plan_8b();
   const auto vocabulary = static_cast<uint64_t>(plan.model.vocab);

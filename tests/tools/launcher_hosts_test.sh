@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A launcher starts a gang over two hosts, which are network namespaces of this machine: two ranks on each sum. torchrun
-# also starts them again, because a rank of its first attempt dies.
+# A launcher starts a gang over two hosts, which are network namespaces of this machine: two ranks on each
+# sum. torchrun also starts them again, because a rank of its first attempt dies.
 #   usage: launcher_hosts_test.sh torchrun|slurm BUILD_DIR
-# Slurm's is played: the processes of two nodes with the variables of one step of srun. torchrun is that of PATH, or of
-# the benchmarks' environment in BUILD_DIR.
+# Slurm's is played: the processes of two nodes with the variables of one step of srun. torchrun is that of
+# PATH, or of the benchmarks' environment in BUILD_DIR.
 set -euo pipefail
 launcher=$1 build=$2 prefix=gwl$$h hosts=$(dirname "$(realpath "$0")")/../gang/mpi/hosts.sh
 program=$build/examples/01_all_reduce

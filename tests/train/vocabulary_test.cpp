@@ -1,5 +1,5 @@
-// A vocabulary that tp does not divide, whose parts differ by one id: loss, gradients, steps, log-probabilities
-// and text of a mesh are those of one rank in f64.
+// A vocabulary that tp does not divide, whose parts differ by one id: loss, gradients, steps,
+// log-probabilities and text of a mesh are those of one rank in f64.
 #include <map>
 
 #include "nn/small_llama.h"

@@ -10,11 +10,11 @@
  * that both receive first wait for each other until their deadline. An exchange belongs in one
  * gw_gang_run_batch.
  *
- * On CPUs the library's own engines sum bf16 and f16 in f32, in the order of the ranks, and round once. On GPUs
- * NCCL sums, in an order of its own, and may round at each of the size - 1 hops. So a sum's error is at most
- * (size - 1) * u times the sum of the magnitudes, where u is 2^-8 for bf16 and 2^-11 for f16, and a partial sum
- * of f16 may overflow. f32 and f64 are summed in their own type. A model's gradients are reduced in f32 unless
- * its options say otherwise.
+ * On CPUs the library's own engines sum bf16 and f16 in f32, in the order of the ranks, and round once. On
+ * GPUs NCCL sums, in an order of its own, and may round at each of the size - 1 hops. So a sum's error is at
+ * most (size - 1) * u times the sum of the magnitudes, where u is 2^-8 for bf16 and 2^-11 for f16, and a
+ * partial sum of f16 may overflow. f32 and f64 are summed in their own type. A model's gradients are reduced
+ * in f32 unless its options say otherwise.
  *
  * A null `stream` is the rank's own. Another stream must live until the gang is released.
  *

@@ -10,8 +10,8 @@
 namespace gangway {
 namespace {
 
-// Copies a view of rows, converted to the file's dtype, to host memory. A view that is strided or converted has
-// at most kPieceBytes, because it goes through temporaries.
+// Copies a view of rows, converted to the file's dtype, to host memory. A view that is strided or converted
+// has at most kPieceBytes, because it goes through temporaries.
 void copy_view(Model& model, const Tensor& rows, DType dtype, char* to, Stream& stream) {
   if (dtype == rows.dtype() && rows.contiguous())
     return model.device().copy(to, rows.raw(), rows.bytes(), stream);

@@ -132,8 +132,8 @@ void Memory::free_later(void* data, size_t pinned_bytes) noexcept {
   }
 }
 
-// Returns whether a caller captures one of the streams. The legacy stream cannot be asked while another stream
-// is captured that it would wait for.
+// Returns whether a caller captures one of the streams. The legacy stream cannot be asked while another
+// stream is captured that it would wait for.
 bool Memory::captured() const noexcept {
   try {
     const OnDevice on(device_);
@@ -195,7 +195,8 @@ void Memory::give_back(const Freed& freed) noexcept {
   }
 }
 
-// Gives back the blocks that no stream uses any more. While a caller captures, returns false and does nothing.
+// Gives back the blocks that no stream uses any more. While a caller captures, returns false and does
+// nothing.
 bool Memory::collect() noexcept {
   if (captured()) return false;
   free_held();

@@ -4,8 +4,8 @@
 //
 // A segment is the sequence of operations between two other uses of the stream, about one block of a model.
 // When the same segment (equal operations, addresses, shapes, strides and numbers) runs for the second time,
-// it is captured into a CUDA graph. From then on it is one launch. If the capture fails, the operations of the
-// segment run one by one, now and later; the log says so once for each stream.
+// it is captured into a CUDA graph. From then on it is one launch. If the capture fails, the operations of
+// the segment run one by one, now and later; the log says so once for each stream.
 //
 // A graph holds addresses only, no memory. Memory that is freed and allocated again at the same address
 // counts as the same argument, because the stream orders both uses. The workspace is not among the arguments,

@@ -5,8 +5,8 @@
 //             bytes u32, then so many bytes; 0: it says `taken` alone
 //
 // Providers hand messages over in the order in which they are whole: a short one before a long one that was
-// sent before it. So they are numbered. At most kWindow messages with bytes are under way, so every message finds memory that waits for it, and no
-// provider has to keep any.
+// sent before it. So they are numbered. At most kWindow messages with bytes are under way, so every message
+// finds memory that waits for it, and no provider has to keep any.
 //
 // Thread rule: one thread at a time.
 #pragma once

@@ -1,7 +1,7 @@
-// The memory that the ranks of one host share in a gang over several hosts: an arena of the host engine, made by
-// the host's first rank and handed to the others over an abstract Unix socket. It holds the lanes between each
-// two of these ranks and the rings of those that exchange data (memory_wire.h). It is a memfd, so that nothing
-// of it stays behind when the last rank has ended, however that ends.
+// The memory that the ranks of one host share in a gang over several hosts: an arena of the host engine, made
+// by the host's first rank and handed to the others over an abstract Unix socket. It holds the lanes between
+// each two of these ranks and the rings of those that exchange data (memory_wire.h). It is a memfd, so that
+// nothing of it stays behind when the last rank has ended, however that ends.
 //
 // host_memory.cpp is the one file of the network that knows the host engine.
 //

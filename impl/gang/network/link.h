@@ -1,7 +1,7 @@
 // The two connections between this process and one peer: control, whose frames have a MAC, and data, which
-// carries chunks of pieces. Chunks to a peer of the same host go through shared memory, where the data connection
-// wakes a peer that sleeps; those to another host may go over a wire (fabric_module.h), and the data connection
-// then only shows the peer's end.
+// carries chunks of pieces. Chunks to a peer of the same host go through shared memory, where the data
+// connection wakes a peer that sleeps; those to another host may go over a wire (fabric_module.h), and the
+// data connection then only shows the peer's end.
 //
 //   chunk   head 32 bytes: gang u64, sequence u64, channel u8, lane u8 (as the sender sees it), part u16,
 //                          bytes u32, zero u64

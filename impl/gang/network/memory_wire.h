@@ -2,9 +2,9 @@
 // data connection. That connection stays open beside the rings. It carries a byte that wakes a peer which
 // sleeps (a bell), and its end is the end of the peer.
 //
-// The writer copies bytes in and moves `written` on; the reader copies them out and moves `read` on. So no byte
-// is overwritten before it was read, and a process that dies in the middle of a copy has published nothing of
-// it.
+// The writer copies bytes in and moves `written` on; the reader copies them out and moves `read` on. So no
+// byte is overwritten before it was read, and a process that dies in the middle of a copy has published
+// nothing of it.
 //
 // Thread rule: each side under the mutex of its network. The two sides run at the same time.
 #pragma once

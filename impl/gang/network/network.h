@@ -3,7 +3,8 @@
 // The thread reads and writes all sockets, so bytes move while the rank computes, a call never waits for
 // another call's reader, and a peer that dies is seen at once. A thread that waits for a call does the same in
 // its place, which spares a change of threads for each message. The network sends beats: a host that does not
-// answer them ends its connection (TCP_USER_TIMEOUT), and with liveness_ms a rank that sends none is lost, too.
+// answer them ends its connection (TCP_USER_TIMEOUT), and with liveness_ms a rank that sends none is lost,
+// too.
 //
 // Thread rule: any thread.
 #pragma once

@@ -331,15 +331,16 @@ std::shared_ptr<Engine> NetworkEngine::shrink(std::vector<int>& survivors) {
   }
 }
 
-// NCCL, which the gang may use next, takes the way of this rank's connections to other hosts. It would take the
-// first interface that it finds, which may be one that other hosts do not reach.
+// NCCL, which the gang may use next, takes the way of this rank's connections to other hosts. It would take
+// the first interface that it finds, which may be one that other hosts do not reach.
 void lead_nccl(const std::list<Link>& links, const std::vector<int>& hosts, int rank) {
   for (const Link& link : links)
     if (hosts[static_cast<size_t>(link.rank)] != hosts[static_cast<size_t>(rank)])
       return tell_nccl(interface_with(local_number(link.control.get())));
 }
 
-// Data between hosts go over the fabric, if the ranks have asked for one; those within a host through its memory.
+// Data between hosts go over the fabric, if the ranks have asked for one; those within a host through its
+// memory.
 void connect_wires(Meeting& meeting, Fabric& fabric, std::list<Link>& links, const std::vector<int>& hosts,
                    int rank) {
   log(LogLevel::info, text("network: libfabric moves data between hosts, provider ", fabric.provider()));

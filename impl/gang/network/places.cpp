@@ -261,8 +261,8 @@ std::string Meeting::address_of(int rank) const {
     return !number.empty() && !is_loopback_number(number);
   };
   if (is_reached(address)) return address;
-  // A rank without an address listens at every address of its host. Another rank of that host may know one, and
-  // the ranks elsewhere know that of rank 0's host.
+  // A rank without an address listens at every address of its host. Another rank of that host may know one,
+  // and the ranks elsewhere know that of rank 0's host.
   if (address.empty())
     for (const Place& other : places_) {
       if (same_host(other, its) && is_reached(other.address)) return other.address;

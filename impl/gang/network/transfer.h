@@ -82,8 +82,8 @@ class Transfer {
   size_t missing_to_fold = 0;  // those of them that fold() needs
   size_t missing_out = 0;      // outgoing pieces that have not left
 
-  // The arithmetic between the parts, run by a thread that waits or polls: fold() when the pieces that it needs
-  // have come, then last() when all pieces have come and left. Either may be null.
+  // The arithmetic between the parts, run by a thread that waits or polls: fold() when the pieces that it
+  // needs have come, then last() when all pieces have come and left. Either may be null.
   std::function<void()> fold;
   std::function<void()> last;
   bool fold_needs_out = false;  // fold() writes to memory that outgoing pieces read

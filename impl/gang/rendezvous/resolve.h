@@ -34,8 +34,8 @@ bool is_loopback(const SocketAddress& address);
 bool is_loopback_number(const std::string& address);
 // Returns the addresses that mean every interface: IPv6's, which takes IPv4 too, then IPv4's.
 std::vector<SocketAddress> every_address(int port, Deadline deadline);
-// Returns the first address of this host that is no loopback and not of one link only (fe80::), as a number; ""
-// if there is none.
+// Returns the first address of this host that is no loopback and not of one link only (fe80::), as a number;
+// "" if there is none.
 std::string first_address();
 // Returns a port of this address of the host that is free now. IO: it has no such address.
 int free_port(const std::string& address);

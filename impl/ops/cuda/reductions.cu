@@ -68,8 +68,8 @@ __device__ inline double join_powers(double a, double b) {
   return power == Power::infinity ? Largest()(a, b) : a + b;
 }
 
-// Returns the sum of the powers of all elements. Sums of absolute values and squares of up to f32 are computed
-// in f32, where the result shows that no square was too large or too small for it.
+// Returns the sum of the powers of all elements. Sums of absolute values and squares of up to f32 are
+// computed in f32, where the result shows that no square was too large or too small for it.
 template <Power power, typename T, int n, int count>
 __device__ double powers_of(const Pack<T, n> (&packs)[count], double p) {
   if constexpr (sizeof(T) < sizeof(double) && (power == Power::one || power == Power::two)) {

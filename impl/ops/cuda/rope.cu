@@ -2,7 +2,8 @@
 #include "ops/cuda/numbers.h"
 #include "ops/cuda/row_grid.h"
 
-// T rows of H heads of width K, of which the first R elements turn. Rows repeat their positions after a period:
+// T rows of H heads of width K, of which the first R elements turn. Rows repeat their positions after a
+// period:
 // row s + b * period has position s. Each thread rotates n neighbouring pairs of one head, or copies n
 // neighbouring elements of the rest, for some periods.
 

@@ -1,6 +1,6 @@
-// Grids over rows of packs of n neighbouring elements. A block has a rectangle of packs, and a thread one pack
-// of each of its rows. So a thread divides once, in 32 bits: a division in 64 bits takes a GPU about as long as
-// the access to a pack.
+// Grids over rows of packs of n neighbouring elements. A block has a rectangle of packs, and a thread one
+// pack of each of its rows. So a thread divides once, in 32 bits: a division in 64 bits takes a GPU about as
+// long as the access to a pack.
 //
 // Thread rule: row_grid from any thread; for_row_packs inside kernels.
 #pragma once

@@ -25,7 +25,8 @@ class SplitLoss final : public HeadLoss {
  public:
   enum class Exchange : uint8_t { statistics, logits };
 
-  // `input` redistributes the tokens from the layout in which they come to Varying (plan.h). Rank r has the ids
+  // `input` redistributes the tokens from the layout in which they come to Varying (plan.h). Rank r has the
+  // ids
   // [bounds[r], bounds[r + 1]).
   SplitLoss(GangPtr gang, Channel channel, RedistributePtr input, Exchange exchange,
             std::vector<int64_t> bounds);

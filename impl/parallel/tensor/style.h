@@ -41,8 +41,8 @@ bool is_split(const Module& module);
 
 // Returns the row and its source for an error text: "plan row \"...\" of the llama plan".
 std::string label(const StyledModule& styled);
-// INVALID_ARGUMENT: the style cannot split such a module, or the number of ranks does not divide its size; of a
-// vocabulary, that there are more ranks than ids.
+// INVALID_ARGUMENT: the style cannot split such a module, or the number of ranks does not divide its size; of
+// a vocabulary, that there are more ranks than ids.
 void check_style(const StyledModule& styled, const Gang& gang);
 RowLayouts layouts_of(const StyledModule& styled);
 // Returns the layout of parameter i of the module itself.

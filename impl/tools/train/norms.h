@@ -19,7 +19,8 @@ class Norms {
   // `model` must outlive it. Rank 0 writes.
   Norms(const Settings& s, gw_gang* root, gw_module* model);
 
-  // Appends the line of a step that has computed gradient norms. Returns what went wrong with the file, or "".
+  // Appends the line of a step that has computed gradient norms. Returns what went wrong with the file, or
+  // "".
   std::string write(int64_t step, double loss);
   // Cuts the lines of steps above `step`, which will come again. False: the file cannot be written.
   bool restore(int64_t step);

@@ -10,7 +10,8 @@
 namespace gangway::bench {
 namespace {
 
-// A model of S32's width in the shape of a qwen3: the heads are wider together than the model, q and k are normed.
+// A model of S32's width in the shape of a qwen3: the heads are wider together than the model, q and k are
+// normed.
 const MeshWords kQwen3Words = {"family=qwen3", "head_dim=128", "ffn=1536"};
 constexpr const char *kQwen3 = "gangway qwen3", *kTorchQwen3 = "PyTorch qwen3";
 

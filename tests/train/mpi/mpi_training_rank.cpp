@@ -1,5 +1,5 @@
-// One rank, as a GoogleTest program. An MPI launcher starts it, or, with GANGWAY_TEST_ENGINE (the name of an engine),
-// a test of gangs over several hosts. Every rank runs the same tests in the same order.
+// One rank, as a GoogleTest program. An MPI launcher starts it, or, with GANGWAY_TEST_ENGINE (the name of an
+// engine), a test of gangs over several hosts. Every rank runs the same tests in the same order.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
