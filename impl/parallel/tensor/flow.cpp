@@ -122,8 +122,9 @@ class Flow {
            " gives Partial; give that row an output of Replicate or of a Shard");
   }
 
+  // An addend of the whole value has every place, so that Partial is no matter.
   static void check_whole_value(const Module& module, const Value& in) {
-    if (in.layout && (in.layout->kind == Kind::shard || in.layout->kind == Kind::partial))
+    if (in.is(Kind::shard))
       fail(Code::invalid_argument, "the plan has no row for ", name_of(module),
            ", whose random bits follow from the place of each number, and ", in.from, " gives it ",
            in.layout->text(),
