@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -68,11 +67,6 @@ std::string interface_towards(const std::string& host) {
     if (!name.empty()) return name;
   }
   return "";
-}
-
-// "=eth0" is NCCL's form for exactly eth0; "eth0" would allow eth01, too.
-void tell_nccl(const std::string& interface) {
-  if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", ("=" + interface).c_str(), /*overwrite=*/0);
 }
 
 }  // namespace gangway

@@ -17,7 +17,8 @@ std::string interface_with(const std::string& address);
 std::string interface_towards(const std::string& host);
 
 // Makes NCCL use exactly this interface between hosts, unless it is "" or the user has set
-// NCCL_SOCKET_IFNAME. NCCL reads the variable at its first call in the process.
+// NCCL_SOCKET_IFNAME. NCCL reads the variable at its first call in the process. Only the module for CUDA and
+// gangrun call it, because the core must not change the environment.
 void tell_nccl(const std::string& interface);
 
 }  // namespace gangway

@@ -1,4 +1,6 @@
 #include <gangway_build_id.h>
+
+#include "base/interfaces.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda_module.h"
 #include "gang/nccl/nccl_engine.h"
@@ -35,6 +37,7 @@ extern "C" __attribute__((visibility("default"))) const void* gangway_cuda_modul
                                      make_data_engines,
                                      describe,
                                      cuda::describe_cuda_paths,
-                                     log_to};
+                                     log_to,
+                                     tell_nccl};
   return &module;
 }

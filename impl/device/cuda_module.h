@@ -37,6 +37,9 @@ struct CudaModule {
   std::string (*describe_paths)(Ops& ops);
   // Names the function that gets the module's log lines. The core calls it before it uses the module.
   void (*log_to)(LogSink sink);
+  // Makes NCCL use this interface between hosts (base/interfaces.h), for gangs over several hosts. To call before
+  // make_data_engines.
+  void (*tell_nccl)(const std::string& interface);
 };
 
 // Loads the module, which then stays loaded. NOT_SUPPORTED: the text says what is missing. INVALID_STATE: the

@@ -9,6 +9,7 @@
 #include "base/interfaces.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "device/cuda_module.h"
 #include "gang/backoff.h"
 #include "gang/call_log.h"
 #include "gang/local/local_data.h"
@@ -333,10 +334,11 @@ std::shared_ptr<Engine> NetworkEngine::shrink(std::vector<int>& survivors) {
 
 // NCCL, which the gang may use next, takes the way of this rank's connections to other hosts. It would take
 // the first interface that it finds, which may be one that other hosts do not reach.
-void lead_nccl(const std::list<Link>& links, const std::vector<int>& hosts, int rank) {
+void lead_nccl(const std::string& device, const std::list<Link>& links, const std::vector<int>& hosts,
+               int rank) {
   for (const Link& link : links)
     if (hosts[static_cast<size_t>(link.rank)] != hosts[static_cast<size_t>(rank)])
-      return tell_nccl(interface_with(local_number(link.control.get())));
+      return cuda_module(device).tell_nccl(interface_with(local_number(link.control.get())));
 }
 
 // Data between hosts go over the fabric, if the ranks have asked for one; those within a host through its
@@ -355,7 +357,7 @@ std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const Engin
   std::list<Link> links = connect_all(meeting, options);
   for (Link& link : links) link.memory = HostMemory::wire_to(memory, link.rank);
   std::vector<int> hosts = meeting.hosts();
-  if (rank->device().kind() == DeviceKind::cuda) lead_nccl(links, hosts, options.rank);
+  if (rank->device().kind() == DeviceKind::cuda) lead_nccl(rank->device().name(), links, hosts, options.rank);
   std::unique_ptr<Fabric> fabric = meeting.take_fabric();
   if (fabric != nullptr) connect_wires(meeting, *fabric, links, hosts, options.rank);
   auto network = Network::start(options.liveness_ms, std::move(links), std::move(fabric));
