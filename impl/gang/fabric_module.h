@@ -47,6 +47,8 @@ class Fabric {
   virtual int64_t may_wait(int64_t ms) = 0;
   // Moves what can move.
   virtual void progress() = 0;
+  // A peer is lost. From now on the fabric stays until the process ends, also when this object is destroyed.
+  virtual void abandon() noexcept = 0;
 };
 
 struct FabricModule {

@@ -46,6 +46,7 @@ using Owned = std::unique_ptr<Object, Close>;
 class Endpoint final : public Fabric {
  public:
   Endpoint(const std::string& address, int peers);
+  ~Endpoint() override;
 
   const std::string& provider() const override { return provider_; }
   const std::string& address() const override { return address_; }
@@ -53,6 +54,7 @@ class Endpoint final : public Fabric {
   int descriptor() const override { return descriptor_; }
   int64_t may_wait(int64_t ms) override;
   void progress() override;
+  void abandon() noexcept override { is_abandoned_ = true; }
 
   // For wires. Returns slots with memory for `bytes` bytes each.
   std::vector<Slot*> make_slots(int count, size_t bytes, MessageWire& wire);
@@ -65,17 +67,23 @@ class Endpoint final : public Fabric {
   void find_provider(const std::string& address);
   void open_queue(int peers);
 
+  // They end in the opposite order: the endpoint first, so that nothing uses the memory when it is freed.
+  struct Objects {
+    std::vector<std::unique_ptr<Slot>> slots;
+    std::vector<std::unique_ptr<char[]>> memory;
+    Owned<fid_fabric> fabric;
+    Owned<fid_domain> domain;
+    std::vector<Owned<fid_mr>> registrations;
+    Owned<fid_av> addresses;
+    Owned<fid_cq> queue;
+    Owned<fid_ep> endpoint;
+    Objects* next = nullptr;  // of those that are kept
+  };
+
   std::unique_ptr<fi_info, void (*)(fi_info*)> info_{nullptr, fi_freeinfo};
   std::string provider_, address_;
-  // They end in the opposite order: the endpoint first, so that nothing uses the memory when it is freed.
-  std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<std::unique_ptr<char[]>> memory_;
-  Owned<fid_fabric> fabric_;
-  Owned<fid_domain> domain_;
-  std::vector<Owned<fid_mr>> registrations_;
-  Owned<fid_av> addresses_;
-  Owned<fid_cq> queue_;
-  Owned<fid_ep> endpoint_;
+  std::unique_ptr<Objects> all_ = std::make_unique<Objects>();
+  bool is_abandoned_ = false;
   int descriptor_ = -1;
   std::vector<MessageWire*> wires_;
 };

@@ -118,6 +118,7 @@ void Network::lose(Link& link, const std::string& why) noexcept {
   link.control_out.clear();
   link.control.reset();
   link.data.reset();
+  if (link.wire != nullptr) fabric_->abandon();
   link.wire.reset();
   const auto groups = groups_;
   for (const auto& [id, group] : groups) {
