@@ -108,12 +108,11 @@ typedef struct gw_decoder_options {
   int32_t gated_mlp;         /* Default 1. 0: down(activation(up(x))), as in gpt2. */
   int32_t learned_positions; /* Default 0. 1: a vector for each of max_positions positions (gpt2). */
   int32_t reserved;
-  /* Dropouts of training (gpt2): of what the first layer gets, and of the output of each half of a block
-   * before it is added. The bits are those of gw_dropout_create. */
-  double embedding_dropout; /* Default 0. embd_pdrop. */
-  double residual_dropout;  /* Default 0. resid_pdrop. */
+  double embedding_dropout; /* Default 0. embd_pdrop (gpt2), in training: of what the first layer gets. */
+  double residual_dropout;  /* Default 0. resid_pdrop, in training: of the output of each half of a block. */
   /* Default 0. attn_pdrop, of the probabilities of attention. Other values are kept and saved, but a model
-   * with one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0. */
+   * with one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0. The bits of
+   * the two other dropouts are those of gw_dropout_create. */
   double attention_dropout;
 } gw_decoder_options;
 

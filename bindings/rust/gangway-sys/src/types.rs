@@ -9554,12 +9554,13 @@ pub struct gw_decoder_options {
     #[doc = " Default 0. 1: a vector for each of max_positions positions (gpt2)."]
     pub learned_positions: i32,
     pub reserved: i32,
-    #[doc = " Default 0. embd_pdrop."]
+    #[doc = " Default 0. embd_pdrop (gpt2), in training: of what the first layer gets."]
     pub embedding_dropout: f64,
-    #[doc = " Default 0. resid_pdrop."]
+    #[doc = " Default 0. resid_pdrop, in training: of the output of each half of a block."]
     pub residual_dropout: f64,
     #[doc = " Default 0. attn_pdrop, of the probabilities of attention. Other values are kept and saved, but a model"]
-    #[doc = " with one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0."]
+    #[doc = " with one only evaluates and generates: training has none, and is NOT_SUPPORTED until it is 0. The bits of"]
+    #[doc = " the two other dropouts are those of gw_dropout_create."]
     pub attention_dropout: f64,
 }
 #[test]
