@@ -11,7 +11,7 @@
 namespace gangway {
 namespace {
 
-// The tensors of a batch, as lists: one that may be absent is a list of none or one.
+// A field of a batch that holds tensors. An optional tensor is read as a list of zero or one tensors.
 struct List {
   const char* name;
   std::vector<Tensor> (*of)(const Batch& batch);

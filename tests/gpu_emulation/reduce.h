@@ -1,7 +1,8 @@
 // Reduces the ranks' items, in one of two ways. Which of them NCCL's algorithms resemble depends on the
 // links, the size and the version, so code must not rely on either:
 // - a fold in the order of the ranks, in f32 for 16-bit types, rounded once;
-// - a ring, whose every hop rounds to the type. The order begins at the rank after the one that gets the items.
+// - a ring, which rounds to the type at every hop. The order begins at the rank after the one that gets the
+//   items.
 //   A mean divides each rank's item before it is added.
 //
 // Thread rule: any thread.

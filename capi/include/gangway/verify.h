@@ -44,11 +44,12 @@ GW_API void gw_verify_result_init(gw_verify_result *result, size_t size);
  * `batch` is this rank's, as in gw_train_step. Every rank computes the whole model alone, too, so give a
  * small configuration of a large one. Null options are the defaults, a null `result` is skipped.
  *
- * MISMATCH, on every rank, and *result is filled in: the two steps differ; the text names the first parameter
- * whose gradient does, in the order of backward, and by how much. The error lies in that parameter's module
- * or in the one that runs after it in the forward. INVALID_ARGUMENT: an option, `build` is null or describes
- * another model the second time, a batch of which no item counts. CALLER, or the code that it returned:
- * `build`. Otherwise what gw_parallelize and gw_train_step return. */
+ * MISMATCH, on every rank, and *result is filled in: the two steps differ; the text names the first
+ * parameter whose gradient does, in the order of backward, and by how much. The error lies in that
+ * parameter's module or in the module that runs next in the forward. INVALID_ARGUMENT: an option is out of
+ * range, `build` is null or describes another model the second time, or no item of the batch counts.
+ * CALLER, or the code that `build` returned: `build` failed. Otherwise what gw_parallelize and
+ * gw_train_step return. */
 GW_API gw_status gw_verify(gw_gangs *gangs, gw_build_fn build, void *user, const gw_batch *batch,
                            const gw_verify_options *options, gw_verify_result *result);
 

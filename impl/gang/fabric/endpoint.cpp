@@ -47,7 +47,7 @@ Endpoint::Endpoint(const std::string& address, int peers) {
   address_.resize(bytes);
 }
 
-// The tcp provider of libfabric 1.17 may crash in fi_close() while the connection to a lost peer is half open,
+// The tcp provider of libfabric 1.17 may crash in fi_close() while a connection to a lost peer is half open,
 // so such an endpoint is only kept.
 Endpoint::~Endpoint() {
   static std::atomic<Objects*> kept = nullptr;

@@ -61,7 +61,8 @@ class Endpoint final : public Fabric {
   // Post an operation. Return whether it is posted: false asks for another try after progress(). Throw IO.
   bool post_send(Slot& slot, fi_addr_t to, uint64_t tag);
   bool post_receive(Slot& slot, uint64_t tag);
-  void forget(MessageWire& wire) noexcept;  // its slots stay, and nobody hears of them
+  // Detaches a wire. The provider may still use its slots, so these stay, and their completions are ignored.
+  void forget(MessageWire& wire) noexcept;
 
  private:
   void find_provider(const std::string& address);

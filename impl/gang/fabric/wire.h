@@ -4,9 +4,9 @@
 //             number u32: how many messages with bytes it has sent before this one
 //             bytes u32, then so many bytes; 0: it says `taken` alone
 //
-// Providers hand messages over in the order in which they are whole: a short one before a long one that was
-// sent before it. So they are numbered. At most kWindow messages with bytes are under way, so every message
-// finds memory that waits for it, and no provider has to keep any.
+// A provider delivers a message when it is complete, so that a short message may overtake a longer one that
+// was sent earlier. Therefore messages have numbers. At most kWindow messages with bytes are under way, so
+// that a receive is posted for every message, and no provider has to buffer any.
 //
 // Thread rule: one thread at a time.
 #pragma once

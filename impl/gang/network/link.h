@@ -46,7 +46,7 @@ struct LinkEnd {
   std::string why;
 };
 
-// A piece of a call: one that waits to be sent, or the place of what arrives.
+// One piece of a call, which waits to be sent or is being received.
 struct PieceOfCall {
   std::shared_ptr<Group> group;
   TransferPtr transfer;  // null: the rank has given the call up

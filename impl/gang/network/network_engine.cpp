@@ -332,8 +332,8 @@ std::shared_ptr<Engine> NetworkEngine::shrink(std::vector<int>& survivors) {
   }
 }
 
-// NCCL, which the gang may use next, takes the way of this rank's connections to other hosts. It would take
-// the first interface that it finds, which may be one that other hosts do not reach.
+// Makes NCCL use the interface of this rank's connections to other hosts. By default NCCL takes the first
+// interface that it finds, and other hosts may not reach that one.
 void lead_nccl(const std::string& device, const std::list<Link>& links, const std::vector<int>& hosts,
                int rank) {
   for (const Link& link : links)
@@ -341,8 +341,7 @@ void lead_nccl(const std::string& device, const std::list<Link>& links, const st
       return cuda_module(device).tell_nccl(interface_with(local_number(link.control.get())));
 }
 
-// Data between hosts go over the fabric, if the ranks have asked for one; those within a host through its
-// memory.
+// Gives the links to other hosts a wire over the fabric. Links within a host use its memory.
 void connect_wires(Meeting& meeting, Fabric& fabric, std::list<Link>& links, const std::vector<int>& hosts,
                    int rank) {
   log(LogLevel::info, text("network: libfabric moves data between hosts, provider ", fabric.provider()));

@@ -24,7 +24,7 @@ using LayoutsOfModules = std::map<const Module*, RowLayouts>;  // by the module 
 
 // The root's input is Replicate. INVALID_ARGUMENT, with the name of the module and both layouts:
 //   - a module's output differs from the layout that the next module expects;
-//   - a Partial value reaches a module that is not linear, or one that does not say what it is and has no
+//   - a Partial value reaches a module that is not linear, or a module that declares no data flow and has no
 //     prepare_input row that takes Partial;
 //   - a module keeps whole parameters and gets a value that is not Replicate, but has no row which sums the
 //     parts of their gradients over the ranks;

@@ -2609,11 +2609,12 @@ functions! {
     #[doc = " `batch` is this rank's, as in gw_train_step. Every rank computes the whole model alone, too, so give a"]
     #[doc = " small configuration of a large one. Null options are the defaults, a null `result` is skipped."]
     #[doc = ""]
-    #[doc = " MISMATCH, on every rank, and *result is filled in: the two steps differ; the text names the first parameter"]
-    #[doc = " whose gradient does, in the order of backward, and by how much. The error lies in that parameter's module"]
-    #[doc = " or in the one that runs after it in the forward. INVALID_ARGUMENT: an option, `build` is null or describes"]
-    #[doc = " another model the second time, a batch of which no item counts. CALLER, or the code that it returned:"]
-    #[doc = " `build`. Otherwise what gw_parallelize and gw_train_step return."]
+    #[doc = " MISMATCH, on every rank, and *result is filled in: the two steps differ; the text names the first"]
+    #[doc = " parameter whose gradient does, in the order of backward, and by how much. The error lies in that"]
+    #[doc = " parameter's module or in the module that runs next in the forward. INVALID_ARGUMENT: an option is out of"]
+    #[doc = " range, `build` is null or describes another model the second time, or no item of the batch counts."]
+    #[doc = " CALLER, or the code that `build` returned: `build` failed. Otherwise what gw_parallelize and"]
+    #[doc = " gw_train_step return."]
     verify: pub fn gw_verify(
         gangs: *mut gw_gangs,
         build: gw_build_fn,
