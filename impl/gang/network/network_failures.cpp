@@ -11,6 +11,12 @@ namespace {
 
 constexpr size_t kMostText = 4 << 10;  // of an error that goes to the peers
 
+// Before the text of an error that goes to the peers.
+struct BrokenHead {
+  int32_t code;
+  int32_t peer;  // the rank at fault: one that is lost, or the one that tells
+};
+
 }  // namespace
 
 Link* Network::link_to(const Group& group, int rank) {
@@ -89,14 +95,18 @@ void Network::on_frame(Link& link, const ControlFrame& frame) {
 }
 
 void Network::on_broken(Group& group, int from, const std::string& body) {
-  int32_t code = 0;
-  if (body.size() < sizeof code) fail(Code::corrupt, "an error without a code");
-  std::memcpy(&code, body.data(), sizeof code);
-  if (code <= 0 || code > static_cast<int32_t>(Code::internal)) code = static_cast<int32_t>(Code::gang);
-  Error error(static_cast<Code>(code), text(group.options.label, ": ", body.substr(sizeof code)));
+  BrokenHead head{};
+  if (body.size() < sizeof head) fail(Code::corrupt, "an error without a code");
+  std::memcpy(&head, body.data(), sizeof head);
+  if (head.code <= 0 || head.code > static_cast<int32_t>(Code::internal))
+    head.code = static_cast<int32_t>(Code::gang);
+  if (head.peer < 0 || head.peer >= group.size()) head.peer = from;
+  const std::string said = body.substr(sizeof head);
+  const bool names_gang = said.starts_with(group.options.label);
+  Error error(static_cast<Code>(head.code), names_gang ? said : text(group.options.label, ": ", said));
   error.gang = group.options.label;
   error.rank = group.options.rank;
-  error.peer = from;
+  error.peer = head.peer;
   stop(group, error, /*tell=*/false);
 }
 
@@ -111,10 +121,17 @@ void Network::member_gone(const std::shared_ptr<Group>& group, int rank) {
   }
 }
 
-// The connections to a peer have ended.
+// The connections to a peer have ended. What it said last is heard first: a rank that ends because another one
+// died has said so. For the same reason this rank tells the others, whose connections to the dead one may end
+// later than its own.
 void Network::lose(Link& link, const std::string& why) noexcept {
   if (link.is_lost) return;
   link.is_lost = true;
+  try {
+    hear(link);
+  } catch (const LinkEnd&) {  // as expected
+  } catch (const std::exception&) {  // no memory, or a frame that no peer makes: `why` stays the reason
+  }
   link.control_out.clear();
   link.control.reset();
   link.data.reset();
@@ -137,7 +154,7 @@ void Network::lose(Link& link, const std::string& why) noexcept {
     }
     const bool left = link.has_left || group->gone[static_cast<size_t>(rank)];
     group->gone[static_cast<size_t>(rank)] = true;
-    if (!left || owes) stop(*group, group->lost(op, why, rank), /*tell=*/false);
+    if (!left || owes) stop(*group, group->lost(op, why, rank), /*tell=*/true);
   }
   changed();
 }
@@ -157,13 +174,14 @@ void Network::stop(Group& group, const Error& error, bool tell) noexcept {
   changed();
   if (!tell) return;
   try {
-    const auto code = static_cast<int32_t>(error.code());
+    const bool is_of_peer = error.code() == Code::peer_lost && error.peer >= 0;
+    const BrokenHead head{static_cast<int32_t>(error.code()), is_of_peer ? error.peer : group.options.rank};
     const std::string words =
         error.code() == Code::aborted
             ? text("aborted by ", rank_text(group.options, group.options.rank), ": ", error.message())
             : error.message();
     const std::string body =
-        std::string(reinterpret_cast<const char*>(&code), sizeof code) + words.substr(0, kMostText);
+        std::string(reinterpret_cast<const char*>(&head), sizeof head) + words.substr(0, kMostText);
     for (int r = 0; r < group.size(); ++r)
       if (Link* const link = link_to(group, r); link != nullptr && !link->has_left)
         post(*link, {ControlKind::broken, group.id, body});
