@@ -35,6 +35,8 @@ ELSEWHERE = {
     "cmake -S . -B build-bench": "no test: benchmarks take long and install what they compare with",
     "ninja -C build-bench": "no test, likewise",
     "build-bench/tests/bench/": "no test, likewise",
+    "bash tests/cuda_build.sh build-cuda": "a leg of CI",
+    "bash tests/gpu/": "gpu_first_test, over the software GPU",
 }
 
 # What a command gets at its end here, by its beginning: training that takes seconds.

@@ -1,7 +1,13 @@
 #include "data/data_path.h"
 
+#include <cstdlib>
+
 namespace gangway {
 
-std::string test_data(const std::string& file) { return GANGWAY_TEST_DATA "/" + file; }
+// The variable is for programs that run on another machine than the one that built them.
+std::string test_data(const std::string& file) {
+  const char* const folder = std::getenv("GANGWAY_TEST_DATA");
+  return std::string(folder != nullptr ? folder : GANGWAY_TEST_DATA) + "/" + file;
+}
 
 }  // namespace gangway

@@ -129,7 +129,7 @@ void Network::lose(Link& link, const std::string& why) noexcept {
   link.is_lost = true;
   try {
     hear(link);
-  } catch (const LinkEnd&) {  // as expected
+  } catch (const LinkEnd&) {         // as expected
   } catch (const std::exception&) {  // no memory, or a frame that no peer makes: `why` stays the reason
   }
   link.control_out.clear();

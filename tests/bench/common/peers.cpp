@@ -26,7 +26,10 @@ bool is_new(const std::string& program, const std::string& source) {
 
 }  // namespace
 
-std::string peer_source(const std::string& name) { return kPeers + "/" + name; }
+std::string peer_source(const std::string& name) {
+  const std::string packed = beside_this_program("peers/" + name);
+  return access(packed.c_str(), R_OK) == 0 ? packed : kPeers + "/" + name;
+}
 
 bool install_peers(const std::string& what) {
   const std::string command = "bash '" + kPeers + "/install.sh' " + what + " '" + kFolder + "' 1>&2";

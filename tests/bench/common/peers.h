@@ -18,6 +18,7 @@ std::string compile_peer(const std::string& source, const std::string& name, con
 // imports torch; "" when there is none.
 std::string torch_python();
 
-std::string peer_source(const std::string& name);  // path of a file of tests/bench/peers
+// The path of a file of tests/bench/peers: of the one beside this program, if it was packed for another machine.
+std::string peer_source(const std::string& name);
 
 }  // namespace gangway::bench

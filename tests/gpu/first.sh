@@ -1,0 +1,227 @@
+#!/usr/bin/env bash
+# The first hour on a GPU: is what was built without one right, and how fast is it? Needs no network.
+#   usage: tests/gpu/first.sh [--dry] ARCHIVE.tar.gz REPORT_DIR [STAGE]...
+# ARCHIVE is pack.sh's, or the folder that it has. Stages: 1 facts and tests, 2 sanitizers, 3 kernels, 4 training; all of them without one. Each ends
+# within 9 minutes. An item that fails, hangs or is absent never stops the others. REPORT_DIR gets report.md, which grows
+# as the items end, and a log of each item. --dry: the archive has the software GPU, and everything is small.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/programs.sh"
+dry=0
+if [ "${1:-}" = --dry ]; then dry=1 operation_tests=(activation norm rope swiglu); shift; fi
+[ $# -ge 2 ] || { sed -n '2,7p' "$0" >&2; exit 2; }
+archive=$(realpath "$1") report_dir=$(realpath -m "$2")
+shift 2
+stages=("$@")
+[ ${#stages[@]} -gt 0 ] || stages=(1 2 3 4)
+stage_seconds=540 # of each stage
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$report_dir/logs"
+report=$report_dir/report.md
+if [ -d "$archive" ]; then ln -s "$archive" "$work/gpu-first"; else tar -C "$work" -xzf "$archive" || exit 1; fi
+bin=$work/gpu-first/bin
+
+# The libraries of CUDA, NCCL and cuDNN: those of the Python that has PyTorch, and the toolkit's.
+python=${GANGWAY_BENCH_PYTHON:-python3}
+libraries=$work/gpu-first/lib
+if [ $dry -eq 0 ]; then
+  for folder in $("$python" -c 'import glob, site
+for s in site.getsitepackages():
+    print(*glob.glob(s + "/nvidia/*/lib"))' 2>/dev/null) /usr/local/cuda/lib64; do
+    [ -d "$folder" ] && libraries+=:$folder
+  done
+fi
+export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} GANGWAY_MODULES=$work/gpu-first/lib
+export GANGWAY_TEST_DATA=$here/../data GANGWAY_BENCH_PYTHON=$python
+
+# line TEXT...: into the report and onto the terminal.
+line() { printf '%s\n' "$@" | tee -a "$report"; }
+
+passed=0 failed=0 absent=0
+begin_stage() { # NUMBER TITLE
+  line "" "## Stage $1: $2" "" "| item | result | seconds | says |" "|---|---|---|---|"
+  stage=$1 stage_end=$((SECONDS + stage_seconds))
+}
+
+# item NAME LIMIT COMMAND...: at most LIMIT seconds, and no more than the stage has left.
+item() {
+  local name=$1 limit=$2 log started=$SECONDS status left says result
+  shift 2
+  log=$report_dir/logs/$stage-${name//[^A-Za-z0-9_.-]/_}.log
+  left=$((stage_end - SECONDS))
+  [ "$limit" -le "$left" ] || limit=$left
+  if [ "$limit" -le 0 ]; then
+    failed=$((failed + 1))
+    line "| $name | FAILED | 0 | the stage's ${stage_seconds} s are over |"
+    return
+  fi
+  timeout -k 10 "$limit" "$@" >"$log" 2>&1
+  status=$?
+  says=$(grep -v '^$' "$log" | tail -n 1 | tr '|' '/' | cut -c 1-160)
+  case $status in
+    0) result=passed passed=$((passed + 1)) ;;
+    77) result=absent absent=$((absent + 1)) ;;
+    124 | 137) result="FAILED (over $limit s)" failed=$((failed + 1)) ;;
+    *) result="FAILED (exit $status)" failed=$((failed + 1)) ;;
+  esac
+  [ "$(stat -c %s "$log")" -le 262144 ] || { tail -c 262144 "$log" >"$log.end" && mv "$log.end" "$log"; } # 16 MiB come back
+  line "| $name | $result | $((SECONDS - started)) | $says |"
+}
+
+# The items that are more than a program. A limit needs a program, so they are a script: call FUNCTION...
+call=$work/call
+cat >"$call" <<END
+#!/usr/bin/env bash
+set -uo pipefail
+bin=$bin report_dir=$report_dir dry=$dry python=$python
+END
+cat >>"$call" <<'END'
+# on_gpu PROGRAM...: a test program, with a part of its tests in a dry run. No test at all is a failure.
+on_gpu() {
+  local shards=() said
+  [ $dry -eq 0 ] || shards=(GTEST_TOTAL_SHARDS=40 GTEST_SHARD_INDEX=0)
+  said=$(env GANGWAY_TEST_DEVICE=cuda "${shards[@]}" "$bin/$1" "${@:2}") || { echo "$said"; return 1; }
+  echo "$said"
+  ! grep -q 'PASSED.* 0 tests' <<<"$said"
+}
+# Of a program that takes minutes on the software GPU, nothing in a dry run.
+on_real_gpu() {
+  [ $dry -eq 0 ] || { echo "it takes minutes on the software GPU"; return 77; }
+  on_gpu "$@"
+}
+# Twenty steps with the operations started one by one print what they print as graphs.
+graphs_equal() {
+  local steps=20
+  [ $dry -eq 0 ] || steps=2
+  GANGWAY_CUDA_GRAPHS=1 "$bin/gpu_steps" cuda "$1" $steps >"$report_dir/logs/graphs-1" &&
+    GANGWAY_CUDA_GRAPHS=0 "$bin/gpu_steps" cuda "$1" $steps >"$report_dir/logs/graphs-0" &&
+    cmp "$report_dir/logs/graphs-0" "$report_dir/logs/graphs-1" && echo "$steps steps in $1: all bits are equal"
+}
+# Losses and norms beside the CPU's: equal but for RELATIVE.
+like_the_cpu() { # DTYPE RELATIVE
+  local steps=20
+  [ $dry -eq 0 ] || steps=2
+  "$bin/gpu_steps" cuda "$1" $steps >"$report_dir/logs/cuda-$1" && "$bin/gpu_steps" cpu "$1" $steps >"$report_dir/logs/cpu-$1" &&
+    paste "$report_dir/logs/cuda-$1" "$report_dir/logs/cpu-$1" | awk -v most="$2" '
+      function away(a, b) { d = a - b; if (d < 0) d = -d; return d / (b < 0 ? -b : b) }
+      { for (i = 2; i < 4; ++i) if (away($i, $(i + 3)) > worst) worst = away($i, $(i + 3)); lines++ }
+      END { printf "%d steps in dtype, worst relative difference %.3g, at most %g\n", lines, worst, most; exit !(lines > 0 && worst <= most) }'
+}
+# The time of a step, graphs on and off.
+graph_times() { # WORDS...
+  local steps=50 setting settings=(1 0 1 0)
+  [ $dry -eq 0 ] || steps=1 settings=(1 0)
+  for setting in "${settings[@]}"; do
+    echo "GANGWAY_CUDA_GRAPHS=$setting: $(GANGWAY_CUDA_GRAPHS=$setting "$bin/gpu_steps" cuda bf16 $steps "$@" 2>&1 >/dev/null)"
+  done
+}
+sanitize() { # TOOL PROGRAM FILTER
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not here"; return 77; }
+  GANGWAY_TEST_DEVICE=cuda compute-sanitizer --tool "$1" --error-exitcode 9 --launch-timeout 300 "$bin/$2" --gtest_filter="$3"
+}
+# Kernels by the time that they take, then the counters of the eight longest.
+profile() {
+  command -v ncu >/dev/null || { echo "ncu is not here"; return 77; }
+  ncu --clock-control none --metrics gpu__time_duration.sum --csv "$bin/gpu_kernels" --once >"$report_dir/logs/ncu-times.csv" || return 1
+  local longest
+  longest=$("$python" - "$report_dir/logs/ncu-times.csv" <<'PY'
+import csv, re, sys
+lines = [l for l in open(sys.argv[1]) if l.startswith('"')]
+times = {}
+for row in csv.DictReader(lines):
+    name = re.split(r"[<(]", row["Kernel Name"])[0].split("::")[-1].split()[-1]
+    times[name] = max(times.get(name, 0), float(row["Metric Value"].replace(",", "")))
+print("|".join(sorted(times, key=times.get)[-8:]))
+PY
+) || return 1
+  echo "the longest: $longest"
+  ncu --clock-control none --set basic --kernel-name "regex:$longest" "$bin/gpu_kernels" --once
+}
+facts() {
+  nvidia-smi || echo "nvidia-smi is not here"
+  nvcc --version 2>/dev/null | tail -n 2
+  "$python" -c 'import torch; print("PyTorch", torch.__version__, torch.cuda.is_available() and torch.cuda.get_device_name())' || true
+  "$bin/gw-info"
+}
+kernels() {
+  local words=()
+  [ $dry -eq 0 ] || words=(--divide 64)
+  "$bin/gpu_kernels" "${words[@]}" "$@"
+}
+torch_kernels() {
+  "$python" -c 'import torch' 2>/dev/null || { echo "PyTorch is not here"; return 77; }
+  local words=()
+  [ $dry -eq 0 ] || words=(64)
+  "$python" "$1/torch_kernels.py" "${words[@]}"
+}
+train() { # PRESET ROUNDS
+  [ -x "$bin/train" ] || { echo "the build has no benchmarks"; return 77; }
+  "$bin/train" --device cuda --preset "$1" --rounds "$2" --steps "${3:-5}" --json "$report_dir/train-$1.json"
+}
+"$@"
+END
+chmod +x "$call"
+
+run_1() {
+  begin_stage 1 "facts and tests"
+  item "facts" 60 "$call" facts
+  local name
+  for name in "${operation_tests[@]}"; do item "$name on the GPU" 120 "$call" on_gpu "${name}_test"; done
+  item "attention by cuDNN beside ours" 120 "$call" on_real_gpu attention_gpu_test
+  item "five steps equal the reference" 120 "$call" on_real_gpu train_parity_test --gtest_filter='*OneRank*'
+  item "f64 like the CPU" 60 "$call" like_the_cpu f64 1e-10
+  item "f32 like the CPU" 60 "$call" like_the_cpu f32 1e-3
+  item "bf16 like the CPU" 60 "$call" like_the_cpu bf16 5e-2
+  for name in f32 bf16; do item "graphs change no bit, $name" 60 "$call" graphs_equal $name; done
+  item "graphs, small Llama" 60 "$call" graph_times
+  [ $dry -eq 1 ] || item "graphs, 512 x 8" 60 "$call" graph_times dim=512 layers=8 heads=8 ffn=1408 sequence=512 batch=1
+  item "every call of NCCL, by one rank" 90 "$bin/gpu_nccl"
+}
+
+run_2() {
+  begin_stage 2 "sanitizers"
+  local name
+  for name in norm swiglu rope optimizer head_loss attention; do
+    item "memcheck of $name" 80 "$call" sanitize memcheck ${name}_test '*'
+  done
+  for name in norm attention; do
+    item "racecheck of $name" 80 "$call" sanitize racecheck ${name}_test '*Forward*:*Equals*'
+    item "synccheck of $name" 60 "$call" sanitize synccheck ${name}_test '*Forward*:*Equals*'
+    item "initcheck of $name" 60 "$call" sanitize initcheck ${name}_test '*Forward*:*Equals*'
+  done
+}
+
+run_3() {
+  begin_stage 3 "kernels"
+  item "kernels beside their ceilings" 180 "$call" kernels
+  item "attention with cuDNN" 60 env GANGWAY_CUDNN=auto "$call" kernels --only attention
+  item "PyTorch's attention and products" 120 "$call" torch_kernels "$here"
+  item "counters of the eight longest" 200 "$call" profile
+}
+
+run_4() {
+  begin_stage 4 "training beside PyTorch"
+  local gib=0
+  gib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1 | awk '{print int($1 / 1024)}')
+  item "toy" 120 "$call" train toy 1
+  [ $dry -eq 1 ] || item "0.5B" 180 "$call" train 0.5B 2
+  [ $dry -eq 1 ] || item "1.5B" 200 "$call" train 1.5B 2
+  if [ "${gib:-0}" -ge 120 ]; then item "8B" 260 "$call" train 8B 1 3; fi
+}
+
+[ -e "$report" ] || line "# The first hour on a GPU" "" "$(date -u +%Y-%m-%d), $(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo 'no clone'), $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 || true)"
+for stage in "${stages[@]}"; do
+  case $stage in
+    1 | 2 | 3 | 4) "run_$stage" ;;
+    *) echo "stages are 1, 2, 3 and 4, not $stage" >&2; failed=$((failed + 1)) ;;
+  esac
+done
+for log in kernels_beside_their_ceilings attention_with_cuDNN PyTorch_s_attention_and_products toy 0.5B 1.5B 8B; do
+  for file in "$report_dir"/logs/*-"$log".log; do
+    [ ! -e "$file" ] || { line "" "### $(basename "$file" .log)" "" '```'; tee -a "$report" <"$file"; line '```'; }
+  done
+done
+line "" "$passed passed, $failed failed, $absent absent"
+[ "$failed" -eq 0 ]
