@@ -12,10 +12,6 @@
 namespace gangway::bench {
 namespace {
 
-std::string beside_this_program(const std::string& name) {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
-}
-
 // Else the temporaries of peers are page-faulted in each call.
 const std::vector<std::pair<std::string, std::string>> kKeepTemporaries = {
     {"MALLOC_MMAP_THRESHOLD_", "1073741824"}, {"MALLOC_TRIM_THRESHOLD_", "2147483648"}};

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "common/side.h"
 
@@ -25,6 +26,10 @@ bool is_new(const std::string& program, const std::string& source) {
 }
 
 }  // namespace
+
+std::string beside_this_program(const std::string& name) {
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
+}
 
 std::string peer_source(const std::string& name) {
   const std::string packed = beside_this_program("peers/" + name);

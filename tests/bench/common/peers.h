@@ -5,6 +5,9 @@
 
 namespace gangway::bench {
 
+// The path of a file in the folder of the running program.
+std::string beside_this_program(const std::string& name);
+
 // Runs peers/install.sh with the folder that programs and the Python environment go into; false when it
 // fails.
 bool install_peers(const std::string& what);  // "collectives" or "train"

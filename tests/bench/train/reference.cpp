@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <sstream>
 
+#include "common/peers.h"
 #include "common/report.h"
 #include "common/table.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
 #include <thread>
 
 #include "common/peers.h"
@@ -29,10 +28,6 @@ std::string mib(double bytes) { return fixed(bytes / (1 << 20), 0); }
 std::string text_of(double value, bool is_share) { return is_share ? percent(value) : fixed(value, 2) + "x"; }
 
 }  // namespace
-
-std::string beside_this_program(const std::string& name) {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
-}
 
 bool asked_for(const std::string& name, const std::vector<std::string>& only) {
   return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& word) {

@@ -66,8 +66,6 @@ Trainer absent(const std::string& name, int ranks, const std::string& why);
 constexpr const char* kNotAskedFor = "not asked for";
 void show_progress(const std::string& what, int round, int rounds);  // on standard error
 
-std::string beside_this_program(const std::string& name);
-
 // A goal and what was measured. A missing value is NaN.
 struct Goal {
   std::string what;
