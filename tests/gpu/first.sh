@@ -3,7 +3,8 @@
 #   usage: tests/gpu/first.sh [--dry] ARCHIVE.tar.gz REPORT_DIR [STAGE]...
 # ARCHIVE is pack.sh's, or the folder that it has. Stages: 1 facts and tests, 2 sanitizers, 3 kernels, 4 training; all of them without one. Each ends
 # within 9 minutes. An item that fails, hangs or is absent never stops the others. REPORT_DIR gets report.md, which grows
-# as the items end, and a log of each item. --dry: the archive has the software GPU, and everything is small.
+# as the items end, and at the end logs-STAGES.tar.gz, with what each item printed. --dry: the archive has the software GPU,
+# and everything is small.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/programs.sh"
@@ -17,8 +18,14 @@ stages=("$@")
 stage_seconds=540 # of each stage
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-mkdir -p "$report_dir/logs"
+logs=$work/logs
+keep_logs() {
+  tar -C "$work" -czf "$report_dir/logs-$(IFS=-; echo "${stages[*]}").tar.gz" logs
+  rm -rf "$work"
+}
+trap keep_logs EXIT
+trap 'exit 1' TERM INT
+mkdir -p "$report_dir" "$logs"
 report=$report_dir/report.md
 if [ -d "$archive" ]; then ln -s "$archive" "$work/gpu-first"; else tar -C "$work" -xzf "$archive" || exit 1; fi
 bin=$work/gpu-first/bin
@@ -49,7 +56,7 @@ begin_stage() { # NUMBER TITLE
 item() {
   local name=$1 limit=$2 log started=$SECONDS status left says result
   shift 2
-  log=$report_dir/logs/$stage-${name//[^A-Za-z0-9_.-]/_}.log
+  log=$logs/$stage-${name//[^A-Za-z0-9_.-]/_}.log
   left=$((stage_end - SECONDS))
   [ "$limit" -le "$left" ] || limit=$left
   if [ "$limit" -le 0 ]; then
@@ -75,7 +82,7 @@ call=$work/call
 cat >"$call" <<END
 #!/usr/bin/env bash
 set -uo pipefail
-bin=$bin report_dir=$report_dir dry=$dry python=$python
+bin=$bin logs=$logs dry=$dry python=$python
 END
 cat >>"$call" <<'END'
 # on_gpu PROGRAM...: a test program, with a part of its tests in a dry run. No test at all is a failure.
@@ -95,16 +102,16 @@ on_real_gpu() {
 graphs_equal() {
   local steps=20
   [ $dry -eq 0 ] || steps=2
-  GANGWAY_CUDA_GRAPHS=1 "$bin/gpu_steps" cuda "$1" $steps >"$report_dir/logs/graphs-1" &&
-    GANGWAY_CUDA_GRAPHS=0 "$bin/gpu_steps" cuda "$1" $steps >"$report_dir/logs/graphs-0" &&
-    cmp "$report_dir/logs/graphs-0" "$report_dir/logs/graphs-1" && echo "$steps steps in $1: all bits are equal"
+  GANGWAY_CUDA_GRAPHS=1 "$bin/gpu_steps" cuda "$1" $steps >"$logs/graphs-1" &&
+    GANGWAY_CUDA_GRAPHS=0 "$bin/gpu_steps" cuda "$1" $steps >"$logs/graphs-0" &&
+    cmp "$logs/graphs-0" "$logs/graphs-1" && echo "$steps steps in $1: all bits are equal"
 }
 # Losses and norms beside the CPU's: equal but for RELATIVE.
 like_the_cpu() { # DTYPE RELATIVE
   local steps=20
   [ $dry -eq 0 ] || steps=2
-  "$bin/gpu_steps" cuda "$1" $steps >"$report_dir/logs/cuda-$1" && "$bin/gpu_steps" cpu "$1" $steps >"$report_dir/logs/cpu-$1" &&
-    paste "$report_dir/logs/cuda-$1" "$report_dir/logs/cpu-$1" | awk -v most="$2" '
+  "$bin/gpu_steps" cuda "$1" $steps >"$logs/cuda-$1" && "$bin/gpu_steps" cpu "$1" $steps >"$logs/cpu-$1" &&
+    paste "$logs/cuda-$1" "$logs/cpu-$1" | awk -v most="$2" '
       function away(a, b) { d = a - b; if (d < 0) d = -d; return d / (b < 0 ? -b : b) }
       { for (i = 2; i < 4; ++i) if (away($i, $(i + 3)) > worst) worst = away($i, $(i + 3)); lines++ }
       END { printf "%d steps in dtype, worst relative difference %.3g, at most %g\n", lines, worst, most; exit !(lines > 0 && worst <= most) }'
@@ -124,9 +131,9 @@ sanitize() { # TOOL PROGRAM FILTER
 # Kernels by the time that they take, then the counters of the eight longest.
 profile() {
   command -v ncu >/dev/null || { echo "ncu is not here"; return 77; }
-  ncu --clock-control none --metrics gpu__time_duration.sum --csv "$bin/gpu_kernels" --once >"$report_dir/logs/ncu-times.csv" || return 1
+  ncu --clock-control none --metrics gpu__time_duration.sum --csv "$bin/gpu_kernels" --once >"$logs/ncu-times.csv" || return 1
   local longest
-  longest=$("$python" - "$report_dir/logs/ncu-times.csv" <<'PY'
+  longest=$("$python" - "$logs/ncu-times.csv" <<'PY'
 import csv, re, sys
 lines = [l for l in open(sys.argv[1]) if l.startswith('"')]
 times = {}
@@ -158,7 +165,7 @@ torch_kernels() {
 }
 train() { # PRESET ROUNDS
   [ -x "$bin/train" ] || { echo "the build has no benchmarks"; return 77; }
-  "$bin/train" --device cuda --preset "$1" --rounds "$2" --steps "${3:-5}" --json "$report_dir/train-$1.json"
+  "$bin/train" --device cuda --preset "$1" --rounds "$2" --steps "${3:-5}" --json "$logs/train-$1.json"
 }
 "$@"
 END
@@ -219,7 +226,7 @@ for stage in "${stages[@]}"; do
   esac
 done
 for log in kernels_beside_their_ceilings attention_with_cuDNN PyTorch_s_attention_and_products toy 0.5B 1.5B 8B; do
-  for file in "$report_dir"/logs/*-"$log".log; do
+  for file in "$logs"/*-"$log".log; do
     [ ! -e "$file" ] || { line "" "### $(basename "$file" .log)" "" '```'; tee -a "$report" <"$file"; line '```'; }
   done
 done

@@ -12,6 +12,7 @@ wrong() { echo "FAILED: $*"; bad=1; }
 
 bash "$here/pack.sh" --emulated "$build" "$work/first.tar.gz" || exit 1
 bash "$here/first.sh" --dry "$work/first.tar.gz" "$work/report" || wrong "first.sh over the software GPU"
+[ -s "$work/report/logs-1-2-3-4.tar.gz" ] || wrong "no logs came back"
 rows=$(grep -c '| \(passed\|absent\) |' "$work/report/report.md")
 [ "$rows" -ge 28 ] || wrong "only $rows items passed or were absent"
 
