@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The first hour on a GPU: is what was built without one right, and how fast is it? Needs no network.
 #   usage: tests/gpu/first.sh [--dry] ARCHIVE.tar.gz REPORT_DIR [STAGE]...
-# ARCHIVE is pack.sh's, or the folder that it has. Stages: 1 facts and tests, 2 sanitizers, 3 kernels, 4 training; all of them without one. Each ends
-# within 9 minutes. An item that fails, hangs or is absent never stops the others. REPORT_DIR gets report.md, which grows
-# as the items end, and at the end logs-STAGES.tar.gz, with what each item printed. --dry: the archive has the software GPU,
-# and everything is small.
+# ARCHIVE is pack.sh's, or the folder that it has. Stages: 1 facts and tests, 2 sanitizers, 3 kernels, 4 training; all of
+# them without one. Each ends within 9 minutes. An item that fails, hangs or is absent never stops the others. REPORT_DIR
+# gets report.md, which grows as the items end, and at the end logs-STAGES.tar.gz, with what each item printed.
+# --dry: the archive has the software GPU, and everything is small.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/programs.sh"
@@ -52,12 +52,13 @@ begin_stage() { # NUMBER TITLE
   stage=$1 stage_end=$((SECONDS + stage_seconds))
 }
 
-# item NAME LIMIT COMMAND...: at most LIMIT seconds, and no more than the stage has left.
+# item NAME LIMIT COMMAND...: at most LIMIT seconds ($ITEM_SECONDS, if it is set), and no more than the stage has left.
 item() {
   local name=$1 limit=$2 log started=$SECONDS status left says result
   shift 2
   log=$logs/$stage-${name//[^A-Za-z0-9_.-]/_}.log
   left=$((stage_end - SECONDS))
+  limit=${ITEM_SECONDS:-$limit}
   [ "$limit" -le "$left" ] || limit=$left
   if [ "$limit" -le 0 ]; then
     failed=$((failed + 1))
