@@ -82,6 +82,8 @@ LoraOptions parse_adapter_config(std::string_view json, const std::string& name)
   options.alpha = fields.number_or("lora_alpha", 8);
   if (!(options.alpha > 0)) fields.corrupt("lora_alpha", fields.required("lora_alpha"), "not above 0");
   options.dropout = fields.number_or("lora_dropout", 0);
+  if (!(options.dropout >= 0 && options.dropout < 1))
+    fields.corrupt("lora_dropout", fields.required("lora_dropout"), "outside [0, 1)");
   options.rank_stabilized = fields.flag_or("use_rslora", false);
   options.patterns = patterns_of(fields);
   if (const JsonValue* bias = fields.find("bias");

@@ -1,7 +1,9 @@
 // Letters: T tokens, I inputs, O outputs, R rank of the adapter.
 //
 // The inner values of an adapter, scale x A^T, and room for their gradient are saved in the frame. They are
-// small, and the weight half needs them when the values of A may be resharded already.
+// small, and the weight half needs them when the values of A may be resharded already. With a dropout, x here
+// is the dropped input. It is made again where backward needs it, and it is made of the whole input, because
+// its bits count rows and tokens.
 #include "nn/linear.h"
 
 #include <optional>
@@ -44,6 +46,7 @@ void Linear::add_options(CallSignature& signature) const {
   if (lora_ == nullptr) return;
   signature.add("lora scale", lora_->options.scale());
   signature.add("lora seed", lora_->options.seed);
+  signature.add("lora dropout", lora_->options.dropout);
   signature.add("lora enabled", lora_->enabled);
 }
 
@@ -82,15 +85,17 @@ Values Linear::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   if (frame == nullptr && lora_ != nullptr) scope.emplace(ctx.temporaries);
   const Tensor low_TR = allocate_low(ctx, x, frame);
   if (ctx.arriving != nullptr && ctx.arriving->holds(x)) {
+    const Tensor low_of_parts = drops_input(ctx, frame) ? Tensor() : low_TR;
     while (true) {
       const std::vector<RowRange> part = ctx.arriving->next(ctx);
       if (part.empty()) break;
       for (const auto& [first, last] : part)
         multiply(ctx, x_TI.slice(0, first, last), y_TO.slice(0, first, last), b_O,
-                 low_TR ? low_TR.slice(0, first, last) : low_TR);
+                 low_of_parts ? low_of_parts.slice(0, first, last) : Tensor(), false);
     }
+    if (make_dropped_low(ctx, x, low_TR, frame)) add_b(ctx, low_TR, y_TO);
   } else {
-    multiply(ctx, x_TI, y_TO, b_O, low_TR);
+    multiply(ctx, x_TI, y_TO, b_O, low_TR, make_dropped_low(ctx, x, low_TR, frame));
   }
   scope.reset();
   save_input(x, low_TR, frame);
@@ -103,9 +108,28 @@ Tensor Linear::allocate_low(Context& ctx, const Tensor& x, Frame* frame) const {
   return make_output(ctx, frame, x.dtype(), Shape{x.flatten2().dim(0), lora_->options.rank});
 }
 
-void Linear::product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& low_TR) const {
+bool Linear::drops_input(const Context& ctx, const Frame* frame) const {
+  return lora_ != nullptr && lora_->enabled && lora_->options.dropout != 0 &&
+         (frame != nullptr || ctx.training);
+}
+
+bool Linear::make_dropped_low(Context& ctx, const Tensor& x, const Tensor& low_TR, Frame* frame) const {
+  if (!drops_input(ctx, frame)) return false;
+  const StackScope scope(ctx.temporaries);
+  const Tensor dropped = ctx.temporaries.allocate(x.dtype(), x.shape());
+  drop_input(ctx, x, dropped);
+  multiply_a(ctx, dropped.flatten2(), low_TR);
+  return true;
+}
+
+void Linear::drop_input(Context& ctx, const Tensor& x, const Tensor& y) const {
+  drop(ctx, step_seed(ctx, full_name() + ".lora_dropout"), lora_->options.dropout, input_part_, x, y);
+}
+
+void Linear::product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& low_TR,
+                     bool low_is_made) const {
   check(spec_of(x_TI));
-  multiply(ctx, x_TI, y_TO, Tensor(), low_TR);
+  multiply(ctx, x_TI, y_TO, Tensor(), low_TR, low_is_made);
 }
 
 void Linear::save_input(const Tensor& x, const Tensor& low_TR, Frame* frame) const {
@@ -117,13 +141,21 @@ void Linear::save_input(const Tensor& x, const Tensor& low_TR, Frame* frame) con
 }
 
 void Linear::multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias,
-                      const Tensor& low_TR) const {
+                      const Tensor& low_TR, bool low_is_made) const {
   ctx.ops.gemm({.a = x_TI, .b = value_of(weight()), .c = y_TO, .bias = bias, .transpose_b = true},
                ctx.stream);
   if (!low_TR) return;
+  if (!low_is_made) multiply_a(ctx, x_TI, low_TR);
+  add_b(ctx, low_TR, y_TO);
+}
+
+void Linear::multiply_a(Context& ctx, const Tensor& x_TI, const Tensor& low_TR) const {
   ctx.ops.gemm({.a = x_TI, .b = value_of(*lora_a()), .c = low_TR, .bias = {}, .transpose_b = true},
                ctx.stream);
   ctx.ops.scale(low_TR, lora_->options.scale(), ctx.stream);
+}
+
+void Linear::add_b(Context& ctx, const Tensor& low_TR, const Tensor& y_TO) const {
   ctx.ops.gemm(
       {.a = low_TR, .b = value_of(*lora_b()), .c = y_TO, .bias = {}, .transpose_b = true, .accumulate = true},
       ctx.stream);
@@ -139,16 +171,24 @@ Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) 
   if (wants_gradient(weight()) || (wants_bias && !skips_bias_add_)) frame.push_weight(*this, kWeight, dy_TO);
   if (wants_bias && skips_bias_add_ && dy.size() > 1 && dy[1]) frame.push_weight(*this, kBias, dy[1]);
   // Asks the frame, because the adapters may have been switched since the forward.
-  if (frame.slots().holds(*this, kLow)) adapter_backward(ctx, dy_TO, dx.flatten2(), frame);
+  if (frame.slots().holds(*this, kLow)) adapter_backward(ctx, dy_TO, dx, frame);
   return {dx};
 }
 
-void Linear::adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx_TI, Frame& frame) {
+void Linear::adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx, Frame& frame) {
   const Tensor dlow_TR = frame.slots().load(ctx, *this, kLowGradient);
   ctx.ops.gemm({.a = dy.flatten2(), .b = value_of(*lora_b()), .c = dlow_TR, .bias = {}}, ctx.stream);
   ctx.ops.scale(dlow_TR, lora_->options.scale(), ctx.stream);
-  ctx.ops.gemm({.a = dlow_TR, .b = value_of(*lora_a()), .c = dx_TI, .bias = {}, .accumulate = true},
-               ctx.stream);
+  if (lora_->options.dropout == 0) {
+    ctx.ops.gemm({.a = dlow_TR, .b = value_of(*lora_a()), .c = dx.flatten2(), .bias = {}, .accumulate = true},
+                 ctx.stream);
+  } else {
+    const StackScope scope(ctx.temporaries);
+    const Tensor through = ctx.temporaries.allocate(dx.dtype(), dx.shape());
+    ctx.ops.gemm({.a = dlow_TR, .b = value_of(*lora_a()), .c = through.flatten2(), .bias = {}}, ctx.stream);
+    drop_input(ctx, through, through);
+    ctx.ops.add(through, 1, dx, ctx.stream);
+  }
   if (wants_gradient(*lora_a())) {
     frame.slots().prepare(ctx, *this, kX);
     frame.push_weight(*this, kLoraA, dlow_TR);
@@ -161,9 +201,14 @@ void Linear::backward_weight(Context& ctx, Frame& frame, int index, const Tensor
     ctx.ops.column_sum(dy.reshape(Shape{1, dy.count()}), gradient_to_add(ctx, *bias()), ctx.stream);
     return;
   }
-  if (index == kLoraA || index == kLoraB) {
-    Parameter& factor = index == kLoraA ? *lora_a() : *lora_b();
-    return add_outer(ctx, dy, frame.slots().load(ctx, *this, index == kLoraA ? kX : kLow), factor);
+  if (index == kLoraB) return add_outer(ctx, dy, frame.slots().load(ctx, *this, kLow), *lora_b());
+  if (index == kLoraA) {
+    const Tensor x = frame.slots().load(ctx, *this, kX);
+    if (lora_->options.dropout == 0) return add_outer(ctx, dy, x, *lora_a());
+    const StackScope scope(ctx.temporaries);
+    const Tensor dropped = ctx.temporaries.allocate(x.dtype(), x.shape());
+    drop_input(ctx, x, dropped);
+    return add_outer(ctx, dy, dropped, *lora_a());
   }
   if (wants_gradient(weight())) add_outer(ctx, dy, frame.slots().load(ctx, *this, kX), weight());
   if (bias() != nullptr && wants_gradient(*bias()) && !skips_bias_add_)

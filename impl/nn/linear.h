@@ -4,6 +4,7 @@
 // Thread rule: that of a module.
 #pragma once
 
+#include "nn/dropout.h"
 #include "nn/layers.h"
 
 namespace gangway {
@@ -26,11 +27,14 @@ class Linear final : public Module {
   void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
 
   // The parts of forward, for wrappers that add the bias once to a sum over ranks, or compute a few rows at a
-  // time: memory for the inner values of the adapter (absent without one); the product without the bias, the
-  // adapter's included, which writes those rows of `low_TR`; saving what backward needs. backward() is the
-  // same as after forward().
+  // time: memory for the inner values of the adapter (absent without one); the inner values of the whole
+  // input, where a dropout acts on it (returns whether it does); the product without the bias, the adapter's
+  // included, which writes those rows of `low_TR` unless they are made; saving what backward needs.
+  // backward() is the same as after forward().
   Tensor allocate_low(Context& ctx, const Tensor& x, Frame* frame) const;
-  void product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& low_TR) const;
+  bool make_dropped_low(Context& ctx, const Tensor& x, const Tensor& low_TR, Frame* frame) const;
+  void product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& low_TR,
+               bool low_is_made) const;
   void save_input(const Tensor& x, const Tensor& low_TR, Frame* frame) const;
 
   Parameter& weight() const;
@@ -42,6 +46,9 @@ class Linear final : public Module {
     Init init;
   };
   void add_lora(std::shared_ptr<const LoraSettings> settings, const Factor& a, const Factor& b);
+  // For a layer whose input is a part, of which the adapter's dropout must know. Call it between forwards
+  // only.
+  void set_input_part(const ValuePart& part) { input_part_ = part; }
   const LoraSettings* lora() const { return lora_.get(); }
   Parameter* lora_a() const { return lora_ == nullptr ? nullptr : parameters()[has_bias_ ? 2 : 1].get(); }
   Parameter* lora_b() const { return lora_ == nullptr ? nullptr : parameters()[has_bias_ ? 3 : 2].get(); }
@@ -51,12 +58,19 @@ class Linear final : public Module {
 
  private:
   void multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias,
-                const Tensor& low_TR) const;
-  void adapter_backward(Context& ctx, const Tensor& dy_TO, const Tensor& dx_TI, Frame& frame);
+                const Tensor& low_TR, bool low_is_made) const;
+  void multiply_a(Context& ctx, const Tensor& x_TI, const Tensor& low_TR) const;
+  void add_b(Context& ctx, const Tensor& low_TR, const Tensor& y_TO) const;
+  // Whether a dropout acts on the adapter's input in this forward.
+  bool drops_input(const Context& ctx, const Frame* frame) const;
+  // That dropout; y may be x.
+  void drop_input(Context& ctx, const Tensor& x, const Tensor& y) const;
+  void adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx, Frame& frame);
   void check(const Spec& x) const;
 
   const bool has_bias_, skips_bias_add_;
   std::shared_ptr<const LoraSettings> lora_;
+  ValuePart input_part_;
 };
 
 }  // namespace gangway

@@ -48,8 +48,6 @@ void check(const LoraOptions& o) {
     fail(Code::invalid_argument, "lora: alpha is ", o.alpha, ", not a finite number over 0");
   if (!(o.dropout >= 0 && o.dropout < 1))
     fail(Code::invalid_argument, "lora: dropout is ", o.dropout, ", outside [0, 1)");
-  if (o.dropout != 0)
-    fail(Code::not_supported, "lora: dropout is ", o.dropout, "; adapters have none yet, give 0");
 }
 
 // Why a module gets no adapter, as the end of a text that names the module; empty: it gets one.

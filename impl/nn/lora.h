@@ -1,6 +1,6 @@
 // LoRA: low-rank adapters of linear layers, with PEFT's names and meaning. A layer with an adapter computes
 //
-//   y = x W^T + b + scale (x A^T) B^T,    A [rank, in], B [out, rank]
+//   y = x W^T + b + scale (drop(x) A^T) B^T,    A [rank, in], B [out, rank]
 //
 // A and B are parameters of the Linear itself (lora_A.weight, lora_B.weight), so that the tree of modules,
 // which wrappers and plans refer to, stays the same. All other parameters are frozen. Hu et al., "LoRA:
@@ -24,7 +24,7 @@ struct LoraOptions {
   std::vector<std::string> patterns;
   int64_t rank = 8;
   double alpha = 8;
-  double dropout = 0;  // of an adapter's input
+  double dropout = 0;  // of an adapter's input, in training
   uint64_t seed = 0;   // of the first values of A
   bool rank_stabilized = false;
 
@@ -42,7 +42,7 @@ struct LoraSettings {
 // i of A begins as (2 u - 1) / sqrt(in), where u is philox_uniform(philox_key(seed, name of A), i); that is
 // the distribution of PEFT (kaiming_uniform with a = sqrt(5)). Before the parameters have memory.
 // INVALID_ARGUMENT: an option, or a pattern that matches no layer which can have an adapter. NOT_FOUND:
-// nothing matches a pattern. NOT_SUPPORTED: dropout. INVALID_STATE: there are adapters already.
+// nothing matches a pattern. INVALID_STATE: there are adapters already.
 void apply_lora(const ModulePtr& root, const LoraOptions& options);
 
 bool is_adapter(const Parameter& parameter);

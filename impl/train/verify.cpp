@@ -75,8 +75,11 @@ VerifyResult verify(const GangsPtr& gangs, const std::function<ModulePtr()>& bui
     alone = step_of(single, joined_batch(batches, single.device()), 1);
   });
   const bool differs = !near(mesh.loss, alone.loss, options.tolerance);
-  return compared(model.inspect().parameters(), mesh, alone, options.tolerance,
-                  differs ? first_that_differs(outputs, sizes, options.tolerance) : std::string());
+  VerifyResult result =
+      compared(model.inspect().parameters(), mesh, alone, options.tolerance,
+               differs ? first_that_differs(outputs, sizes, options.tolerance) : std::string());
+  agree(*gangs, result);
+  return result;
 }
 
 }  // namespace gangway

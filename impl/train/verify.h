@@ -38,7 +38,7 @@ struct VerifyResult {
 // Makes two models by `build`, which returns a new description at each call, the same on every rank. `batch`
 // is this rank's, as in train_step. Compares first values, loss, norm of the gradients, every gradient, and
 // the loss after a step of SGD; if the losses differ, the outputs of modules, too. Every rank computes the
-// step of one rank for itself, with the batches of all.
+// step of one rank for itself, with the batches of all. What differs on one rank is refused on all.
 VerifyResult verify(const GangsPtr& gangs, const std::function<ModulePtr()>& build, const Batch& batch,
                     const VerifyOptions& options);
 

@@ -72,6 +72,7 @@ VerifyResult verify_groups(const GangsPtr& gangs, const std::function<GroupsStep
     if (!near(losses[r], losses[0], tolerance))
       result.refusal = text("the loss is ", losses[0], " on rank 0 and ", losses[r], " on rank ", r,
                             "; every gradient is the same, so that it is a mean of that rank's rows alone");
+  agree(*gangs, result);
   return result;
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "gang/agreement.h"
 #include "nn/gradient.h"
 #include "tensor/host_view.h"
 
@@ -137,6 +139,25 @@ VerifyResult compared(const std::vector<NamedParameter>& parameters, const Verif
   compare_gradients(parameters, mesh, alone, tolerance, result);
   result.refusal = refusal_of(parameters, mesh, alone, tolerance, result);
   return result;
+}
+
+void agree(Gangs& gangs, VerifyResult& result) {
+  struct Numbers {
+    uint64_t differing;
+    double difference;
+  } numbers{result.differing, result.difference};
+  std::string own(reinterpret_cast<const char*>(&numbers), sizeof numbers);
+  own += result.parameter + '\n' + result.refusal;
+  const std::vector<std::string> all = gangs.root()->agreement().all_gather_bytes(Channel::control, own);
+  for (size_t r = 0; r < all.size() && result.refusal.empty(); ++r) {
+    const size_t end = all[r].find('\n', sizeof numbers);
+    if (end + 1 == all[r].size()) continue;
+    std::memcpy(&numbers, all[r].data(), sizeof numbers);
+    result.differing = numbers.differing;
+    result.difference = numbers.difference;
+    result.parameter = all[r].substr(sizeof numbers, end - sizeof numbers);
+    result.refusal = text("on rank ", r, ", but not on this one: ", all[r].substr(end + 1));
+  }
 }
 
 GangsPtr one_rank(const Device& like) {

@@ -36,6 +36,9 @@ bool near(double a, double b, double tolerance);
 // `module`: the first whose output differs, if that is known.
 VerifyResult compared(const std::vector<NamedParameter>& parameters, const VerifySide& mesh,
                       const VerifySide& alone, double tolerance, std::string module);
+// Each rank compares its own copy of what is whole on several ranks. Gives the ranks on which nothing differs
+// what differs on the first rank on which something does, so that all of them refuse. Collective.
+void agree(Gangs& gangs, VerifyResult& result);
 GangsPtr one_rank(const Device& like);
 
 }  // namespace gangway

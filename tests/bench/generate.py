@@ -1,10 +1,13 @@
 """Tokens per second of text generation, beside transformers' generate() with its cache. Both sides have one model, generate
-greedily and are asked in turn; a figure is the median over the rounds.
+greedily and are asked in turn, round by round. Each round is printed when it is done, and the median over the rounds after the
+last one. A case begins no further round after --seconds, so that a busy machine, where a token of both sides takes as long as
+other programs keep the cores, still gives every row; the row says how many rounds it has.
 
-    python tests/bench/generate.py [--rounds 5] [--threads 2]     needs gangway, torch and transformers
+    python tests/bench/generate.py [--rounds 5] [--seconds 60] [--threads 2]     needs gangway, torch and transformers
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -24,11 +27,26 @@ def seconds(call):
     return time.perf_counter() - start
 
 
+def say(rows, prompt, new, what, own, other):
+    print(f"{rows:>4} {prompt:>7} {new:>4} {what:>9} {own:>9.1f} {other:>13.1f} {own / other:>6.2f}", flush=True)
+
+
+def measure(run_ours, run_theirs, options, tell):
+    """Returns the seconds of both sides in each round."""
+    run_theirs(2), run_ours(2)
+    times, start = [], time.perf_counter()
+    while len(times) < options.rounds and (not times or time.perf_counter() - start < options.seconds):
+        times.append((seconds(run_ours), seconds(run_theirs)))
+        tell(len(times), *times[-1])
+    return times
+
+
 def main():
-    options = argparse.ArgumentParser()
-    options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--threads", type=int, default=2)
-    options = options.parse_args()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=60, help="a case begins no further round after these")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -38,7 +56,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder, gw.init(threads=options.threads) as gangs:
         theirs.save_pretrained(folder)
         ours = gw.from_pretrained(folder, gangs)
-        print(f"{'rows':>4} {'prompt':>7} {'new':>4} {'gangway':>9} {'transformers':>13}  tokens/s")
+        load, cores = os.getloadavg()[0], os.cpu_count()
+        print(f"tokens/s, {options.threads} threads; load {load:.1f} of {cores} cores", flush=True)
+        print(f"{'rows':>4} {'prompt':>7} {'new':>4} {'':>9} {'gangway':>9} {'transformers':>13} {'ratio':>6}", flush=True)
         for rows, prompt, new in CASES:
             ids = np.random.default_rng(0).integers(0, CONFIG["vocab_size"], (rows, prompt))
             tensor = torch.from_numpy(ids)
@@ -52,10 +72,12 @@ def main():
             def run_ours(count=new):
                 ours.generate(ids.tolist(), count, temperature=0)
 
-            run_theirs(2), run_ours(2)
-            times = [(seconds(run_ours), seconds(run_theirs)) for _ in range(options.rounds)]
+            def tell(round, own, other):
+                say(rows, prompt, new, f"round {round}", rows * new / own, rows * new / other)
+
+            times = measure(run_ours, run_theirs, options, tell)
             own, other = (rows * new / statistics.median(side) for side in zip(*times))
-            print(f"{rows:>4} {prompt:>7} {new:>4} {own:>9.1f} {other:>13.1f}", flush=True)
+            say(rows, prompt, new, f"median {len(times)}", own, other)
 
 
 if __name__ == "__main__":

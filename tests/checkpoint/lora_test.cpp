@@ -300,6 +300,36 @@ TEST(Lora, OneAdaptedLayerTrainsAlikeOnEveryMesh) {
     });
 }
 
+// One set of bits: column and row layers, parts of the sequence and of the width, chunks, both halves of a
+// backward, recomputation.
+TEST(Lora, DropoutDropsTheSameNumbersOnEveryMesh) {
+  const TensorsOf reference(adapter_folder() + "/reference.safetensors");
+  LoraOptions options = lora_options_of_folder(adapter_folder());
+  std::vector<double> expected;
+  for (const double dropout : {0.3, 0.0})
+    for (const LoraMesh& mesh : kMeshes) {
+      if (dropout == 0 && &mesh != &kMeshes[0]) continue;
+      options.dropout = dropout;
+      run_ranks(mesh.ranks(), [&](Gang& root) {
+        const auto model = adapted_model(root, mesh, options);
+        OptimizerOptions adamw;
+        adamw.lr = 1e-2;
+        const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), adamw, model->ops());
+        std::vector<double> losses;
+        for (int i = 0; i < 4; ++i)
+          losses.push_back(train_step(*model, optimizer.get(), reference_batch(*model, reference),
+                                      mesh.step(), model->device().stream())
+                               .loss);
+        if (root.rank() != 0) return;
+        if (expected.empty()) expected = losses;
+        if (dropout == 0)
+          EXPECT_GT(distance(losses, expected), 1e-6) << "the dropout does nothing";
+        else
+          EXPECT_LT(distance(losses, expected), 1e-11) << mesh.name;
+      });
+    }
+}
+
 TEST(Lora, ABaseInBf16TrainsCloseToTheReference) {
   const TensorsOf reference(adapter_folder() + "/reference.safetensors");
   run_ranks(1, [&](Gang& root) {
@@ -333,7 +363,6 @@ TEST(LoraRefusal, OfOptionsAndPatterns) {
   refuse(Code::invalid_argument, with([](auto& o) { o.alpha = 0; }), "alpha is 0");
   refuse(Code::invalid_argument, with([](auto& o) { o.alpha = INFINITY; }), "alpha is inf");
   refuse(Code::invalid_argument, with([](auto& o) { o.dropout = 1; }), "dropout is 1, outside [0, 1)");
-  refuse(Code::not_supported, with([](auto& o) { o.dropout = 0.1; }), "dropout is 0.1");
   refuse(Code::not_found, with([](auto& o) { o.patterns = {"q_proj"}; }), "no module matches \"q_proj\"");
   refuse(Code::invalid_argument, with([](auto& o) { o.patterns = {"model.norm"}; }),
          "matches model.norm, a RMSNorm");
@@ -418,6 +447,16 @@ TEST(LoraConfig, IsReadAsPeftWroteIt) {
   EXPECT_TRUE(parse_adapter_config(config_with("target_modules", "\"all-linear\""), "f").patterns.empty());
 }
 
+TEST(LoraConfig, HasTheDropoutOfTheAdapters) {
+  const TemporaryFolder folder;
+  const LoraOptions options = parse_adapter_config(config_with("lora_dropout", "0.05"), "f");
+  EXPECT_EQ(options.dropout, 0.05);
+  run_ranks(1, [&](Gang& root) {
+    save_lora(*adapted_model(root, kMeshes[0], options, DType::f32), folder.path(), {});
+  });
+  EXPECT_EQ(lora_options_of_folder(folder.path()).dropout, 0.05);
+}
+
 TEST(LoraConfig, ThatChangesTheMathematicsIsRefused) {
   const auto refuse = [](Code code, const char* key, const char* value) {
     expect_refused(code, [&] { parse_adapter_config(config_with(key, value), "f"); }, {key});
@@ -435,6 +474,8 @@ TEST(LoraConfig, ThatChangesTheMathematicsIsRefused) {
   refuse(Code::corrupt, "r", "2.5");
   refuse(Code::corrupt, "lora_alpha", "\"8\"");
   refuse(Code::corrupt, "use_rslora", "1");
+  refuse(Code::corrupt, "lora_dropout", "1");
+  refuse(Code::corrupt, "lora_dropout", "-0.1");
   expect_refused(Code::corrupt, [] { parse_adapter_config("{", "f"); }, {"f"});
   expect_refused(Code::corrupt, [] { parse_adapter_config("{\"peft_type\": \"LORA\"}", "f"); },
                  {"r is missing"});

@@ -4,8 +4,8 @@
     lora_apply!(model; patterns = nothing, rank = 8, alpha = 8, dropout = 0, seed = 0, rank_stabilized = false)
 
 Gives linear layers adapters and freezes all other parameters; before [`parallelize!`](@ref). `patterns`: of module paths
-("**.q_proj"), as one text separated by commas or as a list of texts; nothing: every linear layer but the head. `dropout`: not
-supported yet. `seed`: of the first values of A; B begins as zeros.
+("**.q_proj"), as one text separated by commas or as a list of texts; nothing: every linear layer but the head. `dropout`: of
+an adapter's input, in training. `seed`: of the first values of A; B begins as zeros.
 """
 function lora_apply!(model::Model; patterns = nothing, keywords...)
     text = patterns === nothing || patterns isa AbstractString ? patterns : join(patterns, ", ")

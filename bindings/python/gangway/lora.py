@@ -21,7 +21,7 @@ def lora_options(patterns: str | Sequence[str] | None = None, *, rank: int = 8, 
 
 
 class LoraMethods:
-    """What a Module has for its adapters. A layer with an adapter computes y = x W^T + b + scale (x A^T) B^T."""
+    """What a Module has for its adapters. A layer with an adapter computes y = x W^T + b + scale (drop(x) A^T) B^T."""
 
     _h: Any
     _place: Place
@@ -31,8 +31,8 @@ class LoraMethods:
         """Local, before parallelize(). Gives linear layers adapters and freezes all else.
 
         patterns: of module paths ("**.q_proj"), in a list or separated by commas; None: every linear layer but the head.
-        scale is alpha / rank, or alpha / sqrt(rank) with rank_stabilized. dropout: not supported yet. seed: of the first
-        values of A; B begins as zeros."""
+        scale is alpha / rank, or alpha / sqrt(rank) with rank_stabilized. dropout: of an adapter's input, in training. seed: of
+        the first values of A; B begins as zeros."""
         c.gw_lora_apply(self._h, lora_options(patterns, rank=rank, alpha=alpha, dropout=dropout, seed=seed,
                                               rank_stabilized=rank_stabilized))
         return self

@@ -54,7 +54,7 @@ def test_wrong_adapters_are_refused():
         gw.Llama(**SMALL).lora_apply("**.x_proj")
     with pytest.raises(gw.InvalidArgument, match="rank is 0"):
         gw.Llama(**SMALL).lora_apply(rank=0)
-    with pytest.raises(gw.NotSupported, match="dropout is 0.1"):
-        gw.Llama(**SMALL).lora_apply(dropout=0.1)
+    with pytest.raises(gw.InvalidArgument, match="dropout is 1"):
+        gw.Llama(**SMALL).lora_apply(dropout=1)
     with pytest.raises(FileNotFoundError):
         gw.Llama(**SMALL).lora_apply_folder("/nonexistent")

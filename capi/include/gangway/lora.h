@@ -1,5 +1,5 @@
 /* LoRA: fine-tuning by low-rank adapters of linear layers, with the files of PEFT. A layer with an adapter
- * computes y = x W^T + b + scale (x A^T) B^T, where A [rank, in] and B [out, rank] are parameters named
+ * computes y = x W^T + b + scale (drop(x) A^T) B^T, where A [rank, in] and B [out, rank] are parameters named
  * lora_A.weight and lora_B.weight beside its weight, and scale is alpha / rank. Everything else is frozen: it
  * has no gradient and no optimizer state. Gradients, steps, clipping, checkpoints of a run and every kind of
  * parallelism take adapters as they take other parameters. */
@@ -20,7 +20,7 @@ typedef struct gw_lora_options {
   const char *patterns;
   int64_t rank;            /* Default 8. */
   double alpha;            /* Default 8. */
-  double dropout;          /* Of an adapter's input. Default 0; others are not supported yet. */
+  double dropout;          /* Default 0. Of an adapter's input, in training (gw_dropout_create). */
   uint64_t seed;           /* Of the first values of A. Default 0. */
   int32_t rank_stabilized; /* 1: scale is alpha / sqrt(rank). Default 0. */
   int32_t reserved;
@@ -29,10 +29,11 @@ GW_API void gw_lora_options_init(gw_lora_options *options, size_t size);
 
 /* Local. Gives a whole model adapters and freezes its other parameters. Call it before gw_parallelize, or the
  * first call that wraps the model, with the same options on every rank. B begins as zeros, so that the model
- * computes what it did. A begins uniform within 1 / sqrt(in) of 0, as in PEFT; ABI.md has the formula. Null
+ * computes what it did. A begins uniform within 1 / sqrt(in) of 0, as in PEFT; ABI.md has the formula. A
+ * dropout has the bits of gw_dropout_create for a module with the layer's name and ".lora_dropout". Null
  * options are the defaults. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which can
- * have an adapter. NOT_FOUND: nothing matches a pattern. NOT_SUPPORTED: dropout. INVALID_STATE: the model is
- * wrapped or has adapters already, or is part of another one. */
+ * have an adapter. NOT_FOUND: nothing matches a pattern. INVALID_STATE: the model is wrapped or has adapters
+ * already, or is part of another one. */
 GW_API gw_status gw_lora_apply(gw_module *model, const gw_lora_options *options);
 /* Local. gw_lora_apply with what the adapter_config.json of a PEFT folder says; gw_lora_load later reads the
  * values. CORRUPT, NOT_SUPPORTED: what the file says, with its key and value. IO: there is no such file. */

@@ -130,16 +130,17 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
   {
     const StackScope scope(ctx.temporaries);
     const Tensor low_TR = linear_ != nullptr ? linear_->allocate_low(ctx, x, frame) : Tensor();
+    const bool low_is_made = linear_ != nullptr && linear_->make_dropped_low(ctx, x, low_TR, frame);
     if (in_chunks(sum_chunks_, ctx, frame)) {
       const Tensor x_TI = x.flatten2();
       sum_in_chunks(ctx, sum_chunks_, y, [&](const RowRange& rows, const Tensor& share) {
         linear_->product(ctx, x_TI.slice(0, rows.first, rows.last), share,
-                         low_TR ? low_TR.slice(0, rows.first, rows.last) : low_TR);
+                         low_TR ? low_TR.slice(0, rows.first, rows.last) : low_TR, low_is_made);
       });
       linear_->save_input(x, low_TR, frame);
     } else {
       const Tensor own = plan->moves.empty() ? y : ctx.temporaries.allocate(part.dtype, part.shape);
-      compute_part(ctx, x, own, low_TR, frame);
+      compute_part(ctx, x, own, low_TR, low_is_made, frame);
       Redistribute::Started sum = after().start_forward(ctx, own, y);
       after().finish(ctx, sum);
     }
@@ -150,9 +151,9 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
 }
 
 void PartialSum::compute_part(Context& ctx, const Tensor& x, const Tensor& part, const Tensor& low_TR,
-                              Frame* frame) const {
+                              bool low_is_made, Frame* frame) const {
   if (linear_ == nullptr) return embedding_->look_up(ctx, x, part, frame);
-  linear_->product(ctx, x.flatten2(), part.flatten2(), low_TR);
+  linear_->product(ctx, x.flatten2(), part.flatten2(), low_TR, low_is_made);
   linear_->save_input(x, low_TR, frame);
 }
 

@@ -33,12 +33,21 @@ bool splits_sinks(const StyledModule& styled) {
 
 bool splits(TensorStyle style) { return style == TensorStyle::colwise || style == TensorStyle::rowwise; }
 
-// Tells a dropout which part of a value it gets.
+// Tells the linear layers in a module, whose adapters may have a dropout, which part of a value they get.
+// The row of a module inside comes later and replaces it.
+void set_input_parts(Module& module, const ValuePart& part) {
+  if (auto* const linear = dynamic_cast<Linear*>(&module)) linear->set_input_part(part);
+  for (const Module::Child& child : module.children()) set_input_parts(unwrapped(*child.module), part);
+}
+
+// Tells a dropout, and the linear layers, which part of a value they get.
 void set_value_part(const StyledModule& styled, const Gang& gang) {
-  auto* const dropout = dynamic_cast<Dropout*>(&inner_of(styled));
-  if (dropout == nullptr) return;
-  const bool heads = styled.row.style == TensorStyle::headwise;
-  dropout->set_part({heads ? ValuePart::Along::width : ValuePart::Along::sequence, gang.rank(), gang.size()});
+  ValuePart part{ValuePart::Along::none, gang.rank(), gang.size()};
+  if (styled.row.style == TensorStyle::sequence_parallel) part.along = ValuePart::Along::sequence;
+  if (styled.row.style == TensorStyle::headwise || styled.row.style == TensorStyle::rowwise)
+    part.along = ValuePart::Along::width;
+  if (auto* const dropout = dynamic_cast<Dropout*>(&inner_of(styled))) dropout->set_part(part);
+  set_input_parts(inner_of(styled), part);
 }
 
 // Returns the dim of the weight that the style splits.
@@ -317,6 +326,7 @@ bool moves_sequence(const StyledModule& styled) {
 ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chunks) {
   const ModulePtr& module = styled.place.module;
   const RowLayouts layouts = layouts_of(styled);
+  set_value_part(styled, *gang);
   const auto input = [&] { return move(layouts.input, layouts.takes, gang); };
   const auto output = [&] { return move(layouts.makes, layouts.output, gang); };
   const auto further = [&] {
@@ -342,7 +352,7 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
           chunked(sums_sequence(styled, layouts), layouts.makes, ValueLayout::shard(0), gang, chunks));
     case TensorStyle::colwise: return bounded(module, input(), output(), gathered());
     case TensorStyle::sequence_parallel:
-    case TensorStyle::headwise: set_value_part(styled, *gang); return bounded(module, input(), output());
+    case TensorStyle::headwise: return bounded(module, input(), output());
     case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered(), further());
     case TensorStyle::prepare_output: return bounded(module, nullptr, output());
   }

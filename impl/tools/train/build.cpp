@@ -115,6 +115,7 @@ gw_lora_options lora_of(const Settings& s) {
   auto lora = fresh(gw_lora_options_init);
   lora.rank = s.integer("lora.rank");
   lora.alpha = s.number("lora.alpha");
+  lora.dropout = s.number("lora.dropout");
   lora.rank_stabilized = s.flag("lora.rank_stabilized") ? 1 : 0;
   lora.seed = static_cast<uint64_t>(s.integer("train.seed"));
   if (!s.text("lora.patterns").empty()) lora.patterns = s.text("lora.patterns").c_str();

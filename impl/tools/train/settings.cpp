@@ -24,6 +24,7 @@ constexpr Key kKeys[] = {
     {"lora.rank", Kind::integer, "0", "0..2147483647",
      "rank of the adapters of linear layers, which alone are trained; 0: no adapters, all is trained"},
     {"lora.alpha", Kind::number, "8", "(0, inf)", "the scale of an adapter is alpha / rank"},
+    {"lora.dropout", Kind::number, "0", "[0, 1)", "dropout of an adapter's input"},
     {"lora.patterns", Kind::text, "", "",
      "module paths of the layers, as \"**.q_proj, **.v_proj\"; empty: every linear layer but the head"},
     {"lora.rank_stabilized", Kind::flag, "false", "", "the scale is alpha / sqrt(rank)"},

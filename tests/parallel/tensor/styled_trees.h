@@ -171,7 +171,8 @@ inline Numbers run(Model& model, const StyledTree& tree, bool defers = false) {
   frame.reset();
   model.run().finish_gradients(stream);
   for (const NamedParameter& p : model.inspect().parameters())
-    numbers.gradients[p.name] = get(model.inspect().gather_gradient(*p.parameter, stream));
+    if (p.parameter->trainable)
+      numbers.gradients[p.name] = get(model.inspect().gather_gradient(*p.parameter, stream));
   return numbers;
 }
 

@@ -1,5 +1,6 @@
 // Each style of a plan, on trees of modules, gives the results of one device: the output, the gradient of the
 // input and every gradient of a parameter.
+#include "nn/lora.h"
 #include "parallel/tensor/styled_trees.h"
 
 namespace gangway::test {
@@ -23,6 +24,53 @@ TEST(TensorStyles, FsdpSplitsTheLocalPieces) {
       const auto model = styled_model(root, tree, 2);
       expect_equal(run(*model, tree), want, tree.name);
     });
+  }
+}
+
+// B is not zero, so that the output and the gradient of the input have the dropout, too.
+ModulePtr adapted_norm_and_mlp() {
+  ModulePtr root = norm_and_mlp();
+  LoraOptions options;
+  options.rank = 2;
+  options.dropout = 0.5;
+  apply_lora(root, options);
+  for (const NamedParameter& p : named_parameters(*root))
+    if (p.parameter->name == "lora_B.weight") p.parameter->init = Init::normal(0.5);
+  return root;
+}
+
+// The linear layers get parts of the width or of the sequence: by rows of their own, by that of a module
+// around them, and by a row inside of that module.
+std::vector<StyledTree> adapted_trees() {
+  return {{"columns and rows",
+           adapted_norm_and_mlp,
+           "1.gate_proj -> colwise\n1.up_proj -> colwise\n1.down_proj -> rowwise\n",
+           {3, 4, 8}},
+          {"a module of parts of the sequence",
+           adapted_norm_and_mlp,
+           "0 -> sequence_parallel, input Replicate\n1 -> sequence_parallel\n"
+           "2 -> sequence_parallel, output Replicate\n",
+           {3, 4, 8}},
+          {"a row inside of such a module",
+           adapted_norm_and_mlp,
+           "0 -> sequence_parallel, input Replicate\n1 -> sequence_parallel\n"
+           "1.down_proj -> rowwise, input Shard(1), output Shard(1)\n"
+           "2 -> sequence_parallel, output Replicate\n",
+           {3, 4, 8}}};
+}
+
+TEST(TensorStyles, AdaptersDropTheSameNumbersOverRanks) {
+  for (const StyledTree& tree : adapted_trees()) {
+    Numbers want;
+    for (const int tp : {1, 2, 4})
+      run_ranks(tp, [&](Gang& root) {
+        const auto model = styled_model(root, tree, tp);
+        const Numbers got = run(*model, tree);
+        if (tp == 1)
+          want = got;
+        else
+          expect_equal(got, want, text(tree.name, " tp ", tp));
+      });
   }
 }
 

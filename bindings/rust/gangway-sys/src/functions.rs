@@ -2332,10 +2332,11 @@ functions! {
 functions! {
     #[doc = " Local. Gives a whole model adapters and freezes its other parameters. Call it before gw_parallelize, or the"]
     #[doc = " first call that wraps the model, with the same options on every rank. B begins as zeros, so that the model"]
-    #[doc = " computes what it did. A begins uniform within 1 / sqrt(in) of 0, as in PEFT; ABI.md has the formula. Null"]
+    #[doc = " computes what it did. A begins uniform within 1 / sqrt(in) of 0, as in PEFT; ABI.md has the formula. A"]
+    #[doc = " dropout has the bits of gw_dropout_create for a module with the layer's name and \".lora_dropout\". Null"]
     #[doc = " options are the defaults. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which can"]
-    #[doc = " have an adapter. NOT_FOUND: nothing matches a pattern. NOT_SUPPORTED: dropout. INVALID_STATE: the model is"]
-    #[doc = " wrapped or has adapters already, or is part of another one."]
+    #[doc = " have an adapter. NOT_FOUND: nothing matches a pattern. INVALID_STATE: the model is wrapped or has adapters"]
+    #[doc = " already, or is part of another one."]
     lora_apply: pub fn gw_lora_apply(model: *mut gw_module, options: *const gw_lora_options) -> gw_status;
 }
 functions! {

@@ -10687,7 +10687,7 @@ pub struct gw_lora_options {
     pub rank: i64,
     #[doc = " Default 8."]
     pub alpha: f64,
-    #[doc = " Of an adapter's input. Default 0; others are not supported yet."]
+    #[doc = " Default 0. Of an adapter's input, in training (gw_dropout_create)."]
     pub dropout: f64,
     #[doc = " Of the first values of A. Default 0."]
     pub seed: u64,

@@ -8,7 +8,7 @@ options! {
     LoraOptions = gw_lora_options, gw_lora_options_init {
         rank: i64,
         alpha: f64,
-        /// Of an adapter's input; not supported yet besides 0.
+        /// Of an adapter's input, in training: in `[0, 1)`.
         dropout: f64,
         /// Of the first values of A; B begins as zeros.
         seed: u64,
@@ -28,7 +28,6 @@ impl Module {
     /// # Errors
     /// - `InvalidArgument`: an option, or a pattern that matches no layer which can have an adapter.
     /// - `NotFound`: nothing matches a pattern.
-    /// - `NotSupported`: dropout.
     /// - `InvalidState`: the model is wrapped, has adapters already, or is part of another one.
     pub fn lora_apply(&mut self, options: &LoraOptions) -> Result<()> {
         let patterns = c_text(&options.patterns.join(","), "patterns")?;
