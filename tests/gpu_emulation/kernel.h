@@ -34,6 +34,7 @@ struct Site {
   const char* what;
   const char* file;
   int line;
+  bool orders_memory = false;  // of the warp's threads
 };
 
 // Returns when all threads of the block that have not ended have called it. A thread that waits at another
@@ -45,6 +46,11 @@ void block_barrier(const Site& site);
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site);
 // Stops the kernel with a fault if the address is not a multiple of `bytes`.
 void require_aligned(const void* address, size_t bytes, const Site& site);
+// Tells of an access to memory, for the search for races and for counts of sectors. `code` names the
+// instruction. Accesses outside of kernels, and to memory that is neither shared nor a device's, are ignored.
+// A race stops the kernel with a fault.
+enum class AccessKind : uint8_t { read, write, atomic };
+void note_access(const void* at, size_t bytes, AccessKind kind, const void* code);
 // A copy into shared memory that a thread has started.
 struct Copy {
   void* to;

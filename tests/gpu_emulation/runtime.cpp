@@ -46,6 +46,7 @@ struct All {
     number("GPU_EMULATION_DRIVER", settings.driver);
     number("GPU_EMULATION_ARCHITECTURE", settings.architecture);
     number("GPU_EMULATION_RING", settings.ring);
+    number("GPU_EMULATION_RACES", settings.races);
   }
 };
 All& all() {
@@ -226,7 +227,8 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
   log_kernel(stream, name, shape.grid);
   if (blocks * threads > kThreadsDone && modelled()) return enqueue(stream, [](Runner&) {});
   return enqueue(stream, [name, shape, body = std::move(body), device = current](Runner& runner) {
-    if (const auto fault = runner.run(name, shape, body, settings().seed)) keep_fault(device, *fault);
+    const Settings now = settings();
+    if (const auto fault = runner.run(name, shape, body, now.seed, now.races)) keep_fault(device, *fault);
   });
 }
 

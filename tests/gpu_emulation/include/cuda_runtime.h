@@ -29,7 +29,7 @@ inline void __syncthreads(const char* file = __builtin_FILE(), int line = __buil
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE()) {
-  ::gpu_emulation::warp_exchange(mask, 0, {"__syncwarp", file, line});
+  ::gpu_emulation::warp_exchange(mask, 0, {"__syncwarp", file, line, true});
 }
 
 namespace gpu_emulation {
