@@ -379,6 +379,7 @@ void block_barrier(const Site& site) { Block::current_->barrier(site); }
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site) {
   return Block::current_->exchange(mask, word, site);
 }
+void stop_kernel(const char* why, const Site& site) { Block::current_->stop(why, site); }
 void require_aligned(const void* address, size_t bytes, const Site& site) {
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
     Block::current_->stop("has an address that is not aligned", site);

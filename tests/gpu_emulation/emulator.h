@@ -10,7 +10,8 @@
 // - a fault stays: later calls on the device return it, until reset()
 //
 // It does not show speed or the numbers of tensor cores. Races that no order of fibers shows are found in
-// kernels that are compiled with -fsanitize=thread (races.h).
+// kernels that are compiled with -fsanitize=thread, and in PTX (races.h). With GPU_EMULATION_PTX it runs the
+// PTX that nvcc made of the kernels in place of their source (ptx/kernels.h).
 //
 // Variables of the environment configure it: GPU_EMULATION_DEVICES (8), _MEMORY (bytes of each device; 4
 // GiB), _SEED (2), _DRIVER (13000), _ARCHITECTURE (90), _RING (0), _RACES (1). This header is for tests.

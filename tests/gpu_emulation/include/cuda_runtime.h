@@ -100,7 +100,8 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
     const std::array<::gpu_emulation::Argument, 0> words = {};
 #endif
     return ::gpu_emulation::launch(
-        {grid, block, shared_bytes}, words, [kernel, copy] { std::apply(kernel, copy); }, stream);
+        reinterpret_cast<const void*>(kernel), {grid, block, shared_bytes}, words,
+        [kernel, copy] { std::apply(kernel, copy); }, stream);
   }
   (std::index_sequence_for<Parameters...>());
 }
