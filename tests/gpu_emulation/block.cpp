@@ -14,6 +14,8 @@
 
 #include "gpu_emulation/fiber.h"
 #include "gpu_emulation/memory.h"
+#include "gpu_emulation/races.h"
+#include "gpu_emulation/warp_accesses.h"
 
 namespace gpu_emulation {
 
@@ -70,8 +72,10 @@ std::string numbers(const uint3& at) {
 class Block {
  public:
   std::optional<Fault> run(const std::string& name, const LaunchShape& shape,
-                           const std::function<void()>& body, uint32_t seed) {
+                           const std::function<void()>& body, uint32_t seed, bool races) {
     name_ = &name;
+    searches_races_ = races;
+    races_.begin_launch();
     body_ = &body;
     shape_ = shape;
     fault_.reset();
@@ -107,6 +111,24 @@ class Block {
 
   // Aligned to 16 bytes, as on a device.
   char* shared() const { return shared_end_ - (shape_.shared_bytes + 15) / 16 * 16; }
+
+  void note(const void* at, size_t bytes, AccessKind kind, const void* code) {
+    const bool watched = WarpAccesses::watched();
+    if (!watched && !searches_races_) return;
+    const auto offset = static_cast<size_t>(static_cast<const char*>(at) - shared());
+    const bool in_shared = at >= shared() && at < shared_end_;
+    if (!in_shared && !is_device_address(at)) return;
+    const int index = static_cast<int>(running_ - slots_.data());
+    if (watched)
+      accesses_.note(index, in_shared, in_shared ? offset : reinterpret_cast<uintptr_t>(at), bytes, kind,
+                     code);
+    if (!searches_races_ || (in_shared && at > shared_end_ - bytes)) return;
+    const auto rival = in_shared ? races_.touch_shared(index, offset, bytes, kind)
+                                 : races_.touch_global(index, at, bytes, kind);
+    if (!rival) return;
+    fault_ = Fault{cudaErrorLaunchFailure, race(*rival, at, in_shared, kind)};
+    leave();
+  }
 
   // Ends the kernel from inside a fiber.
   [[noreturn]] void stop(const char* why, const Site& site) {
@@ -155,12 +177,12 @@ class Block {
         release_exchange(static_cast<size_t>(next - slots_.data()) / kWarp);
       if (fault_) return abandon();
     }
+    accesses_.flush_all();
   }
 
   void begin_block(uint64_t number) {
     const dim3 grid = shape_.grid, block = shape_.block;
-    const uint3 at = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y),
-                      static_cast<unsigned>(number / grid.x / grid.y)};
+    const uint3 at = block_at(number);
     threads_ = living_ = static_cast<int>(block.x * block.y * block.z);
     ready_warps_ = 0;
     for (int i = 0; i < threads_; ++i) {
@@ -177,6 +199,7 @@ class Block {
       ready_warps_ |= 1u << w;
     }
     warp_ = chooser_->among(ready_warps_);
+    races_.begin_block(number);
     std::memset(shared(), 0xff, shape_.shared_bytes);
   }
 
@@ -253,6 +276,8 @@ class Block {
     }
     if (waiting == nullptr) return;
     ++warps_[warp].generation;
+    if (waiting->site.orders_memory) races_.pass_warp_barrier(warp);
+    accesses_.flush(warp);
     for (size_t i = first; i < last; ++i)
       if (slots_[i].state == State::at_exchange) make_ready(i);
   }
@@ -272,6 +297,8 @@ class Block {
     }
     for (int i = 0; i < threads_; ++i)
       if (slots_[static_cast<size_t>(i)].state == State::at_barrier) make_ready(static_cast<size_t>(i));
+    races_.pass_barrier();
+    accesses_.flush_all();
     return true;
   }
 
@@ -288,6 +315,25 @@ class Block {
   std::string here() const {
     return "kernel " + *name_ + ", block " + numbers(running_->lane.block) + ", thread " +
            numbers(running_->lane.thread);
+  }
+
+  std::string race(const Rival& rival, const void* at, bool in_shared, AccessKind kind) const {
+    const char* const byte = static_cast<const char*>(at) + rival.byte;
+    const Where place = where(byte);
+    const std::string memory = in_shared ? "byte " + std::to_string(byte - shared()) + " of shared memory"
+                                         : "byte " + std::to_string(place.offset) + " of a block of " +
+                                               std::to_string(place.offset + place.rest) + " bytes";
+    const auto does = [](AccessKind k) {
+      return k == AccessKind::read ? " reads " : k == AccessKind::write ? " writes " : " changes atomically ";
+    };
+    return here() + ": race:" + does(kind) + memory + ", which block " + numbers(block_at(rival.block)) +
+           ", thread " + numbers(slots_[static_cast<size_t>(rival.lane)].lane.thread) +
+           (rival.wrote ? " has written" : " has read") + " with no barrier between";
+  }
+  uint3 block_at(uint64_t number) const {
+    const dim3 grid = shape_.grid;
+    return {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y),
+            static_cast<unsigned>(number / grid.x / grid.y)};
   }
 
   // Drops the fibers, which will never run again. This loses nothing, because kernels own nothing.
@@ -311,6 +357,9 @@ class Block {
   Warp warps_[kWarps];
   uint32_t ready_warps_ = 0;
   int warp_ = 0, threads_ = 0, living_ = 0;
+  bool searches_races_ = false;
+  Races races_;
+  WarpAccesses accesses_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> free_;
   char *shared_map_, *shared_end_;  // ends at a protected page, so that accesses beyond are faults
@@ -322,14 +371,15 @@ Runner::Runner() : block_(std::make_unique<Block>()) {}
 Runner::~Runner() = default;
 
 std::optional<Fault> Runner::run(const std::string& name, const LaunchShape& shape,
-                                 const std::function<void()>& body, uint32_t seed) {
-  return block_->run(name, shape, body, seed);
+                                 const std::function<void()>& body, uint32_t seed, bool races) {
+  return block_->run(name, shape, body, seed, races);
 }
 
 void block_barrier(const Site& site) { Block::current_->barrier(site); }
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site) {
   return Block::current_->exchange(mask, word, site);
 }
+void stop_kernel(const char* why, const Site& site) { Block::current_->stop(why, site); }
 void require_aligned(const void* address, size_t bytes, const Site& site) {
   if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
     Block::current_->stop("has an address that is not aligned", site);
@@ -337,6 +387,9 @@ void require_aligned(const void* address, size_t bytes, const Site& site) {
 std::vector<Copy>& copies() { return Block::current_->copies(); }
 void* shared_memory() { return Block::current_->shared(); }
 bool in_fiber() { return Block::current_ != nullptr && Block::current_->in_fiber(); }
+void note_access(const void* at, size_t bytes, AccessKind kind, const void* code) {
+  if (in_fiber()) Block::current_->note(at, bytes, kind, code);
+}
 void leave_faulty_fiber() { Block::current_->stop_at_access(); }
 
 }  // namespace gpu_emulation

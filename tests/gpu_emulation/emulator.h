@@ -9,11 +9,12 @@
 // - an argument of a kernel that points to plain memory of the host is a fault
 // - a fault stays: later calls on the device return it, until reset()
 //
-// It does not show speed, the numbers of tensor cores, or races of threads within a warp that no order of
-// fibers shows.
+// It does not show speed or the numbers of tensor cores. Races that no order of fibers shows are found in
+// kernels that are compiled with -fsanitize=thread, and in PTX (races.h). With GPU_EMULATION_PTX it runs the
+// PTX that nvcc made of the kernels in place of their source (ptx/kernels.h).
 //
 // Variables of the environment configure it: GPU_EMULATION_DEVICES (8), _MEMORY (bytes of each device; 4
-// GiB), _SEED (2), _DRIVER (13000), _ARCHITECTURE (90), _RING (0). This header is for tests.
+// GiB), _SEED (2), _DRIVER (13000), _ARCHITECTURE (90), _RING (0), _RACES (1). This header is for tests.
 //
 // Thread rule: any thread.
 #pragma once
@@ -33,6 +34,7 @@ struct Settings {
   int architecture = 90;
   bool modelled = false;  // log.h
   bool ring = false;      // NCCL reduces like a ring (reduce.h)
+  bool races = true;      // races of kernels that tell of their accesses are faults
 };
 Settings settings();
 void set(const Settings& settings);

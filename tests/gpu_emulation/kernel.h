@@ -34,6 +34,7 @@ struct Site {
   const char* what;
   const char* file;
   int line;
+  bool orders_memory = false;  // of the warp's threads
 };
 
 // Returns when all threads of the block that have not ended have called it. A thread that waits at another
@@ -45,6 +46,13 @@ void block_barrier(const Site& site);
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site);
 // Stops the kernel with a fault if the address is not a multiple of `bytes`.
 void require_aligned(const void* address, size_t bytes, const Site& site);
+// Stops the kernel with a fault: "thread ... `why`, `site`".
+[[noreturn]] void stop_kernel(const char* why, const Site& site);
+// Tells of an access to memory, for the search for races and for counts of sectors. `code` names the
+// instruction. Accesses outside of kernels, and to memory that is neither shared nor a device's, are ignored.
+// A race stops the kernel with a fault.
+enum class AccessKind : uint8_t { read, write, atomic };
+void note_access(const void* at, size_t bytes, AccessKind kind, const void* code);
 // A copy into shared memory that a thread has started.
 struct Copy {
   void* to;
@@ -66,8 +74,9 @@ struct Argument {
 };
 // Sets the name of the thread's next kernel, for reports and the log.
 void name_next_kernel(const char* name);
-// Puts a kernel on a stream. `body` is called once for each thread of the grid.
-cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments, std::function<void()> body,
-                   cudaStream_t stream);
+// Puts a kernel on a stream. `body` is called once for each thread of the grid, or the PTX of the function at
+// `kernel` is run (ptx/kernels.h).
+cudaError_t launch(const void* kernel, const LaunchShape& shape, std::span<const Argument> arguments,
+                   std::function<void()> body, cudaStream_t stream);
 
 }  // namespace gpu_emulation

@@ -266,7 +266,8 @@ Where where(const void* address) {
     const bool inside =
         block != nullptr && block->live && address >= block->data && address < block->data + block->bytes;
     return {Place::device, static_cast<int>(arena - all.arenas),
-            inside ? static_cast<size_t>(block->data + block->bytes - static_cast<const char*>(address)) : 0};
+            inside ? static_cast<size_t>(block->data + block->bytes - static_cast<const char*>(address)) : 0,
+            inside ? static_cast<size_t>(static_cast<const char*>(address) - block->data) : 0};
   }
   auto after = all.pinned.upper_bound(at);
   if (after != all.pinned.begin() && at < (--after)->first + after->second)

@@ -32,7 +32,8 @@ enum class Place { host, pinned, device };
 struct Where {
   Place place = Place::host;
   int device = -1;
-  size_t rest = 0;  // bytes from here to the end of the block; 0: not in a block
+  size_t rest = 0;    // bytes from here to the end of the block; 0: not in a block
+  size_t offset = 0;  // from the start of the block to here
 };
 Where where(const void* address);
 // Returns whether the address lies in a device's range. Takes no lock.

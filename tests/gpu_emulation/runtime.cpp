@@ -11,6 +11,7 @@
 #include "gpu_emulation/capture.h"
 #include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
+#include "gpu_emulation/ptx/kernels.h"
 #include "gpu_emulation/sanitizer.h"
 #include "gpu_emulation/state.h"
 
@@ -46,6 +47,7 @@ struct All {
     number("GPU_EMULATION_DRIVER", settings.driver);
     number("GPU_EMULATION_ARCHITECTURE", settings.architecture);
     number("GPU_EMULATION_RING", settings.ring);
+    number("GPU_EMULATION_RACES", settings.races);
   }
 };
 All& all() {
@@ -201,8 +203,8 @@ int shared_bytes_of_block() {
 
 void name_next_kernel(const char* name) { kernel_name = name; }
 
-cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments, std::function<void()> body,
-                   cudaStream_t stream) {
+cudaError_t launch(const void* kernel, const LaunchShape& shape, std::span<const Argument> arguments,
+                   std::function<void()> body, cudaStream_t stream) {
   const std::string name = kernel_name.empty() ? "without a name" : std::exchange(kernel_name, {});
   if (const cudaError_t error = enter("cudaLaunchKernel")) return error;
   const auto threads = uint64_t{1} * shape.block.x * shape.block.y * shape.block.z;
@@ -223,10 +225,16 @@ cudaError_t launch(const LaunchShape& shape, std::span<const Argument> arguments
         return cudaErrorIllegalAddress;
       }
     }
+  if (ptx::chosen()) {
+    std::string why;
+    body = ptx::body_of(kernel, shape, arguments, why);
+    if (!body) return refuse(cudaErrorInvalidValue, why);
+  }
   log_kernel(stream, name, shape.grid);
   if (blocks * threads > kThreadsDone && modelled()) return enqueue(stream, [](Runner&) {});
   return enqueue(stream, [name, shape, body = std::move(body), device = current](Runner& runner) {
-    if (const auto fault = runner.run(name, shape, body, settings().seed)) keep_fault(device, *fault);
+    const Settings now = settings();
+    if (const auto fault = runner.run(name, shape, body, now.seed, now.races)) keep_fault(device, *fault);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <deque>
 
+#include "gpu_emulation/kernel.h"
 #include "gpu_emulation/memory.h"
 
 namespace gpu_emulation {
@@ -18,7 +19,8 @@ std::deque<Watched>& watched() {
   return *all;
 }
 
-void count(const void* address, size_t bytes, bool writes) {
+void count(const void* address, size_t bytes, bool writes, const void* code) {
+  note_access(address, bytes, writes ? AccessKind::write : AccessKind::read, code);
   Watched* found = nullptr;
   for (Watched& one : watched())
     if (address >= one.data && address < one.data + one.bytes) found = &one;
@@ -27,6 +29,14 @@ void count(const void* address, size_t bytes, bool writes) {
     found = &watched().front();
   }
   (writes ? found->written : found->read).fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void count_both(const void* address, size_t bytes, const void* code) {
+  count(address, bytes, false, code);
+  count(address, bytes, true, code);
+}
+void note_atomic(const volatile void* address, size_t bytes, const void* code) {
+  note_access(const_cast<const void*>(address), bytes, AccessKind::atomic, code);
 }
 
 }  // namespace
@@ -50,27 +60,44 @@ std::vector<Moved> take_moved() {
 
 // The functions that code compiled with -fsanitize=thread calls. Each access size has its own function.
 // Kernels have no "vptr" accesses.
-#define GPU_EMULATION_ACCESS(n)                                                    \
-  void __tsan_read##n(void* at) { gpu_emulation::count(at, n, false); }            \
-  void __tsan_write##n(void* at) { gpu_emulation::count(at, n, true); }            \
-  void __tsan_unaligned_read##n(void* at) { gpu_emulation::count(at, n, false); }  \
-  void __tsan_unaligned_write##n(void* at) { gpu_emulation::count(at, n, true); }  \
-  void __tsan_read_write##n(void* at) { __tsan_read##n(at), __tsan_write##n(at); } \
-  void __tsan_unaligned_read_write##n(void* at) { __tsan_read##n(at), __tsan_write##n(at); }
-#define GPU_EMULATION_ATOMIC(bits, T)                                                                       \
-  T __tsan_atomic##bits##_load(const volatile T* at, int) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); } \
-  void __tsan_atomic##bits##_store(volatile T* at, T x, int) { __atomic_store_n(at, x, __ATOMIC_SEQ_CST); } \
-  T __tsan_atomic##bits##_fetch_add(volatile T* at, T x, int) {                                             \
-    return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST);                                                     \
-  }                                                                                                         \
-  T __tsan_atomic##bits##_exchange(volatile T* at, T x, int) {                                              \
-    return __atomic_exchange_n(at, x, __ATOMIC_SEQ_CST);                                                    \
-  }                                                                                                         \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* at, T* old, T x, int, int) {                \
-    return __atomic_compare_exchange_n(at, old, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);              \
-  }                                                                                                         \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* at, T* old, T x, int, int) {                  \
-    return __atomic_compare_exchange_n(at, old, x, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);               \
+#define GPU_EMULATION_ACCESS(n)                                                                          \
+  void __tsan_read##n(void* at) { gpu_emulation::count(at, n, false, __builtin_return_address(0)); }     \
+  void __tsan_write##n(void* at) { gpu_emulation::count(at, n, true, __builtin_return_address(0)); }     \
+  void __tsan_unaligned_read##n(void* at) {                                                              \
+    gpu_emulation::count(at, n, false, __builtin_return_address(0));                                     \
+  }                                                                                                      \
+  void __tsan_unaligned_write##n(void* at) {                                                             \
+    gpu_emulation::count(at, n, true, __builtin_return_address(0));                                      \
+  }                                                                                                      \
+  void __tsan_read_write##n(void* at) { gpu_emulation::count_both(at, n, __builtin_return_address(0)); } \
+  void __tsan_unaligned_read_write##n(void* at) {                                                        \
+    gpu_emulation::count_both(at, n, __builtin_return_address(0));                                       \
+  }
+#define GPU_EMULATION_NOTE(at) gpu_emulation::note_atomic(at, sizeof(*at), __builtin_return_address(0))
+#define GPU_EMULATION_ATOMIC(bits, T)                                                          \
+  T __tsan_atomic##bits##_load(const volatile T* at, int) {                                    \
+    GPU_EMULATION_NOTE(at);                                                                    \
+    return __atomic_load_n(at, __ATOMIC_SEQ_CST);                                              \
+  }                                                                                            \
+  void __tsan_atomic##bits##_store(volatile T* at, T x, int) {                                 \
+    GPU_EMULATION_NOTE(at);                                                                    \
+    __atomic_store_n(at, x, __ATOMIC_SEQ_CST);                                                 \
+  }                                                                                            \
+  T __tsan_atomic##bits##_fetch_add(volatile T* at, T x, int) {                                \
+    GPU_EMULATION_NOTE(at);                                                                    \
+    return __atomic_fetch_add(at, x, __ATOMIC_SEQ_CST);                                        \
+  }                                                                                            \
+  T __tsan_atomic##bits##_exchange(volatile T* at, T x, int) {                                 \
+    GPU_EMULATION_NOTE(at);                                                                    \
+    return __atomic_exchange_n(at, x, __ATOMIC_SEQ_CST);                                       \
+  }                                                                                            \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* at, T* old, T x, int, int) {   \
+    GPU_EMULATION_NOTE(at);                                                                    \
+    return __atomic_compare_exchange_n(at, old, x, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+  }                                                                                            \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* at, T* old, T x, int, int) {     \
+    GPU_EMULATION_NOTE(at);                                                                    \
+    return __atomic_compare_exchange_n(at, old, x, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);  \
   }
 extern "C" {
 GPU_EMULATION_ACCESS(1)
@@ -81,8 +108,12 @@ GPU_EMULATION_ACCESS(16)
 GPU_EMULATION_ATOMIC(8, uint8_t)
 GPU_EMULATION_ATOMIC(32, uint32_t)
 GPU_EMULATION_ATOMIC(64, uint64_t)
-void __tsan_read_range(void* at, size_t bytes) { gpu_emulation::count(at, bytes, false); }
-void __tsan_write_range(void* at, size_t bytes) { gpu_emulation::count(at, bytes, true); }
+void __tsan_read_range(void* at, size_t bytes) {
+  gpu_emulation::count(at, bytes, false, __builtin_return_address(0));
+}
+void __tsan_write_range(void* at, size_t bytes) {
+  gpu_emulation::count(at, bytes, true, __builtin_return_address(0));
+}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 void __tsan_func_entry(void*) {}

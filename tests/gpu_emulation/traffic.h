@@ -1,5 +1,7 @@
 // Counts the bytes of device memory that kernels read and write. The kernels are compiled with
-// -fsanitize=thread, so that they call a function before each access. These functions count (traffic.cpp).
+// -fsanitize=thread, so that they call a function before each access. These functions count (traffic.cpp), and
+// tell the software GPU, which looks for races (races.h) and counts sectors and bank conflicts of warps
+// (warp_accesses.h).
 //
 // Thread rule: one thread calls watch and take_moved, while no kernel runs.
 #pragma once
@@ -7,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "gpu_emulation/warp_accesses.h"
 
 namespace gpu_emulation {
 

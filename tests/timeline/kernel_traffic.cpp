@@ -275,6 +275,7 @@ std::vector<KernelTraffic> kernel_traffic() {
   setenv("GANGWAY_CUDA_GRAPHS", "0", 1);  // an operation is counted where it is called
   gpu_emulation::Settings settings = gpu_emulation::settings();
   settings.seed = 0;
+  settings.races = false;  // the search costs time and memory, and the operations' tests have it
   gpu_emulation::set(settings);
   Meter m;
   for (const DType t : {DType::bf16, DType::f32}) {

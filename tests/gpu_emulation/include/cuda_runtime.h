@@ -29,7 +29,7 @@ inline void __syncthreads(const char* file = __builtin_FILE(), int line = __buil
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE()) {
-  ::gpu_emulation::warp_exchange(mask, 0, {"__syncwarp", file, line});
+  ::gpu_emulation::warp_exchange(mask, 0, {"__syncwarp", file, line, true});
 }
 
 namespace gpu_emulation {
@@ -100,7 +100,8 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
     const std::array<::gpu_emulation::Argument, 0> words = {};
 #endif
     return ::gpu_emulation::launch(
-        {grid, block, shared_bytes}, words, [kernel, copy] { std::apply(kernel, copy); }, stream);
+        reinterpret_cast<const void*>(kernel), {grid, block, shared_bytes}, words,
+        [kernel, copy] { std::apply(kernel, copy); }, stream);
   }
   (std::index_sequence_for<Parameters...>());
 }
