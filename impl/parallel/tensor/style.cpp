@@ -5,6 +5,7 @@
 #include "nn/attention_core.h"
 #include "nn/dropout.h"
 #include "parallel/tensor/boundaries.h"
+#include "parallel/tensor/fp8_scales.h"
 #include "parallel/tensor/loss.h"
 #include "parallel/tensor/row_sums.h"
 
@@ -39,6 +40,14 @@ void set_value_part(const StyledModule& styled, const Gang& gang) {
   if (dropout == nullptr) return;
   const bool heads = styled.row.style == TensorStyle::headwise;
   dropout->set_part({heads ? ValuePart::Along::width : ValuePart::Along::sequence, gang.rank(), gang.size()});
+}
+
+// Tells products in FP8 which dim of the weight is split.
+void set_fp8_split(const StyledModule& styled, const GangPtr& gang) {
+  const auto* const linear = dynamic_cast<const Linear*>(&inner_of(styled));
+  if (linear == nullptr || linear->fp8() == nullptr || !splits(styled.row.style)) return;
+  const auto dim = styled.row.style == TensorStyle::colwise ? Fp8Products::Dim::out : Fp8Products::Dim::in;
+  linear->fp8()->set_split({dim, std::make_shared<SplitFp8Scales>(gang, Channel::tp)});
 }
 
 // Returns the dim of the weight that the style splits.
@@ -315,6 +324,7 @@ bool moves_sequence(const StyledModule& styled) {
 }
 
 ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chunks) {
+  set_fp8_split(styled, gang);
   const ModulePtr& module = styled.place.module;
   const RowLayouts layouts = layouts_of(styled);
   const auto input = [&] { return move(layouts.input, layouts.takes, gang); };
