@@ -65,6 +65,28 @@ TEST(Fp8Linear, ProductsAreThoseOfTheReference) {
   }
 }
 
+// With sizes that a GPU takes.
+TEST(Fp8Linear, EveryDeviceComputesWhatACpuDoes) {
+  Rig rig(make_ops), cpu("cpu");
+  cpu.ops = make_ops(cpu.device);
+  for (const auto& [dtype, limit] : {std::pair{DType::f32, 2e-6}, {DType::bf16, 1e-2}})
+    for (const Fp8Scaling scaling : {Fp8Scaling::tensor, Fp8Scaling::delayed, Fp8Scaling::row}) {
+      const auto products = [&, dtype = dtype](Rig& on) {
+        const ModulePtr linear = make_linear(32, 48, dtype == DType::f32);
+        Fp8Options options;
+        options.scaling = scaling;
+        apply_fp8(linear, options);
+        on.materialize(*linear, dtype);
+        run(on, *linear, on.normal({16, 32}, 7, dtype), on.normal({16, 48}, 8, dtype), 1);
+        return run(on, *linear, on.normal({32, 32}, 1, dtype), on.normal({32, 48}, 2, dtype), 2);
+      };
+      const Products got = products(rig), want = products(cpu);
+      EXPECT_LE(normwise(got.y, want.y), limit);
+      EXPECT_LE(normwise(got.dx, want.dx), limit);
+      EXPECT_LE(normwise(got.dw, want.dw), limit);
+    }
+}
+
 TEST(Fp8Linear, TheBiasIsAddedAsItIs) {
   Rig rig(make_ops);
   const ModulePtr linear = layer(rig, Fp8Scaling::tensor, DType::f64, true);
@@ -182,7 +204,8 @@ TEST(Fp8Apply, RefusesWhatItCannotDo) {
   expect_text(refusal(Code::invalid_argument, {.patterns = {"lm_head"}}),
               {"lm_head, whose weight its", "it cannot compute in FP8"});
   expect_text(refusal(Code::invalid_argument, {.patterns = {}, .history = 0}), {"history is 0"});
-  expect_text(refusal(Code::invalid_argument, {.patterns = {}, .scaling = static_cast<Fp8Scaling>(3)}), {"scaling 3"});
+  expect_text(refusal(Code::invalid_argument, {.patterns = {}, .scaling = static_cast<Fp8Scaling>(3)}),
+              {"scaling 3"});
   EXPECT_TRUE(in_fp8(model).empty());
   apply_fp8(model, {.patterns = {"**.up_proj"}});
   expect_text(refusal(Code::invalid_state, {}), {"model.layers.0.mlp.up_proj", "already"});

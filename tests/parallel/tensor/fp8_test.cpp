@@ -58,8 +58,9 @@ TEST(Fp8OverRanks, ScalesOfRowsGiveTheNumbersOfOneDevice) {
 
 // FSDP gathers whole weights, and each data rank has the same batch here.
 TEST(Fp8OverRanks, ScalesOfATensorThatNothingSplitsGiveTheNumbersOfOneDevice) {
-  for (const StyledTree& tree : {StyledTree{"mlp", mlp<Fp8Scaling::tensor>, kMlpPlan, {2, 5, 8}},
-                                 StyledTree{"attention", attention<Fp8Scaling::delayed>, kAttentionPlan, {2, 4, 16}}}) {
+  for (const StyledTree& tree :
+       {StyledTree{"mlp", mlp<Fp8Scaling::tensor>, kMlpPlan, {2, 5, 8}},
+        StyledTree{"attention", attention<Fp8Scaling::delayed>, kAttentionPlan, {2, 4, 16}}}) {
     const Numbers want = on_one_device(tree, 3);
     run_ranks(3, [&](Gang& root) {
       const auto model = styled_model(root, tree, 1);
