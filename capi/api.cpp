@@ -346,6 +346,8 @@ const gw_api kApi = {
     gw_log_probs,
     gw_generate_rows,
     gw_verify_groups,
+    gw_fp8_options_init,
+    gw_fp8_apply,
 };
 
 // An entry never moves, because programs that were compiled earlier call it at its offset.
@@ -686,6 +688,8 @@ static_assert(offsetof(gw_api, module_gradient_norms) == 16 + 333 * sizeof(void*
 static_assert(offsetof(gw_api, log_probs) == 16 + 334 * sizeof(void*));
 static_assert(offsetof(gw_api, generate_rows) == 16 + 335 * sizeof(void*));
 static_assert(offsetof(gw_api, verify_groups) == 16 + 336 * sizeof(void*));
+static_assert(offsetof(gw_api, fp8_options_init) == 16 + 337 * sizeof(void*));
+static_assert(offsetof(gw_api, fp8_apply) == 16 + 338 * sizeof(void*));
 static_assert(offsetof(gw_api, struct_size) == 0 && offsetof(gw_api, abi_major) == 8 && offsetof(gw_api, abi_minor) == 12);
 
 }  // namespace

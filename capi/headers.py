@@ -6,7 +6,7 @@ import re
 
 INCLUDE = pathlib.Path(__file__).resolve().parent / "include"
 HEADERS = ["base", "view", "store", "gang", "work", "collectives", "mesh", "partition", "pipeline", "module", "parameter",
-           "layers", "custom", "frame", "checkpoint", "lora", "checkpoints", "parallel", "optim", "optimizers", "custom_optimizer", "train", "verify",
+           "layers", "custom", "frame", "checkpoint", "fp8", "lora", "checkpoints", "parallel", "optim", "optimizers", "custom_optimizer", "train", "verify",
            "dataset", "metrics", "plan"]
 
 

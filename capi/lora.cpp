@@ -4,45 +4,11 @@
 #include "checkpoint/lora_config.h"
 #include "checkpoint/lora_files.h"
 #include "lora_options.h"
-#include "module_handle.h"
 #include "parallel/model/lora.h"
+#include "patterns.h"
 
 using namespace gangway;
 using namespace gangway::capi;
-
-namespace {
-
-std::string trimmed(const std::string& text) {
-  constexpr const char* kSpace = " \t\r\n";
-  const size_t first = text.find_first_not_of(kSpace);
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
-std::vector<std::string> patterns_of(const char* given, const char* name) {
-  std::vector<std::string> patterns;
-  if (given == nullptr) return patterns;
-  std::string rest = given;
-  while (true) {
-    const size_t comma = rest.find(',');
-    patterns.push_back(trimmed(rest.substr(0, comma)));
-    if (patterns.back().empty())
-      fail(Code::invalid_argument, name, ".patterns is \"", given, "\", in which a pattern is empty");
-    if (comma == std::string::npos) return patterns;
-    rest = rest.substr(comma + 1);
-  }
-}
-
-ModulePtr whole_description(gw_module* model) {
-  gw_module& m = required(model, "model");
-  if (m.model)
-    fail(Code::invalid_state,
-         "the model is wrapped already; adapters come before gw_parallelize and the calls that wrap a model");
-  if (!m.inside.expired())
-    fail(Code::invalid_state, "the module is part of another one; the whole model gets adapters");
-  return m.module;
-}
-
-}  // namespace
 
 LoraOptions capi::lora_options_of(const gw_lora_options* options, const char* name) {
   const gw_lora_options o = read_struct(options, gw_lora_options_init, name);
@@ -67,14 +33,14 @@ void gw_lora_options_init(gw_lora_options* options, size_t size) {
 gw_status gw_lora_apply(gw_module* model, const gw_lora_options* options) {
   return guarded([&] {
     const LoraOptions l = lora_options_of(options, "options");
-    apply_lora(whole_description(model), l);
+    apply_lora(whole_description(model, "adapters"), l);
   });
 }
 
 gw_status gw_lora_apply_folder(gw_module* model, const char* folder, uint64_t seed) {
   return guarded([&] {
     const char& path = required(folder, "folder");
-    const ModulePtr whole = whole_description(model);
+    const ModulePtr whole = whole_description(model, "adapters");
     LoraOptions l = lora_options_of_folder(&path);
     l.seed = seed;
     apply_lora(whole, l);

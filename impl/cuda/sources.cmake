@@ -1,6 +1,6 @@
 # The sources of the module for CUDA. impl/cuda compiles them with nvcc, tests/gpu_emulation with the host
 # compiler for the software GPU.
-set(kernels activation adafactor adamw8bit attention attention_backward attention_backward_tensor_core attention_tensor_core elementwise embedding head_loss layernorm loss_parts norm optimizer random reductions rope swiglu)
+set(kernels activation adafactor adamw8bit attention attention_backward attention_backward_tensor_core attention_tensor_core elementwise embedding fp8 head_loss layernorm loss_parts norm optimizer random reductions rope swiglu)
 list(TRANSFORM kernels REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/impl/ops/cuda/\\1.cu" OUTPUT_VARIABLE GANGWAY_CUDA_KERNELS)
 set(GANGWAY_CUDA_SOURCES cuda/module.cpp
     device/cuda/calls.cpp device/cuda/cuda_device.cpp device/cuda/cuda_stream.cpp device/cuda/memory.cpp device/cuda/segments.cpp

@@ -6,8 +6,6 @@
 // its bits count rows and tokens.
 #include "nn/linear.h"
 
-#include <optional>
-
 #include "nn/gradient.h"
 #include "nn/lora.h"
 
@@ -43,6 +41,7 @@ Linear::Linear(int64_t in, int64_t out, bool bias, double deviation, bool skip_b
 
 void Linear::add_options(CallSignature& signature) const {
   if (skips_bias_add_) signature.add("skip_bias_add", true);
+  if (fp8_ != nullptr) fp8_->add_options(signature);
   if (lora_ == nullptr) return;
   signature.add("lora scale", lora_->options.scale());
   signature.add("lora seed", lora_->options.seed);
@@ -59,10 +58,13 @@ void Linear::add_lora(std::shared_ptr<const LoraSettings> settings, const Factor
 Parameter& Linear::weight() const { return *parameters()[kWeight]; }
 Parameter* Linear::bias() const { return has_bias_ ? parameters()[kBias].get() : nullptr; }
 
-Specs Linear::check_forward(Context&, std::span<const Spec> inputs) {
+Specs Linear::check_forward(Context& ctx, std::span<const Spec> inputs) {
   const Spec& x = first_input(inputs, *this);
   check(x);
-  Specs y = {{x.dtype, with_last(x.shape, spec_of(weight()).shape[0])}};
+  const Shape w_OI = spec_of(weight()).shape;
+  if (fp8_ != nullptr)
+    fp8_->check_sizes(ctx.ops, full_name(), w_OI[1], w_OI[0], ctx.training ? x.shape.count() / w_OI[1] : -1);
+  Specs y = {{x.dtype, with_last(x.shape, w_OI[0])}};
   if (skips_bias_add_) y.push_back(spec_of(*bias()));
   return y;
 }
@@ -81,26 +83,43 @@ Values Linear::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   const Tensor y = make_output(ctx, frame, x.dtype(), with_last(x.shape(), w_OI.dim(0)));
   const Tensor x_TI = x.flatten2(), y_TO = y.flatten2();
   const Tensor b_O = bias() == nullptr || skips_bias_add_ ? Tensor() : value_of(*bias());
-  std::optional<StackScope> scope;
-  if (frame == nullptr && lora_ != nullptr) scope.emplace(ctx.temporaries);
-  const Tensor low_TR = allocate_low(ctx, x, frame);
-  if (ctx.arriving != nullptr && ctx.arriving->holds(x)) {
-    const Tensor low_of_parts = drops_input(ctx, frame) ? Tensor() : low_TR;
-    while (true) {
-      const std::vector<RowRange> part = ctx.arriving->next(ctx);
-      if (part.empty()) break;
-      for (const auto& [first, last] : part)
-        multiply(ctx, x_TI.slice(0, first, last), y_TO.slice(0, first, last), b_O,
-                 low_of_parts ? low_of_parts.slice(0, first, last) : Tensor(), false);
+  {
+    const StackScope scope(ctx.temporaries);
+    const bool arrives = ctx.arriving != nullptr && ctx.arriving->holds(x);
+    if (arrives && fp8_ != nullptr)  // whose scales follow from the whole input
+      while (!ctx.arriving->next(ctx).empty()) continue;
+    Operands operands;
+    if (arrives && fp8_ == nullptr) {
+      operands = {x_TI, allocate_low(ctx, x, frame)};
+      Operands parts = operands;
+      if (drops_input(ctx, frame)) parts.low_TR = {};
+      multiply_as_it_arrives(ctx, parts, y_TO, b_O);
+      if (make_dropped_low(ctx, x, operands.low_TR, frame)) add_b(ctx, operands.low_TR, y_TO);
+    } else {
+      operands = this->operands(ctx, x, frame);
+      multiply(ctx, operands, y_TO, b_O);
     }
-    if (make_dropped_low(ctx, x, low_TR, frame)) add_b(ctx, low_TR, y_TO);
-  } else {
-    multiply(ctx, x_TI, y_TO, b_O, low_TR, make_dropped_low(ctx, x, low_TR, frame));
+    save_input(x, operands, frame);
   }
-  scope.reset();
-  save_input(x, low_TR, frame);
   if (skips_bias_add_) return {y, copy_of_bias(ctx, frame)};
   return {y};
+}
+
+Linear::Operands Linear::Operands::rows(int64_t first, int64_t last) const {
+  Operands part{x_TI.slice(0, first, last), low_TR, low_is_made, x_codes, w_codes};
+  if (low_TR) part.low_TR = low_TR.slice(0, first, last);
+  if (x_codes.codes) part.x_codes = x_codes.rows(first, last);
+  return part;
+}
+
+Linear::Operands Linear::operands(Context& ctx, const Tensor& x, Frame* frame) const {
+  check(spec_of(x));
+  Operands all{x.flatten2(), allocate_low(ctx, x, frame)};
+  all.low_is_made = make_dropped_low(ctx, x, all.low_TR, frame);
+  if (fp8_ == nullptr) return all;
+  all.x_codes = fp8_->input(ctx, all.x_TI);
+  all.w_codes = fp8_->weight(ctx, value_of(weight()));
+  return all;
 }
 
 Tensor Linear::allocate_low(Context& ctx, const Tensor& x, Frame* frame) const {
@@ -126,26 +145,40 @@ void Linear::drop_input(Context& ctx, const Tensor& x, const Tensor& y) const {
   drop(ctx, step_seed(ctx, full_name() + ".lora_dropout"), lora_->options.dropout, input_part_, x, y);
 }
 
-void Linear::product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& low_TR,
-                     bool low_is_made) const {
-  check(spec_of(x_TI));
-  multiply(ctx, x_TI, y_TO, Tensor(), low_TR, low_is_made);
+void Linear::product(Context& ctx, const Operands& operands, const Tensor& y_TO) const {
+  multiply(ctx, operands, y_TO, Tensor());
 }
 
-void Linear::save_input(const Tensor& x, const Tensor& low_TR, Frame* frame) const {
+void Linear::save_input(const Tensor& x, const Operands& operands, Frame* frame) const {
   if (frame == nullptr) return;
   frame->slots().save(*this, kX, x);
+  const Tensor& low_TR = operands.low_TR;
   if (!low_TR) return;
   frame->slots().save(*this, kLow, low_TR);
   frame->slots().save(*this, kLowGradient, frame->allocate(low_TR.dtype(), low_TR.shape()));
 }
 
-void Linear::multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias,
-                      const Tensor& low_TR, bool low_is_made) const {
-  ctx.ops.gemm({.a = x_TI, .b = value_of(weight()), .c = y_TO, .bias = bias, .transpose_b = true},
-               ctx.stream);
+void Linear::multiply_as_it_arrives(Context& ctx, const Operands& operands, const Tensor& y_TO,
+                                    const Tensor& bias) const {
+  while (true) {
+    const std::vector<RowRange> part = ctx.arriving->next(ctx);
+    if (part.empty()) return;
+    for (const auto& [first, last] : part)
+      multiply(ctx, operands.rows(first, last), y_TO.slice(0, first, last), bias);
+  }
+}
+
+void Linear::multiply(Context& ctx, const Operands& operands, const Tensor& y_TO, const Tensor& bias) const {
+  const Tensor &x_TI = operands.x_TI, &low_TR = operands.low_TR;
+  if (fp8_ != nullptr) {
+    fp8_->forward(ctx, operands.x_codes, operands.w_codes, y_TO);
+    if (bias) add_to_rows(ctx, bias, y_TO);
+  } else {
+    ctx.ops.gemm({.a = x_TI, .b = value_of(weight()), .c = y_TO, .bias = bias, .transpose_b = true},
+                 ctx.stream);
+  }
   if (!low_TR) return;
-  if (!low_is_made) multiply_a(ctx, x_TI, low_TR);
+  if (!operands.low_is_made) multiply_a(ctx, x_TI, low_TR);
   add_b(ctx, low_TR, y_TO);
 }
 
@@ -165,7 +198,10 @@ Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) 
   const Tensor& w_OI = value_of(weight());
   const Tensor& dy_TO = first_gradient(dy, *this);
   const Tensor dx = frame.allocate_gradient(dy_TO.dtype(), with_last(dy_TO.shape(), w_OI.dim(1)));
-  ctx.ops.gemm({.a = dy_TO.flatten2(), .b = w_OI, .c = dx.flatten2(), .bias = {}}, ctx.stream);
+  if (fp8_ != nullptr)
+    fp8_->input_gradient(ctx, dy_TO.flatten2(), w_OI, dx.flatten2());
+  else
+    ctx.ops.gemm({.a = dy_TO.flatten2(), .b = w_OI, .c = dx.flatten2(), .bias = {}}, ctx.stream);
   if (wants_gradient(weight())) frame.slots().prepare(ctx, *this, kX);
   const bool wants_bias = bias() != nullptr && wants_gradient(*bias());
   if (wants_gradient(weight()) || (wants_bias && !skips_bias_add_)) frame.push_weight(*this, kWeight, dy_TO);
@@ -210,9 +246,15 @@ void Linear::backward_weight(Context& ctx, Frame& frame, int index, const Tensor
     drop_input(ctx, x, dropped);
     return add_outer(ctx, dy, dropped, *lora_a());
   }
-  if (wants_gradient(weight())) add_outer(ctx, dy, frame.slots().load(ctx, *this, kX), weight());
+  if (wants_gradient(weight())) weight_gradient(ctx, dy, frame.slots().load(ctx, *this, kX));
   if (bias() != nullptr && wants_gradient(*bias()) && !skips_bias_add_)
     ctx.ops.column_sum(dy.flatten2(), gradient_to_add(ctx, *bias()), ctx.stream);
+}
+
+void Linear::weight_gradient(Context& ctx, const Tensor& dy, const Tensor& x) {
+  if (fp8_ == nullptr) return add_outer(ctx, dy, x, weight());
+  const GradientTarget target = gradient_to_write(weight());
+  fp8_->weight_gradient(ctx, dy.flatten2(), x.flatten2(), target.grad, target.accumulate);
 }
 
 void Linear::check(const Spec& x) const {
@@ -223,6 +265,15 @@ void Linear::check(const Spec& x) const {
   if (x.dtype != w_OI.dtype)
     fail(Code::invalid_argument, "Linear ", full_name(), ": input is ", x.text(), " and weight is ",
          w_OI.text(), "; they must have one dtype");
+}
+
+void add_to_rows(Context& ctx, const Tensor& row, const Tensor& y_TO) {
+  const StackScope scope(ctx.temporaries);
+  const Tensor ones = ctx.temporaries.allocate(y_TO.dtype(), Shape{y_TO.dim(0), 1});
+  ctx.ops.fill(ones, 1, ctx.stream);
+  ctx.ops.gemm(
+      {.a = ones, .b = row.reshape(Shape{1, row.count()}), .c = y_TO, .bias = {}, .accumulate = true},
+      ctx.stream);
 }
 
 ModulePtr make_linear(int64_t in, int64_t out, bool bias, double deviation) {

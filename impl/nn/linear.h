@@ -1,10 +1,12 @@
-// The linear layer, y = x W^T + b, and the adapter that it may have (lora.h). Tensor parallelism needs the
-// class, not only make_linear: it computes with the part of W and b that this device has.
+// The linear layer, y = x W^T + b, the adapter that it may have (lora.h), and its products in FP8 (fp8.h).
+// Tensor parallelism needs the class, not only make_linear: it computes with the part of W and b that this
+// device has.
 //
 // Thread rule: that of a module.
 #pragma once
 
 #include "nn/dropout.h"
+#include "nn/fp8.h"
 #include "nn/layers.h"
 
 namespace gangway {
@@ -26,16 +28,21 @@ class Linear final : public Module {
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
   void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
 
+  // What a product of forward reads: the input, the inner values of the adapter (absent without one), which
+  // the product makes unless a dropout has made them, and the codes of a layer in FP8.
+  struct Operands {
+    Tensor x_TI, low_TR;
+    bool low_is_made = false;
+    Fp8Products::Operand x_codes = {}, w_codes = {};
+    Operands rows(int64_t first, int64_t last) const;
+  };
   // The parts of forward, for wrappers that add the bias once to a sum over ranks, or compute a few rows at a
-  // time: memory for the inner values of the adapter (absent without one); the inner values of the whole
-  // input, where a dropout acts on it (returns whether it does); the product without the bias, the adapter's
-  // included, which writes those rows of `low_TR` unless they are made; saving what backward needs.
-  // backward() is the same as after forward().
-  Tensor allocate_low(Context& ctx, const Tensor& x, Frame* frame) const;
-  bool make_dropped_low(Context& ctx, const Tensor& x, const Tensor& low_TR, Frame* frame) const;
-  void product(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& low_TR,
-               bool low_is_made) const;
-  void save_input(const Tensor& x, const Tensor& low_TR, Frame* frame) const;
+  // time: the operands, which lie in the frame and in the temporaries; the product without the bias, the
+  // adapter's included, which writes low_TR unless it is made; saving what backward needs. backward() is the
+  // same as after forward().
+  Operands operands(Context& ctx, const Tensor& x, Frame* frame) const;
+  void product(Context& ctx, const Operands& operands, const Tensor& y_TO) const;
+  void save_input(const Tensor& x, const Operands& operands, Frame* frame) const;
 
   Parameter& weight() const;
   Parameter* bias() const;  // null: the layer has none
@@ -52,25 +59,38 @@ class Linear final : public Module {
   const LoraSettings* lora() const { return lora_.get(); }
   Parameter* lora_a() const { return lora_ == nullptr ? nullptr : parameters()[has_bias_ ? 2 : 1].get(); }
   Parameter* lora_b() const { return lora_ == nullptr ? nullptr : parameters()[has_bias_ ? 3 : 2].get(); }
+  // Makes the layer compute in FP8 (apply_fp8). fp8() is null otherwise.
+  void set_fp8(std::shared_ptr<Fp8Products> products) { fp8_ = std::move(products); }
+  Fp8Products* fp8() const { return fp8_.get(); }
+  Values tables() const override { return fp8_ == nullptr ? Values() : fp8_->tables(); }
   // The second output of a layer that skips the addition: a copy, because values may be resharded after
   // forward.
   Tensor copy_of_bias(Context& ctx, Frame* frame) const;
 
  private:
-  void multiply(Context& ctx, const Tensor& x_TI, const Tensor& y_TO, const Tensor& bias,
-                const Tensor& low_TR, bool low_is_made) const;
-  void multiply_a(Context& ctx, const Tensor& x_TI, const Tensor& low_TR) const;
-  void add_b(Context& ctx, const Tensor& low_TR, const Tensor& y_TO) const;
+  Tensor allocate_low(Context& ctx, const Tensor& x, Frame* frame) const;
   // Whether a dropout acts on the adapter's input in this forward.
   bool drops_input(const Context& ctx, const Frame* frame) const;
   // That dropout; y may be x.
   void drop_input(Context& ctx, const Tensor& x, const Tensor& y) const;
+  // The inner values of the whole input, where a dropout acts on it. Returns whether it does.
+  bool make_dropped_low(Context& ctx, const Tensor& x, const Tensor& low_TR, Frame* frame) const;
+  void multiply(Context& ctx, const Operands& operands, const Tensor& y_TO, const Tensor& bias) const;
+  void multiply_as_it_arrives(Context& ctx, const Operands& operands, const Tensor& y_TO,
+                              const Tensor& bias) const;
+  void multiply_a(Context& ctx, const Tensor& x_TI, const Tensor& low_TR) const;
+  void add_b(Context& ctx, const Tensor& low_TR, const Tensor& y_TO) const;
+  void weight_gradient(Context& ctx, const Tensor& dy, const Tensor& x);
   void adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx, Frame& frame);
   void check(const Spec& x) const;
 
   const bool has_bias_, skips_bias_add_;
   std::shared_ptr<const LoraSettings> lora_;
   ValuePart input_part_;
+  std::shared_ptr<Fp8Products> fp8_;
 };
+
+// Adds `row` to each row of y, as the product of a column of ones with it.
+void add_to_rows(Context& ctx, const Tensor& row, const Tensor& y_TO);
 
 }  // namespace gangway

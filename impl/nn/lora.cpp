@@ -5,7 +5,7 @@
 
 #include "base/philox.h"
 #include "nn/attention.h"
-#include "nn/linear.h"
+#include "nn/linear_choice.h"
 
 namespace gangway {
 namespace {
@@ -50,36 +50,6 @@ void check(const LoraOptions& o) {
     fail(Code::invalid_argument, "lora: dropout is ", o.dropout, ", outside [0, 1)");
 }
 
-// Why a module gets no adapter, as the end of a text that names the module; empty: it gets one.
-std::string obstacle(const NamedModule& named) {
-  if (dynamic_cast<const Linear*>(named.module.get()) == nullptr)
-    return text(", a ", named.module->kind(), "; only a Linear has an adapter");
-  if (named.parent != nullptr && named.parent->reads_child_parameters())
-    return text(", whose weight its ", named.parent->kind(), " reads directly; it cannot have an adapter");
-  return {};
-}
-
-// Adds the layers that `pattern` selects to `chosen`, by their paths.
-void select(const std::vector<NamedModule>& all, const std::string& pattern,
-            std::map<std::string, Linear*>& chosen) {
-  std::string why;
-  bool found = false;
-  for (const NamedModule& named : all) {
-    if (!path_matches(pattern, named.path)) continue;
-    const std::string refusal = obstacle(named);
-    if (refusal.empty()) {
-      chosen.emplace(named.path, dynamic_cast<Linear*>(named.module.get()));
-      found = true;
-    } else if (why.empty()) {
-      why = named.path + refusal;
-    }
-  }
-  if (found) return;
-  if (!why.empty()) fail(Code::invalid_argument, "lora: pattern \"", pattern, "\" matches ", why);
-  fail(Code::not_found, "lora: no module matches \"", pattern,
-       "\"; a pattern stands for the whole path, as **.q_proj");
-}
-
 ParameterPtr find(const std::map<std::string, ParameterPtr>& by_name, const std::string& name) {
   const auto at = by_name.find(name);
   if (at == by_name.end()) fail(Code::internal, "lora: the model has no parameter ", name);
@@ -97,11 +67,8 @@ void apply_lora(const ModulePtr& root, const LoraOptions& options) {
   check(options);
   if (lora_settings(named_parameters(*root)) != nullptr)
     fail(Code::invalid_state, "lora: the model has adapters already; give all patterns to one call");
-  const std::vector<NamedModule> all = named_modules(root);
-  const std::vector<std::string> every = {"**"};
-  std::map<std::string, Linear*> chosen;
-  for (const std::string& pattern : options.patterns.empty() ? every : options.patterns)
-    select(all, pattern, chosen);
+  const std::map<std::string, Linear*> chosen =
+      chosen_linears(root, options.patterns, {"lora", "has an adapter", "have an adapter"});
   for (const NamedParameter& p : named_parameters(*root)) p.parameter->trainable = false;
   const auto settings = std::make_shared<LoraSettings>(LoraSettings{options});
   for (const auto& [path, linear] : chosen) {

@@ -13,6 +13,9 @@ void TreeState::add(const ModulePtr& module) {
   Children entry{module, {}, head == nullptr ? nullptr : head->loss()};
   for (const Module::Child& child : module->children()) entry.children.push_back(child.module);
   modules_.push_back(std::move(entry));
+  if (const auto* linear = dynamic_cast<const Linear*>(module.get());
+      linear != nullptr && linear->fp8() != nullptr)
+    products_.push_back({linear->fp8(), linear->fp8()->split()});
   for (const Module::Child& child : module->children()) add(child.module);
 }
 
@@ -21,6 +24,7 @@ void TreeState::restore(ModulePtr& root) const {
     for (size_t i = 0; i < entry.children.size(); ++i) entry.module->set_child(i, entry.children[i]);
     if (entry.loss != nullptr) dynamic_cast<LmHead&>(*entry.module).set_loss(entry.loss);
   }
+  for (const SplitProducts& entry : products_) entry.products->set_split(entry.split);
   for (const Placed& placed : parameters_) {
     placed.parameter->layout = placed.layout;
     placed.parameter->grad_partial_axes = placed.grad_partial_axes;

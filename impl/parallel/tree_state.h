@@ -1,5 +1,6 @@
 // A snapshot of everything that wrapping changes in a module tree, so that a refused call can undo it: the
-// children of every module, the layouts of the parameters, and the losses of the heads.
+// children of every module, the layouts of the parameters, the losses of the heads, and how products in FP8
+// are split.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/linear.h"
 #include "nn/loss.h"
 
 namespace gangway {
@@ -23,6 +25,10 @@ class TreeState {
     std::vector<ModulePtr> children;
     std::shared_ptr<HeadLoss> loss;  // null: the module is no head
   };
+  struct SplitProducts {
+    Fp8Products* products;  // of a module that modules_ keeps
+    Fp8Products::Split split;
+  };
   struct Placed {
     ParameterPtr parameter;
     Layout layout;
@@ -32,6 +38,7 @@ class TreeState {
 
   ModulePtr root_;
   std::vector<Children> modules_;
+  std::vector<SplitProducts> products_;
   std::vector<Placed> parameters_;
 };
 

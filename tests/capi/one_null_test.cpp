@@ -204,6 +204,7 @@ class World {
   void give(const char* const*& x) { x = &one_text; }
   void give(const gw_load_options*& x) { x = nullptr; }
   void give(const gw_lora_options*& x) { x = nullptr; }
+  void give(const gw_fp8_options*& x) { x = nullptr; }
   void give(const gw_verify_options*& x) { x = nullptr; }
   void give(const gw_checkpoints_options*& x) { x = nullptr; }
   void give(const gw_checkpoint_part*& x) { x = &checkpoint_part; }

@@ -118,6 +118,8 @@ static gw_status use_parallel(gw_module* model, void* x) { return gw_parallelize
 static gw_status parallel_options(void* x) { return with_llama(use_parallel, x); }
 static gw_status use_lora(gw_module* model, void* x) { return gw_lora_apply(model, x); }
 static gw_status lora_options(void* x) { return with_llama(use_lora, x); }
+static gw_status use_fp8(gw_module* model, void* x) { return gw_fp8_apply(model, x); }
+static gw_status fp8_options(void* x) { return with_llama(use_fp8, x); }
 static gw_status use_shard(gw_module* model, void* x) { return gw_fully_shard(model, "", m.gangs, x); }
 static gw_status shard_options(void* x) { return with_llama(use_shard, x); }
 static gw_status dtype_rule(void* x) {
@@ -359,6 +361,7 @@ static const struct {
               INPUT(init_options, init_options, NULL),
               INPUT(frame_options, frame_options, NULL),
               INPUT(lora_options, lora_options, NULL),
+              INPUT(fp8_options, fp8_options, NULL),
               INPUT(parallel_options, parallel_options, NULL),
               INPUT(shard_options, shard_options, NULL),
               INPUT(dtype_rule, dtype_rule, need_dtype),

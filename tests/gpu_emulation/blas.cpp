@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/fp8.h"
 #include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
@@ -22,6 +23,9 @@ struct cublasLtMatmulDescOpaque {
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  const float *a_scale = nullptr, *b_scale = nullptr;  // of 8-bit operands
+  cublasLtMatmulMatrixScale_t a_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F,
+                              b_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 };
 struct cublasLtMatrixLayoutOpaque {
   cudaDataType_t type;
@@ -50,12 +54,30 @@ cublasStatus_t refuse_product(cublasStatus_t status, const std::string& words) {
   return status;
 }
 
-size_t bytes_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+bool has_8_bits(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+size_t bytes_of(cudaDataType_t type) {
+  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : has_8_bits(type) ? 1 : 2;
+}
 uint64_t rows_of(const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) {
   return op == CUBLAS_OP_N ? m.rows : m.columns;
 }
 uint64_t columns_of(const cublasLtMatrixLayoutOpaque& m, cublasOperation_t op) {
   return op == CUBLAS_OP_N ? m.columns : m.rows;
+}
+
+// Returns what is wrong with a product of 8-bit numbers on a GPU of sm_90.
+std::string wrong_codes(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayoutOpaque& a,
+                        const cublasLtMatrixLayoutOpaque& b, const cublasLtMatrixLayoutOpaque& c) {
+  if (!has_8_bits(a.type) || !has_8_bits(b.type) || has_8_bits(c.type) || c.type == CUDA_R_64F ||
+      (a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2))
+    return "types beside 8 bits";
+  if (how.transpose_a != CUBLAS_OP_T || how.transpose_b != CUBLAS_OP_N) return "8 bits without the form TN";
+  if (a.rows % 16 != 0 || a.stride % 16 != 0 || b.stride % 16 != 0 ||
+      c.stride * static_cast<int64_t>(bytes_of(c.type)) % 16 != 0)
+    return "8 bits whose depth or strides are no multiple of 16";
+  if (how.a_scale == nullptr || how.b_scale == nullptr || how.a_mode != how.b_mode) return "scales";
+  if (how.compute != CUBLAS_COMPUTE_32F || how.scale != CUDA_R_32F) return "type of computation";
+  return "";
 }
 
 // Returns what is wrong with a product, or an empty string if cuBLASLt accepts it.
@@ -69,6 +91,7 @@ std::string wrong(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLayou
   if (rows_of(a, how.transpose_a) != c.rows || columns_of(b, how.transpose_b) != c.columns ||
       columns_of(a, how.transpose_a) != rows_of(b, how.transpose_b))
     return "sizes that do not go together";
+  if (has_8_bits(a.type) || has_8_bits(b.type)) return wrong_codes(how, a, b, c);
   if (a.type != b.type || (c.type != a.type && !(bytes_of(a.type) == 2 && c.type == CUDA_R_32F)))
     return "types";
   const bool f64 = a.type == CUDA_R_64F;
@@ -83,6 +106,10 @@ S get(const void* data, cudaDataType_t type, size_t at) {
   switch (type) {
     case CUDA_R_64F: return static_cast<S>(static_cast<const double*>(data)[at]);
     case CUDA_R_32F: return static_cast<S>(static_cast<const float*>(data)[at]);
+    case CUDA_R_8F_E4M3:
+      return static_cast<S>(gangway::from_fp8<gangway::E4m3>(static_cast<const uint8_t*>(data)[at]));
+    case CUDA_R_8F_E5M2:
+      return static_cast<S>(gangway::from_fp8<gangway::E5m2>(static_cast<const uint8_t*>(data)[at]));
     case CUDA_R_16F: return static_cast<S>(__half2float(static_cast<const __half*>(data)[at]));
     default: return static_cast<S>(__bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]));
   }
@@ -125,6 +152,11 @@ void multiply(const Product& p) {
     for (uint64_t i = 0; i < rows; ++i) {
       const size_t at = j * static_cast<size_t>(p.c.stride) + i;
       S value = static_cast<S>(p.alpha) * column[i];
+      if (p.how.a_scale != nullptr)
+        value *=
+            static_cast<S>(
+                p.how.a_scale[p.how.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F ? i : 0]) *
+            static_cast<S>(p.how.b_scale[p.how.b_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F ? j : 0]);
       if (p.beta != 0) value += static_cast<S>(p.beta) * get<S>(p.c_data, p.c.type, at);
       if (p.how.epilogue == CUBLASLT_EPILOGUE_BIAS) value += get<S>(p.how.bias, p.c.type, i);
       put(p.c_data, p.c.type, at, value);
@@ -151,6 +183,7 @@ Entry entry_of(const Product& p) {
   const char* const type = p.a.type == CUDA_R_64F    ? "f64"
                            : p.a.type == CUDA_R_32F  ? "f32"
                            : p.a.type == CUDA_R_16BF ? "bf16"
+                           : has_8_bits(p.a.type)    ? "f8"
                                                      : "f16";
   Entry entry;
   entry.work = Work::product;
@@ -173,7 +206,8 @@ uint64_t fingerprint(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLa
                      const cublasLtMatrixLayoutOpaque& b, const cublasLtMatrixLayoutOpaque& c) {
   uint64_t hash = 1469598103934665603u;
   const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 1099511628211u; };
-  for (const uint64_t word : {uint64_t{how.transpose_a}, uint64_t{how.transpose_b}, uint64_t{how.epilogue}})
+  for (const uint64_t word : {uint64_t{how.transpose_a}, uint64_t{how.transpose_b}, uint64_t{how.epilogue},
+                              uint64_t{how.a_mode}, uint64_t{how.b_mode}})
     mix(word);
   for (const auto* const m : {&a, &b, &c})
     for (const uint64_t word : {uint64_t{m->type}, m->rows, m->columns, static_cast<uint64_t>(m->stride)})
@@ -227,6 +261,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
     case CUBLASLT_MATMUL_DESC_TRANSB: return take(product->transpose_b);
     case CUBLASLT_MATMUL_DESC_EPILOGUE: return take(product->epilogue);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return take(product->bias);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return take(product->a_scale);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return take(product->b_scale);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE: return take(product->a_mode);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE: return take(product->b_mode);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }

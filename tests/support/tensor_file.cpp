@@ -18,15 +18,19 @@ TensorFile::Entry entry_of(const json& described, const std::string& data) {
   TensorFile::Entry entry;
   entry.dims = described.at("shape").get<std::vector<int64_t>>();
   const auto range = described.at("data_offsets").get<std::vector<size_t>>();
-  const bool integers = described.at("dtype") == "I64";
-  entry.values.resize((range[1] - range[0]) / 8);
+  const std::string dtype = described.at("dtype");
+  const size_t width = dtype == "U8" ? 1 : dtype == "F32" ? 4 : 8;
+  entry.values.resize((range[1] - range[0]) / width);
   for (size_t i = 0; i < entry.values.size(); ++i) {
-    int64_t bits;
-    std::memcpy(&bits, data.data() + range[0] + 8 * i, 8);
-    if (integers)
-      entry.values[i] = static_cast<double>(bits);
-    else
-      std::memcpy(&entry.values[i], &bits, 8);
+    const char* const from = data.data() + range[0] + width * i;
+    const auto as = [&](auto value) {
+      std::memcpy(&value, from, sizeof value);
+      return static_cast<double>(value);
+    };
+    entry.values[i] = dtype == "U8"    ? as(uint8_t{})
+                      : dtype == "F32" ? as(float{})
+                      : dtype == "I64" ? as(int64_t{})
+                                       : as(double{});
   }
   return entry;
 }

@@ -11,7 +11,7 @@ namespace gangway::test {
 struct TensorFile {
   struct Entry {
     std::vector<int64_t> dims;
-    std::vector<double> values;  // i64 as f64: token ids are small
+    std::vector<double> values;  // of f64, f32, i64 (token ids are small) or u8
   };
 
   // Throws std::runtime_error if tests/data has no file `name`.safetensors.

@@ -25,6 +25,7 @@ export allreduce_async!, allgather_async!, reducescatter_async!, bcast_async!, r
 export scatter_async!, alltoall_async!, send_async, recv_async!, barrier_async
 export parameters, save, load!
 export lora_apply!, lora_apply_folder!, lora_enable!, lora_save, lora_load!, lora_merge!
+export fp8_apply!
 export Checkpoints, due, restore!
 export ShardGroup, unshard!, reshard!, add_gradients!
 export Pipeline, pass!, next!, done!
@@ -47,6 +48,7 @@ include("collectives.jl")
 include("works.jl")
 include("models.jl")
 include("lora.jl")
+include("fp8.jl")
 include("partitions.jl")
 include("pipelines.jl")
 include("custom.jl")

@@ -17,6 +17,7 @@ const gw_qk_norm = Int32
 const gw_block_norms = Int32
 const gw_rope_scaling = Int32
 const gw_phase = Int32
+const gw_fp8_scaling = Int32
 const gw_strategy = Int32
 const gw_recompute_kind = Int32
 const gw_context_method = Int32
@@ -149,6 +150,11 @@ const GW_PHASE_SHAPES = Int32(0)
 const GW_PHASE_FORWARD = Int32(1)
 const GW_PHASE_BACKWARD_INPUT = Int32(2)
 const GW_PHASE_BACKWARD_WEIGHT = Int32(3)
+
+const GW_FP8_SCALING_INVALID = Int32(-1)
+const GW_FP8_TENSOR = Int32(0)
+const GW_FP8_DELAYED = Int32(1)
+const GW_FP8_ROW = Int32(2)
 
 const GW_STRATEGY_INVALID = Int32(-1)
 const GW_FULL_SHARD = Int32(0)
@@ -622,6 +628,14 @@ struct gw_load_options
     next::Ptr{gw_ext}
     ignore_extra::Int32
     ignore_config::Int32
+end
+
+struct gw_fp8_options
+    struct_size::Csize_t
+    next::Ptr{gw_ext}
+    patterns::Ptr{Cchar}
+    scaling::gw_fp8_scaling
+    history::Int32
 end
 
 struct gw_lora_options
@@ -1158,6 +1172,7 @@ const LAYOUT = (
     (gw_frame_options, 40, ((:struct_size, 0), (:next, 8), (:loss_scale, 16), (:step, 24), (:microbatch, 32), (:sequence_parts, 36),)),
     (gw_save_options, 32, ((:struct_size, 0), (:next, 8), (:dtype, 16), (:reserved, 20), (:max_file_bytes, 24),)),
     (gw_load_options, 24, ((:struct_size, 0), (:next, 8), (:ignore_extra, 16), (:ignore_config, 20),)),
+    (gw_fp8_options, 32, ((:struct_size, 0), (:next, 8), (:patterns, 16), (:scaling, 24), (:history, 28),)),
     (gw_lora_options, 64, ((:struct_size, 0), (:next, 8), (:patterns, 16), (:rank, 24), (:alpha, 32), (:dropout, 40), (:seed, 48), (:rank_stabilized, 56), (:reserved, 60),)),
     (gw_checkpoints_options, 64, ((:struct_size, 0), (:next, 8), (:every, 16), (:max_file_bytes, 24), (:timeout_ms, 32), (:job, 40), (:keep, 48), (:synchronous, 52), (:model_dtype, 56), (:reserved, 60),)),
     (gw_checkpoint_part, 48, ((:struct_size, 0), (:next, 8), (:name, 16), (:model, 24), (:optimizer, 32), (:carry_from, 40),)),
@@ -1193,8 +1208,8 @@ const LAYOUT = (
     (gw_plan_options, 80, ((:struct_size, 0), (:next, 8), (:decoder, 16), (:mesh, 24), (:parallel, 32), (:ranks, 40), (:microbatches, 44), (:rows, 48), (:sequence, 56), (:moment_dtype, 64), (:one_host, 68), (:lora, 72),)),
 )
 
-const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_duplicate, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_layernorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_feed_forward_options_init, :gw_feed_forward_create, :gw_activation_create, :gw_dropout_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_lora_options_init, :gw_lora_apply, :gw_lora_apply_folder, :gw_lora_enable, :gw_lora_save, :gw_lora_load, :gw_lora_merge, :gw_checkpoints_options_init, :gw_checkpoints_create, :gw_checkpoints_retain, :gw_checkpoints_release, :gw_checkpoint_part_init, :gw_checkpoint_text_init, :gw_checkpoint_state_init, :gw_checkpoints_due, :gw_checkpoints_save, :gw_checkpoints_wait, :gw_restore_options_init, :gw_checkpoints_restore, :gw_checkpoints_text, :gw_checkpoints_user, :gw_checkpoints_notes, :gw_checkpoints_buffer_bytes, :gw_optimizer_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_optimizer_set_steps, :gw_optimizer_base_lr, :gw_optimizer_finite_steps, :gw_optimizer_restore_loss_scale, :gw_optimizer_swap_ema, :gw_clip_grad_norm, :gw_zero_grad, :gw_adafactor_options_init, :gw_adafactor_create, :gw_adamw_options_init, :gw_adamw_create, :gw_adamw8bit_options_init, :gw_adamw8bit_create, :gw_lion_options_init, :gw_lion_create, :gw_muon_options_init, :gw_muon_create, :gw_sgd_options_init, :gw_sgd_create, :gw_custom_optimizer_options_init, :gw_custom_optimizer_create, :gw_optimizer_set_schedule, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_module_gradient_norms, :gw_eval_step, :gw_optimizer_step, :gw_log_probs, :gw_generate_options_init, :gw_generate, :gw_generate_rows, :gw_verify_options_init, :gw_verify_result_init, :gw_verify, :gw_verify_groups, :gw_data_source_init, :gw_dataset_options_init, :gw_dataset_create, :gw_dataset_retain, :gw_dataset_release, :gw_data_batch_init, :gw_dataset_next, :gw_dataset_rows_per_epoch, :gw_dataset_rows_taken, :gw_dataset_batches_taken, :gw_dataset_set_rows_taken, :gw_dataset_position, :gw_dataset_restore, :gw_metrics_row_init, :gw_metrics_options_init, :gw_metrics_create, :gw_metrics_retain, :gw_metrics_release, :gw_metrics_step_init, :gw_metrics_log, :gw_metrics_latest, :gw_metrics_log_evaluation, :gw_metrics_flush, :gw_metrics_position, :gw_metrics_restore, :gw_plan_options_init, :gw_plan_memory,)
-const ADDRESSES = fill(C_NULL, 337)
+const NAMES = (:gw_error_info_init, :gw_last_error, :gw_last_error_text, :gw_error_take, :gw_error_describe, :gw_error_retain, :gw_error_release, :gw_error_set, :gw_status_name, :gw_dtype_name, :gw_dtype_bytes, :gw_version, :gw_abi_version, :gw_abi_range, :gw_interrupt_set, :gw_log_read, :gw_config_text, :gw_memory_info_init, :gw_host_memory, :gw_allocator_init, :gw_allocator_set, :gw_bytes_data, :gw_bytes_size, :gw_bytes_retain, :gw_bytes_release, :gw_view_set, :gw_tensor_copy, :gw_tensor_to_host, :gw_tensor_order, :gw_tensor_view, :gw_tensor_is_read_only, :gw_tensor_retain, :gw_tensor_release, :gw_tensor_from_dlpack, :gw_tensor_to_dlpack, :gw_store_create_file, :gw_store_callbacks_init, :gw_store_create_callbacks, :gw_store_retain, :gw_store_release, :gw_gang_options_init, :gw_gang_create, :gw_gang_id_create, :gw_gang_create_threads, :gw_gang_create_fake, :gw_gang_create_gang, :gw_gang_split, :gw_gang_duplicate, :gw_gang_retain, :gw_gang_release, :gw_gang_rank, :gw_gang_size, :gw_gang_name, :gw_gang_engine, :gw_gang_device, :gw_gang_native_handle, :gw_gang_traffic_init, :gw_gang_get_traffic, :gw_gang_alloc, :gw_gang_alloc_tensor, :gw_gang_free, :gw_gang_alloc_shared, :gw_gang_begin_trace, :gw_gang_end_trace, :gw_gang_shutdown, :gw_gang_abort, :gw_gang_async_error, :gw_gang_shrink, :gw_gang_flight_record, :gw_work_poll, :gw_work_wait, :gw_work_wait_many, :gw_work_order, :gw_work_error, :gw_work_attach, :gw_work_retain, :gw_work_release, :gw_collective_init, :gw_gang_run, :gw_gang_run_batch, :gw_gang_barrier, :gw_gang_barrier_async, :gw_gang_all_reduce, :gw_gang_all_reduce_async, :gw_gang_all_gather, :gw_gang_all_gather_async, :gw_gang_all_gather_list, :gw_gang_all_gather_list_async, :gw_gang_reduce_scatter, :gw_gang_reduce_scatter_async, :gw_gang_broadcast, :gw_gang_broadcast_async, :gw_gang_reduce, :gw_gang_reduce_async, :gw_gang_gather, :gw_gang_gather_async, :gw_gang_scatter, :gw_gang_scatter_async, :gw_gang_all_to_all, :gw_gang_all_to_all_async, :gw_gang_send, :gw_gang_send_async, :gw_gang_recv, :gw_gang_recv_async, :gw_gang_probe, :gw_gang_broadcast_bytes, :gw_gang_all_gather_bytes, :gw_gang_broadcast_flag, :gw_gang_broadcast_flag_async, :gw_gang_all_sum, :gw_gang_all_sum_async, :gw_mesh_options_init, :gw_mesh_options_preset, :gw_gangs_create, :gw_gangs_create_parallel, :gw_gangs_create_fsdp, :gw_gang_places_init, :gw_gangs_create_of, :gw_gangs_create_fake, :gw_gangs_retain, :gw_gangs_release, :gw_gangs_get, :gw_gangs_coordinate, :gw_gangs_data_shard, :gw_gangs_shutdown, :gw_gangs_abort, :gw_gangs_push_current, :gw_gangs_pop_current, :gw_gangs_current, :gw_gangs_set_default, :gw_partition_create, :gw_partition_inclusive, :gw_partition_union, :gw_partition_cartesian, :gw_partition_subtopology, :gw_partition_retain, :gw_partition_release, :gw_partition_info_init, :gw_partition_describe, :gw_partition_neighbors, :gw_movement_options_init, :gw_movement_create, :gw_movement_retain, :gw_movement_release, :gw_movement_duplicate, :gw_movement_forward, :gw_movement_backward, :gw_pipeline_options_init, :gw_pipeline_create, :gw_pipeline_retain, :gw_pipeline_release, :gw_pipeline_info_init, :gw_pipeline_describe, :gw_pipeline_stage_rank, :gw_pipeline_set_training, :gw_pipeline_action_init, :gw_pipeline_next, :gw_pipeline_input, :gw_pipeline_done, :gw_module_retain, :gw_module_release, :gw_module_materialize, :gw_module_freeze, :gw_module_check_replicas, :gw_memory_use_init, :gw_module_memory, :gw_init_options_init, :gw_parameter_options_init, :gw_module_parameter_count, :gw_module_parameter, :gw_module_find_parameter, :gw_parameter_retain, :gw_parameter_release, :gw_parameter_info_init, :gw_parameter_describe, :gw_parameter_view, :gw_parameter_tensor, :gw_parameter_state, :gw_parameter_state_tensor, :gw_parameter_gather, :gw_parameter_gather_gradient, :gw_parameter_assign, :gw_decoder_options_init, :gw_decoder_options_from_family, :gw_decoder_create, :gw_decoder_options_from_folder, :gw_linear_create, :gw_embedding_create, :gw_rmsnorm_create, :gw_layernorm_create, :gw_attention_options_init, :gw_attention_create, :gw_mlp_create, :gw_feed_forward_options_init, :gw_feed_forward_create, :gw_activation_create, :gw_dropout_create, :gw_block_create, :gw_sequential_create, :gw_custom_options_init, :gw_custom_create, :gw_call_forward, :gw_call_backward, :gw_frame_options_init, :gw_frame_create, :gw_frame_reset, :gw_frame_retain, :gw_frame_release, :gw_module_forward, :gw_module_backward, :gw_module_set_no_sync, :gw_save_options_init, :gw_module_save, :gw_load_options_init, :gw_module_load, :gw_fp8_options_init, :gw_fp8_apply, :gw_lora_options_init, :gw_lora_apply, :gw_lora_apply_folder, :gw_lora_enable, :gw_lora_save, :gw_lora_load, :gw_lora_merge, :gw_checkpoints_options_init, :gw_checkpoints_create, :gw_checkpoints_retain, :gw_checkpoints_release, :gw_checkpoint_part_init, :gw_checkpoint_text_init, :gw_checkpoint_state_init, :gw_checkpoints_due, :gw_checkpoints_save, :gw_checkpoints_wait, :gw_restore_options_init, :gw_checkpoints_restore, :gw_checkpoints_text, :gw_checkpoints_user, :gw_checkpoints_notes, :gw_checkpoints_buffer_bytes, :gw_optimizer_load, :gw_dtype_rule_init, :gw_shard_options_init, :gw_plan_row_init, :gw_tensor_parallel_options_init, :gw_parallel_options_init, :gw_parallelize, :gw_tensor_parallel, :gw_context_parallel, :gw_recompute, :gw_fully_shard, :gw_replicate, :gw_model_from_folder, :gw_shard_group_create, :gw_shard_group_retain, :gw_shard_group_release, :gw_shard_group_unshard, :gw_shard_group_unshard_async, :gw_shard_group_reshard, :gw_shard_group_view, :gw_shard_group_tensor, :gw_shard_group_add_gradient, :gw_shard_group_reduce, :gw_shard_group_begin_update, :gw_shard_group_end_update, :gw_module_from_groups, :gw_optimizer_rule_init, :gw_optimizer_create, :gw_optimizer_retain, :gw_optimizer_release, :gw_optimizer_steps, :gw_optimizer_lr, :gw_optimizer_set_lr, :gw_optimizer_loss_scale, :gw_optimizer_set_loss_scale, :gw_optimizer_set_steps, :gw_optimizer_base_lr, :gw_optimizer_finite_steps, :gw_optimizer_restore_loss_scale, :gw_optimizer_swap_ema, :gw_clip_grad_norm, :gw_zero_grad, :gw_adafactor_options_init, :gw_adafactor_create, :gw_adamw_options_init, :gw_adamw_create, :gw_adamw8bit_options_init, :gw_adamw8bit_create, :gw_lion_options_init, :gw_lion_create, :gw_muon_options_init, :gw_muon_create, :gw_sgd_options_init, :gw_sgd_create, :gw_custom_optimizer_options_init, :gw_custom_optimizer_create, :gw_optimizer_set_schedule, :gw_batch_init, :gw_step_options_init, :gw_step_result_init, :gw_train_step, :gw_module_gradient_norms, :gw_eval_step, :gw_optimizer_step, :gw_log_probs, :gw_generate_options_init, :gw_generate, :gw_generate_rows, :gw_verify_options_init, :gw_verify_result_init, :gw_verify, :gw_verify_groups, :gw_data_source_init, :gw_dataset_options_init, :gw_dataset_create, :gw_dataset_retain, :gw_dataset_release, :gw_data_batch_init, :gw_dataset_next, :gw_dataset_rows_per_epoch, :gw_dataset_rows_taken, :gw_dataset_batches_taken, :gw_dataset_set_rows_taken, :gw_dataset_position, :gw_dataset_restore, :gw_metrics_row_init, :gw_metrics_options_init, :gw_metrics_create, :gw_metrics_retain, :gw_metrics_release, :gw_metrics_step_init, :gw_metrics_log, :gw_metrics_latest, :gw_metrics_log_evaluation, :gw_metrics_flush, :gw_metrics_position, :gw_metrics_restore, :gw_plan_options_init, :gw_plan_memory,)
+const ADDRESSES = fill(C_NULL, 339)
 
 # Looks every function up in the library at `path`. The handle stays open: the library is never unloaded.
 function open_library(path)
@@ -1635,249 +1650,253 @@ gw_load_options_init(options, size) =
     ccall(ADDRESSES[214], Cvoid, (Ptr{gw_load_options}, Csize_t), options, size)
 gw_module_load(model, path, options) =
     ccall(ADDRESSES[215], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_load_options}), model, path, options)
+gw_fp8_options_init(options, size) =
+    ccall(ADDRESSES[216], Cvoid, (Ptr{gw_fp8_options}, Csize_t), options, size)
+gw_fp8_apply(model, options) =
+    ccall(ADDRESSES[217], gw_status, (Ptr{gw_module}, Ptr{gw_fp8_options}), model, options)
 gw_lora_options_init(options, size) =
-    ccall(ADDRESSES[216], Cvoid, (Ptr{gw_lora_options}, Csize_t), options, size)
+    ccall(ADDRESSES[218], Cvoid, (Ptr{gw_lora_options}, Csize_t), options, size)
 gw_lora_apply(model, options) =
-    ccall(ADDRESSES[217], gw_status, (Ptr{gw_module}, Ptr{gw_lora_options}), model, options)
+    ccall(ADDRESSES[219], gw_status, (Ptr{gw_module}, Ptr{gw_lora_options}), model, options)
 gw_lora_apply_folder(model, folder, seed) =
-    ccall(ADDRESSES[218], gw_status, (Ptr{gw_module}, Ptr{Cchar}, UInt64), model, folder, seed)
+    ccall(ADDRESSES[220], gw_status, (Ptr{gw_module}, Ptr{Cchar}, UInt64), model, folder, seed)
 gw_lora_enable(model, on) =
-    ccall(ADDRESSES[219], gw_status, (Ptr{gw_module}, Int32), model, on)
+    ccall(ADDRESSES[221], gw_status, (Ptr{gw_module}, Int32), model, on)
 gw_lora_save(model, folder, base, options) =
-    ccall(ADDRESSES[220], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, base, options)
+    ccall(ADDRESSES[222], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Cchar}, Ptr{gw_save_options}), model, folder, base, options)
 gw_lora_load(model, folder) =
-    ccall(ADDRESSES[221], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, folder)
+    ccall(ADDRESSES[223], gw_status, (Ptr{gw_module}, Ptr{Cchar}), model, folder)
 gw_lora_merge(model, stream) =
-    ccall(ADDRESSES[222], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[224], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_checkpoints_options_init(options, size) =
-    ccall(ADDRESSES[223], Cvoid, (Ptr{gw_checkpoints_options}, Csize_t), options, size)
+    ccall(ADDRESSES[225], Cvoid, (Ptr{gw_checkpoints_options}, Csize_t), options, size)
 gw_checkpoints_create(gangs, folder, options, out_checkpoints) =
-    ccall(ADDRESSES[224], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_checkpoints_options}, Ptr{Ptr{gw_checkpoints}}), gangs, folder, options, out_checkpoints)
+    ccall(ADDRESSES[226], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_checkpoints_options}, Ptr{Ptr{gw_checkpoints}}), gangs, folder, options, out_checkpoints)
 gw_checkpoints_retain(checkpoints) =
-    ccall(ADDRESSES[225], Ptr{gw_checkpoints}, (Ptr{gw_checkpoints},), checkpoints)
+    ccall(ADDRESSES[227], Ptr{gw_checkpoints}, (Ptr{gw_checkpoints},), checkpoints)
 gw_checkpoints_release(checkpoints) =
-    ccall(ADDRESSES[226], Cvoid, (Ptr{gw_checkpoints},), checkpoints)
+    ccall(ADDRESSES[228], Cvoid, (Ptr{gw_checkpoints},), checkpoints)
 gw_checkpoint_part_init(part, size) =
-    ccall(ADDRESSES[227], Cvoid, (Ptr{gw_checkpoint_part}, Csize_t), part, size)
+    ccall(ADDRESSES[229], Cvoid, (Ptr{gw_checkpoint_part}, Csize_t), part, size)
 gw_checkpoint_text_init(text, size) =
-    ccall(ADDRESSES[228], Cvoid, (Ptr{gw_checkpoint_text}, Csize_t), text, size)
+    ccall(ADDRESSES[230], Cvoid, (Ptr{gw_checkpoint_text}, Csize_t), text, size)
 gw_checkpoint_state_init(state, size) =
-    ccall(ADDRESSES[229], Cvoid, (Ptr{gw_checkpoint_state}, Csize_t), state, size)
+    ccall(ADDRESSES[231], Cvoid, (Ptr{gw_checkpoint_state}, Csize_t), state, size)
 gw_checkpoints_due(checkpoints, step, out_due) =
-    ccall(ADDRESSES[230], gw_status, (Ptr{gw_checkpoints}, Int64, Ptr{Int32}), checkpoints, step, out_due)
+    ccall(ADDRESSES[232], gw_status, (Ptr{gw_checkpoints}, Int64, Ptr{Int32}), checkpoints, step, out_due)
 gw_checkpoints_save(checkpoints, parts, part_count, state) =
-    ccall(ADDRESSES[231], gw_status, (Ptr{gw_checkpoints}, Ptr{gw_checkpoint_part}, Csize_t, Ptr{gw_checkpoint_state}), checkpoints, parts, part_count, state)
+    ccall(ADDRESSES[233], gw_status, (Ptr{gw_checkpoints}, Ptr{gw_checkpoint_part}, Csize_t, Ptr{gw_checkpoint_state}), checkpoints, parts, part_count, state)
 gw_checkpoints_wait(checkpoints) =
-    ccall(ADDRESSES[232], gw_status, (Ptr{gw_checkpoints},), checkpoints)
+    ccall(ADDRESSES[234], gw_status, (Ptr{gw_checkpoints},), checkpoints)
 gw_restore_options_init(options, size) =
-    ccall(ADDRESSES[233], Cvoid, (Ptr{gw_restore_options}, Csize_t), options, size)
+    ccall(ADDRESSES[235], Cvoid, (Ptr{gw_restore_options}, Csize_t), options, size)
 gw_checkpoints_restore(checkpoints, parts, part_count, options, out_step, out_tokens) =
-    ccall(ADDRESSES[234], gw_status, (Ptr{gw_checkpoints}, Ptr{gw_checkpoint_part}, Csize_t, Ptr{gw_restore_options}, Ptr{Int64}, Ptr{Int64}), checkpoints, parts, part_count, options, out_step, out_tokens)
+    ccall(ADDRESSES[236], gw_status, (Ptr{gw_checkpoints}, Ptr{gw_checkpoint_part}, Csize_t, Ptr{gw_restore_options}, Ptr{Int64}, Ptr{Int64}), checkpoints, parts, part_count, options, out_step, out_tokens)
 gw_checkpoints_text(checkpoints, name, text, capacity, out_len) =
-    ccall(ADDRESSES[235], gw_status, (Ptr{gw_checkpoints}, Ptr{Cchar}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), checkpoints, name, text, capacity, out_len)
+    ccall(ADDRESSES[237], gw_status, (Ptr{gw_checkpoints}, Ptr{Cchar}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), checkpoints, name, text, capacity, out_len)
 gw_checkpoints_user(checkpoints, data, capacity, out_size) =
-    ccall(ADDRESSES[236], gw_status, (Ptr{gw_checkpoints}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}), checkpoints, data, capacity, out_size)
+    ccall(ADDRESSES[238], gw_status, (Ptr{gw_checkpoints}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t}), checkpoints, data, capacity, out_size)
 gw_checkpoints_notes(checkpoints, text, capacity, out_len) =
-    ccall(ADDRESSES[237], gw_status, (Ptr{gw_checkpoints}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), checkpoints, text, capacity, out_len)
+    ccall(ADDRESSES[239], gw_status, (Ptr{gw_checkpoints}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), checkpoints, text, capacity, out_len)
 gw_checkpoints_buffer_bytes(checkpoints, out_bytes) =
-    ccall(ADDRESSES[238], gw_status, (Ptr{gw_checkpoints}, Ptr{UInt64}), checkpoints, out_bytes)
+    ccall(ADDRESSES[240], gw_status, (Ptr{gw_checkpoints}, Ptr{UInt64}), checkpoints, out_bytes)
 gw_optimizer_load(optimizer, path) =
-    ccall(ADDRESSES[239], gw_status, (Ptr{gw_optimizer}, Ptr{Cchar}), optimizer, path)
+    ccall(ADDRESSES[241], gw_status, (Ptr{gw_optimizer}, Ptr{Cchar}), optimizer, path)
 gw_dtype_rule_init(rule, size) =
-    ccall(ADDRESSES[240], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[242], Cvoid, (Ptr{gw_dtype_rule}, Csize_t), rule, size)
 gw_shard_options_init(options, size) =
-    ccall(ADDRESSES[241], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
+    ccall(ADDRESSES[243], Cvoid, (Ptr{gw_shard_options}, Csize_t), options, size)
 gw_plan_row_init(row, size) =
-    ccall(ADDRESSES[242], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
+    ccall(ADDRESSES[244], Cvoid, (Ptr{gw_plan_row}, Csize_t), row, size)
 gw_tensor_parallel_options_init(options, size) =
-    ccall(ADDRESSES[243], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[245], Cvoid, (Ptr{gw_tensor_parallel_options}, Csize_t), options, size)
 gw_parallel_options_init(options, size) =
-    ccall(ADDRESSES[244], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
+    ccall(ADDRESSES[246], Cvoid, (Ptr{gw_parallel_options}, Csize_t), options, size)
 gw_parallelize(model, gangs, options) =
-    ccall(ADDRESSES[245], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[247], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_parallel_options}), model, gangs, options)
 gw_tensor_parallel(model, gangs, options) =
-    ccall(ADDRESSES[246], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
+    ccall(ADDRESSES[248], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_tensor_parallel_options}), model, gangs, options)
 gw_context_parallel(model, gangs, method) =
-    ccall(ADDRESSES[247], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
+    ccall(ADDRESSES[249], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, gw_context_method), model, gangs, method)
 gw_recompute(model, kind, every, ratio) =
-    ccall(ADDRESSES[248], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
+    ccall(ADDRESSES[250], gw_status, (Ptr{gw_module}, gw_recompute_kind, Int32, Cdouble), model, kind, every, ratio)
 gw_fully_shard(model, pattern, gangs, options) =
-    ccall(ADDRESSES[249], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
+    ccall(ADDRESSES[251], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, pattern, gangs, options)
 gw_replicate(model, gangs, options) =
-    ccall(ADDRESSES[250], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
+    ccall(ADDRESSES[252], gw_status, (Ptr{gw_module}, Ptr{gw_gangs}, Ptr{gw_shard_options}), model, gangs, options)
 gw_model_from_folder(gangs, folder, options, out_model) =
-    ccall(ADDRESSES[251], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
+    ccall(ADDRESSES[253], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parallel_options}, Ptr{Ptr{gw_module}}), gangs, folder, options, out_model)
 gw_shard_group_create(gangs, name, parameters, parameter_count, options, seed, out_group) =
-    ccall(ADDRESSES[252], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
+    ccall(ADDRESSES[254], gw_status, (Ptr{gw_gangs}, Ptr{Cchar}, Ptr{gw_parameter_options}, Csize_t, Ptr{gw_shard_options}, UInt64, Ptr{Ptr{gw_shard_group}}), gangs, name, parameters, parameter_count, options, seed, out_group)
 gw_shard_group_retain(group) =
-    ccall(ADDRESSES[253], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[255], Ptr{gw_shard_group}, (Ptr{gw_shard_group},), group)
 gw_shard_group_release(group) =
-    ccall(ADDRESSES[254], Cvoid, (Ptr{gw_shard_group},), group)
+    ccall(ADDRESSES[256], Cvoid, (Ptr{gw_shard_group},), group)
 gw_shard_group_unshard(group, into, stream) =
-    ccall(ADDRESSES[255], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
+    ccall(ADDRESSES[257], gw_status, (Ptr{gw_shard_group}, Ptr{gw_view}, Ptr{Cvoid}), group, into, stream)
 gw_shard_group_unshard_async(group, stream, out_work) =
-    ccall(ADDRESSES[256], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
+    ccall(ADDRESSES[258], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}, Ptr{Ptr{gw_work}}), group, stream, out_work)
 gw_shard_group_reshard(group, stream) =
-    ccall(ADDRESSES[257], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+    ccall(ADDRESSES[259], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_shard_group_view(group, index, part, out_view) =
-    ccall(ADDRESSES[258], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
+    ccall(ADDRESSES[260], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{gw_view}), group, index, part, out_view)
 gw_shard_group_tensor(group, index, part, out_tensor) =
-    ccall(ADDRESSES[259], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
+    ccall(ADDRESSES[261], gw_status, (Ptr{gw_shard_group}, Csize_t, gw_part, Ptr{Ptr{gw_tensor}}), group, index, part, out_tensor)
 gw_shard_group_add_gradient(group, index, gradient, stream) =
-    ccall(ADDRESSES[260], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
+    ccall(ADDRESSES[262], gw_status, (Ptr{gw_shard_group}, Csize_t, Ptr{gw_view}, Ptr{Cvoid}), group, index, gradient, stream)
 gw_shard_group_reduce(group, stream) =
-    ccall(ADDRESSES[261], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_begin_update(group, stream) =
-    ccall(ADDRESSES[262], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
-gw_shard_group_end_update(group, stream) =
     ccall(ADDRESSES[263], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+gw_shard_group_begin_update(group, stream) =
+    ccall(ADDRESSES[264], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
+gw_shard_group_end_update(group, stream) =
+    ccall(ADDRESSES[265], gw_status, (Ptr{gw_shard_group}, Ptr{Cvoid}), group, stream)
 gw_module_from_groups(groups, group_count, out_model) =
-    ccall(ADDRESSES[264], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
+    ccall(ADDRESSES[266], gw_status, (Ptr{Ptr{gw_shard_group}}, Csize_t, Ptr{Ptr{gw_module}}), groups, group_count, out_model)
 gw_optimizer_rule_init(rule, size) =
-    ccall(ADDRESSES[265], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
+    ccall(ADDRESSES[267], Cvoid, (Ptr{gw_optimizer_rule}, Csize_t), rule, size)
 gw_optimizer_create(model, kind, names, values, option_count, out_optimizer) =
-    ccall(ADDRESSES[266], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{Cchar}}, Ptr{Ptr{Cchar}}, Csize_t, Ptr{Ptr{gw_optimizer}}), model, kind, names, values, option_count, out_optimizer)
+    ccall(ADDRESSES[268], gw_status, (Ptr{gw_module}, Ptr{Cchar}, Ptr{Ptr{Cchar}}, Ptr{Ptr{Cchar}}, Csize_t, Ptr{Ptr{gw_optimizer}}), model, kind, names, values, option_count, out_optimizer)
 gw_optimizer_retain(optimizer) =
-    ccall(ADDRESSES[267], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[269], Ptr{gw_optimizer}, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_release(optimizer) =
-    ccall(ADDRESSES[268], Cvoid, (Ptr{gw_optimizer},), optimizer)
+    ccall(ADDRESSES[270], Cvoid, (Ptr{gw_optimizer},), optimizer)
 gw_optimizer_steps(optimizer, out_steps) =
-    ccall(ADDRESSES[269], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+    ccall(ADDRESSES[271], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
 gw_optimizer_lr(optimizer, out_lr) =
-    ccall(ADDRESSES[270], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+    ccall(ADDRESSES[272], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
 gw_optimizer_set_lr(optimizer, lr) =
-    ccall(ADDRESSES[271], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
+    ccall(ADDRESSES[273], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, lr)
 gw_optimizer_loss_scale(optimizer, out_scale) =
-    ccall(ADDRESSES[272], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
+    ccall(ADDRESSES[274], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_scale)
 gw_optimizer_set_loss_scale(optimizer, scale) =
-    ccall(ADDRESSES[273], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
+    ccall(ADDRESSES[275], gw_status, (Ptr{gw_optimizer}, Cdouble), optimizer, scale)
 gw_optimizer_set_steps(optimizer, steps) =
-    ccall(ADDRESSES[274], gw_status, (Ptr{gw_optimizer}, Int64), optimizer, steps)
+    ccall(ADDRESSES[276], gw_status, (Ptr{gw_optimizer}, Int64), optimizer, steps)
 gw_optimizer_base_lr(optimizer, out_lr) =
-    ccall(ADDRESSES[275], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
+    ccall(ADDRESSES[277], gw_status, (Ptr{gw_optimizer}, Ptr{Cdouble}), optimizer, out_lr)
 gw_optimizer_finite_steps(optimizer, out_steps) =
-    ccall(ADDRESSES[276], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
+    ccall(ADDRESSES[278], gw_status, (Ptr{gw_optimizer}, Ptr{Int64}), optimizer, out_steps)
 gw_optimizer_restore_loss_scale(optimizer, scale, finite_steps) =
-    ccall(ADDRESSES[277], gw_status, (Ptr{gw_optimizer}, Cdouble, Int64), optimizer, scale, finite_steps)
+    ccall(ADDRESSES[279], gw_status, (Ptr{gw_optimizer}, Cdouble, Int64), optimizer, scale, finite_steps)
 gw_optimizer_swap_ema(optimizer, stream) =
-    ccall(ADDRESSES[278], gw_status, (Ptr{gw_optimizer}, Ptr{Cvoid}), optimizer, stream)
+    ccall(ADDRESSES[280], gw_status, (Ptr{gw_optimizer}, Ptr{Cvoid}), optimizer, stream)
 gw_clip_grad_norm(model, max_norm, p, stream, out_norm) =
-    ccall(ADDRESSES[279], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
+    ccall(ADDRESSES[281], gw_status, (Ptr{gw_module}, Cdouble, Cdouble, Ptr{Cvoid}, Ptr{Cdouble}), model, max_norm, p, stream, out_norm)
 gw_zero_grad(model, stream) =
-    ccall(ADDRESSES[280], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
+    ccall(ADDRESSES[282], gw_status, (Ptr{gw_module}, Ptr{Cvoid}), model, stream)
 gw_adafactor_options_init(options, size) =
-    ccall(ADDRESSES[281], Cvoid, (Ptr{gw_adafactor_options}, Csize_t), options, size)
+    ccall(ADDRESSES[283], Cvoid, (Ptr{gw_adafactor_options}, Csize_t), options, size)
 gw_adafactor_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[282], gw_status, (Ptr{gw_module}, Ptr{gw_adafactor_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[284], gw_status, (Ptr{gw_module}, Ptr{gw_adafactor_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_adamw_options_init(options, size) =
-    ccall(ADDRESSES[283], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
+    ccall(ADDRESSES[285], Cvoid, (Ptr{gw_adamw_options}, Csize_t), options, size)
 gw_adamw_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[284], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[286], gw_status, (Ptr{gw_module}, Ptr{gw_adamw_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_adamw8bit_options_init(options, size) =
-    ccall(ADDRESSES[285], Cvoid, (Ptr{gw_adamw8bit_options}, Csize_t), options, size)
+    ccall(ADDRESSES[287], Cvoid, (Ptr{gw_adamw8bit_options}, Csize_t), options, size)
 gw_adamw8bit_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[286], gw_status, (Ptr{gw_module}, Ptr{gw_adamw8bit_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[288], gw_status, (Ptr{gw_module}, Ptr{gw_adamw8bit_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_lion_options_init(options, size) =
-    ccall(ADDRESSES[287], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
+    ccall(ADDRESSES[289], Cvoid, (Ptr{gw_lion_options}, Csize_t), options, size)
 gw_lion_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[288], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[290], gw_status, (Ptr{gw_module}, Ptr{gw_lion_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_muon_options_init(options, size) =
-    ccall(ADDRESSES[289], Cvoid, (Ptr{gw_muon_options}, Csize_t), options, size)
+    ccall(ADDRESSES[291], Cvoid, (Ptr{gw_muon_options}, Csize_t), options, size)
 gw_muon_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[290], gw_status, (Ptr{gw_module}, Ptr{gw_muon_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[292], gw_status, (Ptr{gw_module}, Ptr{gw_muon_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_sgd_options_init(options, size) =
-    ccall(ADDRESSES[291], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
+    ccall(ADDRESSES[293], Cvoid, (Ptr{gw_sgd_options}, Csize_t), options, size)
 gw_sgd_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[292], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[294], gw_status, (Ptr{gw_module}, Ptr{gw_sgd_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_custom_optimizer_options_init(options, size) =
-    ccall(ADDRESSES[293], Cvoid, (Ptr{gw_custom_optimizer_options}, Csize_t), options, size)
+    ccall(ADDRESSES[295], Cvoid, (Ptr{gw_custom_optimizer_options}, Csize_t), options, size)
 gw_custom_optimizer_create(model, options, out_optimizer) =
-    ccall(ADDRESSES[294], gw_status, (Ptr{gw_module}, Ptr{gw_custom_optimizer_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
+    ccall(ADDRESSES[296], gw_status, (Ptr{gw_module}, Ptr{gw_custom_optimizer_options}, Ptr{Ptr{gw_optimizer}}), model, options, out_optimizer)
 gw_optimizer_set_schedule(optimizer, factor, user, release) =
-    ccall(ADDRESSES[295], gw_status, (Ptr{gw_optimizer}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), optimizer, factor, user, release)
+    ccall(ADDRESSES[297], gw_status, (Ptr{gw_optimizer}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}), optimizer, factor, user, release)
 gw_batch_init(batch, size) =
-    ccall(ADDRESSES[296], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[298], Cvoid, (Ptr{gw_batch}, Csize_t), batch, size)
 gw_step_options_init(options, size) =
-    ccall(ADDRESSES[297], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
+    ccall(ADDRESSES[299], Cvoid, (Ptr{gw_step_options}, Csize_t), options, size)
 gw_step_result_init(result, size) =
-    ccall(ADDRESSES[298], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
+    ccall(ADDRESSES[300], Cvoid, (Ptr{gw_step_result}, Csize_t), result, size)
 gw_train_step(model, optimizer, batch, options, stream, result) =
-    ccall(ADDRESSES[299], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
+    ccall(ADDRESSES[301], gw_status, (Ptr{gw_module}, Ptr{gw_optimizer}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, optimizer, batch, options, stream, result)
 gw_module_gradient_norms(model, out_norms, out_capacity, out_count) =
-    ccall(ADDRESSES[300], gw_status, (Ptr{gw_module}, Ptr{Cdouble}, Csize_t, Ptr{Csize_t}), model, out_norms, out_capacity, out_count)
+    ccall(ADDRESSES[302], gw_status, (Ptr{gw_module}, Ptr{Cdouble}, Csize_t, Ptr{Csize_t}), model, out_norms, out_capacity, out_count)
 gw_eval_step(model, batch, options, stream, result) =
-    ccall(ADDRESSES[301], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
+    ccall(ADDRESSES[303], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), model, batch, options, stream, result)
 gw_optimizer_step(optimizer, options, stream, result) =
-    ccall(ADDRESSES[302], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
+    ccall(ADDRESSES[304], gw_status, (Ptr{gw_optimizer}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{gw_step_result}), optimizer, options, stream, result)
 gw_log_probs(model, batch, options, stream, out_log_probs, out_capacity, out_count) =
-    ccall(ADDRESSES[303], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{Cdouble}, Csize_t, Ptr{Csize_t}), model, batch, options, stream, out_log_probs, out_capacity, out_count)
+    ccall(ADDRESSES[305], gw_status, (Ptr{gw_module}, Ptr{gw_batch}, Ptr{gw_step_options}, Ptr{Cvoid}, Ptr{Cdouble}, Csize_t, Ptr{Csize_t}), model, batch, options, stream, out_log_probs, out_capacity, out_count)
 gw_generate_options_init(options, size) =
-    ccall(ADDRESSES[304], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
+    ccall(ADDRESSES[306], Cvoid, (Ptr{gw_generate_options}, Csize_t), options, size)
 gw_generate(model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count) =
-    ccall(ADDRESSES[305], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
+    ccall(ADDRESSES[307], gw_status, (Ptr{gw_module}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Csize_t}), model, prompt, prompt_count, options, stream, out_tokens, out_capacity, out_count)
 gw_generate_rows(model, prompts, lengths, row_count, options, stream, out_tokens, out_capacity, out_counts) =
-    ccall(ADDRESSES[306], gw_status, (Ptr{gw_module}, Ptr{Int64}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Int64}), model, prompts, lengths, row_count, options, stream, out_tokens, out_capacity, out_counts)
+    ccall(ADDRESSES[308], gw_status, (Ptr{gw_module}, Ptr{Int64}, Ptr{Int64}, Csize_t, Ptr{gw_generate_options}, Ptr{Cvoid}, Ptr{Int64}, Csize_t, Ptr{Int64}), model, prompts, lengths, row_count, options, stream, out_tokens, out_capacity, out_counts)
 gw_verify_options_init(options, size) =
-    ccall(ADDRESSES[307], Cvoid, (Ptr{gw_verify_options}, Csize_t), options, size)
+    ccall(ADDRESSES[309], Cvoid, (Ptr{gw_verify_options}, Csize_t), options, size)
 gw_verify_result_init(result, size) =
-    ccall(ADDRESSES[308], Cvoid, (Ptr{gw_verify_result}, Csize_t), result, size)
+    ccall(ADDRESSES[310], Cvoid, (Ptr{gw_verify_result}, Csize_t), result, size)
 gw_verify(gangs, build, user, batch, options, result) =
-    ccall(ADDRESSES[309], gw_status, (Ptr{gw_gangs}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{gw_batch}, Ptr{gw_verify_options}, Ptr{gw_verify_result}), gangs, build, user, batch, options, result)
+    ccall(ADDRESSES[311], gw_status, (Ptr{gw_gangs}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{gw_batch}, Ptr{gw_verify_options}, Ptr{gw_verify_result}), gangs, build, user, batch, options, result)
 gw_verify_groups(gangs, step, user, options, result) =
-    ccall(ADDRESSES[310], gw_status, (Ptr{gw_gangs}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{gw_verify_options}, Ptr{gw_verify_result}), gangs, step, user, options, result)
+    ccall(ADDRESSES[312], gw_status, (Ptr{gw_gangs}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{gw_verify_options}, Ptr{gw_verify_result}), gangs, step, user, options, result)
 gw_data_source_init(source, size) =
-    ccall(ADDRESSES[311], Cvoid, (Ptr{gw_data_source}, Csize_t), source, size)
+    ccall(ADDRESSES[313], Cvoid, (Ptr{gw_data_source}, Csize_t), source, size)
 gw_dataset_options_init(options, size) =
-    ccall(ADDRESSES[312], Cvoid, (Ptr{gw_dataset_options}, Csize_t), options, size)
+    ccall(ADDRESSES[314], Cvoid, (Ptr{gw_dataset_options}, Csize_t), options, size)
 gw_dataset_create(options, out_dataset) =
-    ccall(ADDRESSES[313], gw_status, (Ptr{gw_dataset_options}, Ptr{Ptr{gw_dataset}}), options, out_dataset)
+    ccall(ADDRESSES[315], gw_status, (Ptr{gw_dataset_options}, Ptr{Ptr{gw_dataset}}), options, out_dataset)
 gw_dataset_retain(dataset) =
-    ccall(ADDRESSES[314], Ptr{gw_dataset}, (Ptr{gw_dataset},), dataset)
+    ccall(ADDRESSES[316], Ptr{gw_dataset}, (Ptr{gw_dataset},), dataset)
 gw_dataset_release(dataset) =
-    ccall(ADDRESSES[315], Cvoid, (Ptr{gw_dataset},), dataset)
+    ccall(ADDRESSES[317], Cvoid, (Ptr{gw_dataset},), dataset)
 gw_data_batch_init(batch, size) =
-    ccall(ADDRESSES[316], Cvoid, (Ptr{gw_data_batch}, Csize_t), batch, size)
+    ccall(ADDRESSES[318], Cvoid, (Ptr{gw_data_batch}, Csize_t), batch, size)
 gw_dataset_next(dataset, gangs, global_batch, batch) =
-    ccall(ADDRESSES[317], gw_status, (Ptr{gw_dataset}, Ptr{gw_gangs}, Int64, Ptr{gw_data_batch}), dataset, gangs, global_batch, batch)
+    ccall(ADDRESSES[319], gw_status, (Ptr{gw_dataset}, Ptr{gw_gangs}, Int64, Ptr{gw_data_batch}), dataset, gangs, global_batch, batch)
 gw_dataset_rows_per_epoch(dataset, out_rows) =
-    ccall(ADDRESSES[318], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
+    ccall(ADDRESSES[320], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
 gw_dataset_rows_taken(dataset, out_rows) =
-    ccall(ADDRESSES[319], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
+    ccall(ADDRESSES[321], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_rows)
 gw_dataset_batches_taken(dataset, out_batches) =
-    ccall(ADDRESSES[320], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_batches)
+    ccall(ADDRESSES[322], gw_status, (Ptr{gw_dataset}, Ptr{Int64}), dataset, out_batches)
 gw_dataset_set_rows_taken(dataset, rows) =
-    ccall(ADDRESSES[321], gw_status, (Ptr{gw_dataset}, Int64), dataset, rows)
+    ccall(ADDRESSES[323], gw_status, (Ptr{gw_dataset}, Int64), dataset, rows)
 gw_dataset_position(dataset, text, capacity, out_len) =
-    ccall(ADDRESSES[322], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), dataset, text, capacity, out_len)
+    ccall(ADDRESSES[324], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), dataset, text, capacity, out_len)
 gw_dataset_restore(dataset, position, ignore_differences) =
-    ccall(ADDRESSES[323], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Int32), dataset, position, ignore_differences)
+    ccall(ADDRESSES[325], gw_status, (Ptr{gw_dataset}, Ptr{Cchar}, Int32), dataset, position, ignore_differences)
 gw_metrics_row_init(row, size) =
-    ccall(ADDRESSES[324], Cvoid, (Ptr{gw_metrics_row}, Csize_t), row, size)
+    ccall(ADDRESSES[326], Cvoid, (Ptr{gw_metrics_row}, Csize_t), row, size)
 gw_metrics_options_init(options, size) =
-    ccall(ADDRESSES[325], Cvoid, (Ptr{gw_metrics_options}, Csize_t), options, size)
+    ccall(ADDRESSES[327], Cvoid, (Ptr{gw_metrics_options}, Csize_t), options, size)
 gw_metrics_create(model, options, out_metrics) =
-    ccall(ADDRESSES[326], gw_status, (Ptr{gw_module}, Ptr{gw_metrics_options}, Ptr{Ptr{gw_metrics}}), model, options, out_metrics)
+    ccall(ADDRESSES[328], gw_status, (Ptr{gw_module}, Ptr{gw_metrics_options}, Ptr{Ptr{gw_metrics}}), model, options, out_metrics)
 gw_metrics_retain(metrics) =
-    ccall(ADDRESSES[327], Ptr{gw_metrics}, (Ptr{gw_metrics},), metrics)
+    ccall(ADDRESSES[329], Ptr{gw_metrics}, (Ptr{gw_metrics},), metrics)
 gw_metrics_release(metrics) =
-    ccall(ADDRESSES[328], Cvoid, (Ptr{gw_metrics},), metrics)
+    ccall(ADDRESSES[330], Cvoid, (Ptr{gw_metrics},), metrics)
 gw_metrics_step_init(step, size) =
-    ccall(ADDRESSES[329], Cvoid, (Ptr{gw_metrics_step}, Csize_t), step, size)
+    ccall(ADDRESSES[331], Cvoid, (Ptr{gw_metrics_step}, Csize_t), step, size)
 gw_metrics_log(metrics, result, step) =
-    ccall(ADDRESSES[330], gw_status, (Ptr{gw_metrics}, Ptr{gw_step_result}, Ptr{gw_metrics_step}), metrics, result, step)
+    ccall(ADDRESSES[332], gw_status, (Ptr{gw_metrics}, Ptr{gw_step_result}, Ptr{gw_metrics_step}), metrics, result, step)
 gw_metrics_latest(metrics, row, out_rows) =
-    ccall(ADDRESSES[331], gw_status, (Ptr{gw_metrics}, Ptr{gw_metrics_row}, Ptr{Int64}), metrics, row, out_rows)
+    ccall(ADDRESSES[333], gw_status, (Ptr{gw_metrics}, Ptr{gw_metrics_row}, Ptr{Int64}), metrics, row, out_rows)
 gw_metrics_log_evaluation(metrics, loss, seconds) =
-    ccall(ADDRESSES[332], gw_status, (Ptr{gw_metrics}, Cdouble, Cdouble), metrics, loss, seconds)
+    ccall(ADDRESSES[334], gw_status, (Ptr{gw_metrics}, Cdouble, Cdouble), metrics, loss, seconds)
 gw_metrics_flush(metrics) =
-    ccall(ADDRESSES[333], gw_status, (Ptr{gw_metrics},), metrics)
+    ccall(ADDRESSES[335], gw_status, (Ptr{gw_metrics},), metrics)
 gw_metrics_position(metrics, text, capacity, out_len) =
-    ccall(ADDRESSES[334], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), metrics, text, capacity, out_len)
+    ccall(ADDRESSES[336], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}, Csize_t, Ptr{Csize_t}), metrics, text, capacity, out_len)
 gw_metrics_restore(metrics, position) =
-    ccall(ADDRESSES[335], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}), metrics, position)
+    ccall(ADDRESSES[337], gw_status, (Ptr{gw_metrics}, Ptr{Cchar}), metrics, position)
 gw_plan_options_init(options, size) =
-    ccall(ADDRESSES[336], Cvoid, (Ptr{gw_plan_options}, Csize_t), options, size)
+    ccall(ADDRESSES[338], Cvoid, (Ptr{gw_plan_options}, Csize_t), options, size)
 gw_plan_memory(options, memory, out_rank) =
-    ccall(ADDRESSES[337], gw_status, (Ptr{gw_plan_options}, Ptr{gw_memory_use}, Ptr{Int32}), options, memory, out_rank)
+    ccall(ADDRESSES[339], gw_status, (Ptr{gw_plan_options}, Ptr{gw_memory_use}, Ptr{Int32}), options, memory, out_rank)
 
 end

@@ -78,6 +78,7 @@ const CHOICES = Dict{Symbol,NamedTuple}(
                both = LibGangway.GW_BLOCK_NORMS_BOTH),
     :rope_scaling => (llama3 = LibGangway.GW_ROPE_SCALING_LLAMA3, linear = LibGangway.GW_ROPE_SCALING_LINEAR,
                       yarn = LibGangway.GW_ROPE_SCALING_YARN, longrope = LibGangway.GW_ROPE_SCALING_LONGROPE),
+    :scaling => (tensor = LibGangway.GW_FP8_TENSOR, delayed = LibGangway.GW_FP8_DELAYED, row = LibGangway.GW_FP8_ROW),
     :packing => (stream = LibGangway.GW_PACKING_STREAM, documents = LibGangway.GW_PACKING_DOCUMENTS),
     :stage_split => (even = LibGangway.GW_STAGE_SPLIT_EVEN, by_cost = LibGangway.GW_STAGE_SPLIT_BY_COST,
                      given = LibGangway.GW_STAGE_SPLIT_GIVEN),

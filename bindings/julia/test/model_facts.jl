@@ -476,6 +476,18 @@ fact("adapters train, are saved and loaded, switched off and merged") do
     @test thrown(() -> lora_apply!(small(); patterns = "**.x_proj")) isa Gangway.NotFound
 end
 
+fact("linear layers compute in FP8") do
+    tokens = Int64[mod(7i + 5j, 32) for i in 1:8, j in 1:4]
+    small() = Llama(dim = 16, layers = 2, heads = 2, vocab = 32)
+    plain = Gangway.eval_step(parallelize!(small(); seed = 3), tokens).loss
+    for scaling in (:tensor, :delayed, :row)
+        model = parallelize!(fp8_apply!(small(); patterns = ["model.layers.*.mlp.*"], scaling); seed = 3)
+        rounded = Gangway.eval_step(model, tokens).loss
+        @test rounded != plain && isapprox(rounded, plain; rtol = 0.05)
+    end
+    @test thrown(() -> fp8_apply!(small(); patterns = "**.x_proj")) isa Gangway.NotFound
+end
+
 fact("a step over a mesh is verified against one rank") do
     tokens = Int64[mod(7i + 5j, 32) for i in 1:8, j in 1:4]
     built() = Llama(dim = 16, layers = 2, heads = 2, vocab = 32)

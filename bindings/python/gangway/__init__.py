@@ -17,8 +17,8 @@ from .custom import Behaviour, Call, Custom
 from .custom_optimizer import CustomOptimizer, OptimizerCall
 from .dataset import DataBatch, Dataset
 from .enums import (
-    ActionKind, Activation, BlockNorms, ContextMethod, DType, Init, Op, Packing, Part, Phase, QkNorm, Recompute, Reduce,
-    RopeScaling, SkipReason, StageSplit, Status, Strategy, Style,
+    ActionKind, Activation, BlockNorms, ContextMethod, DType, Fp8Scaling, Init, Op, Packing, Part, Phase, QkNorm, Recompute,
+    Reduce, RopeScaling, SkipReason, StageSplit, Status, Strategy, Style,
 )
 from .errors import (
     Aborted, CallerFailed, Corrupt, FileFailed, FileMissing, Forked, GangFailed, GangwayError, Internal, InvalidArgument,
@@ -86,7 +86,7 @@ __all__ = [
     "Aborted", "Action", "ActionKind", "Activate", "Activation", "AllGather", "AllSumReduce", "Array", "Attention", "Behaviour",
     "Block", "BlockNorms", "Broadcast", "Call", "CallerFailed", "Checkpoints", "ContextMethod", "Corrupt", "Custom",
     "CustomOptimizer", "DType", "DataBatch", "Dataset", "Decoder", "Dropout", "Embedding", "FeedForward", "FileFailed", "FileMissing",
-    "FileStore", "Forked", "Frame", "GPT2", "Gang", "GangFailed", "Gangs", "GangwayError", "Gemma", "Gemma2", "Gemma3", "Init", "Internal",
+    "FileStore", "Forked", "Fp8Scaling", "Frame", "GPT2", "Gang", "GangFailed", "Gangs", "GangwayError", "Gemma", "Gemma2", "Gemma3", "Init", "Internal",
     "InvalidArgument", "InvalidState", "LayerNorm", "Linear", "Llama", "Metrics", "MetricsRow", "Mismatch", "Mistral",
     "Mlp", "Module", "NotFound", "NotReady", "NotSupported", "Olmo2", "Op", "Optimizer", "OptimizerCall",
     "OutOfMemory", "Packing", "Parameter", "Part", "Partial", "Partition", "PeerLost", "Phase", "Phi3", "Pipeline",

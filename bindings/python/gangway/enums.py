@@ -196,6 +196,14 @@ class Recompute(Open):
     RATIO = c.GW_RECOMPUTE_RATIO
 
 
+class Fp8Scaling(Open):
+    """What shares a scale in FP8, and where it comes from."""
+
+    TENSOR = c.GW_FP8_TENSOR
+    DELAYED = c.GW_FP8_DELAYED
+    ROW = c.GW_FP8_ROW
+
+
 class Init(Open):
     """First values of a parameter."""
 

@@ -332,6 +332,12 @@ class gw_load_options:
     ignore_extra: int
     ignore_config: int
 
+class gw_fp8_options:
+    struct_size: int
+    patterns: str
+    scaling: int
+    history: int
+
 class gw_lora_options:
     struct_size: int
     patterns: str

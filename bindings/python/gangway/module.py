@@ -10,6 +10,7 @@ from ._low import View
 from .arrays import FLOATING, HOST, Array, DTypeLike, NewArray, Place, dtype_of, first_kind, known_kind
 from .enums import ContextMethod, DType, Part, Recompute
 from .errors import InvalidArgument, NotFound
+from .fp8 import Fp8Methods
 from .lora import LoraMethods
 from .members import member
 from .mesh import Gangs, current_gangs
@@ -45,7 +46,7 @@ class Frame:
         c.gw_frame_reset(self._h)
 
 
-class Module(LoraMethods):
+class Module(LoraMethods, Fp8Methods):
     """A module of the library."""
 
     _takes_ids = False  # inputs are token ids: int64, and narrower integers are taken for them

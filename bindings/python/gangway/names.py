@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Literal, Union
 
 from .enums import (
-    Activation, BlockNorms, ContextMethod, Init, Packing, QkNorm, Recompute, Reduce, RopeScaling, StageSplit, Strategy,
-    Style)
+    Activation, BlockNorms, ContextMethod, Fp8Scaling, Init, Packing, QkNorm, Recompute, Reduce, RopeScaling, StageSplit,
+    Strategy, Style)
 
 StrategyLike = Union[Strategy, Literal["full_shard", "shard_grad_op", "no_shard"]]
 RecomputeLike = Union[Recompute, Literal["none", "full", "selective", "every", "ratio"]]
 ContextMethodLike = Union[ContextMethod, Literal["ring", "all_gather", "all_to_all"]]
+Fp8ScalingLike = Union[Fp8Scaling, Literal["tensor", "delayed", "row"]]
 ActivationLike = Union[Activation, Literal["silu", "gelu_tanh", "gelu", "relu", "tanh"]]
 QkNormLike = Union[QkNorm, bool, Literal["none", "head", "width"]]
 RopeScalingLike = Union[RopeScaling, Literal["llama3", "linear", "yarn", "longrope"]]

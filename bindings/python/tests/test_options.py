@@ -41,6 +41,7 @@ CALLABLES = [
     (gw.Module.generate, "gw_generate_options", {"stop_count", "user"}),
     (gw.FeedForward.__init__, "gw_feed_forward_options", set()),
     (gw.Module.lora_apply, "gw_lora_options", set()),
+    (gw.Module.fp8_apply, "gw_fp8_options", set()),
     (gw.verify, "gw_verify_options", set()),
     (gw.Module.save, "gw_save_options", set()),
     (gw.Module.load, "gw_load_options", set()),
@@ -77,7 +78,7 @@ def same(default, field, made):
             return gw.dtype_of(default) == made
         kinds = {"strategy": gw.Strategy, "recompute": gw.Recompute, "schedule": gw.Schedule,
                  "context_method": gw.ContextMethod, "stage_split": gw.StageSplit, "packing": gw.Packing,
-                 "activation": gw.Activation, "qk_norm": gw.QkNorm, "norms": gw.BlockNorms}
+                 "activation": gw.Activation, "qk_norm": gw.QkNorm, "norms": gw.BlockNorms, "scaling": gw.Fp8Scaling}
         return kinds[field][default.upper()] == made
     return default == made
 

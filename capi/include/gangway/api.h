@@ -9,6 +9,7 @@
 #include <gangway/custom.h>
 #include <gangway/custom_optimizer.h>
 #include <gangway/dataset.h>
+#include <gangway/fp8.h>
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>
@@ -446,6 +447,8 @@ typedef struct gw_api {
       int64_t out_counts[]);
   gw_status (*verify_groups)(gw_gangs *gangs, gw_groups_step_fn step, void *user, const gw_verify_options
       *options, gw_verify_result *result);
+  void (*fp8_options_init)(gw_fp8_options *options, size_t size);
+  gw_status (*fp8_apply)(gw_module *model, const gw_fp8_options *options);
 } gw_api;
 
 /* Local. Gives the table of a minor ABI level, which is static; null for a level that gw_abi_range does not

@@ -10,6 +10,7 @@
 #include <gangway/custom.h>
 #include <gangway/custom_optimizer.h>
 #include <gangway/dataset.h>
+#include <gangway/fp8.h>
 #include <gangway/frame.h>
 #include <gangway/gang.h>
 #include <gangway/layers.h>

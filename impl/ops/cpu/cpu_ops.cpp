@@ -4,6 +4,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/elementwise.h"
+#include "ops/cpu/fp8.h"
 #include "ops/cpu/gemm_cache.h"
 #include "ops/cpu/head_loss.h"
 #include "ops/cpu/operations.h"
@@ -11,7 +12,7 @@
 namespace gangway::cpu {
 namespace {
 
-class CpuOps final : public Ops {
+class CpuOps final : public Ops, public Fp8Ops {
  public:
   CpuOps(std::shared_ptr<Device> device, CpuDevice& cpu, Isa isa)
       : device_(std::move(device)),
@@ -26,6 +27,9 @@ class CpuOps final : public Ops {
   void name(const Args& args, Stream&) override { run(args, cpu::name); }
   GANGWAY_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
+  void fp8_scale(const Fp8ScaleArgs& args, Stream&) override { run(args, cpu::fp8_scale); }
+  void fp8_codes(const Fp8CodesArgs& args, Stream&) override { run(args, cpu::fp8_codes); }
+  void fp8_gemm(const Fp8GemmArgs& args, Stream&) override { run(args, cpu::fp8_gemm); }
   void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream&) override {
     check(args);
     cpu::head_loss(context_, args, temporaries);
@@ -117,11 +121,13 @@ std::string describe_cpu_paths(Ops& ops) {
                          "column_sum",
                          "norm_power",
                          "divide_by_norm",
+                         "fp8_scale",
+                         "fp8_codes",
                          "fill_normal",
                          "id_range"})
     out += std::string(op) + ": " + own;
 #undef GANGWAY_NAME
-  return out;
+  return out + "fp8_gemm: decoded codes, then gemm\n";
 }
 
 }  // namespace gangway::cpu

@@ -12,6 +12,7 @@
 #include "ops/check.h"
 #include "ops/cuda/attention_paths.h"
 #include "ops/cuda/families.h"
+#include "ops/cuda/fp8.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/head_loss.h"
 
@@ -50,7 +51,7 @@ void append(SegmentKey& key, const Args& args) {
 // Most operations join the stream's segment. Operations whose numbers change from step to step run at once,
 // because their segments would never repeat: optimizers (lr, step), losses (1 / N), factors, initial values,
 // dropout (key).
-class CudaOps final : public Ops {
+class CudaOps final : public Ops, public Fp8Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)
       : device_(std::move(device)), products_(device_->index()), attention_(device_->index()) {}
@@ -61,6 +62,16 @@ class CudaOps final : public Ops {
   void gemm(const GemmArgs& args, Stream& stream) override {
     check(args);
     later(stream, multiply, &products_, args);
+  }
+  void fp8_scale(const Fp8ScaleArgs& args, Stream& stream) override {
+    if (!args.history) return run(args, stream, cuda::fp8_scale);
+    check(args);
+    now(stream, cuda::fp8_scale, args);  // the entry of the history is another one in each step
+  }
+  void fp8_codes(const Fp8CodesArgs& args, Stream& stream) override { run(args, stream, cuda::fp8_codes); }
+  void fp8_gemm(const Fp8GemmArgs& args, Stream& stream) override {
+    check(args);
+    later(stream, multiply_codes, &products_, args);
   }
   void rmsnorm(const RmsNormArgs& args, Stream& stream) override { run(args, stream, cuda::rmsnorm); }
   void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) override {
@@ -163,6 +174,9 @@ class CudaOps final : public Ops {
  private:
   static void multiply(Products* products, const GemmArgs& args, Stream& stream) {
     products->gemm(args, stream);
+  }
+  static void multiply_codes(Products* products, const Fp8GemmArgs& args, Stream& stream) {
+    products->fp8_gemm(args, stream);
   }
   // The plan of a call is made when the call first runs, and that is before its capture.
   struct Attending {

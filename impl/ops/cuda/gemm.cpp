@@ -38,6 +38,8 @@ cudaDataType_t type_of(DType dtype) {
     case DType::f64: return CUDA_R_64F;
     case DType::bf16: return CUDA_R_16BF;
     case DType::f16: return CUDA_R_16F;
+    case DType::f8_e4m3: return CUDA_R_8F_E4M3;
+    case DType::f8_e5m2: return CUDA_R_8F_E5M2;
     default: return CUDA_R_32F;
   }
 }
@@ -85,8 +87,14 @@ void describe(Description& product, const GemmArgs& args) {
   set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
 }
 
-cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const GemmArgs& args, const Description& product,
-                            const Layout& a, const Layout& b, const Layout& c) {
+// What decides about the algorithm of c = op(a) op(b), and begins its refusal.
+struct Operands {
+  const Tensor &a, &b, &c;
+  bool transpose_a, transpose_b;
+};
+
+cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Operands& args, const Description& product,
+                            const Layout& a, const Layout& b, const Layout& c, const char* hint) {
   Preference preference;
   check(cublasLtMatmulPreferenceCreate(&preference.handle), "cublasLtMatmulPreferenceCreate");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
@@ -105,8 +113,45 @@ cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const GemmArgs& args, const
     fail(Code::not_supported, "cublasLt has no algorithm for ", args.a.text(),
          args.transpose_a ? " transposed" : "", " times ", args.b.text(),
          args.transpose_b ? " transposed" : "", " into ", args.c.text(), " (",
-         cublasLtGetStatusString(status), ")");
+         cublasLtGetStatusString(status), ")", hint);
   return found.algo;
+}
+
+// Products of codes have one form: both operands are contiguous along the dim that is summed.
+void describe(Description& product, const Fp8GemmArgs& args) {
+  check(cublasLtMatmulDescCreate(&product.handle, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+  set(product, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  set(product, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+  const void *const a_scale = args.a_scale.raw(), *const b_scale = args.b_scale.raw();
+  set(product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_scale);
+  set(product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a_scale);
+}
+
+bool scales_rows(const Fp8GemmArgs& args) { return args.a_scale.count() > 1 || args.b_scale.count() > 1; }
+
+#if CUBLAS_VERSION >= 120900
+constexpr bool kHasScalesOfRows = true;
+void describe_rows(Description& product) {
+  set(product, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+  set(product, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+}
+#else
+constexpr bool kHasScalesOfRows = false;
+void describe_rows(Description&) {}
+#endif
+
+void refuse_what_codes_lack(const Fp8GemmArgs& args) {
+  constexpr int64_t kMultiple = 16;
+  if (args.c.dtype() == DType::f64)
+    fail(Code::not_supported, "FP8 on a GPU computes in f32, bf16 or f16, not in f64");
+  if (args.a.dim(1) % kMultiple != 0)
+    fail(Code::not_supported, "cublasLt multiplies codes of FP8 along a multiple of ", kMultiple,
+         ", not along ", args.a.dim(1));
+  if (scales_rows(args) && !kHasScalesOfRows)
+    fail(Code::not_supported,
+         "this build of the module has a cuBLAS before 12.9, which takes no scales of rows; take scales of "
+         "tensors");
 }
 
 }  // namespace
@@ -151,12 +196,60 @@ void Products::gemm(const GemmArgs& args, Stream& stream) {
              alignment_of(args.c)};
   auto chosen = algorithms_.find(key);
   if (chosen == algorithms_.end())
-    chosen = algorithms_.emplace(std::move(key), choose(handle_, args, product, a, b, c)).first;
+    chosen = algorithms_
+                 .emplace(std::move(key),
+                          choose(handle_, {args.a, args.b, args.c, args.transpose_a, args.transpose_b},
+                                 product, a, b, c, ""))
+                 .first;
   const double one64 = 1, beta64 = add ? 1 : 0;
   const float one32 = 1, beta32 = add ? 1 : 0;
   const bool f64 = args.a.dtype() == DType::f64;
   check(cublasLtMatmul(handle_, product.handle, f64 ? static_cast<const void*>(&one64) : &one32, args.b.raw(),
                        b.handle, args.a.raw(), a.handle, f64 ? static_cast<const void*>(&beta64) : &beta32,
+                       args.c.raw(), c.handle, args.c.raw(), c.handle, &chosen->second,
+                       workspace(stream, kWorkspaceBytes), kWorkspaceBytes, native(stream)),
+        "cublasLtMatmul");
+}
+
+void Products::fp8_gemm(const Fp8GemmArgs& args, Stream& stream) {
+  if (args.c.count() == 0) return;
+  const int64_t depth = args.a.dim(1);
+  if (depth == 0) {
+    if (!args.accumulate) start_rows(args.c, Tensor(), false, stream);
+    return;
+  }
+  refuse_what_codes_lack(args);
+  Description product;
+  Layout a, b, c;
+  describe(product, args);
+  const bool rows = scales_rows(args);
+  if (rows) describe_rows(product);
+  make_layout(a, args.a);
+  make_layout(b, args.b);
+  make_layout(c, args.c);
+  Key key = {static_cast<int64_t>(args.a.dtype()),
+             static_cast<int64_t>(args.b.dtype()),
+             static_cast<int64_t>(args.c.dtype()),
+             args.c.dim(0),
+             args.c.dim(1),
+             depth,
+             row_stride(args.c),
+             rows,
+             alignment_of(args.a),
+             alignment_of(args.b),
+             alignment_of(args.c)};
+  auto chosen = algorithms_.find(key);
+  if (chosen == algorithms_.end())
+    chosen =
+        algorithms_
+            .emplace(std::move(key),
+                     choose(handle_, {args.a, args.b, args.c, false, true}, product, a, b, c,
+                            rows ? "; scales of rows take a GPU of sm_90, scales of tensors one of sm_89 "
+                                   "or newer"
+                                 : "; FP8 takes a GPU of sm_89 or newer"))
+            .first;
+  const float one = 1, beta = args.accumulate ? 1 : 0;
+  check(cublasLtMatmul(handle_, product.handle, &one, args.b.raw(), b.handle, args.a.raw(), a.handle, &beta,
                        args.c.raw(), c.handle, args.c.raw(), c.handle, &chosen->second,
                        workspace(stream, kWorkspaceBytes), kWorkspaceBytes, native(stream)),
         "cublasLtMatmul");

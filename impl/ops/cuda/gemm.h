@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/cuda/cuda_device.h"
-#include "ops/ops.h"
+#include "ops/fp8.h"
 
 namespace gangway::cuda {
 
@@ -21,6 +21,9 @@ class Products {
   Products& operator=(const Products&) = delete;
 
   void gemm(const GemmArgs& args, Stream& stream);
+  // NOT_SUPPORTED: a result in f64, a depth that is no multiple of 16, or cuBLASLt has no such product on this
+  // GPU.
+  void fp8_gemm(const Fp8GemmArgs& args, Stream& stream);
 
  private:
   // The facts that decide about an algorithm: types, sizes, strides, alignments.

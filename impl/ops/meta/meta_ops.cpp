@@ -1,11 +1,12 @@
 #include "ops/meta/meta_ops.h"
 
 #include "ops/check.h"
+#include "ops/fp8.h"
 
 namespace gangway::meta {
 namespace {
 
-class MetaOps final : public Ops {
+class MetaOps final : public Ops, public Fp8Ops {
  public:
   explicit MetaOps(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   Device& device() override { return *device_; }
@@ -14,6 +15,9 @@ class MetaOps final : public Ops {
   void name(const Args& args, Stream&) override { check(args); }
   GANGWAY_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
+  void fp8_scale(const Fp8ScaleArgs& args, Stream&) override { check(args); }
+  void fp8_codes(const Fp8CodesArgs& args, Stream&) override { check(args); }
+  void fp8_gemm(const Fp8GemmArgs& args, Stream&) override { check(args); }
   void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream&) override {
     check(args);
     const StackScope scope(temporaries);

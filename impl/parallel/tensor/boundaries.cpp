@@ -129,18 +129,15 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
   const Tensor y = make_output(ctx, frame, part.dtype, plan->after);
   {
     const StackScope scope(ctx.temporaries);
-    const Tensor low_TR = linear_ != nullptr ? linear_->allocate_low(ctx, x, frame) : Tensor();
-    const bool low_is_made = linear_ != nullptr && linear_->make_dropped_low(ctx, x, low_TR, frame);
     if (in_chunks(sum_chunks_, ctx, frame)) {
-      const Tensor x_TI = x.flatten2();
+      const Linear::Operands operands = linear_->operands(ctx, x, frame);
       sum_in_chunks(ctx, sum_chunks_, y, [&](const RowRange& rows, const Tensor& share) {
-        linear_->product(ctx, x_TI.slice(0, rows.first, rows.last), share,
-                         low_TR ? low_TR.slice(0, rows.first, rows.last) : low_TR, low_is_made);
+        linear_->product(ctx, operands.rows(rows.first, rows.last), share);
       });
-      linear_->save_input(x, low_TR, frame);
+      linear_->save_input(x, operands, frame);
     } else {
       const Tensor own = plan->moves.empty() ? y : ctx.temporaries.allocate(part.dtype, part.shape);
-      compute_part(ctx, x, own, low_TR, low_is_made, frame);
+      compute_part(ctx, x, own, frame);
       Redistribute::Started sum = after().start_forward(ctx, own, y);
       after().finish(ctx, sum);
     }
@@ -150,23 +147,16 @@ Values PartialSum::forward(Context& ctx, std::span<const Tensor> inputs, Frame* 
   return {y};
 }
 
-void PartialSum::compute_part(Context& ctx, const Tensor& x, const Tensor& part, const Tensor& low_TR,
-                              bool low_is_made, Frame* frame) const {
+void PartialSum::compute_part(Context& ctx, const Tensor& x, const Tensor& part, Frame* frame) const {
   if (linear_ == nullptr) return embedding_->look_up(ctx, x, part, frame);
-  linear_->product(ctx, x.flatten2(), part.flatten2(), low_TR, low_is_made);
-  linear_->save_input(x, low_TR, frame);
+  const Linear::Operands operands = linear_->operands(ctx, x, frame);
+  linear_->product(ctx, operands, part.flatten2());
+  linear_->save_input(x, operands, frame);
 }
 
-// Adds the bias as the product of a column of ones with the bias.
 void PartialSum::add_bias(Context& ctx, const Tensor& y) const {
   if (linear_ == nullptr || linear_->bias() == nullptr) return;
-  const Tensor y_TO = y.flatten2(), bias = value_of(*linear_->bias());
-  const StackScope scope(ctx.temporaries);
-  const Tensor ones = ctx.temporaries.allocate(y.dtype(), Shape{y_TO.dim(0), 1});
-  ctx.ops.fill(ones, 1, ctx.stream);
-  ctx.ops.gemm(
-      {.a = ones, .b = bias.reshape(Shape{1, bias.count()}), .c = y_TO, .bias = {}, .accumulate = true},
-      ctx.stream);
+  add_to_rows(ctx, value_of(*linear_->bias()), y.flatten2());
 }
 
 }  // namespace gangway

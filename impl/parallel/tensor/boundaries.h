@@ -67,8 +67,7 @@ class PartialSum final : public Boundaries {
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
 
  private:
-  void compute_part(Context& ctx, const Tensor& x, const Tensor& part, const Tensor& low_TR, bool low_is_made,
-                    Frame* frame) const;
+  void compute_part(Context& ctx, const Tensor& x, const Tensor& part, Frame* frame) const;
   void add_bias(Context& ctx, const Tensor& y) const;
 
   Linear* linear_ = nullptr;  // exactly one of these two is set

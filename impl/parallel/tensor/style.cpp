@@ -5,6 +5,7 @@
 #include "nn/attention_core.h"
 #include "nn/dropout.h"
 #include "parallel/tensor/boundaries.h"
+#include "parallel/tensor/fp8_scales.h"
 #include "parallel/tensor/loss.h"
 #include "parallel/tensor/row_sums.h"
 
@@ -48,6 +49,14 @@ void set_value_part(const StyledModule& styled, const Gang& gang) {
     part.along = ValuePart::Along::width;
   if (auto* const dropout = dynamic_cast<Dropout*>(&inner_of(styled))) dropout->set_part(part);
   set_input_parts(inner_of(styled), part);
+}
+
+// Tells products in FP8 which dim of the weight is split.
+void set_fp8_split(const StyledModule& styled, const GangPtr& gang) {
+  const auto* const linear = dynamic_cast<const Linear*>(&inner_of(styled));
+  if (linear == nullptr || linear->fp8() == nullptr || !splits(styled.row.style)) return;
+  const auto dim = styled.row.style == TensorStyle::colwise ? Fp8Products::Dim::out : Fp8Products::Dim::in;
+  linear->fp8()->set_split({dim, std::make_shared<SplitFp8Scales>(gang, Channel::tp)});
 }
 
 // Returns the dim of the weight that the style splits.
@@ -324,6 +333,7 @@ bool moves_sequence(const StyledModule& styled) {
 }
 
 ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chunks) {
+  set_fp8_split(styled, gang);
   const ModulePtr& module = styled.place.module;
   const RowLayouts layouts = layouts_of(styled);
   set_value_part(styled, *gang);

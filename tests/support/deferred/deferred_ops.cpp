@@ -3,6 +3,7 @@
 
 #include "base/members.h"
 #include "ops/check.h"
+#include "ops/fp8.h"
 #include "support/deferred/deferred.h"
 
 namespace gangway::deferred {
@@ -24,7 +25,7 @@ void reach_all(Args& args) {
   reach(args);
 }
 
-class DeferredOps final : public Ops {
+class DeferredOps final : public Ops, public Fp8Ops {
  public:
   explicit DeferredOps(std::shared_ptr<Device> device) : device_(std::move(device)) {}
   Device& device() override { return *device_; }
@@ -33,6 +34,10 @@ class DeferredOps final : public Ops {
   void name(const Args& args, Stream& stream) override { run(args, stream, &Ops::name); }
   GANGWAY_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
+
+  void fp8_scale(const Fp8ScaleArgs& args, Stream& stream) override { run(args, stream, &Fp8Ops::fp8_scale); }
+  void fp8_codes(const Fp8CodesArgs& args, Stream& stream) override { run(args, stream, &Fp8Ops::fp8_codes); }
+  void fp8_gemm(const Fp8GemmArgs& args, Stream& stream) override { run(args, stream, &Fp8Ops::fp8_gemm); }
 
   // Takes the chunk's logits from `temporaries`, so that the stack grows as in a real run. The worker has its
   // own stack.
@@ -96,6 +101,13 @@ class DeferredOps final : public Ops {
     Args here = args;
     reach_all(here);
     enqueue(stream, [here, operation](Worker& w) { (w.ops.*operation)(here, w.cpu.stream()); });
+  }
+  template <typename Args>
+  void run(const Args& args, Stream& stream, void (Fp8Ops::*operation)(const Args&, Stream&)) {
+    check(args);
+    Args here = args;
+    reach_all(here);
+    enqueue(stream, [here, operation](Worker& w) { (fp8_ops(w.ops).*operation)(here, w.cpu.stream()); });
   }
 
   const std::shared_ptr<Device> device_;

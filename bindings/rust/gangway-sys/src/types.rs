@@ -9300,6 +9300,111 @@ impl Default for gw_data_batch {
         }
     }
 }
+#[doc = " What shares a scale, and where it comes from."]
+pub type gw_fp8_scaling = i32;
+pub const GW_FP8_SCALING_INVALID: gw_fp8_scaling_value = -1;
+#[doc = " A tensor, from its values. x and W are e4m3, dy is e5m2."]
+pub const GW_FP8_TENSOR: gw_fp8_scaling_value = 0;
+#[doc = " Likewise, from the largest magnitude of earlier steps."]
+pub const GW_FP8_DELAYED: gw_fp8_scaling_value = 1;
+#[doc = " A row along the dim that is summed, anew for each product. All are e4m3."]
+pub const GW_FP8_ROW: gw_fp8_scaling_value = 2;
+pub type gw_fp8_scaling_value = ::std::os::raw::c_int;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct gw_fp8_options {
+    pub struct_size: usize,
+    pub next: *const gw_ext,
+    #[doc = " Patterns of module paths (module.h), separated by commas: \"model.layers.*.mlp.*\". The linear layers among"]
+    #[doc = " the modules that a pattern matches compute in FP8, except an lm_head. Default null: every linear layer."]
+    pub patterns: *const ::std::os::raw::c_char,
+    #[doc = " Default GW_FP8_TENSOR."]
+    pub scaling: gw_fp8_scaling,
+    #[doc = " Steps of GW_FP8_DELAYED, 1 to 4096. Default 16."]
+    pub history: i32,
+}
+#[test]
+fn bindgen_test_layout_gw_fp8_options() {
+    assert_eq!(
+        ::std::mem::size_of::<gw_fp8_options>(),
+        32usize,
+        concat!("Size of: ", stringify!(gw_fp8_options))
+    );
+    assert_eq!(
+        ::std::mem::align_of::<gw_fp8_options>(),
+        8usize,
+        concat!("Alignment of ", stringify!(gw_fp8_options))
+    );
+    fn test_field_struct_size() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_fp8_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).struct_size) as usize - ptr as usize
+            },
+            0usize,
+            concat!("Offset of field: ", stringify!(gw_fp8_options), "::", stringify!(struct_size))
+        );
+    }
+    test_field_struct_size();
+    fn test_field_next() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_fp8_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).next) as usize - ptr as usize
+            },
+            8usize,
+            concat!("Offset of field: ", stringify!(gw_fp8_options), "::", stringify!(next))
+        );
+    }
+    test_field_next();
+    fn test_field_patterns() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_fp8_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).patterns) as usize - ptr as usize
+            },
+            16usize,
+            concat!("Offset of field: ", stringify!(gw_fp8_options), "::", stringify!(patterns))
+        );
+    }
+    test_field_patterns();
+    fn test_field_scaling() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_fp8_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).scaling) as usize - ptr as usize
+            },
+            24usize,
+            concat!("Offset of field: ", stringify!(gw_fp8_options), "::", stringify!(scaling))
+        );
+    }
+    test_field_scaling();
+    fn test_field_history() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_fp8_options>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).history) as usize - ptr as usize
+            },
+            28usize,
+            concat!("Offset of field: ", stringify!(gw_fp8_options), "::", stringify!(history))
+        );
+    }
+    test_field_history();
+}
+impl Default for gw_fp8_options {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct gw_frame {
@@ -13866,10 +13971,15 @@ pub struct gw_api {
             result: *mut gw_verify_result,
         ) -> gw_status,
     >,
+    pub fp8_options_init:
+        ::std::option::Option<unsafe extern "C" fn(options: *mut gw_fp8_options, size: usize)>,
+    pub fp8_apply: ::std::option::Option<
+        unsafe extern "C" fn(model: *mut gw_module, options: *const gw_fp8_options) -> gw_status,
+    >,
 }
 #[test]
 fn bindgen_test_layout_gw_api() {
-    assert_eq!(::std::mem::size_of::<gw_api>(), 2712usize, concat!("Size of: ", stringify!(gw_api)));
+    assert_eq!(::std::mem::size_of::<gw_api>(), 2728usize, concat!("Size of: ", stringify!(gw_api)));
     assert_eq!(::std::mem::align_of::<gw_api>(), 8usize, concat!("Alignment of ", stringify!(gw_api)));
     fn test_field_struct_size() {
         assert_eq!(
@@ -17951,4 +18061,28 @@ fn bindgen_test_layout_gw_api() {
         );
     }
     test_field_verify_groups();
+    fn test_field_fp8_options_init() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).fp8_options_init) as usize - ptr as usize
+            },
+            2712usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(fp8_options_init))
+        );
+    }
+    test_field_fp8_options_init();
+    fn test_field_fp8_apply() {
+        assert_eq!(
+            unsafe {
+                let uninit = ::std::mem::MaybeUninit::<gw_api>::uninit();
+                let ptr = uninit.as_ptr();
+                ::std::ptr::addr_of!((*ptr).fp8_apply) as usize - ptr as usize
+            },
+            2720usize,
+            concat!("Offset of field: ", stringify!(gw_api), "::", stringify!(fp8_apply))
+        );
+    }
+    test_field_fp8_apply();
 }

@@ -473,6 +473,28 @@ fn adapters_train_and_their_files_load() {
 }
 
 #[test]
+fn linear_layers_compute_in_fp8() {
+    let gangs = alone();
+    assert_eq!(Fp8Options::default().scaling, Fp8Scaling::Tensor);
+    let losses = |options: Option<Fp8Options>| {
+        let mut model = small();
+        if let Some(options) = options {
+            model.fp8_apply(&options).unwrap();
+        }
+        model.parallelize(&gangs, &Default::default()).unwrap();
+        model.eval_step(&rows(0, 4), ()).unwrap().loss
+    };
+    let plain = losses(None);
+    for scaling in [Fp8Scaling::Tensor, Fp8Scaling::Delayed, Fp8Scaling::Row] {
+        let patterns = vec!["model.layers.*.mlp.*".into()];
+        let rounded = losses(Some(Fp8Options { scaling, patterns, ..Default::default() }));
+        assert!(rounded != plain && (rounded / plain - 1.0).abs() < 0.05);
+    }
+    let unknown = Fp8Options { patterns: vec!["**.x_proj".into()], ..Default::default() };
+    assert_eq!(small().fp8_apply(&unknown).unwrap_err().code, Code::NotFound);
+}
+
+#[test]
 fn a_step_over_a_mesh_is_that_of_one_rank() {
     for found in meshes(2, |gangs| {
         let (index, _) = gangs.data_shard().unwrap();
