@@ -102,7 +102,8 @@ class Network {
   void on_broken(Group& group, int from, const std::string& body);
   void member_gone(const std::shared_ptr<Group>& group, int rank);
   void lose(Link& link, const std::string& why) noexcept;
-  void stop(Group& group, const Error& error, bool tell) noexcept;
+  void stop(Group& group, const Error& error, bool tells) noexcept;
+  void tell(Group& group, int32_t code, int peer, const std::string& words, int but) noexcept;
   void post(Link& link, const ControlFrame& frame) noexcept;
   Link* link_to(const Group& group, int rank);
   void changed() noexcept;
