@@ -89,14 +89,8 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
     const std::unique_lock lock(compute_mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return;
     while (const TransferPtr next = network->next_to_compute(*group)) {
-      std::function<void()>& step = next->fold != nullptr ? next->fold : next->last;
-      try {
-        step();
-      } catch (const std::bad_alloc&) {
-        network->break_group(*group, Error(Code::out_of_memory, "no memory"));
-        return;
-      }
-      step = nullptr;
+      next->last();
+      next->last = nullptr;
       network->computed(group, next);
     }
   }

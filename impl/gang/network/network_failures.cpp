@@ -188,8 +188,8 @@ void Network::stop(Group& group, const Error& error, bool tells) noexcept {
   }
 }
 
-// Tells all but one rank why the gang is broken. A rank that was told tells it, too: it may end now, and those
-// that see its end shall know the reason before.
+// Tells all but one rank why the gang is broken. A rank that was told tells it, too: it may end now, and
+// those that see its end shall know the reason before.
 void Network::tell(Group& group, int32_t code, int peer, const std::string& words, int but) noexcept {
   try {
     const BrokenHead head{code, peer};
