@@ -69,8 +69,8 @@ const std::map<std::string, Names>& leaves() {
 const std::map<std::string, std::vector<Names>>& floors() {
   static const std::map<std::string, std::vector<Names>> table = {
       {"gang",
-       {{"call_log", "collective", "descriptor", "engine", "engine_options", "fabric_module", "mpi_module",
-         "backoff", "rank", "read_only", "work"},
+       {{"byte_gather", "call_log", "collective", "descriptor", "engine", "engine_options", "fabric_module",
+         "mpi_module", "backoff", "rank", "read_only", "work"},
         {"kernels"},
         {"local", "planes", "rendezvous"},
         {"host", "mpi", "nccl", "fabric"},

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/call_signature.h"
+#include "gang/byte_gather.h"
 
 namespace gangway {
 namespace {
@@ -17,16 +18,6 @@ struct Vote {
   uint64_t arguments = 0;  // a hash of the arguments, which must be equal on all ranks
 };
 static_assert(sizeof(Vote) == 16);
-
-Collective gather_of_bytes(const void* in, void* out, size_t count) {
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = in;
-  c.out = out;
-  c.count = count;
-  c.dtype = DType::u8;
-  return c;
-}
 
 // An Error as bytes: its numbers, then its four texts, each after its length.
 std::string pack(const Error& error) {

@@ -5,6 +5,7 @@
 
 #include "base/philox.h"
 #include "gang/agreement.h"
+#include "gang/byte_gather.h"
 
 namespace gangway {
 namespace {
@@ -52,13 +53,7 @@ std::vector<CollectiveCall::Payload> CollectiveCall::agree(const std::optional<E
     votes.resize(static_cast<size_t>(root_.size()));
     values.resize(votes.size());
     const Vote vote{philox_key(0, arguments), refusal.has_value(), mine};
-    Collective gather;
-    gather.op = CollectiveOp::all_gather;
-    gather.in = &vote;
-    gather.out = votes.data();
-    gather.count = sizeof vote;
-    gather.dtype = DType::u8;
-    root_.run_now(Channel::control, gather);
+    root_.run_now(Channel::control, gather_of_bytes(&vote, votes.data(), sizeof vote));
   });
   // The texts travel only after a refusal or a mismatch, so that the common case is one small all-gather.
   if (std::any_of(votes.begin(), votes.end(), [&](const Vote& vote) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gang/byte_gather.h"
 #include "gang/gang.h"
 
 namespace gangway::tools {
@@ -36,13 +37,7 @@ void transfer(Gang& gang, CollectiveOp op, int peer, std::vector<unsigned char>&
 }
 
 void gather(Gang& gang, const void* mine, size_t bytes, void* all) {
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = mine;
-  c.out = all;
-  c.count = bytes;
-  c.dtype = DType::u8;
-  gang.run_now(Channel::user, c);
+  gang.run_now(Channel::user, gather_of_bytes(mine, all, bytes));
 }
 
 // Both ranks of a pair call it. The lower one measures.

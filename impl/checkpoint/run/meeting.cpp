@@ -8,19 +8,10 @@
 #include "base/interrupt.h"
 #include "checkpoint/run/bytes.h"
 #include "gang/agreement.h"
+#include "gang/byte_gather.h"
 
 namespace gangway {
 namespace {
-
-Collective gather_of_bytes(const void* in, void* out, size_t count) {
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = in;
-  c.out = out;
-  c.count = count;
-  c.dtype = DType::u8;
-  return c;
-}
 
 std::string packed(const Error& error) {
   BytesOut out;

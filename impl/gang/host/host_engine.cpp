@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/refusal.h"
+#include "gang/byte_gather.h"
 #include "gang/host/presence/region.h"
 
 namespace gangway::host {
@@ -37,12 +38,7 @@ std::vector<HostEngine::Note> HostEngine::exchange(Note mine) {
   std::vector<Note> notes;
   try {
     notes.resize(static_cast<size_t>(size()));
-    Collective c;
-    c.op = CollectiveOp::all_gather;
-    c.in = &mine;
-    c.out = notes.data();
-    c.count = sizeof mine;
-    c.dtype = DType::u8;
+    const Collective c = gather_of_bytes(&mine, notes.data(), sizeof mine);
     core_->run(Channel::control, {&c, 1})->wait_input(Deadline::never());
   } catch (const Error& error) {  // breaks the engine, because the peers wait for this rank's part
     core_->abort(error);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "gang/byte_gather.h"
 
 namespace gangway::nccl {
 namespace {
@@ -15,12 +16,7 @@ constexpr int kFirstThatHangs = 23100, kLastThatHangs = 23102;
 
 std::vector<Greeting> exchange(Engine& control, const Greeting& mine, Stream& host_stream) {
   std::vector<Greeting> all(static_cast<size_t>(control.size()));
-  Collective c;
-  c.op = CollectiveOp::all_gather;
-  c.in = &mine;
-  c.out = all.data();
-  c.count = sizeof mine;
-  c.dtype = DType::u8;
+  const Collective c = gather_of_bytes(&mine, all.data(), sizeof mine);
   if (const WorkPtr work = control.run_now(Channel::control, {&c, 1}, host_stream))
     work->wait(Deadline::never());
   return all;

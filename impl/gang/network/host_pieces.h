@@ -27,6 +27,7 @@ class HostPieces : public Pieces {
  private:
   void reduce_by_hosts();
   void reduce_slice(int rail, size_t first, size_t count, char* result);
+  SliceFold& fold_slice(int rail, size_t first, size_t count, const FoldResult& result);
   void gather_by_hosts();
   void broadcast_by_hosts();
 };

@@ -76,7 +76,7 @@ bool Link::start_chunk() {
   out_head_.channel = static_cast<uint8_t>(key.channel);
   out_head_.lane = static_cast<uint8_t>(key.lane);
   out_head_.part = piece.part;
-  out_head_.bytes = static_cast<uint32_t>(std::min(kChunk, piece.bytes - piece.sent));
+  out_head_.bytes = static_cast<uint32_t>(std::min(kChunk, piece.ready - piece.sent));
   out_at_ = piece.from + piece.sent;
   out_tail_ = 1;
   out_done_ = 0;
@@ -125,7 +125,11 @@ size_t Link::send_parts(std::span<const iovec> parts) {
 }
 
 size_t Link::receive_part(size_t most) {
-  char thrown_away[64 << 10];
+  if (memory != nullptr && in_fold_ != nullptr && in_done_ >= sizeof in_head_ &&
+      in_done_ < sizeof in_head_ + in_head_.bytes)
+    return fold_part(most);
+  char passing[64 << 10];  // what is folded, or thrown away
+  size_t payload = 0;
   iovec parts[2];
   int count = 0;
   if (in_done_ < sizeof in_head_) {
@@ -135,8 +139,9 @@ size_t Link::receive_part(size_t most) {
     bool whole = true;
     if (at < in_head_.bytes) {
       size_t bytes = std::min<size_t>(in_head_.bytes - at, std::max<size_t>(most, 1));
-      if (in_at_ == nullptr) bytes = std::min(bytes, sizeof thrown_away);
-      parts[count++] = {in_at_ == nullptr ? thrown_away : in_at_ + at, bytes};
+      if (in_at_ == nullptr) bytes = std::min(bytes, sizeof passing);
+      parts[count++] = {in_at_ == nullptr ? passing : in_at_ + at, bytes};
+      payload = bytes;
       whole = at + bytes == in_head_.bytes;
     }
     if (whole) {
@@ -146,9 +151,24 @@ size_t Link::receive_part(size_t most) {
   }
   const size_t n = receive_parts({parts, static_cast<size_t>(count)});
   if (n == 0) return 0;
+  if (payload != 0 && in_fold_ != nullptr) in_fold_->take(in_input_, passing, std::min(n, payload));
   in_done_ += n;
   heard = Deadline::Clock::now();
   return n;
+}
+
+// Folds some of the payload from where it lies in shared memory.
+size_t Link::fold_part(size_t most) {
+  const size_t left = sizeof in_head_ + in_head_.bytes - in_done_;
+  if (!memory->has_bytes()) take_bells();
+  const std::span<const char> bytes = memory->front(std::min(left, std::max<size_t>(most, 1)));
+  if (bytes.empty()) return 0;
+  in_fold_->take(in_input_, bytes.data(), bytes.size());
+  memory->drop(bytes.size());
+  ring_bell();
+  in_done_ += bytes.size();
+  heard = Deadline::Clock::now();
+  return bytes.size();
 }
 
 size_t Link::receive_parts(std::span<const iovec> parts) {
@@ -213,6 +233,7 @@ void Link::forget(const Transfer& transfer) noexcept {
   if (landing_.transfer.get() == &transfer) {
     landing_ = {};
     in_at_ = nullptr;
+    in_fold_ = nullptr;
   }
 }
 

@@ -8,8 +8,8 @@
 //           payload
 //           tail 8 bytes: 1 if the payload is good. 0: the sender gave the call up in the middle of the chunk.
 //
-// A chunk names a call and a piece of it, and goes straight into the memory of that piece. A chunk of a call
-// that this rank has given up is read and thrown away.
+// A chunk names a call and a piece of it, and goes straight into the memory of that piece, or into its fold.
+// A chunk of a call that this rank has given up is read and thrown away.
 //
 // Thread rule: under the network's mutex.
 #pragma once
@@ -66,11 +66,11 @@ class Link {
 
   // --- data ---
   void queue(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
-  // Sends chunks until the socket is full, the budget is spent, or the queue is empty. Calls `left(group,
-  // transfer)` for each piece that has left whole. Throws LinkEnd.
+  // Sends what is ready until the socket is full, the budget is spent, or the queue is empty. Calls
+  // `left(group, transfer)` for each piece that has left whole. Throws LinkEnd.
   template <typename Left>
   void send_data(size_t budget, Left&& left);
-  // Reads chunks. `find(head)` returns the place of a chunk; `came(place)` is called for each whole piece.
+  // Reads chunks. `find(head)` returns the place of a chunk; `came(place)` is called for each good one.
   // Throws LinkEnd.
   template <typename Find, typename Came>
   void receive_data(size_t budget, Find&& find, Came&& came);
@@ -105,6 +105,7 @@ class Link {
   // Each moves some bytes of the current chunk, at most `most`, and returns their number; 0: not now.
   size_t send_part(size_t most);
   size_t receive_part(size_t most);
+  size_t fold_part(size_t most);
   size_t send_parts(std::span<const iovec> parts);
   size_t receive_parts(std::span<const iovec> parts);
   void take_bells();
@@ -124,7 +125,9 @@ class Link {
   ChunkHead in_head_;
   uint64_t in_tail_ = 0;
   PieceOfCall landing_;
-  char* in_at_ = nullptr;  // null: thrown away
+  char* in_at_ = nullptr;         // null: folded, or thrown away
+  SliceFold* in_fold_ = nullptr;  // null: not folded
+  int in_input_ = 0;              // of the fold
   size_t in_done_ = 0;
 };
 
@@ -140,10 +143,12 @@ void Link::send_data(size_t budget, Left&& left) {
     if (done.transfer == nullptr) continue;
     Outgoing& piece = done.transfer->out[done.piece];
     piece.sent += out_head_.bytes;
-    if (piece.sent != piece.bytes)
+    if (piece.sent == piece.bytes)
+      left(done.group, done.transfer);
+    else if (piece.sent != piece.ready)
       queue_.push_back(done);  // behind the others, so that channels alternate
     else
-      left(done.group, done.transfer);
+      piece.is_queued = false;
   }
 }
 
@@ -157,10 +162,13 @@ void Link::receive_data(size_t budget, Find&& find, Came&& came) {
       if (in_head_.bytes == 0 || in_head_.bytes > kChunk) throw LinkEnd{"it sent a chunk of a wrong size"};
       landing_ = find(in_head_);
       in_at_ = nullptr;
+      in_fold_ = nullptr;
       if (landing_.transfer != nullptr) {
         const Incoming& piece = landing_.transfer->in[landing_.piece];
         if (in_head_.bytes > piece.bytes - piece.have) throw LinkEnd{"it sent more than was asked for"};
-        in_at_ = piece.to + piece.have;
+        in_fold_ = piece.fold;
+        in_input_ = piece.input;
+        if (in_fold_ == nullptr) in_at_ = piece.to + piece.have;
       }
     }
     if (in_done_ < sizeof in_head_ + in_head_.bytes + sizeof in_tail_) continue;
@@ -169,7 +177,7 @@ void Link::receive_data(size_t budget, Find&& find, Came&& came) {
     if (done.transfer == nullptr || in_tail_ != 1) continue;
     Incoming& piece = done.transfer->in[done.piece];
     piece.have += in_head_.bytes;
-    if (piece.have == piece.bytes) came(done);
+    came(done);
   }
 }
 

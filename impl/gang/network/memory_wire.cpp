@@ -48,18 +48,35 @@ size_t MemoryWire::write(std::span<const iovec> parts) {
   return done;
 }
 
-size_t MemoryWire::read(std::span<const iovec> parts) {
+size_t MemoryWire::came() {
   const uint64_t there = in_.written.load(std::memory_order_acquire) - read_;
   if (there == 0) return 0;
   if (in_ring_ == nullptr) in_ring_ = memory_->at(in_.ring.load(std::memory_order_acquire), kRingBytes);
   if (there > kRingBytes || in_ring_ == nullptr) fail(Code::corrupt, "its shared memory is not a ring");
-  const size_t done =
-      move_parts(parts, in_ring_, read_, static_cast<size_t>(there),
-                 [](const char* from, char* to, size_t bytes) { std::memcpy(to, from, bytes); });
-  read_ += done;
-  in_.read.store(read_, std::memory_order_release);
-  if (there - done <= kRingBytes / 2) ring_if_asked(in_.writer_waits);
+  return static_cast<size_t>(there);
+}
+
+size_t MemoryWire::read(std::span<const iovec> parts) {
+  const size_t there = came();
+  if (there == 0) return 0;
+  const size_t done = move_parts(parts, in_ring_, read_, there, [](const char* from, char* to, size_t bytes) {
+    std::memcpy(to, from, bytes);
+  });
+  drop(done);
   return done;
+}
+
+std::span<const char> MemoryWire::front(size_t most) {
+  const size_t there = came();
+  const auto place = static_cast<size_t>(read_ % kRingBytes);
+  return {in_ring_ + place, std::min({there, most, kRingBytes - place})};
+}
+
+// The writer is rung if this makes half of the ring free.
+void MemoryWire::drop(size_t bytes) {
+  read_ += bytes;
+  in_.read.store(read_, std::memory_order_release);
+  if (in_.written.load(std::memory_order_relaxed) - read_ <= kRingBytes / 2) ring_if_asked(in_.writer_waits);
 }
 
 // The fence orders the position, which the caller has moved on, before the look at `waits`. The peer does the

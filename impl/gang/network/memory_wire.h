@@ -2,9 +2,9 @@
 // data connection. That connection stays open beside the rings. It carries a byte that wakes a peer which
 // sleeps (a bell), and its end is the end of the peer.
 //
-// The writer copies bytes in and moves `written` on; the reader copies them out and moves `read` on. So no
-// byte is overwritten before it was read, and a process that dies in the middle of a copy has published
-// nothing of it.
+// The writer copies bytes in and moves `written` on; the reader copies them out, or folds them where they
+// lie, and moves `read` on. So no byte is overwritten before it was read, and a process that dies in the
+// middle of a copy has published nothing of it.
 //
 // Thread rule: each side under the mutex of its network. The two sides run at the same time.
 #pragma once
@@ -48,6 +48,10 @@ class MemoryWire {
   // peer writes.
   size_t write(std::span<const iovec> parts);
   size_t read(std::span<const iovec> parts);
+  // The next bytes that have come, as far as they lie in one stretch, and at most `most`. They stay in the
+  // ring until drop(). Throws CORRUPT like read().
+  std::span<const char> front(size_t most);
+  void drop(size_t bytes);
 
   bool has_bytes() const { return in_.written.load(std::memory_order_acquire) != read_; }
   bool has_room() const { return free_bytes() >= kRingBytes / 2; }
@@ -66,6 +70,7 @@ class MemoryWire {
   size_t free_bytes() const {
     return kRingBytes - static_cast<size_t>(written_ - out_.read.load(std::memory_order_acquire));
   }
+  size_t came();  // bytes that have come and were not read
   void ring_if_asked(std::atomic<uint32_t>& waits);
 
   const std::shared_ptr<HostMemory> memory_;

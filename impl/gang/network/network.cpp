@@ -344,7 +344,7 @@ void Network::move_data(Link& link, bool reads) {
   if (reads)
     link.receive_data(
         kBudget, [&](const ChunkHead& head) { return find(link, head); },
-        [&](const PieceOfCall& whole) { piece_came(whole.group, whole.transfer, whole.piece); });
+        [&](const PieceOfCall& good) { chunk_came(good.group, good.transfer, good.piece); });
   else
     link.send_data(kBudget, [&](const std::shared_ptr<Group>& group, const TransferPtr& transfer) {
       --transfer->missing_out;

@@ -48,7 +48,7 @@ class Network {
   // --- calls ---
   // Sends the notes of a call. Throws the gang's error if it is broken.
   void begin(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
-  // Returns a call whose next arithmetic may run, or null. The caller runs it and calls computed().
+  // Returns a call whose last arithmetic may run, or null. The caller runs it and calls computed().
   TransferPtr next_to_compute(Group& group);
   void computed(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
   // Returns the note of the next message from `peer` that has come and that no call has taken.
@@ -92,7 +92,7 @@ class Network {
   void queue_ready(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
   bool open_memory(Group& group, const Transfer& transfer, Link& link);
   void deliver_to_self(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
-  void piece_came(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
+  void chunk_came(const std::shared_ptr<Group>& group, const TransferPtr& transfer, size_t piece);
   void settle(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
   PieceOfCall find(const Link& link, const ChunkHead& head);
   void move_data(Link& link, bool reads);
@@ -102,7 +102,8 @@ class Network {
   void on_broken(Group& group, int from, const std::string& body);
   void member_gone(const std::shared_ptr<Group>& group, int rank);
   void lose(Link& link, const std::string& why) noexcept;
-  void stop(Group& group, const Error& error, bool tell) noexcept;
+  void stop(Group& group, const Error& error, bool tells) noexcept;
+  void tell(Group& group, int32_t code, int peer, const std::string& words, int but) noexcept;
   void post(Link& link, const ControlFrame& frame) noexcept;
   Link* link_to(const Group& group, int rank);
   void changed() noexcept;

@@ -17,7 +17,7 @@ void Network::begin(const std::shared_ptr<Group>& group, const TransferPtr& tran
   if (group->error) throw *group->error;
   for (const int peer : transfer->peers)
     if (group->gone[static_cast<size_t>(peer)] && group->early.count({transfer->key, peer}) == 0) {
-      stop(*group, group->lost(transfer->op_name, "has left", peer), /*tell=*/true);
+      stop(*group, group->lost(transfer->op_name, "has left", peer), /*tells=*/true);
       throw *group->error;
     }
   group->active[transfer->key] = transfer;
@@ -42,7 +42,8 @@ void Network::send_note(const std::shared_ptr<Group>& group, const TransferPtr& 
   std::string payload;
   int& unanswered = group->unanswered[{peer, t->key.channel}];
   for (Outgoing& piece : t->out) {
-    if (piece.to != peer || piece.part != 0 || piece.bytes > kInlineBytes || unanswered >= kMostUnanswered)
+    if (piece.to != peer || piece.part != 0 || piece.bytes > kInlineBytes || piece.ready != piece.bytes ||
+        unanswered >= kMostUnanswered)
       continue;
     payload.assign(piece.from, piece.bytes);
     piece.sent = piece.bytes;
@@ -85,7 +86,7 @@ void Network::take_note(const std::shared_ptr<Group>& group, int from, const Not
 
 void Network::match(const std::shared_ptr<Group>& group, const TransferPtr& t, int peer, const Note& note,
                     const std::string& payload) {
-  if (const auto error = disagreement(*group, *t, peer, note)) return stop(*group, *error, /*tell=*/true);
+  if (const auto error = disagreement(*group, *t, peer, note)) return stop(*group, *error, /*tells=*/true);
   t->noted[static_cast<size_t>(peer)] = true;
   --t->missing_notes;
   if (t->owes_room[static_cast<size_t>(peer)]) --group->unanswered[{peer, t->key.channel}];
@@ -93,22 +94,25 @@ void Network::match(const std::shared_ptr<Group>& group, const TransferPtr& t, i
     size_t at = 0;
     while (at < t->in.size() && !(t->in[at].from == peer && t->in[at].part == 0)) ++at;
     if (at == t->in.size() || t->in[at].bytes != payload.size())
-      return stop(*group, Error(Code::internal, "network: a payload that no piece wants"), /*tell=*/true);
-    std::memcpy(t->in[at].to, payload.data(), payload.size());
-    t->in[at].have = payload.size();
-    --t->missing_in;
-    if (t->in[at].is_folded) --t->missing_to_fold;
+      return stop(*group, Error(Code::internal, "network: a payload that no piece wants"), /*tells=*/true);
+    Incoming& piece = t->in[at];
+    if (piece.fold != nullptr)
+      piece.fold->take(piece.input, payload.data(), payload.size());
+    else
+      std::memcpy(piece.to, payload.data(), payload.size());
+    piece.have = payload.size();
+    t->advance(at);
   }
   queue_ready(group, t);
   settle(group, t);
 }
 
-// Queues the pieces whose memory holds its bytes and whose receivers have sent their notes.
+// Queues the pieces of which memory holds bytes to send and whose receivers have sent their notes.
 void Network::queue_ready(const std::shared_ptr<Group>& group, const TransferPtr& t) {
   std::vector<Link*> links;
   for (size_t i = 0; i < t->out.size(); ++i) {
     Outgoing& piece = t->out[i];
-    if (!piece.is_ready || piece.is_queued || !t->noted[static_cast<size_t>(piece.to)]) continue;
+    if (piece.sent == piece.ready || piece.is_queued || !t->noted[static_cast<size_t>(piece.to)]) continue;
     if (piece.to == group->options.rank) {
       deliver_to_self(group, t, i);
       continue;
@@ -145,7 +149,7 @@ bool Network::open_memory(Group& group, const Transfer& t, Link& link) {
     own.gang = group.options.label;
     own.op = t.op_name;
     own.rank = group.options.rank;
-    stop(group, own, /*tell=*/true);
+    stop(group, own, /*tells=*/true);
     return false;
   }
 }
@@ -164,23 +168,18 @@ void Network::deliver_to_self(const std::shared_ptr<Group>& group, const Transfe
   receive->in[0].have = from.bytes;
   from.sent = from.bytes;
   --t->missing_out;
-  piece_came(group, receive, 0);
+  chunk_came(group, receive, 0);
 }
 
-void Network::piece_came(const std::shared_ptr<Group>& group, const TransferPtr& t, size_t piece) {
-  --t->missing_in;
-  if (t->in[piece].is_folded) --t->missing_to_fold;
-  bool hands_on = false;
-  for (Outgoing& out : t->out)
-    if (out.after == static_cast<int>(piece)) out.is_ready = hands_on = true;
-  if (hands_on) queue_ready(group, t);
+void Network::chunk_came(const std::shared_ptr<Group>& group, const TransferPtr& t, size_t piece) {
+  if (t->advance(piece)) queue_ready(group, t);
   settle(group, t);
 }
 
 // Ends a call, or hands its arithmetic to the gang's threads, if what has come or left allows that.
 void Network::settle(const std::shared_ptr<Group>& group, const TransferPtr& t) {
   if (t->is_computing || t->ended == nullptr) return;
-  if (t->wants_fold() || t->wants_last()) {
+  if (t->wants_last()) {
     t->is_computing = true;
     group->to_compute.push_back(t);
     return changed();
@@ -204,9 +203,6 @@ void Network::computed(const std::shared_ptr<Group>& group, const TransferPtr& t
   const Lock lock(mutex_);
   if (group->error) return;
   t->is_computing = false;
-  for (Outgoing& piece : t->out)
-    if (piece.after < 0) piece.is_ready = true;
-  queue_ready(group, t);
   settle(group, t);
 }
 

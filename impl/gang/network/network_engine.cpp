@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "device/cuda_module.h"
 #include "gang/backoff.h"
+#include "gang/byte_gather.h"
 #include "gang/call_log.h"
 #include "gang/local/local_data.h"
 #include "gang/network/host_memory.h"
@@ -88,14 +89,8 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
     const std::unique_lock lock(compute_mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return;
     while (const TransferPtr next = network->next_to_compute(*group)) {
-      std::function<void()>& step = next->fold != nullptr ? next->fold : next->last;
-      try {
-        step();
-      } catch (const std::bad_alloc&) {
-        network->break_group(*group, Error(Code::out_of_memory, "no memory"));
-        return;
-      }
-      step = nullptr;
+      next->last();
+      next->last = nullptr;
       network->computed(group, next);
     }
   }
@@ -268,12 +263,7 @@ class NetworkEngine final : public Engine {
   // All ranks make the same gang next, or all fail.
   void agree(uint64_t id, const char* call) {
     std::vector<uint64_t> ids(static_cast<size_t>(size()));
-    Collective c;
-    c.op = CollectiveOp::all_gather;
-    c.in = &id;
-    c.out = ids.data();
-    c.count = sizeof id;
-    c.dtype = DType::u8;
+    const Collective c = gather_of_bytes(&id, ids.data(), sizeof id);
     try {
       state_->run(Channel::control, {&c, 1})->wait(Deadline::never());
     } catch (const Error& error) {

@@ -62,7 +62,7 @@ void Network::remove(Group& group) noexcept {
   if (found == groups_.end()) return;
   const std::shared_ptr<Group> kept = found->second;
   groups_.erase(found);
-  stop(group, Error(Code::gang, "the gang was released"), /*tell=*/false);
+  stop(group, Error(Code::gang, "the gang was released"), /*tells=*/false);
   try {
     closed_.insert(group.id);
   } catch (const std::bad_alloc&) {  // later frames of this gang are kept as strays
@@ -107,7 +107,9 @@ void Network::on_broken(Group& group, int from, const std::string& body) {
   error.gang = group.options.label;
   error.rank = group.options.rank;
   error.peer = head.peer;
-  stop(group, error, /*tell=*/false);
+  if (group.error) return;
+  stop(group, error, /*tells=*/false);
+  tell(group, head.code, head.peer, said, from);
 }
 
 // A member has released the gang, or its process has left. Calls that it has begun may still end.
@@ -117,7 +119,7 @@ void Network::member_gone(const std::shared_ptr<Group>& group, int rank) {
   for (const auto& [key, t] : group->active) {
     const bool owes = std::find(t->peers.begin(), t->peers.end(), rank) != t->peers.end() &&
                       !t->noted[static_cast<size_t>(rank)];
-    if (owes) return stop(*group, group->lost(t->op_name, "has left", rank), /*tell=*/true);
+    if (owes) return stop(*group, group->lost(t->op_name, "has left", rank), /*tells=*/true);
   }
 }
 
@@ -154,13 +156,13 @@ void Network::lose(Link& link, const std::string& why) noexcept {
     }
     const bool left = link.has_left || group->gone[static_cast<size_t>(rank)];
     group->gone[static_cast<size_t>(rank)] = true;
-    if (!left || owes) stop(*group, group->lost(op, why, rank), /*tell=*/true);
+    if (!left || owes) stop(*group, group->lost(op, why, rank), /*tells=*/true);
   }
   changed();
 }
 
 // Breaks a gang and drops its calls: from here on nothing reads or writes their memory.
-void Network::stop(Group& group, const Error& error, bool tell) noexcept {
+void Network::stop(Group& group, const Error& error, bool tells) noexcept {
   if (group.error) return;
   keep_first(group.error, error);
   std::map<Key, TransferPtr> active;
@@ -172,28 +174,38 @@ void Network::stop(Group& group, const Error& error, bool tell) noexcept {
   group.early.clear();
   group.to_compute.clear();
   changed();
-  if (!tell) return;
+  if (!tells) return;
   try {
     const bool is_of_peer = error.code() == Code::peer_lost && error.peer >= 0;
-    const BrokenHead head{static_cast<int32_t>(error.code()), is_of_peer ? error.peer : group.options.rank};
     const std::string words =
         error.code() == Code::aborted
             ? text("aborted by ", rank_text(group.options, group.options.rank), ": ", error.message())
             : error.message();
+    tell(group, static_cast<int32_t>(error.code()), is_of_peer ? error.peer : group.options.rank, words,
+         group.options.rank);
+  } catch (const std::bad_alloc&) {
+    // Ignored: a peer that does not get the text fails at its own deadline.
+  }
+}
+
+// Tells all but one rank why the gang is broken. A rank that was told tells it, too: it may end now, and
+// those that see its end shall know the reason before.
+void Network::tell(Group& group, int32_t code, int peer, const std::string& words, int but) noexcept {
+  try {
+    const BrokenHead head{code, peer};
     const std::string body =
         std::string(reinterpret_cast<const char*>(&head), sizeof head) + words.substr(0, kMostText);
     for (int r = 0; r < group.size(); ++r)
-      if (Link* const link = link_to(group, r); link != nullptr && !link->has_left)
+      if (Link* const link = link_to(group, r); link != nullptr && !link->has_left && r != but)
         post(*link, {ControlKind::broken, group.id, body});
-  } catch (const std::bad_alloc&) {
-    // Ignored: a peer that does not get the text fails at its own deadline.
+  } catch (const std::bad_alloc&) {  // as in stop()
   }
 }
 
 void Network::break_group(Group& group, const Error& error) noexcept {
   if (getpid() != process_) return;
   const Lock lock(mutex_);
-  stop(group, error, /*tell=*/true);
+  stop(group, error, /*tells=*/true);
 }
 
 bool Network::is_gone(const Group& group, int rank) {

@@ -24,7 +24,7 @@ class Pieces {
         t_(std::make_shared<Transfer>()) {}
 
  protected:
-  // Sends at once, or, if `after` is the place of an incoming piece, when that has come.
+  // Sends at once, or, if `after` is the place of an incoming piece, as that comes.
   void send(int to, int part, const char* from, size_t bytes, int after = -1) {
     if (bytes == 0) return;
     Outgoing piece;
@@ -33,12 +33,15 @@ class Pieces {
     piece.from = from;
     piece.bytes = bytes;
     piece.after = after;
-    piece.is_ready = after < 0;
+    piece.ready = after < 0 ? bytes : 0;
     t_->out.push_back(piece);
   }
-  void send_when_folded(int to, int part, const char* from, size_t bytes) {
+  // Sends the result of a fold, as far as it is done. To call after SliceFold::begin().
+  void send_folded(int to, int part, const SliceFold& fold, const char* from, size_t bytes) {
     send(to, part, from, bytes);
-    if (bytes != 0) t_->out.back().is_ready = false;
+    if (bytes == 0) return;
+    t_->out.back().fold = &fold;
+    t_->out.back().ready = fold.ready_bytes();
   }
   // Returns the place of the piece, or -1 if it has no bytes.
   int take(int from, int part, char* to, size_t bytes) {
@@ -51,8 +54,15 @@ class Pieces {
     t_->in.push_back(piece);
     return static_cast<int>(t_->in.size()) - 1;
   }
-  void take_to_fold(int from, int part, char* to, size_t bytes) {
-    if (take(from, part, to, bytes) >= 0) t_->in.back().is_folded = true;
+  // Of `count` elements, of which there are some.
+  SliceFold& add_fold(size_t count, const FoldResult& result) {
+    t_->folds.push_back(std::make_unique<SliceFold>(c_, size_, count, result));
+    return *t_->folds.back();
+  }
+  void take_to_fold(int from, int part, SliceFold& fold, size_t bytes, bool is_prefix = false) {
+    take(from, part, nullptr, bytes);
+    t_->in.back().fold = &fold;
+    t_->in.back().input = fold.add_arriving(stage(bytes), is_prefix);
   }
   char* stage(size_t bytes) {
     t_->staging.push_back(std::make_unique_for_overwrite<char[]>(std::max<size_t>(bytes, 1)));
@@ -79,9 +89,5 @@ class Pieces {
   const size_t item_;
   const TransferPtr t_;
 };
-
-// out (+)= the fold of `in`, which may overlap `out`.
-void fold_to(const std::vector<const char*>& in, const Collective& c, size_t count, char* out,
-             bool accumulate);
 
 }  // namespace gangway::network

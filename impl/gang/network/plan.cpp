@@ -10,34 +10,7 @@
 namespace gangway::network {
 namespace {
 
-constexpr size_t kExchange = 16 << 10;   // an all_reduce of at most so many bytes takes one hop
-constexpr size_t kFoldBlock = 16 << 10;  // bytes folded at a time
-
-}  // namespace
-
-void fold_to(const std::vector<const char*>& in, const Collective& c, size_t count, char* out,
-             bool accumulate) {
-  alignas(64) char result[kFoldBlock];
-  const size_t item = item_bytes(c.dtype), block = kFoldBlock / item;
-  std::vector<const void*> inputs(in.begin(), in.end());
-  host::FoldArgs args;
-  args.in = inputs.data();
-  args.ranks = static_cast<int>(in.size());
-  args.out = result;
-  args.dtype = c.dtype;
-  args.reduce = c.reduce;
-  for (size_t at = 0; at < count; at += block) {
-    args.first = at;
-    args.count = std::min(block, count - at);
-    host::fold_kernels().fold(args);
-    if (accumulate)
-      host::fold_kernels().add(out + at * item, result, args.count, c.dtype);
-    else
-      std::memcpy(out + at * item, result, args.count * item);
-  }
-}
-
-namespace {
+constexpr size_t kExchange = 16 << 10;  // an all_reduce of at most so many bytes takes one hop
 
 class Planner : public HostPieces {
  public:
@@ -63,8 +36,6 @@ class Planner : public HostPieces {
     t_->owes_room.resize(static_cast<size_t>(size_));
     t_->missing_in = t_->in.size();
     t_->missing_out = t_->out.size();
-    t_->missing_to_fold = static_cast<size_t>(
-        std::count_if(t_->in.begin(), t_->in.end(), [](const Incoming& i) { return i.is_folded; }));
     return t_;
   }
 
@@ -96,11 +67,17 @@ class Planner : public HostPieces {
     }
   }
 
-  // Every rank gets all inputs and folds them. The fold may write to the input, which must have left.
+  // Every rank gets all inputs and folds them. The output may be the input, which must have left before.
   void exchange_inputs() {
-    send_to_all(in(), c_.count * item_);
-    fold_from_all(0, c_.count);
-    t_->fold_needs_out = true;
+    const size_t bytes = c_.count * item_;
+    send_to_all(in(), bytes);
+    if (bytes == 0) return;
+    char* const result = stage(bytes);
+    fold_slice(0, c_.count, {result});
+    t_->last = [result, bytes, c = c_] {
+      c.accumulate ? host::fold_kernels().add(c.out, result, c.count, c.dtype)
+                   : static_cast<void>(std::memcpy(c.out, result, bytes));
+    };
   }
 
   // Rank r folds slice r and sends the result to all. A result may come into `out` while `in` is the same
@@ -112,11 +89,11 @@ class Planner : public HostPieces {
     char* const result = c_.accumulate ? stage(c_.count * item_) : out();
     for (int r = 0; r < size_; ++r)
       if (r != rank_) send(r, 0, in() + first(r), first(r + 1) - first(r));
-    const std::vector<const char*> inputs = stage_inputs(own, own_bytes);
-    t_->fold = [=, c = c_, count = own_bytes / item_] { fold_to(inputs, c, count, result + own, false); };
+    const SliceFold* const fold =
+        own_bytes == 0 ? nullptr : &fold_slice(own, own_bytes / item_, {result + own});
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      send_when_folded(r, 1, result + own, own_bytes);
+      if (fold != nullptr) send_folded(r, 1, *fold, result + own, own_bytes);
       take(r, 1, result + first(r), first(r + 1) - first(r));
     }
     if (c_.accumulate)
@@ -125,21 +102,18 @@ class Planner : public HostPieces {
 
   // This rank folds `count` elements of every input, which begin at byte `first` of its own.
   void fold_from_all(size_t first, size_t count) {
-    if (count == 0) return;
-    const std::vector<const char*> inputs = stage_inputs(first, count * item_);
-    t_->fold = [=, c = c_, to = out()] { fold_to(inputs, c, count, to, c.accumulate); };
+    if (count != 0) fold_slice(first, count, {out(), /*is_final=*/true, c_.accumulate});
   }
-
-  std::vector<const char*> stage_inputs(size_t first, size_t bytes) {
-    char* staging = stage(bytes * static_cast<size_t>(size_ - 1));
-    std::vector<const char*> inputs;
+  SliceFold& fold_slice(size_t first, size_t count, const FoldResult& result) {
+    SliceFold& fold = add_fold(count, result);
     for (int r = 0; r < size_; ++r) {
-      inputs.push_back(r == rank_ ? in() + first : staging);
-      if (r == rank_) continue;
-      take_to_fold(r, 0, staging, bytes);
-      staging += bytes;
+      if (r == rank_)
+        fold.add_own(in() + first);
+      else
+        take_to_fold(r, 0, fold, count * item_);
     }
-    return inputs;
+    fold.begin();
+    return fold;
   }
 
   void take_whole(size_t bytes) { take(c_.peer, 0, out(), bytes); }

@@ -5,7 +5,9 @@
 // calls that differ are noticed, and it grants room: a peer sends its pieces only after it has seen the note,
 // so every byte that arrives has a place of its own. A short piece rides in the note itself.
 //
-// Thread rule: under the network's mutex. fold() and last() run without it, in one thread at a time.
+// Pieces that are folded are folded as they come, and results leave as far as they are done (slice_fold.h).
+//
+// Thread rule: under the network's mutex. last() runs without it.
 #pragma once
 
 #include <compare>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "gang/collective.h"
+#include "gang/network/slice_fold.h"
 
 namespace gangway::network {
 
@@ -48,10 +51,11 @@ constexpr size_t kInlineBytes = 4 << 10;  // the most bytes that ride in a note
 struct Incoming {
   int from = 0;
   uint16_t part = 0;
-  char* to = nullptr;
+  char* to = nullptr;  // null: it is folded
+  SliceFold* fold = nullptr;
+  int input = 0;  // of the fold
   size_t bytes = 0;
   size_t have = 0;
-  bool is_folded = false;  // fold() needs it
 };
 
 struct Outgoing {
@@ -60,10 +64,11 @@ struct Outgoing {
   const char* from = nullptr;
   size_t bytes = 0;
   size_t sent = 0;
-  int after = -1;  // the incoming piece that it hands on
-  // It may go: the memory holds its bytes. Other pieces wait for fold(), or for the piece that they hand on.
-  bool is_ready = true;
-  bool is_queued = false;
+  // What it waits for: the incoming piece that it hands on, or the fold whose result it is.
+  int after = -1;
+  const SliceFold* fold = nullptr;
+  size_t ready = 0;        // the first bytes, which the memory holds already
+  bool is_queued = false;  // or has left whole
 };
 
 class Transfer {
@@ -78,28 +83,23 @@ class Transfer {
   int missing_notes = 0;
   std::vector<Incoming> in;
   std::vector<Outgoing> out;
-  size_t missing_in = 0;       // incoming pieces that are not whole
-  size_t missing_to_fold = 0;  // those of them that fold() needs
-  size_t missing_out = 0;      // outgoing pieces that have not left
+  size_t missing_in = 0;   // incoming pieces that are not whole
+  size_t missing_out = 0;  // outgoing pieces that have not left
 
-  // The arithmetic between the parts, run by a thread that waits or polls: fold() when the pieces that it
-  // needs have come, then last() when all pieces have come and left. Either may be null.
-  std::function<void()> fold;
+  std::vector<std::unique_ptr<SliceFold>> folds;
+  // Run by a thread that waits or polls, when all pieces have come and left. May be null.
   std::function<void()> last;
-  bool fold_needs_out = false;  // fold() writes to memory that outgoing pieces read
   std::vector<std::unique_ptr<char[]>> staging;
 
   bool is_computing = false;    // it is in the queue of those to compute, or being computed
   std::function<void()> ended;  // called once, when all is done; under the network's mutex
 
-  bool wants_fold() const {
-    return fold != nullptr && missing_notes == 0 && missing_to_fold == 0 &&
-           !(fold_needs_out && missing_out != 0);
-  }
-  bool wants_last() const { return fold == nullptr && last != nullptr && is_moved(); }
+  bool wants_last() const { return last != nullptr && is_moved(); }
   bool is_moved() const { return missing_notes == 0 && missing_in == 0 && missing_out == 0; }
-  bool is_done() const { return fold == nullptr && last == nullptr && is_moved(); }
+  bool is_done() const { return last == nullptr && is_moved(); }
 
+  // Bytes up to `have` of this incoming piece have come. Returns whether more of outgoing pieces may leave.
+  bool advance(size_t piece);
   uint64_t sends_to(int peer) const;
   uint64_t takes_from(int peer) const;
 };

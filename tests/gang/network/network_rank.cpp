@@ -6,9 +6,15 @@
 //   network_rank long       calls of several chunks
 //   network_rank sums       sums until a call fails; prints "began" before the first
 //   network_rank bits       prints a hash of the results of reductions of long random inputs
+//   network_rank storm      calls of every kind until rank 0 gets SIGTERM, in an order that GANGWAY_TEST_SEED
+//                           gives; a rank that gets SIGUSR1 aborts the gang. Prints "began" before the first
+//                           call, and "failed at" with the clock's nanoseconds when one fails
+#include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -62,10 +68,104 @@ void sums(Gang& gang) {
   }
 }
 
+volatile sig_atomic_t is_to_end = 0;
+Gang* storm_gang = nullptr;
+
+void check_value(float value, float expected, const char* call) {
+  if (value != expected) fail(Code::internal, call, " gave ", value, ", not ", expected);
+}
+
+// Makes one call, the same on all ranks, whose lengths are from one element to several chunks.
+void make_call(Gang& gang, std::mt19937& random) {
+  const auto size = static_cast<size_t>(gang.size()), rank = static_cast<size_t>(gang.rank());
+  const auto ranks = static_cast<float>(size);
+  const int kind = static_cast<int>(random() % 7);
+  const size_t count = random() % 2 == 0 ? 1 + random() % 3000 : 1 + random() % 300'000;
+  std::vector<float> x(count, 1), all(count * size, 1);
+  Collective c;
+  c.in = x.data();
+  c.out = all.data();
+  c.count = count;
+  switch (kind) {
+    case 0: {
+      gang.run_now(Channel::user, sum_of(x));
+      return check_value(x[count - 1], ranks, "all_reduce");
+    }
+    case 1: {
+      c.op = CollectiveOp::all_gather;
+      x.assign(count, static_cast<float>(rank));
+      gang.run_now(Channel::user, c);
+      return check_value(all[count * size - 1], ranks - 1, "all_gather");
+    }
+    case 2: {
+      c.op = CollectiveOp::reduce_scatter;
+      c.reduce = Reduce::sum;
+      c.in = all.data();
+      c.out = x.data();
+      gang.run_now(Channel::user, c);
+      return check_value(x[count - 1], ranks, "reduce_scatter");
+    }
+    case 3: {
+      c.op = CollectiveOp::broadcast;
+      c.peer = static_cast<int>(random() % size);
+      x.assign(count, static_cast<float>(rank));
+      gang.run_now(Channel::user, c);
+      return check_value(all[count - 1], static_cast<float>(c.peer), "broadcast");
+    }
+    case 4: {  // around a ring
+      Collective receive = c;
+      c.op = CollectiveOp::send;
+      c.out = nullptr;
+      c.peer = static_cast<int>((rank + 1) % size);
+      receive.op = CollectiveOp::recv;
+      receive.in = nullptr;
+      receive.peer = static_cast<int>((rank + size - 1) % size);
+      x.assign(count, static_cast<float>(rank));
+      const Collective both[] = {c, receive};
+      gang.run_now(Channel::user, both);
+      return check_value(all[count - 1], static_cast<float>(receive.peer), "recv");
+    }
+    case 5: {  // two channels at a time
+      std::vector<float> y(1000, 1);
+      const WorkPtr one = gang.run(Channel::tp, sum_of(x)), other = gang.run(Channel::replicate, sum_of(y));
+      other->wait(Deadline::never());
+      one->wait(Deadline::never());
+      return check_value(x[count - 1] + y[999], 2 * ranks, "two all_reduces");
+    }
+    default: {
+      const GangPtr child = gang.duplicate("child");
+      child->run_now(Channel::user, sum_of(x));
+      return check_value(x[count - 1], ranks, "a child's all_reduce");
+    }
+  }
+}
+
+void storm(Gang& gang) {
+  storm_gang = &gang;
+  signal(SIGTERM, [](int) { is_to_end = 1; });
+  signal(SIGUSR1, [](int) { storm_gang->request_abort("the test wants it"); });
+  const char* const seed = std::getenv("GANGWAY_TEST_SEED");
+  std::mt19937 random(seed == nullptr ? 1u : static_cast<unsigned>(std::atoi(seed)));
+  std::printf("began\n");
+  std::fflush(stdout);
+  try {
+    for (float ends = 0; ends == 0;) {
+      make_call(gang, random);
+      std::vector<float> all_end(1, static_cast<float>(is_to_end));
+      gang.run_now(Channel::control, sum_of(all_end));
+      ends = all_end[0];
+    }
+  } catch (const Error&) {
+    std::printf("failed at %lld\n",
+                static_cast<long long>(std::chrono::steady_clock::now().time_since_epoch().count()));
+    throw;
+  }
+}
+
 void run(const std::string& what) {
   GangOptions options;
   options.threads = 1;
-  options.timeout_ms = 60'000;
+  options.timeout_ms = what == "storm" ? 20'000 : 60'000;
   options.arena_bytes = uint64_t{256} << 20;
   const GangPtr gang = Gang::create(options);
   if (what == "sums") return sums(*gang);
@@ -75,6 +175,8 @@ void run(const std::string& what) {
     small_matrix(*gang);
   else if (what == "long")
     several_chunks(*gang);
+  else if (what == "storm")
+    storm(*gang);
   else if (what != "bits")
     fail(Code::invalid_argument, "network_rank: \"", what, "\" is no test");
   else
