@@ -53,10 +53,14 @@ void Fp8Products::weight_gradient(Context& ctx, const Tensor& dy_TO, const Tenso
   multiply(ctx, dy, quantized(ctx, kInput, x_TI, true, Dim::none), dw_OI, accumulate);
 }
 
-void Fp8Products::check_sizes(Ops& ops, const std::string& layer, int64_t in, int64_t out,
-                              int64_t tokens) const {
+void Fp8Products::check_products(Ops& ops, const std::string& layer, DType dtype, int64_t in, int64_t out,
+                                 int64_t tokens) const {
   fp8_ops(ops);
   if (!is_or_plans_for_gpu(ops.device())) return;
+  if (dtype == DType::f64)
+    fail(Code::not_supported, "Linear ", layer,
+         " computes in FP8, which a GPU adds up in f32 or less, and the "
+         "model in f64; take f32, bf16 or f16");
   if (in % kGpuMultiple == 0 && out % kGpuMultiple == 0 && (tokens < 0 || tokens % kGpuMultiple == 0)) return;
   fail(Code::invalid_argument, "Linear ", layer, " computes in FP8 with in ", in, " and out ", out,
        tokens < 0 ? std::string() : text(" for ", tokens, " tokens"), " on this rank; on a GPU each is a ",

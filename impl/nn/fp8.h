@@ -71,9 +71,10 @@ class Fp8Products {
   void set_split(Split split) { split_ = std::move(split); }
   const Split& split() const { return split_; }
 
-  // NOT_SUPPORTED: the device has no products in FP8. INVALID_ARGUMENT: a GPU cannot take such sizes.
-  // `tokens` is -1 outside of training.
-  void check_sizes(Ops& ops, const std::string& layer, int64_t in, int64_t out, int64_t tokens) const;
+  // NOT_SUPPORTED: the device has no products in FP8, or none in this dtype. INVALID_ARGUMENT: a GPU cannot
+  // take such sizes. `tokens` is -1 outside of training.
+  void check_products(Ops& ops, const std::string& layer, DType dtype, int64_t in, int64_t out,
+                      int64_t tokens) const;
   void add_options(CallSignature& signature) const;
   Values tables() const;
 

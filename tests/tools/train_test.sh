@@ -127,6 +127,9 @@ close "$(last_loss a)" "$(last_loss moved)" 0.01 || fail "moved over three meshe
 must bf16 2 --train.param_dtype bf16 --train.recompute selective --mesh.strategy shard_grad_op
 close "$(last_loss a)" "$(last_loss bf16)" 0.1 || fail "bf16 ends at $(last_loss bf16), f32 at $(last_loss a)"
 
+must fp8 2 --model.fp8 'model.layers.*.mlp.*' --model.fp8_scaling row
+close "$(last_loss a)" "$(last_loss fp8)" 0.1 || fail "FP8 ends at $(last_loss fp8), f32 at $(last_loss a)"
+
 # Adapters: they learn, PEFT's files lie beside the checkpoints, and the run is continued with them.
 must lora 2 --train.steps 10 --optimizer.total_steps 20 --lora.rank 4 --lora.patterns '**.q_proj, **.down_proj' --mesh.tp 2
 must lora 2 --train.steps 20 --optimizer.total_steps 20 --lora.rank 4 --lora.patterns '**.q_proj, **.down_proj'

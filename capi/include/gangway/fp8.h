@@ -47,7 +47,7 @@ GW_API void gw_fp8_options_init(gw_fp8_options *options, size_t size);
  * of a step have the same scales. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which
  * can compute in FP8. NOT_FOUND: nothing matches a pattern. INVALID_STATE: the model is wrapped already, is
  * part of another one, or a layer computes in FP8 already. A forward on a GPU: INVALID_ARGUMENT for other
- * sizes. */
+ * sizes, NOT_SUPPORTED in f64. */
 GW_API gw_status gw_fp8_apply(gw_module *model, const gw_fp8_options *options);
 
 #ifdef __cplusplus

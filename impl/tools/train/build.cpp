@@ -122,6 +122,21 @@ gw_lora_options lora_of(const Settings& s) {
   return lora;
 }
 
+namespace {
+
+void apply_fp8(const Settings& s, gw_module* model) {
+  if (s.text("model.fp8").empty()) return;
+  auto fp8 = fresh(gw_fp8_options_init);
+  fp8.patterns = s.text("model.fp8").c_str();
+  fp8.scaling =
+      choice<gw_fp8_scaling>(s.text("model.fp8_scaling"),
+                             {{"tensor", GW_FP8_TENSOR}, {"delayed", GW_FP8_DELAYED}, {"row", GW_FP8_ROW}});
+  fp8.history = static_cast<int32_t>(s.integer("model.fp8_history"));
+  check(gw_fp8_apply(model, &fp8));
+}
+
+}  // namespace
+
 ModelHandle make_model(const Settings& s, gw_gangs* gangs, const gw_decoder_options& decoder) {
   gw_module* made = nullptr;
   check(gw_decoder_create(&decoder, &made));
@@ -130,6 +145,7 @@ ModelHandle make_model(const Settings& s, gw_gangs* gangs, const gw_decoder_opti
     const gw_lora_options lora = lora_of(s);
     check(gw_lora_apply(made, &lora));
   }
+  apply_fp8(s, made);
   const Parallel parallel(s);
   check(gw_parallelize(made, gangs, &parallel.options));
   return model;

@@ -21,6 +21,13 @@ constexpr Key kKeys[] = {
     {"model.attention_dropout", Kind::choice, "config", "config|none",
      "the dropout of attention's probabilities, of which training has none; config: refused unless it is 0"},
 
+    {"model.fp8", Kind::text, "", "",
+     "module paths of linear layers that compute in FP8, as \"model.layers.*.mlp.*\"; empty: none; --verify "
+     "computes without it"},
+    {"model.fp8_scaling", Kind::choice, "tensor", "tensor|delayed|row",
+     "what shares a scale: a tensor, whose scale depends on the mesh, or a row"},
+    {"model.fp8_history", Kind::integer, "16", "1..4096", "steps from which a delayed scale follows"},
+
     {"lora.rank", Kind::integer, "0", "0..2147483647",
      "rank of the adapters of linear layers, which alone are trained; 0: no adapters, all is trained"},
     {"lora.alpha", Kind::number, "8", "(0, inf)", "the scale of an adapter is alpha / rank"},

@@ -2086,7 +2086,7 @@ functions! {
     #[doc = " of a step have the same scales. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which"]
     #[doc = " can compute in FP8. NOT_FOUND: nothing matches a pattern. INVALID_STATE: the model is wrapped already, is"]
     #[doc = " part of another one, or a layer computes in FP8 already. A forward on a GPU: INVALID_ARGUMENT for other"]
-    #[doc = " sizes."]
+    #[doc = " sizes, NOT_SUPPORTED in f64."]
     fp8_apply: pub fn gw_fp8_apply(model: *mut gw_module, options: *const gw_fp8_options) -> gw_status;
 }
 functions! {
