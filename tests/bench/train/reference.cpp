@@ -1,6 +1,7 @@
 #include "train/reference.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <sstream>
 
@@ -19,6 +20,7 @@ constexpr const char *kQwen3 = "gangway qwen3", *kTorchQwen3 = "PyTorch qwen3";
 }  // namespace
 
 Reference::Reference(const std::vector<std::string>& only, const std::string& folder) {
+  all_are_asked_for_ = only.empty();
   const auto add = [&](const std::string& name, int ranks, auto&& start) {
     trainers_.push_back(asked_for(name, only) ? start(name, ranks) : absent(name, ranks, kNotAskedFor));
   };
@@ -139,7 +141,10 @@ std::vector<Goal> Reference::goals() const {
   most("memory, FSDP / FSDP2", fsdp.taken_bytes() / fsdp2.taken_bytes(), 0.7, true);
   const Trainer &qwen3 = of(kQwen3), &torch_qwen3 = of(kTorchQwen3);
   least("qwen3: one rank / PyTorch", paired_ratio(qwen3.rate, torch_qwen3.rate), 1, false);
+  least("qwen3: PyTorch / one rank, processor time", paired_ratio(torch_qwen3.cpu, qwen3.cpu), 1, false);
   most("qwen3: memory, one rank / PyTorch", qwen3.taken_bytes() / torch_qwen3.taken_bytes(), 0.7, true);
+  // Of sides that nobody asked for there is nothing to say.
+  if (!all_are_asked_for_) std::erase_if(all, [](const Goal& goal) { return std::isnan(goal.value); });
   return all;
 }
 
@@ -182,11 +187,12 @@ void Reference::print() const {
   if (asked.empty()) return;
   std::printf("\none rank, and fully sharded over two\n");
   bench::print(asked);
-  for (const char* name : {"PyTorch", "gangway f32"})
+  for (const char* name : {"PyTorch", "gangway f32", kQwen3, kTorchQwen3})
     if (of(name).runs()) std::printf("%s: %s\n", name, of(name).version.c_str());
   bench::print(goals());
-  std::printf("outside products, s a step: ours %s, PyTorch %s\n", fixed(outside_in_step("f32"), 3).c_str(),
-              fixed(torch_outside_.median(), 3).c_str());
+  if (all_are_asked_for_ || !torch_outside_.empty())
+    std::printf("outside products, s a step: ours %s, PyTorch %s\n", fixed(outside_in_step("f32"), 3).c_str(),
+                fixed(torch_outside_.median(), 3).c_str());
   for (const char* dtype : {"f32", "bf16"}) print_operations(dtype);
 }
 

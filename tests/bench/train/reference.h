@@ -43,6 +43,7 @@ class Reference {
   double outside_in_step(const std::string& dtype) const;
   void print_operations(const std::string& dtype) const;
 
+  bool all_are_asked_for_ = true;
   std::deque<Trainer> trainers_;
   std::map<std::string, Operations> operations_;
   Samples torch_outside_;
