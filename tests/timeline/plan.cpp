@@ -72,6 +72,7 @@ StepResult train(const Plan& plan, Gang& root, std::barrier<>& all, std::vector<
   if (plan.says_weight) batch.weight = plan.sequences * plan.tokens;
   StepOptions options;
   options.max_grad_norm = plan.max_grad_norm;
+  options.microbatches = plan.microbatches;
   StepResult result;
   for (int step = 0; step < kSteps; ++step) {
     stream.synchronize();

@@ -16,6 +16,7 @@ struct Plan {
   DecoderOptions model;
   int ranks = 8;
   int64_t sequences = 1, tokens = 4096;  // of a rank and step
+  int microbatches = 1;                  // that the sequences are cut into
   ShardOptions shard;
   double max_grad_norm = 1;
   bool says_weight = true;  // the batch's, so that the host need not wait for it

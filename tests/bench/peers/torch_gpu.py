@@ -39,15 +39,20 @@ class GpuTraining:
             self.autocast = torch.autocast(self.device.type, torch.bfloat16)
         self.optimizer = shapes.adamw(self.model.parameters())
         self.forward = torch.compile(self.model)
-        self.tokens, self.labels = (t.to(self.device) for t in shapes.batch_of(shapes.BATCH, rank))
+        tokens, labels = (t.to(self.device) for t in shapes.batch_of(shapes.BATCH, rank))
+        count = int(given["microbatches"])
+        self.microbatches = list(zip(tokens.chunk(count), labels.chunk(count), strict=True))
 
     def step(self):
-        with self.autocast:
-            loss = self.forward(self.tokens, self.labels)
-        loss.backward()
+        total = 0
+        for tokens, labels in self.microbatches:
+            with self.autocast:
+                loss = self.forward(tokens, labels) / len(self.microbatches)
+            loss.backward()
+            total += loss.detach()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return loss.item()
+        return total.item()
 
     def memory(self):
         return torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else 0

@@ -1,5 +1,5 @@
 // A training step of the 8B plan on modelled GPUs, as a table, a trace and a picture.
-//   timeline [--ranks 8] [--prefetch 1] [--trace FILE.json] [--svg FILE.svg] [--json FILE]
+//   timeline [--ranks 8] [--microbatches 8] [--prefetch 1] [--trace FILE.json] [--svg FILE.svg] [--json FILE]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -22,7 +22,7 @@ using gpu_emulation::Work;
 using Json = nlohmann::json;
 
 struct Request {
-  int ranks = 8, prefetch = 1, layers = 32;
+  int ranks = 8, microbatches = 8, prefetch = 1, layers = 32;
   std::string trace, svg, json;
 };
 
@@ -121,6 +121,8 @@ int main(int count, char** arguments) {
   CLI::App app("A training step of the 8B plan on modelled GPUs.", "timeline");
   app.add_option("--ranks", request.ranks)->check(CLI::Range(2, 8));
   app.add_option("--layers", request.layers)->check(CLI::Range(1, 256));
+  app.add_option("--microbatches", request.microbatches, "of a step, each of one sequence")
+      ->check(CLI::Range(1, 64));
   app.add_option("--prefetch", request.prefetch, "parameter groups gathered ahead")->check(CLI::Range(0, 8));
   app.add_option("--trace", request.trace, "file for ui.perfetto.dev");
   app.add_option("--svg", request.svg, "picture of rank 0");
@@ -130,6 +132,8 @@ int main(int count, char** arguments) {
     Plan plan = plan_8b();
     plan.ranks = request.ranks;
     plan.model.layers = request.layers;
+    plan.microbatches = request.microbatches;
+    plan.sequences = request.microbatches;
     plan.shard.prefetch_forward = plan.shard.prefetch_backward = request.prefetch;
     const StepLog log = run_step(plan);
     const StepTimes times = simulate(log.ranks, Rates());

@@ -17,19 +17,20 @@ namespace {
 constexpr double kGpuPatience = 570;  // PyTorch compiles in its first step
 constexpr int kFirstSteps = 3;        // not timed
 
-// Shapes of published models of these sizes, heads not tied. `batch`: rows a rank.
+// Shapes of published models of these sizes, heads not tied. `batch`: rows a rank and step, which are cut into
+// `microbatches`. Of 8B there are many, as in real runs, so that they share the optimizer's step.
 struct Preset {
   const char* name;
-  int dim, layers, heads, kv_heads, ffn, vocab, sequence, batch;
+  int dim, layers, heads, kv_heads, ffn, vocab, sequence, batch, microbatches;
   bool f32_moments;  // and masters; else ours has bf16 moments and PyTorch bf16 parameters
   bool
       together;  // rounds alternate between the sides; else one runs after the other, since each may fill a GPU
 };
 constexpr Preset kPresets[] = {
-    {"toy", 64, 2, 4, 2, 176, 256, 32, 2, true, true},
-    {"0.5B", 896, 24, 14, 2, 4864, 151936, 4096, 4, true, false},
-    {"1.5B", 1536, 28, 12, 2, 8960, 151936, 4096, 2, true, false},
-    {"8B", 4096, 32, 32, 8, 14336, 128256, 4096, 1, false, false},
+    {"toy", 64, 2, 4, 2, 176, 256, 32, 2, 2, true, true},
+    {"0.5B", 896, 24, 14, 2, 4864, 151936, 4096, 4, 1, true, false},
+    {"1.5B", 1536, 28, 12, 2, 8960, 151936, 4096, 2, 1, true, false},
+    {"8B", 4096, 32, 32, 8, 14336, 128256, 4096, 8, 8, false, false},
 };
 
 MeshWords words_of(const Preset& p) {
@@ -45,6 +46,7 @@ MeshWords words_of(const Preset& p) {
           word("vocab", p.vocab),
           word("sequence", p.sequence),
           word("batch", p.batch),
+          word("microbatches", p.microbatches),
           word("bf16_moments", p.f32_moments ? 0 : 1)};
 }
 
@@ -116,8 +118,10 @@ double mfu(const Trainer& t, const Preset& p, const GpuSettings& settings) {
 
 void print(const Measured& m, const GpuSettings& settings) {
   const Preset& p = m.preset;
-  std::printf("\n%s: %d wide, %d layers, vocabulary %d, sequence %d, %d rows a rank; %.3g FLOP a token\n",
-              p.name, p.dim, p.layers, p.vocab, p.sequence, p.batch, flops_of_token(p));
+  std::printf(
+      "\n%s: %d wide, %d layers, vocabulary %d, sequence %d, %d rows a rank in %d microbatches; %.3g FLOP a "
+      "token\n",
+      p.name, p.dim, p.layers, p.vocab, p.sequence, p.batch, p.microbatches, flops_of_token(p));
   const Trainer& torch = m.sides.back();
   Table table({"", "GPUs", "tokens/s a GPU", "p10..p90", "s a step", "TFLOP/s", "MFU", "GiB a rank", "loss",
                "over PyTorch"});

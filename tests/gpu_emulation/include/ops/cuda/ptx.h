@@ -14,6 +14,8 @@ uint32_t pack_pair(float first, float second) {
   return narrow<T>(first).bits | static_cast<uint32_t>(narrow<T>(second).bits) << 16;
 }
 
+inline unsigned hidden(unsigned number) { return number; }
+
 namespace emulated {
 
 template <typename T>
