@@ -143,6 +143,12 @@ struct Xor {
     return static_cast<T>(a ^ b);
   }
 };
+struct CopySign {  // of the first number, to the second
+  template <typename T>
+  static T of(T a, T b) {
+    return std::copysign(b, a);
+  }
+};
 struct Sqrt {
   template <typename T>
   static T of(T a) {
@@ -272,6 +278,17 @@ void leading_zeros(const Instruction& i, State& s) {  // bfind.shiftamt: -1 of 0
   s.put<uint32_t>(i.at[0], a == 0 ? ~0u : static_cast<uint32_t>(std::countl_zero(a)));
 }
 
+// Puts the lowest bits of a number into another one.
+template <typename T>
+void insert_bits(const Instruction& i, State& s) {
+  constexpr uint32_t bits = sizeof(T) * 8;
+  const uint32_t at = s.get<uint32_t>(i.at[3]) & 0xffu, count = s.get<uint32_t>(i.at[4]) & 0xffu;
+  const T ones = count >= bits ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << count) - 1);
+  const T mask = at >= bits ? T{0} : static_cast<T>(ones << at);
+  const T moved = at >= bits ? T{0} : static_cast<T>(s.get<T>(i.at[1]) << at);
+  s.put<T>(i.at[0], static_cast<T>((moved & mask) | (s.get<T>(i.at[2]) & ~mask)));
+}
+
 template <int mode, Handler handler>
 void rounded(const Instruction& i, State& s) {
   const int before = std::fegetround();
@@ -387,6 +404,10 @@ Handler arithmetic(const Form& form) {
   if (root == "abs") return any_one<Abs>(form);
   if (root == "rcp") return float_one<Reciprocal>(form);
   if (root == "sqrt") return float_one<Sqrt>(form);
+  if (root == "copysign")
+    return with_float(form.type(), [](auto t) -> Handler { return two<decltype(t), CopySign>; });
+  if (root == "bfi" && form.type() == "b32") return insert_bits<uint32_t>;
+  if (root == "bfi" && form.type() == "b64") return insert_bits<uint64_t>;
   if (root == "and") return bits<And>(form);
   if (root == "or") return bits<Or>(form);
   if (root == "xor") return bits<Xor>(form);

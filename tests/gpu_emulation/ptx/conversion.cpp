@@ -38,7 +38,15 @@ void saturate(const Instruction& i, State& s) {
   const float x = s.get<float>(i.at[1]);
   s.put<float>(i.at[0], x > 0 ? (x < 1 ? x : 1.0f) : 0.0f);
 }
-void truncate(const Instruction& i, State& s) { s.put<double>(i.at[0], std::trunc(s.get<double>(i.at[1]))); }
+// To a whole number of the same type: towards zero, or to the nearest one, ties to even.
+template <typename T>
+void truncate(const Instruction& i, State& s) {
+  s.put<T>(i.at[0], std::trunc(s.get<T>(i.at[1])));
+}
+template <typename T>
+void nearest(const Instruction& i, State& s) {
+  s.put<T>(i.at[0], std::nearbyint(s.get<T>(i.at[1])));
+}
 void to_bf16(const Instruction& i, State& s) {
   s.put<uint16_t>(i.at[0], __float2bfloat16_rn(s.get<float>(i.at[1])).bits);
 }
@@ -100,8 +108,10 @@ Handler conversion(const Form& form) {
   const std::string &to = form.parts[form.parts.size() - 2], &from = form.type();
   if (const Handler handler = of_16_bits(form, to, from)) return handler;
   if (form.has("sat")) return to == "f32" && from == "f32" ? saturate : nullptr;
+  if (form.has("rni"))
+    return to != from ? nullptr : with_float(to, [](auto t) -> Handler { return nearest<decltype(t)>; });
   if (form.has("rzi")) {
-    if (to == "f64" && from == "f64") return truncate;
+    if (to == from) return with_float(to, [](auto t) -> Handler { return truncate<decltype(t)>; });
     return to[0] != 'f' && from[0] == 'f' ? between_numbers(to, from) : nullptr;
   }
   const bool to_float = to[0] == 'f', from_float = from[0] == 'f';

@@ -210,6 +210,8 @@ TEST(PtxText, WhatIsNotUnderstoodIsToldWithItsLine) {
 TEST(PtxText, NamesOfUnnamedNamespacesAreTheSameForBothCompilers) {
   EXPECT_EQ(ptx::common_name("_ZN1a4cuda45_GLOBAL__N__b0038921_12_adafactor_cu_0c0ea88811step_kernelIdEEv"),
             ptx::common_name("_ZN1a4cuda12_GLOBAL__N_111step_kernelIdEEv"));
+  EXPECT_EQ(ptx::common_name("_ZN1a1kIdEEvPNSt11conditionalIX9is_same_vIS3_dEEdfE4typeElll"),
+            ptx::common_name("_ZN1a1kIdEEvPNSt11conditionalIL_ZSt9is_same_vEdfE4typeElll"));
   EXPECT_EQ(ptx::common_name("plain"), "plain");
 }
 

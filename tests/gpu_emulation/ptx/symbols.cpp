@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <regex>
 #include <vector>
 
 namespace gpu_emulation::ptx {
@@ -61,8 +62,11 @@ std::string name_of(const void* function) {
   return found == at->second.end() ? std::string() : found->second;
 }
 
-// "45_GLOBAL__N__b0038921_12_adafactor_cu_0c0ea888" and "12_GLOBAL__N_1" become "_".
+// "45_GLOBAL__N__b0038921_12_adafactor_cu_0c0ea888" and "12_GLOBAL__N_1" become "_". Compilers also differ in how
+// they write std::is_same_v in the type of a parameter; nvcc leaves out its arguments.
 std::string common_name(std::string name) {
+  static const std::regex is_same("X(sr3stdE|St)?9is_same_vI[A-Za-z0-9_]*?dEE");
+  name = std::regex_replace(name, is_same, "L_ZSt9is_same_vE");
   const size_t marker = name.find("_GLOBAL__N_");
   if (marker == std::string::npos) return name;
   size_t digits = marker;
