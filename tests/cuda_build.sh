@@ -17,11 +17,26 @@ check() { # WHAT COMMAND...
 
 ptx() {
   mkdir -p "$build/ptx"
-  local kernel
+  local kernel extra
   for kernel in "$top"/impl/ops/cuda/*.cu; do
-    "$root/bin/nvcc" -std=c++20 -O3 -arch=compute_90a --expt-relaxed-constexpr "-I$top/impl" -ptx "$kernel" \
+    extra=()
+    [ "$(basename "$kernel")" != random.cu ] || extra=(-fmad=false)  # as impl/cuda/CMakeLists.txt has it
+    "$root/bin/nvcc" -std=c++20 -O3 -arch=compute_90a --expt-relaxed-constexpr "${extra[@]}" "-I$top/impl" -ptx "$kernel" \
       -o "$build/ptx/$(basename "$kernel" .cu).ptx" || return 1
   done
+}
+
+# The operations' tests on the software GPU, which runs this PTX in place of the kernels' source and looks for races in it.
+# These tests are in time; GPU_EMULATION_PTX runs any other in the same way.
+run_ptx() {
+  local unit emulated=$build/tests/gpu_emulation
+  rm -f "$build/ptx_used.txt"
+  for unit in norm rope swiglu; do
+    check "PTX agrees with its source: $unit" env GANGWAY_TEST_DEVICE=cuda "GANGWAY_MODULES=$emulated" "LD_LIBRARY_PATH=$emulated" \
+      "GPU_EMULATION_PTX=$build/ptx" "GPU_EMULATION_PTX_USED=$build/ptx_used.txt" timeout 300 "$build/tests/ops/${unit}_test" \
+      '--gtest_filter=-*FiniteDifferences*:*Bits*:*ThreadCount*:*NumberOfThreads*:*SameRunToRun*'
+  done
+  echo "kernels that ran from PTX: $(sort -u "$build/ptx_used.txt" | wc -l) of $(cat "$build"/ptx/*.ptx | grep -c '\.entry')"
 }
 
 mkdir -p "$build"
@@ -52,6 +67,7 @@ else
   check "without a driver it is refused in words" bash -c '"$0/impl/tools/gw-info" | grep -A1 "device \"cuda\"" | grep "no NVIDIA driver"' "$build"
 fi
 check "PTX of the kernels" ptx
+if [ -x "$build/tests/ops/norm_test" ]; then run_ptx; else echo "PTX was not run: the operations' tests are not built in $build"; fi
 python3 "$top/tests/bench/cuda_static.py" "$build"/impl/cuda/*.o.txt "$build"/ptx/*.ptx || failed=$((failed + 1))
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]
