@@ -9,6 +9,7 @@
 
 #include "base/interrupt.h"
 #include "device/cuda/cuda_device.h"
+#include "gang/backoff.h"
 #include "gang/nccl/aborts.h"
 #include "gang/nccl/event_work.h"
 #include "gang/nccl/greeting.h"
@@ -20,14 +21,15 @@ namespace {
 
 bool adds(const Collective& c) { return c.accumulate && c.count != 0; }
 
-// The temporaries of a launch, which are added to the caller's memory afterwards.
+// The temporaries of a launch, which are added to the caller's memory afterwards. They lie in one block,
+// because each block that is freed costs an event.
 struct Sums {
   struct One {
     DType dtype;
-    std::shared_ptr<Buffer> from;
-    void* to;
+    void *from, *to;
     size_t count;
   };
+  std::shared_ptr<Buffer> block;  // null: there are none
   std::vector<One> all;
 };
 
@@ -133,7 +135,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     check(api().group_end(), "ncclGroupEnd");
     settle(lane.comm, "a launch", [] {});  // no interrupts: their hook must not run under the mutex
     lane.until = Deadline::after_ms(options_.timeout_ms);
-    for (const Sums::One& sum : sums->all) add_(sum.dtype, sum.from->data(), sum.to, sum.count, *lane.stream);
+    for (const Sums::One& sum : sums->all) add_(sum.dtype, sum.from, sum.to, sum.count, *lane.stream);
     auto work = std::make_shared<EventWork>(owner_->device(), failure_, sums);
     work->record(*lane.stream);
     return work;
@@ -250,6 +252,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
 
   static constexpr std::chrono::seconds kPatience{5};
   static constexpr std::chrono::microseconds kNap{50};
+  static constexpr size_t kAlignment = 256;             // of a temporary, as that of a block
   static constexpr std::chrono::milliseconds kLook{5};  // between two looks at the lanes
 
   Lane& lane_of(Channel channel) { return lanes_[static_cast<size_t>(channel)]; }
@@ -276,7 +279,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   }
 
   // Waits until the communicator is ready for the next call, and calls each() meanwhile. `what` names the
-  // call in errors.
+  // call in errors. A launch is ready within microseconds, so that the thread sleeps only after a millisecond.
   template <typename Each>
   void settle(ncclComm_t comm, const char* what, Each each) {
     settle(comm, what, Deadline::after_ms(options_.timeout_ms), each);
@@ -284,6 +287,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   template <typename Each>
   void settle(ncclComm_t comm, const char* what, Deadline deadline, Each each) {
     const auto start = std::chrono::steady_clock::now();
+    Backoff backoff{};
     for (ncclResult_t state = ncclInProgress;;) {
       check(api().get_async_error(comm, &state), "ncclCommGetAsyncError");
       if (state != ncclInProgress) return check(state, what);
@@ -298,16 +302,24 @@ class NcclEngine final : public Engine, private cuda::Watch {
              uneven_.empty() ? "" : "; some versions hang where hosts have different numbers of ranks, ",
              uneven_.empty() ? "" : text("here ", uneven_));
       each();
-      std::this_thread::sleep_for(kNap);
+      if (!backoff.yields()) backoff.sleep();
     }
   }
 
   std::shared_ptr<Sums> temporaries(std::span<const Collective> span) const {
     auto sums = std::make_shared<Sums>();
+    std::vector<size_t> begins;
+    size_t bytes = 0;
     for (const Collective& c : span)
-      if (const size_t out = out_count(c, rank(), size()); adds(c) && out != 0)
-        sums->all.push_back(
-            {c.dtype, Buffer::allocate(owner_->device().allocator(), out * item_bytes(c.dtype)), c.out, out});
+      if (const size_t out = out_count(c, rank(), size()); adds(c) && out != 0) {
+        begins.push_back(bytes);
+        bytes += (out * item_bytes(c.dtype) + kAlignment - 1) / kAlignment * kAlignment;
+        sums->all.push_back({c.dtype, nullptr, c.out, out});
+      }
+    if (bytes == 0) return sums;
+    sums->block = Buffer::allocate(owner_->device().allocator(), bytes);
+    for (size_t i = 0; i < begins.size(); ++i)
+      sums->all[i].from = static_cast<std::byte*>(sums->block->data()) + begins[i];
     return sums;
   }
 
@@ -320,7 +332,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     if (!adds(c) || out == 0) return launch(place, c, dummy_->data());
     Collective aside = c;
     aside.accumulate = false;
-    aside.out = sum++->from->data();
+    aside.out = sum++->from;
     launch(place, aside, dummy_->data());
   }
 
