@@ -73,7 +73,7 @@ packaged_files() {
 
 # What a test needs of the host's memory. It is left out, and counted as skipped; a name that no test has is a failure.
 on_gpus() {
-  local name reason program=(--test models --test groups --test pipeline --test partition --test custom --test lifetimes)
+  local name reason program=(--test models --test adapters --test groups --test pipeline --test partition --test custom --test lifetimes)
   local without=() folder=$build/tests/gpu_emulation
   while IFS='|' read -r name reason; do
     without+=(--skip "$name")

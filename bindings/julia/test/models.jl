@@ -8,6 +8,7 @@ const GANGS = start()
 const ONE = GANGS.root
 
 Gangway.with_current(() -> include("model_facts.jl"), GANGS)
+Gangway.with_current(() -> include("step_facts.jl"), GANGS)
 Gangway.with_current(() -> include("run_facts.jl"), GANGS)
 
 fact("memory of a gang of GPUs is no array") do

@@ -7,6 +7,7 @@ include("arrays_facts.jl")
 include("lifetime_facts.jl")
 include("model_facts.jl")
 include("run_facts.jl")
+include("step_facts.jl")
 
 fact("every struct has the layout of the C compiler") do
     @test length(LibGangway.LAYOUT) > 25
