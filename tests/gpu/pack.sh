@@ -48,7 +48,7 @@ else
   folder=$build/capi
   cp "$folder/libgangway_cuda.so" "$pack/lib/"
 fi
-cp -L "$build"/capi/libgangway.so.0 "$pack/lib/"
+cp -L "$build/capi/$(readlink "$build/capi/libgangway.so")" "$pack/lib/"
 while read -r library; do
   [ -e "$pack/lib/$(basename "$library")" ] || cp -L "$library" "$pack/lib/"
 done < <(needed "$pack"/bin/* "$pack"/lib/*)
