@@ -6,7 +6,8 @@
                                 they install packages and the library
 
 A page's commands run in one shell, in the order of the page, after what SETUP says of the page: the files that the
-page takes for granted, and the packages of its language. The last line is "N passed, N failed, N skipped".
+page takes for granted, and the packages of its language. A command that ends with 77 has said what is missing here: it
+and those after it are skipped. The last line is "N passed, N failed, N skipped".
 """
 
 import re
@@ -141,6 +142,10 @@ def run_page(page, clone):
     if done.returncode == 0:
         return len(mine), 0, skipped
     at = mine[begun - 1] if begun else "what SETUP says"
+    if done.returncode == 77 and begun:
+        why = [line for line in done.stdout.splitlines() if line.startswith("skipped:")] or ["skipped: it ended with 77"]
+        print(f"{why[-1]}: {page}: {at}")
+        return begun - 1, 0, skipped + len(mine) - begun + 1
     print(f"FAILED: {page}: exit {done.returncode} of: {at}\n" + "\n".join(done.stdout.splitlines()[-40:]))
     good = max(begun - 1, 0)
     return good, len(mine) - good, skipped
