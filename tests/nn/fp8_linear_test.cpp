@@ -20,10 +20,11 @@ Tensor given(Rig& rig, const std::string& name, DType dtype) {
   return rig.tensor(dtype, {entry.dims[0], entry.dims[1]}, entry.values);
 }
 
-ModulePtr layer(Rig& rig, Fp8Scaling scaling, DType dtype, bool bias = false) {
+ModulePtr layer(Rig& rig, Fp8Scaling scaling, DType dtype, bool bias = false, int history = 16) {
   const ModulePtr linear = make_linear(32, 24, bias);
   Fp8Options options;
   options.scaling = scaling;
+  options.history = history;
   apply_fp8(linear, options);
   rig.materialize(*linear, dtype);
   put(linear->parameters()[0]->value, reference().values("w"));
@@ -132,6 +133,17 @@ TEST(Fp8Linear, DelayedScalesAreThoseOfEarlierSteps) {
   const Products clamped = run(rig, *delayed, times(x, 4), dy, 3);
   own = run(rig, *layer(rig, Fp8Scaling::tensor, DType::f64), times(x, 4), dy);
   EXPECT_GT(normwise(clamped.y, own.y), 0.1);
+}
+
+TEST(Fp8Linear, AMagnitudeIsForgottenAfterTheStepsOfTheHistory) {
+  Rig rig(make_ops);
+  const Tensor x = given(rig, "x", DType::f64), dy = given(rig, "grad_y", DType::f64), larger = rig.copy(x);
+  rig.ops->scale(larger, 3, rig.device->stream());
+  const ModulePtr delayed = layer(rig, Fp8Scaling::delayed, DType::f64, false, 2);
+  const Vector own = run(rig, *layer(rig, Fp8Scaling::tensor, DType::f64), x, dy).y;
+  run(rig, *delayed, larger, dy, 1);
+  for (const int64_t step : {2, 3, 4, 5})
+    EXPECT_EQ(run(rig, *delayed, x, dy, step).y == own, step > 3) << step;
 }
 
 TEST(Fp8Linear, EvaluationRecordsNothing) {
