@@ -73,7 +73,7 @@ class Fp8Products {
   const Split& split() const { return split_; }
 
   // NOT_SUPPORTED: the device has no products in FP8, or none in this dtype. INVALID_ARGUMENT: a GPU cannot
-  // take such sizes. `tokens` is -1 outside of training.
+  // take such sizes. `tokens` is -1 if no gradient of the weight will sum over them.
   void check_products(Ops& ops, const std::string& layer, DType dtype, int64_t in, int64_t out,
                       int64_t tokens) const;
   void add_options(CallSignature& signature) const;

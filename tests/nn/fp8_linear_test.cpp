@@ -225,18 +225,21 @@ TEST(Fp8Apply, RefusesWhatItCannotDo) {
 
 TEST(Fp8Apply, AGpuTakesSizesThatAreMultiplesOf16AndNoF64) {
   Rig rig("meta:cuda");
-  const auto check = [&](int64_t in, int64_t out, int64_t tokens, bool training, DType dtype = DType::f32) {
+  const auto check = [&](int64_t in, int64_t out, int64_t tokens, bool training, DType dtype = DType::f32,
+                         bool trains_weight = true) {
     const ModulePtr linear = make_linear(in, out, false);
     apply_fp8(linear, {});
     assign_full_names(*linear);
     Context ctx = rig.context();
     ctx.training = training;
     linear->parameters()[0]->dtype = dtype;
+    linear->parameters()[0]->trainable = trains_weight;
     const Spec x{dtype, {tokens, in}};
     linear->check_forward(ctx, {&x, 1});
   };
   check(32, 48, 16, true);
   check(32, 48, 1, false);
+  check(32, 48, 15, true, DType::f32, false);  // an adapter's layer
   expect_text(expect_error(Code::not_supported, [&] { check(32, 48, 16, true, DType::f64); }),
               {"FP8", "in f64"});
   for (const auto& [in, out, tokens] : {std::array<int64_t, 3>{30, 48, 16}, {32, 40, 16}, {32, 48, 15}})

@@ -10,8 +10,8 @@
  * gw_verify finds such differences, too, so give it the model without FP8.
  *
  * A CPU decodes the codes and multiplies in f32 (f64 for f64): what a GPU would compute, not faster than
- * without FP8. A GPU takes sizes that are multiples of 16: in, out and, in training, the tokens of a
- * microbatch, all of one rank. */
+ * without FP8. A GPU takes sizes that are multiples of 16: in, out and, where the weight is trained, the tokens
+ * of a microbatch, all of one rank. */
 #ifndef GANGWAY_FP8_H
 #define GANGWAY_FP8_H
 
