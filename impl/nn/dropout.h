@@ -28,6 +28,7 @@ class Dropout final : public Module {
 
   // For a module whose values are parts. Call it between forwards only.
   void set_part(const ValuePart& part) { part_ = part; }
+  const ValuePart& part() const { return part_; }
 
   const char* kind() const override { return "Dropout"; }
   void add_options(CallSignature& signature) const override { signature.add("probability", probability_); }

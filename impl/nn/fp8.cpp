@@ -79,14 +79,16 @@ Values Fp8Products::tables() const {
   return all;
 }
 
-// Begins a new entry with each step.
+// Begins a new entry with each step. A factor of 0 clears it, because an entry is finite. A fill would join
+// the operations before it, and since the entry is another one in each step, a GPU would make a CUDA graph of
+// them for each entry.
 void Fp8Products::record(Context& ctx, History& history) const {
   if (!history.most) {
     history.most = Tensor::allocate(ctx.ops.device().allocator(), DType::f32, {entries_});
     ctx.ops.fill(history.most, 0, ctx.stream);
   } else if (history.step != ctx.step) {
     history.now = (history.now + 1) % entries_;
-    ctx.ops.fill(history.most.slice(0, history.now, history.now + 1), 0, ctx.stream);
+    ctx.ops.scale(history.most.slice(0, history.now, history.now + 1), 0, ctx.stream);
   }
   history.step = ctx.step;
 }

@@ -19,8 +19,9 @@ namespace gangway {
 //   tensor   one scale for each operand, from its own values. The input and the weight are e4m3, the gradient
 //            of the output e5m2. The scale is that of the values that this rank has, so that it depends on the
 //            mesh and on the microbatch.
-//   delayed  as tensor, from the largest magnitude of the last `history` steps. The first step, and an operand
-//            with an infinity, take their own. All microbatches of a step have the same scale.
+//   delayed  as tensor, from the largest magnitude of the last `history` steps. Each microbatch of the first
+//            step, and an operand with an infinity, takes its own. All microbatches of a later step have the
+//            same scale.
 //   row      one scale for each row along the dim that is summed, for each of the three products anew. All
 //            codes are e4m3. Where that dim is split over tp, the ranks agree on the scales.
 enum class Fp8Scaling : int32_t { tensor = 0, delayed = 1, row = 2 };
@@ -72,7 +73,7 @@ class Fp8Products {
   const Split& split() const { return split_; }
 
   // NOT_SUPPORTED: the device has no products in FP8, or none in this dtype. INVALID_ARGUMENT: a GPU cannot
-  // take such sizes. `tokens` is -1 outside of training.
+  // take such sizes. `tokens` is -1 if no gradient of the weight will sum over them.
   void check_products(Ops& ops, const std::string& layer, DType dtype, int64_t in, int64_t out,
                       int64_t tokens) const;
   void add_options(CallSignature& signature) const;

@@ -64,7 +64,7 @@ Specs Linear::check_forward(Context& ctx, std::span<const Spec> inputs) {
   const Shape w_OI = spec_of(weight()).shape;
   if (fp8_ != nullptr)
     fp8_->check_products(ctx.ops, full_name(), x.dtype, w_OI[1], w_OI[0],
-                         ctx.training ? x.shape.count() / w_OI[1] : -1);
+                         ctx.training && wants_gradient(weight()) ? x.shape.count() / w_OI[1] : -1);
   Specs y = {{x.dtype, with_last(x.shape, w_OI[0])}};
   if (skips_bias_add_) y.push_back(spec_of(*bias()));
   return y;

@@ -56,6 +56,7 @@ class Linear final : public Module {
   // For a layer whose input is a part, of which the adapter's dropout must know. Call it between forwards
   // only.
   void set_input_part(const ValuePart& part) { input_part_ = part; }
+  const ValuePart& input_part() const { return input_part_; }
   const LoraSettings* lora() const { return lora_.get(); }
   Parameter* lora_a() const { return lora_ == nullptr ? nullptr : parameters()[has_bias_ ? 2 : 1].get(); }
   Parameter* lora_b() const { return lora_ == nullptr ? nullptr : parameters()[has_bias_ ? 3 : 2].get(); }

@@ -26,6 +26,7 @@ class RmsNorm final : public Module {
   // For a norm whose weight is split: x and y are this rank's part of the rows. There must be no residual
   // then. Call it between forwards only; null: the rows are whole.
   void set_row_sums(std::shared_ptr<RowSums> sums) { row_sums_ = std::move(sums); }
+  const std::shared_ptr<RowSums>& row_sums() const { return row_sums_; }
 
   const char* kind() const override { return "RMSNorm"; }
   void add_options(CallSignature& signature) const override;

@@ -145,18 +145,19 @@ void agree(Gangs& gangs, VerifyResult& result) {
   struct Numbers {
     uint64_t differing;
     double difference;
-  } numbers{result.differing, result.difference};
+    uint64_t name_bytes;  // the name of the parameter comes next, then the refusal
+  } numbers{result.differing, result.difference, result.parameter.size()};
   std::string own(reinterpret_cast<const char*>(&numbers), sizeof numbers);
-  own += result.parameter + '\n' + result.refusal;
+  own += result.parameter + result.refusal;
   const std::vector<std::string> all = gangs.root()->agreement().all_gather_bytes(Channel::control, own);
   for (size_t r = 0; r < all.size() && result.refusal.empty(); ++r) {
-    const size_t end = all[r].find('\n', sizeof numbers);
-    if (end + 1 == all[r].size()) continue;
     std::memcpy(&numbers, all[r].data(), sizeof numbers);
+    const size_t end = sizeof numbers + numbers.name_bytes;
+    if (end == all[r].size()) continue;
     result.differing = numbers.differing;
     result.difference = numbers.difference;
-    result.parameter = all[r].substr(sizeof numbers, end - sizeof numbers);
-    result.refusal = text("on rank ", r, ", but not on this one: ", all[r].substr(end + 1));
+    result.parameter = all[r].substr(sizeof numbers, numbers.name_bytes);
+    result.refusal = text("on rank ", r, ", but not on this one: ", all[r].substr(end));
   }
 }
 

@@ -20,10 +20,11 @@ Tensor given(Rig& rig, const std::string& name, DType dtype) {
   return rig.tensor(dtype, {entry.dims[0], entry.dims[1]}, entry.values);
 }
 
-ModulePtr layer(Rig& rig, Fp8Scaling scaling, DType dtype, bool bias = false) {
+ModulePtr layer(Rig& rig, Fp8Scaling scaling, DType dtype, bool bias = false, int history = 16) {
   const ModulePtr linear = make_linear(32, 24, bias);
   Fp8Options options;
   options.scaling = scaling;
+  options.history = history;
   apply_fp8(linear, options);
   rig.materialize(*linear, dtype);
   put(linear->parameters()[0]->value, reference().values("w"));
@@ -134,6 +135,17 @@ TEST(Fp8Linear, DelayedScalesAreThoseOfEarlierSteps) {
   EXPECT_GT(normwise(clamped.y, own.y), 0.1);
 }
 
+TEST(Fp8Linear, AMagnitudeIsForgottenAfterTheStepsOfTheHistory) {
+  Rig rig(make_ops);
+  const Tensor x = given(rig, "x", DType::f64), dy = given(rig, "grad_y", DType::f64), larger = rig.copy(x);
+  rig.ops->scale(larger, 3, rig.device->stream());
+  const ModulePtr delayed = layer(rig, Fp8Scaling::delayed, DType::f64, false, 2);
+  const Vector own = run(rig, *layer(rig, Fp8Scaling::tensor, DType::f64), x, dy).y;
+  run(rig, *delayed, larger, dy, 1);
+  for (const int64_t step : {2, 3, 4, 5})
+    EXPECT_EQ(run(rig, *delayed, x, dy, step).y == own, step > 3) << step;
+}
+
 TEST(Fp8Linear, EvaluationRecordsNothing) {
   Rig rig(make_ops);
   const ModulePtr delayed = layer(rig, Fp8Scaling::delayed, DType::f64);
@@ -213,18 +225,21 @@ TEST(Fp8Apply, RefusesWhatItCannotDo) {
 
 TEST(Fp8Apply, AGpuTakesSizesThatAreMultiplesOf16AndNoF64) {
   Rig rig("meta:cuda");
-  const auto check = [&](int64_t in, int64_t out, int64_t tokens, bool training, DType dtype = DType::f32) {
+  const auto check = [&](int64_t in, int64_t out, int64_t tokens, bool training, DType dtype = DType::f32,
+                         bool trains_weight = true) {
     const ModulePtr linear = make_linear(in, out, false);
     apply_fp8(linear, {});
     assign_full_names(*linear);
     Context ctx = rig.context();
     ctx.training = training;
     linear->parameters()[0]->dtype = dtype;
+    linear->parameters()[0]->trainable = trains_weight;
     const Spec x{dtype, {tokens, in}};
     linear->check_forward(ctx, {&x, 1});
   };
   check(32, 48, 16, true);
   check(32, 48, 1, false);
+  check(32, 48, 15, true, DType::f32, false);  // an adapter's layer
   expect_text(expect_error(Code::not_supported, [&] { check(32, 48, 16, true, DType::f64); }),
               {"FP8", "in f64"});
   for (const auto& [in, out, tokens] : {std::array<int64_t, 3>{30, 48, 16}, {32, 40, 16}, {32, 48, 15}})

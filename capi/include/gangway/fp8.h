@@ -7,10 +7,11 @@
  * tp splits. So losses and gradients depend on the mesh and on the microbatches, within what FP8 rounds.
  * Scales of rows do not depend on how rows are dealt out to ranks, and ranks of tp that have parts of one row
  * agree on its scale; only dW, whose sums run over the tokens of a microbatch, has scales that depend on it.
+ * gw_verify finds such differences, too, so give it the model without FP8.
  *
  * A CPU decodes the codes and multiplies in f32 (f64 for f64): what a GPU would compute, not faster than
- * without FP8. A GPU takes sizes that are multiples of 16: in, out and, in training, the tokens of a
- * microbatch, all of one rank. */
+ * without FP8. A GPU takes sizes that are multiples of 16: in, out and, where the weight is trained, the tokens
+ * of a microbatch, all of one rank. */
 #ifndef GANGWAY_FP8_H
 #define GANGWAY_FP8_H
 
@@ -42,12 +43,14 @@ GW_API void gw_fp8_options_init(gw_fp8_options *options, size_t size);
 
 /* Local. Makes linear layers of a whole model compute in FP8. Call it before gw_parallelize, or the first call
  * that wraps the model, with the same options on every rank; several calls may give layers different options.
- * Null options are the defaults. With GW_FP8_DELAYED the first step takes scales of its own values, and so
- * does the first step after a checkpoint was loaded, because checkpoints hold no magnitudes; all microbatches
- * of a step have the same scales. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which
- * can compute in FP8. NOT_FOUND: nothing matches a pattern. INVALID_STATE: the model is wrapped already, is
- * part of another one, or a layer computes in FP8 already. A forward on a GPU: INVALID_ARGUMENT for other
- * sizes, NOT_SUPPORTED in f64. */
+ * Null options are the defaults. With GW_FP8_DELAYED each microbatch of the first step takes scales of its own
+ * values; all microbatches of a later step have the same scales. Checkpoints hold no magnitudes: a new model
+ * that loads one begins with such a first step, and a model that loads one between its steps keeps what it
+ * knows. In loops with frames, gw_frame_options.step tells steps apart; if it never changes, each scale is
+ * that of its own values. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which can
+ * compute in FP8. NOT_FOUND: nothing matches a pattern. INVALID_STATE: the model is wrapped already, is part
+ * of another one, or a layer computes in FP8 already. A forward on a GPU: INVALID_ARGUMENT for other sizes,
+ * NOT_SUPPORTED in f64. */
 GW_API gw_status gw_fp8_apply(gw_module *model, const gw_fp8_options *options);
 
 #ifdef __cplusplus

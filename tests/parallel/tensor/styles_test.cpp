@@ -1,5 +1,6 @@
 // Each style of a plan, on trees of modules, gives the results of one device: the output, the gradient of the
 // input and every gradient of a parameter.
+#include "nn/fp8.h"
 #include "nn/lora.h"
 #include "parallel/tensor/styled_trees.h"
 
@@ -28,8 +29,7 @@ TEST(TensorStyles, FsdpSplitsTheLocalPieces) {
 }
 
 // B is not zero, so that the output and the gradient of the input have the dropout, too.
-ModulePtr adapted_norm_and_mlp() {
-  ModulePtr root = norm_and_mlp();
+ModulePtr adapted(ModulePtr root) {
   LoraOptions options;
   options.rank = 2;
   options.dropout = 0.5;
@@ -39,8 +39,20 @@ ModulePtr adapted_norm_and_mlp() {
   return root;
 }
 
+ModulePtr adapted_norm_and_mlp() { return adapted(norm_and_mlp()); }
+ModulePtr adapted_norms_and_linears() { return adapted(norms_and_linears()); }
+ModulePtr adapted_norms_and_linears_in_fp8() {
+  ModulePtr root = adapted_norms_and_linears();
+  apply_fp8(root, {.patterns = {}, .scaling = Fp8Scaling::row});
+  return root;
+}
+
+constexpr const char* kSequencePlan =
+    "0 -> sequence_parallel, input Replicate\n1 -> colwise, input Shard(1)\n"
+    "2 -> rowwise, output Shard(1)\n3 -> sequence_parallel, output Replicate\n";
+
 // The linear layers get parts of the width or of the sequence: by rows of their own, by that of a module
-// around them, and by a row inside of that module.
+// around them, by a row inside of that module, and by a sequence that travels.
 std::vector<StyledTree> adapted_trees() {
   return {{"columns and rows",
            adapted_norm_and_mlp,
@@ -56,22 +68,49 @@ std::vector<StyledTree> adapted_trees() {
            "0 -> sequence_parallel, input Replicate\n1 -> sequence_parallel\n"
            "1.down_proj -> rowwise, input Shard(1), output Shard(1)\n"
            "2 -> sequence_parallel, output Replicate\n",
-           {3, 4, 8}}};
+           {3, 4, 8}},
+          {"a sequence that travels", adapted_norms_and_linears, kSequencePlan, {3, 8, 8}},
+          {"a sequence that travels, in FP8", adapted_norms_and_linears_in_fp8, kSequencePlan, {3, 8, 8}}};
 }
 
 TEST(TensorStyles, AdaptersDropTheSameNumbersOverRanks) {
   for (const StyledTree& tree : adapted_trees()) {
+    const int most_chunks = tree.plan == kSequencePlan ? 2 : 1;
     Numbers want;
     for (const int tp : {1, 2, 4})
-      run_ranks(tp, [&](Gang& root) {
-        const auto model = styled_model(root, tree, tp);
-        const Numbers got = run(*model, tree);
-        if (tp == 1)
-          want = got;
-        else
-          expect_equal(got, want, text(tree.name, " tp ", tp));
-      });
+      for (int chunks = 1; chunks <= most_chunks; ++chunks)
+        run_ranks(tp, [&](Gang& root) {
+          const auto model = styled_model(root, tree, tp, Strategy::full_shard, chunks);
+          const Numbers got = run(*model, tree);
+          if (tp == 1 && chunks == 1)
+            want = got;
+          else
+            expect_equal(got, want, text(tree.name, " tp ", tp, " chunks ", chunks));
+        });
   }
+}
+
+// The last linear layer has a part of the sequence in the plan that is refused, and the whole in the other.
+TEST(TensorStyles, APlanThatWasRefusedLeavesNoParts) {
+  const std::vector<StyledTree> trees = adapted_trees();
+  const StyledTree &tree = trees.at(0), &other = trees.at(1);
+  run_ranks(2, [&](Gang& root) {
+    const Numbers want = run(*styled_model(root, tree, 2), tree);
+    MeshOptions mesh;
+    mesh.tp = 2;
+    Model model(tree_of(tree), create_gangs(root.shared_from_this(), mesh));
+    ParallelOptions options;
+    options.tensor.rows = plan_from_text(other.plan);
+    options.master_dtype = DType::f64;
+    options.seed = 5;
+    // The rule is checked only after everything is wrapped.
+    options.shard.dtype_rules = {{"1.up_proj.weight", DType::bf16}};
+    expect_refusal(Code::invalid_argument, [&] { model.build().parallelize(options); }, {"up_proj"});
+    options.tensor.rows = plan_from_text(tree.plan);
+    options.shard.dtype_rules.clear();
+    model.build().parallelize(options);
+    expect_equal(run(model, tree), want, tree.name);
+  });
 }
 
 // Runs a forward, then the input half of the backward, and its weight half later.

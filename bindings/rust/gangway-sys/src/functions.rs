@@ -2081,12 +2081,14 @@ functions! {
 functions! {
     #[doc = " Local. Makes linear layers of a whole model compute in FP8. Call it before gw_parallelize, or the first call"]
     #[doc = " that wraps the model, with the same options on every rank; several calls may give layers different options."]
-    #[doc = " Null options are the defaults. With GW_FP8_DELAYED the first step takes scales of its own values, and so"]
-    #[doc = " does the first step after a checkpoint was loaded, because checkpoints hold no magnitudes; all microbatches"]
-    #[doc = " of a step have the same scales. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which"]
-    #[doc = " can compute in FP8. NOT_FOUND: nothing matches a pattern. INVALID_STATE: the model is wrapped already, is"]
-    #[doc = " part of another one, or a layer computes in FP8 already. A forward on a GPU: INVALID_ARGUMENT for other"]
-    #[doc = " sizes, NOT_SUPPORTED in f64."]
+    #[doc = " Null options are the defaults. With GW_FP8_DELAYED each microbatch of the first step takes scales of its own"]
+    #[doc = " values; all microbatches of a later step have the same scales. Checkpoints hold no magnitudes: a new model"]
+    #[doc = " that loads one begins with such a first step, and a model that loads one between its steps keeps what it"]
+    #[doc = " knows. In loops with frames, gw_frame_options.step tells steps apart; if it never changes, each scale is"]
+    #[doc = " that of its own values. INVALID_ARGUMENT: an option, or a pattern that matches no linear layer which can"]
+    #[doc = " compute in FP8. NOT_FOUND: nothing matches a pattern. INVALID_STATE: the model is wrapped already, is part"]
+    #[doc = " of another one, or a layer computes in FP8 already. A forward on a GPU: INVALID_ARGUMENT for other sizes,"]
+    #[doc = " NOT_SUPPORTED in f64."]
     fp8_apply: pub fn gw_fp8_apply(model: *mut gw_module, options: *const gw_fp8_options) -> gw_status;
 }
 functions! {
