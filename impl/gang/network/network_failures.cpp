@@ -34,7 +34,7 @@ void Network::post(Link& link, const ControlFrame& frame) noexcept {
     shutdown(link.control.get(), SHUT_WR);
     wake();
   } catch (const std::exception& error) {
-    lose(link, "cannot be told: no memory");
+    lose(link, "cannot be told: no memory", /*is_own=*/true);
   }
 }
 
@@ -126,7 +126,7 @@ void Network::member_gone(const std::shared_ptr<Group>& group, int rank) {
 // The connections to a peer have ended. What it said last is heard first: a rank that ends because another one
 // died has said so. For the same reason this rank tells the others, whose connections to the dead one may end
 // later than its own.
-void Network::lose(Link& link, const std::string& why) noexcept {
+void Network::lose(Link& link, const std::string& why, bool is_own) noexcept {
   if (link.is_lost) return;
   link.is_lost = true;
   try {
@@ -156,7 +156,7 @@ void Network::lose(Link& link, const std::string& why) noexcept {
     }
     const bool left = link.has_left || group->gone[static_cast<size_t>(rank)];
     group->gone[static_cast<size_t>(rank)] = true;
-    if (!left || owes) stop(*group, group->lost(op, why, rank), /*tells=*/true);
+    if (!left || owes) stop(*group, group->lost(op, why, rank), /*tells=*/!is_own);
   }
   changed();
 }
