@@ -101,13 +101,18 @@ void Network::on_broken(Group& group, int from, const std::string& body) {
   if (head.code <= 0 || head.code > static_cast<int32_t>(Code::internal))
     head.code = static_cast<int32_t>(Code::gang);
   if (head.peer < 0 || head.peer >= group.size()) head.peer = from;
-  const std::string said = body.substr(sizeof head);
-  const bool names_gang = said.starts_with(group.options.label);
-  Error error(static_cast<Code>(head.code), names_gang ? said : text(group.options.label, ": ", said));
-  error.gang = group.options.label;
-  error.rank = group.options.rank;
-  error.peer = head.peer;
   if (group.error) return;
+  const std::string said = body.substr(sizeof head);
+  const std::string& label = group.options.label;
+  const bool names_gang = said.starts_with(label + ".") || said.starts_with(label + ":");
+  const bool is_this_rank = head.peer == group.options.rank;  // the others have lost it
+  Error error(static_cast<Code>(head.code),
+              is_this_rank ? text(label, ": ", rank_text(group.options, from), " has lost this rank: ", said)
+              : names_gang ? said
+                           : text(label, ": ", said));
+  error.gang = label;
+  error.rank = group.options.rank;
+  error.peer = is_this_rank ? from : head.peer;
   stop(group, error, /*tells=*/false);
   tell(group, head.code, head.peer, said, from);
 }
