@@ -24,7 +24,7 @@ namespace gangway::network {
 enum class ControlKind : uint8_t {
   note = 1,     // the author has begun a call (Note, then its payload where that is short)
   beat = 2,     // the author lives
-  broken = 3,   // the author's gang is broken: the code (i32), then the text
+  broken = 3,   // the author's gang is broken: the code (i32), the rank at fault (i32), then the text
   closed = 4,   // the author has released the gang
   goodbye = 5,  // the author has released its last gang; the connection ends
 };

@@ -119,7 +119,7 @@ void Network::run() noexcept {
   } catch (const std::exception& error) {
     log(LogLevel::error, text("the network's thread ended: ", error.what()));
     const Lock lock(mutex_);
-    for (Link& link : links_) lose(link, "cannot be reached: this rank's network has ended");
+    for (Link& link : links_) lose(link, "cannot be reached: this rank's network has ended", /*is_own=*/true);
   }
   const Lock lock(mutex_);
   for (Link& link : links_) {
@@ -230,7 +230,7 @@ void Network::serve(Link& link, short control, short data) {
   } catch (const Error& error) {  // a frame that no peer makes
     lose(link, text("cannot be trusted: ", error.message()));
   } catch (const std::bad_alloc&) {
-    lose(link, "cannot be heard: no memory");
+    lose(link, "cannot be heard: no memory", /*is_own=*/true);
   }
 }
 

@@ -279,6 +279,17 @@ class NetworkEngine final : public Engine {
              " and ", rank_text(state_->options(), r), " name other members");
   }
 
+  // Another rank may tell of a loss before this rank sees it, so that this waits for a while.
+  bool sees_gone(int lost) const {
+    const Deadline deadline = Deadline::after_ms(state_->options().timeout_ms);
+    while (!state_->network->is_gone(*state_->group, lost)) {
+      if (lost == rank() || deadline.passed()) return false;
+      poll_interrupt();
+      state_->network->drive(state_->network->version(), kNapMs);
+    }
+    return true;
+  }
+
   std::shared_ptr<NetworkEngine> engine_over(std::span<const int> ranks, int own, const std::string& label,
                                              uint64_t id) const {
     std::vector<int> members, hosts;
@@ -315,9 +326,9 @@ std::shared_ptr<Engine> NetworkEngine::shrink(std::vector<int>& survivors) {
       survivors = left;
       return engine;
     } catch (const Error& error) {
-      const bool lost = error.code() == Code::peer_lost && error.peer >= 0 &&
-                        state_->network->is_gone(*state_->group, left[static_cast<size_t>(error.peer)]);
-      if (!lost) throw;
+      if (error.code() != Code::peer_lost || error.peer < 0 ||
+          !sees_gone(left[static_cast<size_t>(error.peer)]))
+        throw;
     }
   }
 }

@@ -34,7 +34,7 @@ void Network::post(Link& link, const ControlFrame& frame) noexcept {
     shutdown(link.control.get(), SHUT_WR);
     wake();
   } catch (const std::exception& error) {
-    lose(link, "cannot be told: no memory");
+    lose(link, "cannot be told: no memory", /*is_own=*/true);
   }
 }
 
@@ -101,13 +101,18 @@ void Network::on_broken(Group& group, int from, const std::string& body) {
   if (head.code <= 0 || head.code > static_cast<int32_t>(Code::internal))
     head.code = static_cast<int32_t>(Code::gang);
   if (head.peer < 0 || head.peer >= group.size()) head.peer = from;
-  const std::string said = body.substr(sizeof head);
-  const bool names_gang = said.starts_with(group.options.label);
-  Error error(static_cast<Code>(head.code), names_gang ? said : text(group.options.label, ": ", said));
-  error.gang = group.options.label;
-  error.rank = group.options.rank;
-  error.peer = head.peer;
   if (group.error) return;
+  const std::string said = body.substr(sizeof head);
+  const std::string& label = group.options.label;
+  const bool names_gang = said.starts_with(label + ".") || said.starts_with(label + ":");
+  const bool is_this_rank = head.peer == group.options.rank;  // the others have lost it
+  Error error(static_cast<Code>(head.code),
+              is_this_rank ? text(label, ": ", rank_text(group.options, from), " has lost this rank: ", said)
+              : names_gang ? said
+                           : text(label, ": ", said));
+  error.gang = label;
+  error.rank = group.options.rank;
+  error.peer = is_this_rank ? from : head.peer;
   stop(group, error, /*tells=*/false);
   tell(group, head.code, head.peer, said, from);
 }
@@ -126,7 +131,7 @@ void Network::member_gone(const std::shared_ptr<Group>& group, int rank) {
 // The connections to a peer have ended. What it said last is heard first: a rank that ends because another one
 // died has said so. For the same reason this rank tells the others, whose connections to the dead one may end
 // later than its own.
-void Network::lose(Link& link, const std::string& why) noexcept {
+void Network::lose(Link& link, const std::string& why, bool is_own) noexcept {
   if (link.is_lost) return;
   link.is_lost = true;
   try {
@@ -156,7 +161,7 @@ void Network::lose(Link& link, const std::string& why) noexcept {
     }
     const bool left = link.has_left || group->gone[static_cast<size_t>(rank)];
     group->gone[static_cast<size_t>(rank)] = true;
-    if (!left || owes) stop(*group, group->lost(op, why, rank), /*tells=*/true);
+    if (!left || owes) stop(*group, group->lost(op, why, rank), /*tells=*/!is_own);
   }
   changed();
 }

@@ -75,8 +75,8 @@ void SliceFold::begin() {
 
 void SliceFold::take(int input, const char* bytes, size_t count) {
   Input& one = inputs_[static_cast<size_t>(input)];
-  count = std::min(count,
-                   (count_ - one.came) * one.item - one.part_bytes);  // after a bad chunk there may be more
+  // The bytes of a bad chunk were taken, too, so a peer that goes on after one could send more than fits.
+  count = std::min(count, (count_ - one.came) * one.item - one.part_bytes);
   if (one.part_bytes != 0) {
     const size_t more = std::min(count, one.item - one.part_bytes);
     std::memcpy(one.part + one.part_bytes, bytes, more);

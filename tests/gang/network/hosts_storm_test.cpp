@@ -56,7 +56,7 @@ class HostsStorm : public OnHosts {
     const auto tenth = static_cast<size_t>(number % 10);
     round.kind = many ? kManyKinds[tenth] : kFewKinds[tenth];
     if (!many && number == 10) round.kind = stopped;
-    if (!many && number == 20) round.kind = paused;
+    if (!many && number == 11) round.kind = paused;
     round.hosts = kGangs[random_() % kGangs.size()];
     round.victim = static_cast<int>(random_() % round.hosts.size());
     round.after_us = static_cast<int>(random_() % 300'000);
@@ -131,16 +131,20 @@ class HostsStorm : public OnHosts {
   // Whether a rank ended as the accident wants it to.
   static bool is_right(const Round& round, int rank, const Ended& one) {
     if (round.kind == paused) return one.status == 0;
-    const bool is_victim = rank == round.victim;
-    if (is_victim && round.kind == killed) return one.status == 128 + SIGKILL;
-    if (is_victim && round.kind == stopped) return one.status >= 10;  // the others have left it
-    // A rank that waits in a child of the aborted gang hears that the aborting rank has left.
-    const bool is_in_child = one.output.find("PEER_LOST: child.") != std::string::npos;
-    const Code code = round.kind == aborted && !is_in_child ? Code::aborted : Code::peer_lost;
-    if (one.status != 10 + static_cast<int>(code)) return false;
     const auto names = [&](int peer) {
       return one.output.find("(peer " + std::to_string(peer) + ")") != std::string::npos;
     };
+    const bool is_victim = rank == round.victim;
+    if (is_victim && round.kind == killed) return one.status == 128 + SIGKILL;
+    // The others have lost it, which it hears in one way or another.
+    if (is_victim && round.kind == stopped) return one.status >= 10 && !names(rank);
+    // A rank that waits in a child of the aborted gang hears that a rank has left: the aborting one, or one
+    // that has heard of the abort and has ended before.
+    const bool is_in_child =
+        round.kind == aborted && one.output.find("PEER_LOST: child.") != std::string::npos;
+    const Code code = round.kind == aborted && !is_in_child ? Code::aborted : Code::peer_lost;
+    if (one.status != 10 + static_cast<int>(code)) return false;
+    if (is_in_child) return one.output.find("(peer ") != std::string::npos && !names(rank);
     if (round.kind == aborted && is_victim) return true;
     if (round.kind != cut) return names(round.victim);
     for (size_t r = 0; r < round.hosts.size(); ++r)
@@ -203,6 +207,7 @@ class HostsStorm : public OnHosts {
 TEST_F(HostsStorm, EveryRankEndsAndNamesTheRightOne) {
   const char* const wanted = std::getenv("GANGWAY_TEST_KILLS");
   const int rounds = wanted == nullptr ? 12 : std::atoi(wanted);
+  ASSERT_GT(rounds, 0) << "GANGWAY_TEST_KILLS is " << wanted;
   for (int i = 0; i < rounds; ++i) {
     run(draw(i, rounds >= 100), i);
     if (rounds >= 100 && (i + 1) % 50 == 0) print();

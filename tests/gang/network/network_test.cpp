@@ -322,6 +322,37 @@ TEST(Network, SurvivorsGoOnInASmallerGang) {
   for (const int r : {0, 2}) EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
 }
 
+// The survivors see the loss at different times, and whoever sees it first tells the other one.
+TEST(Network, ARankThatIsLostWhileTheGangShrinksIsLeftOut) {
+  Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    GangOptions options = network_options(rank, 3, store);
+    options.liveness_ms = 500;
+    const GangPtr root = Gang::create(options);
+    sum(*root, 1);
+    report.stage = 1;
+    if (rank == 1)
+      for (;;) pause();
+    while (rank == 0 && report.turn == 0) usleep(1000);
+    if (rank == 0) root->abort("the test wants a smaller gang");
+    report_failure(report, *root, [&] { sum(*root, 1); });
+    report.stage = 2;
+    const int survivors[] = {0, 1, 2};
+    const GangPtr smaller = root->shrink(survivors);
+    EXPECT_EQ(smaller->size(), 2);
+    EXPECT_EQ(sum(*smaller, 1), 2);
+    smaller->shutdown(60'000);
+    report.stage = 3;
+  });
+  for (int r = 0; r < 3; ++r) ranks.wait_for_stage(r, 1);
+  ranks.report(0).turn = 1;
+  for (const int r : {0, 2}) ranks.wait_for_stage(r, 2);
+  usleep(100'000);
+  ranks.kill(1, SIGSTOP);
+  for (const int r : {0, 2}) ranks.wait_for_stage(r, 3);
+  ranks.kill(1, SIGKILL);
+  for (const int r : {0, 2}) EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
+}
+
 TEST(Network, ARankThatCannotStartTellsTheOthers) {
   Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
     GangOptions options = network_options(rank, 3, store);
