@@ -160,6 +160,7 @@ refused() { # CODE TEXT OPTIONS...
   grep -q "^gw-train: .*$text" "$work/log" || { cat "$work/log"; fail "$*: the text does not say '$text'"; }
 }
 refused 64 'mesh.tp = 0 is outside of 1..1000000' --mesh.tp 0
+refused 64 'model.fp8_scaling is set, but model.fp8 names no layers' --model.fp8_scaling row
 refused 64 'dp_shard 3.*2 ranks' --mesh.dp_shard 3
 code=0
 "$tools/gw-train" --explain "$work/run.toml" --ranks 4 --mesh.tp 8 --checkpoint.folder "$work/a" >"$work/log" 2>&1 || code=$?

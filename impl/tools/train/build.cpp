@@ -125,7 +125,13 @@ gw_lora_options lora_of(const Settings& s) {
 namespace {
 
 void apply_fp8(const Settings& s, gw_module* model) {
-  if (s.text("model.fp8").empty()) return;
+  if (s.text("model.fp8").empty()) {
+    for (const char* key : {"model.fp8_scaling", "model.fp8_history"})
+      if (s.given(key))
+        throw Failed(Exit::usage,
+                     std::string(key) + " is set, but model.fp8 names no layers; \"**\" names all");
+    return;
+  }
   auto fp8 = fresh(gw_fp8_options_init);
   fp8.patterns = s.text("model.fp8").c_str();
   fp8.scaling =
