@@ -24,5 +24,23 @@ ITEM_SECONDS=5 bash "$here/first.sh" --dry "$work/broken/gpu-first" "$work/secon
 grep -q 'kernels beside their ceilings | FAILED (exit 3)' "$work/second/report.md" || wrong "the failed item is not in the report"
 grep -q 'attention with cuDNN | FAILED (over 5 s)' "$work/second/report.md" || wrong "the item that hangs is not in the report"
 grep -q "PyTorch's attention" "$work/second/report.md" || wrong "the items after it did not run"
+# Programs that end well and have done nothing, and tools that saw nothing: no item passes that judges their words.
+hollow=$work/broken/gpu-first/bin
+mkdir "$work/tools"
+for name in "$hollow"/*; do [ -d "$name" ] || printf '#!/bin/sh\necho "[  PASSED  ] 0 tests."\n' >"$name"; done
+printf '#!/bin/sh\necho "1 nan nan"\n' >"$hollow/gpu_steps"
+printf '#!/bin/sh\necho "toy gangway was lost: its process ended"\n' >"$hollow/train"
+printf '#!/bin/sh\nshift 6\nexec "$@"\n' >"$work/tools/compute-sanitizer"
+printf '#!/bin/sh\necho "==ERROR== ERR_NVGPUCTRPERM"\n' >"$work/tools/ncu"
+chmod +x "$hollow"/* "$work"/tools/*
+PATH=$work/tools:$PATH bash "$here/first.sh" --dry "$work/broken/gpu-first" "$work/third" >/dev/null && wrong "programs that do nothing are not told"
+for name in facts "norm on the GPU" "products in FP8 on the GPU" "f64 like the CPU" "memcheck of norm" "racecheck of attention" \
+  "counters of the eight longest" toy; do
+  grep -q "| $name | FAILED" "$work/third/report.md" || wrong "\"$name\" passes with programs that do nothing"
+done
+# The kernels that Nsight Compute names with their namespaces.
+printf '#!/bin/sh\ncase "$*" in *--csv*) printf "\\"ID\\",\\"Kernel Name\\",\\"Metric Value\\"\\n\\"0\\",\\"void a::<unnamed>::norm_kernel<int>(a::(anonymous namespace)::P)\\",\\"1,200\\"\\n" ;; *) echo "Duration 7: $*" ;; esac\n' >"$work/tools/ncu"
+PATH=$work/tools:$PATH bash "$here/first.sh" --dry "$work/broken/gpu-first" "$work/fourth" 3 >/dev/null
+grep -q 'counters of the eight longest | passed .*regex:norm_kernel ' "$work/fourth/report.md" || wrong "the longest kernels are not found by their names"
 [ $bad -eq 0 ] && echo "the first hour works over the software GPU"
 exit $bad

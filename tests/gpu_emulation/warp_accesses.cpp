@@ -52,7 +52,8 @@ void WarpAccesses::count(Access& access, WarpTraffic& sum) {
   std::set<uintptr_t> bytes;
   // A warp moves at most 128 bytes of shared memory at once: accesses of 8 or 16 bytes by halves or quarters.
   const size_t at_once =
-      access.shared ? kWarp * kWord / std::max<size_t>(kWord, access.parts[0].bytes) : kWarp;
+      access.shared ? std::max<size_t>(1, kWarp * kWord / std::max<size_t>(kWord, access.parts[0].bytes))
+                    : kWarp;
   uint64_t needed = 0, least = 0;
   for (size_t first = 0; first < access.parts.size(); first += at_once) {
     std::set<uintptr_t> units;

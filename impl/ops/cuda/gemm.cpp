@@ -148,6 +148,11 @@ void refuse_what_codes_lack(const Fp8GemmArgs& args) {
   if (args.a.dim(1) % kMultiple != 0)
     fail(Code::not_supported, "cublasLt multiplies codes of FP8 along a multiple of ", kMultiple,
          ", not along ", args.a.dim(1));
+  // cuBLASLt reads a scale of each row of both operands then.
+  if (scales_rows(args) && (args.a_scale.count() != args.c.dim(0) || args.b_scale.count() != args.c.dim(1)))
+    fail(Code::not_supported, "cublasLt takes scales of the rows of both operands or of neither, not ",
+         args.a_scale.count(), " for ", args.c.dim(0), " rows and ", args.b_scale.count(), " for ",
+         args.c.dim(1));
   if (scales_rows(args) && !kHasScalesOfRows)
     fail(Code::not_supported,
          "this build of the module has a cuBLAS before 12.9, which takes no scales of rows; take scales of "
@@ -245,8 +250,9 @@ void Products::fp8_gemm(const Fp8GemmArgs& args, Stream& stream) {
             .emplace(std::move(key),
                      choose(handle_, {args.a, args.b, args.c, false, true}, product, a, b, c,
                             rows ? "; scales of rows take a GPU of sm_90, scales of tensors one of sm_89 "
-                                   "or newer"
-                                 : "; FP8 takes a GPU of sm_89 or newer"))
+                                   "or newer, and columns of the result a multiple of 16"
+                                 : "; FP8 takes a GPU of sm_89 or newer, and columns of the result a "
+                                   "multiple of 16"))
             .first;
   const float one = 1, beta = args.accumulate ? 1 : 0;
   check(cublasLtMatmul(handle_, product.handle, &one, args.b.raw(), b.handle, args.a.raw(), a.handle, &beta,

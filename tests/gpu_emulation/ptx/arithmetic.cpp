@@ -387,7 +387,8 @@ Handler arithmetic(const Form& form) {
   const std::string& root = form.root();
   if (form.has("rm") || form.has("rz") || form.has("rp")) return rounding(form);
   if (form.has("approx")) return approximation(form);
-  if (form.has("sat") || form.has("ftz") || form.has("cc")) return nullptr;
+  for (const char* const other : {"sat", "ftz", "cc", "NaN", "xorsign", "relu", "oob"})
+    if (form.has(other)) return nullptr;
   if (root == "add") return any_two<Add>(form);
   if (root == "sub") return any_two<Sub>(form);
   if (root == "mul") return multiply(form);

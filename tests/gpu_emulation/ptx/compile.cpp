@@ -210,9 +210,20 @@ class Compiler {
     return static_cast<uint32_t>(program_.slots.size() - 1);
   }
 
+  // Special registers beside those below; taken as ordinary ones they would be NaN.
+  static bool unknown_special(std::string_view name) {
+    static const std::vector<std::string> unknown = words_of(
+        "%warpid %nwarpid %smid %nsmid %gridid %lanemask_ %clock %globaltimer %envreg "
+        "%dynamic_smem %total_smem %cluster %nclusterid %is_explicit_cluster",
+        kSpace);
+    return std::any_of(unknown.begin(), unknown.end(),
+                       [&](const std::string& each) { return name.starts_with(each); });
+  }
+
   // A register that was never written is NaN.
   uint32_t slot(const std::string& name, Scope& scope) {
     if (name[0] == '%') {
+      if (unknown_special(name)) wrong("a special register that the interpreter does not know: " + name);
       static constexpr std::string_view kSpecial[] = {"%tid.", "%ntid.", "%ctaid.", "%nctaid.", "%laneid"};
       const bool special = std::any_of(std::begin(kSpecial), std::end(kSpecial),
                                        [&](std::string_view each) { return name.starts_with(each); });

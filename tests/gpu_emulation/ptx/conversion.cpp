@@ -10,7 +10,8 @@
 namespace gpu_emulation::ptx {
 namespace {
 
-// Rounds to nearest; an integer gets a truncated number within its limits, and 0 of NaN.
+// Rounds to nearest; an integer gets a truncated number within its limits. Of NaN it gets 0, and its highest bit
+// alone if either type has 64 bits.
 template <typename To, typename From>
 void convert(const Instruction& i, State& s) {
   const From from = s.get<From>(i.at[1]);
@@ -28,6 +29,8 @@ void convert(const Instruction& i, State& s) {
       to = Limits::min();
     else if (whole == whole)
       to = static_cast<To>(whole);
+    else if (sizeof(To) == 8 || sizeof(From) == 8)
+      to = static_cast<To>(uint64_t{1} << (sizeof(To) * 8 - 1));
     s.put<To>(i.at[0], to);
   } else {
     s.put<To>(i.at[0], static_cast<To>(from));
@@ -104,7 +107,9 @@ Handler conversion(const Form& form) {
     if (form.has("shared")) return to ? to_shared : from_shared;
     return same_address;
   }
-  if (form.root() != "cvt" || form.parts.size() < 3 || form.has("ftz")) return nullptr;
+  if (form.root() != "cvt" || form.parts.size() < 3) return nullptr;
+  for (const char* const other : {"ftz", "relu", "satfinite"})
+    if (form.has(other)) return nullptr;
   const std::string &to = form.parts[form.parts.size() - 2], &from = form.type();
   if (const Handler handler = of_16_bits(form, to, from)) return handler;
   if (form.has("sat")) return to == "f32" && from == "f32" ? saturate : nullptr;

@@ -201,6 +201,9 @@ TEST(PtxText, WhatIsNotUnderstoodIsToldWithItsLine) {
   expect(".entry k()\n{\n\tret;\n\tadd.rp.f32 %f1, %f2, %f3;\n}\n",
          "a.ptx:4: an instruction that the interpreter does not know: add.rp.f32");
   expect(".entry k()\n{\nbra $L;\n}\n", "no label $L");
+  expect(".entry k()\n{\nmax.NaN.f32 %f1, %f2, %f3;\n}\n", "does not know: max.NaN.f32");
+  expect(".entry k()\n{\nmov.u32 %r1, %warpid;\n}\n",
+         "special register that the interpreter does not know: %warpid");
   expect(".entry k()\n{\nld.param.u32 %r1, [p];\n}\n", "a.ptx:3: no parameter p");
   expect(".entry k()\n{\n", "a function does not end");
   expect(".entry j()\n{\n}\n", "no function k");

@@ -49,7 +49,12 @@ void read_folder() {
     all().sources.push_back(std::make_unique<Source>(read_source(entry.path())));
     const Source& source = *all().sources.back();
     for (const auto& [name, function] : source.functions)
-      if (function.entry) all().kernels[common_name(name)] = {&source, name};
+      if (function.entry) {
+        const Place& first = all().kernels.try_emplace(common_name(name), Place{&source, name}).first->second;
+        if (first.name != name)  // of two unnamed namespaces, so that a launch cannot tell which it means
+          throw std::runtime_error(first.source->file + " and " + source.file + " both have a kernel " +
+                                   name);
+      }
   }
 }
 
