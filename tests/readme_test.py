@@ -52,7 +52,7 @@ SETUP = {
                  "for i in $(seq 1 400); do printf 'Sentence %d says that %d is seven times %d.\\n\\n' $i $((7 * i)) $i; done >my.txt\n"
                  "PATH=$PWD/build-release/impl/tools:$PATH\n",
     "DLOPEN.md": INSTALL + "apt-get install ruby\n",
-    "ABI.md": INSTALL + "apt-get install python3 castxml bindgen rustfmt abigail-tools clang-format\n"
+    "ABI.md": INSTALL + "apt-get install python3 castxml bindgen clang rustfmt abigail-tools clang-format\n"
               "cmake -B build -DGANGWAY_TESTS=OFF >/dev/null\n",
     "bindings/python/README.md": INSTALL + r"""cat >train.py <<'END'
 import numpy as np

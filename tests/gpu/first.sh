@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The first hour on a GPU: is what was built without one right, and how fast is it? Needs no network.
-#   usage: tests/gpu/first.sh [--dry] ARCHIVE.tar.gz REPORT_DIR [STAGE]...
+#   usage: tests/gpu/first.sh [--dry] ARCHIVE REPORT_DIR [STAGE]...
 # ARCHIVE is pack.sh's, or the folder that it has. Stages: 1 facts and tests, 2 sanitizers, 3 kernels, 4 training; all of
 # them without one. Each ends within 9 minutes. An item that fails, hangs or is absent never stops the others. REPORT_DIR
 # gets report.md, which grows as the items end, and at the end logs-STAGES.tar.gz, with what each item printed.
@@ -27,7 +27,7 @@ trap keep_logs EXIT
 trap 'exit 1' TERM INT
 mkdir -p "$report_dir" "$logs"
 report=$report_dir/report.md
-if [ -d "$archive" ]; then ln -s "$archive" "$work/gpu-first"; else tar -C "$work" -xzf "$archive" || exit 1; fi
+if [ -d "$archive" ]; then ln -s "$archive" "$work/gpu-first"; else "${GANGWAY_BENCH_PYTHON:-python3}" -m tarfile -e "$archive" "$work" || exit 1; fi
 bin=$work/gpu-first/bin
 
 # The libraries of CUDA, NCCL and cuDNN: those of the Python that has PyTorch, and the toolkit's.
