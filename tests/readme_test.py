@@ -53,7 +53,7 @@ SETUP = {
                  "PATH=$PWD/build-release/impl/tools:$PATH\n",
     "DLOPEN.md": INSTALL + "apt-get install ruby\n",
     "ABI.md": INSTALL + "apt-get install python3 castxml bindgen clang rustfmt abigail-tools clang-format\n"
-              "cmake -B build -DGANGWAY_TESTS=OFF >/dev/null\n",
+              "cmake -B build -G Ninja -DGANGWAY_TESTS=OFF >/dev/null\n",
     "bindings/python/README.md": INSTALL + r"""cat >train.py <<'END'
 import numpy as np
 import gangway as gw
