@@ -1,7 +1,7 @@
 // Linear layers in FP8: the three products of a layer take 8-bit codes (ops/fp8.h) of their operands.
-// Everything else stays as it is: values and master values of the weight, its gradient, the bias, what a frame
-// saves, reductions over ranks. Codes are made anew for each product from the values in the compute dtype, so
-// that a recomputation has the same codes.
+// Everything else stays as it is: values and master values of the weight, its gradient, the bias, what a
+// frame saves, reductions over ranks. Each product makes its codes anew from the values in the compute dtype,
+// so that a recomputation has the same codes.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -16,9 +16,9 @@
 namespace gangway {
 
 // What shares a scale, and where it comes from.
-//   tensor   one scale for each operand, from its own values. The input and the weight are e4m3, the gradient
-//            of the output e5m2. The scale is that of the values that this rank has, so that it depends on the
-//            mesh and on the microbatch.
+//   tensor   one scale for each operand, from its own values. The input and the weight are e4m3, the
+//            gradient of the output e5m2. The scale is that of the values that this rank has, so that it
+//            depends on the mesh and on the microbatch.
 //   delayed  as tensor, from the largest magnitude of the last `history` steps. Each microbatch of the first
 //            step, and an operand with an infinity, takes its own. All microbatches of a later step have the
 //            same scale.

@@ -4,7 +4,7 @@
 // first. NaN has no part in a magnitude and is kept as a code. Of elements with an infinity each becomes NaN
 // or 0, so that the infinity reaches the result as NaN.
 //
-// Not every kind of device has them: the Ops of one that does is an Fp8Ops, too.
+// Some kinds of device have none of these operations. The Ops of a device that has them is an Fp8Ops, too.
 //
 // Thread rule: that of Ops.
 #pragma once

@@ -4,7 +4,7 @@
 
 namespace gangway {
 
-// The variable is for programs that run on another machine than the one that built them.
+// GANGWAY_TEST_DATA names the folder where a program runs on another machine than the one that built it.
 std::string test_data(const std::string& file) {
   const char* const folder = std::getenv("GANGWAY_TEST_DATA");
   return std::string(folder != nullptr ? folder : GANGWAY_TEST_DATA) + "/" + file;

@@ -1,7 +1,7 @@
 /* Linear layers in FP8: the three products of a layer, y = x W^T, dx = dy W and dW = dy^T x, take 8-bit codes
- * of their operands, each of which stands for code * scale with scale = max(largest magnitude, 1e-12) / top in
- * f32. Codes are rounded to nearest even and kept within the top, 448 of e4m3 and 57344 of e5m2; NaN stays
- * NaN, and an infinity becomes NaN. Masters, gradients, reductions, biases and the head stay as they are.
+ * of their operands. A code stands for code * scale, with scale = max(largest magnitude, 1e-12) / top in f32.
+ * Codes are rounded to nearest even and kept within the top, 448 of e4m3 and 57344 of e5m2; NaN stays NaN,
+ * and an infinity becomes NaN. Masters, gradients, reductions, biases and the head stay as they are.
  *
  * Scales of a whole tensor are those of what a rank has: its rows of the batch, and its part of a weight that
  * tp splits. So losses and gradients depend on the mesh and on the microbatches, within what FP8 rounds.
@@ -10,8 +10,8 @@
  * gw_verify finds such differences, too, so give it the model without FP8.
  *
  * A CPU decodes the codes and multiplies in f32 (f64 for f64): what a GPU would compute, not faster than
- * without FP8. A GPU takes sizes that are multiples of 16: in, out and, where the weight is trained, the tokens
- * of a microbatch, all of one rank. */
+ * without FP8. A GPU takes sizes that are multiples of 16: in, out and, where the weight is trained, the
+ * tokens of a microbatch, all of one rank. */
 #ifndef GANGWAY_FP8_H
 #define GANGWAY_FP8_H
 

@@ -14,7 +14,7 @@ constexpr size_t kMostText = 4 << 10;  // of an error that goes to the peers
 // Before the text of an error that goes to the peers.
 struct BrokenHead {
   int32_t code;
-  int32_t peer;  // the rank at fault: one that is lost, or the one that tells
+  int32_t peer;  // the rank at fault: a lost rank, or else the rank that tells
 };
 
 }  // namespace
@@ -128,9 +128,9 @@ void Network::member_gone(const std::shared_ptr<Group>& group, int rank) {
   }
 }
 
-// The connections to a peer have ended. What it said last is heard first: a rank that ends because another one
-// died has said so. For the same reason this rank tells the others, whose connections to the dead one may end
-// later than its own.
+// The connections to a peer have ended. A rank that ends because another one died says so before, so this
+// rank hears the peer's last words first. For the same reason it tells the others, whose connections to the
+// dead rank may end later than its own.
 void Network::lose(Link& link, const std::string& why, bool is_own) noexcept {
   if (link.is_lost) return;
   link.is_lost = true;

@@ -34,8 +34,9 @@ __device__ void put_rows(const Gradient& to, int64_t b, int64_t h, int64_t first
       }
 }
 
-// The keys or queries that the lane's row 8 i sees are spans[8 i], in shared memory. Sets the numbers of a tile
-// from `first` on to 0 where the row does not see its columns. The bounds never decrease from row to row.
+// The keys or queries that the lane's row 8 i sees are spans[8 i], in shared memory. Sets the numbers of a
+// tile from `first` on to 0 where the row does not see its columns. The bounds never decrease from row to
+// row.
 template <int sets, int count>
 __device__ void mask(const Span* spans, int64_t first, float (&numbers)[sets][count][4]) {
   constexpr int rows = 2 * sets, columns = count * 8;

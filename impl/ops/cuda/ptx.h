@@ -41,8 +41,9 @@ __device__ inline void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], uin
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Hides from the compiler where `number` comes from. What is computed from it inside a loop is computed in each
-// round, instead of once into registers that the loop then lacks.
+// Hides from the compiler where `number` comes from. The compiler then computes what follows from it in each
+// round of a loop. Otherwise it would do so once, before the loop, and keep the results in registers that the
+// loop needs.
 __device__ inline unsigned hidden(unsigned number) {
   asm volatile("" : "+r"(number));
   return number;

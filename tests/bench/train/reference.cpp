@@ -143,7 +143,7 @@ std::vector<Goal> Reference::goals() const {
   least("qwen3: one rank / PyTorch", paired_ratio(qwen3.rate, torch_qwen3.rate), 1, false);
   least("qwen3: PyTorch / one rank, processor time", paired_ratio(torch_qwen3.cpu, qwen3.cpu), 1, false);
   most("qwen3: memory, one rank / PyTorch", qwen3.taken_bytes() / torch_qwen3.taken_bytes(), 0.7, true);
-  // Of sides that nobody asked for there is nothing to say.
+  // A side that --only leaves out has no goal.
   if (!all_are_asked_for_) std::erase_if(all, [](const Goal& goal) { return std::isnan(goal.value); });
   return all;
 }

@@ -322,7 +322,7 @@ TEST(Network, SurvivorsGoOnInASmallerGang) {
   for (const int r : {0, 2}) EXPECT_TRUE(ranks.ended_well(r)) << ranks.report(r).text;
 }
 
-// The survivors see the loss at different times, and whoever sees it first tells the other one.
+// The survivors see the loss at different times. The first one to see it tells the other.
 TEST(Network, ARankThatIsLostWhileTheGangShrinksIsLeftOut) {
   Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
     GangOptions options = network_options(rank, 3, store);

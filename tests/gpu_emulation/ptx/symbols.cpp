@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::map<uint64_t, std::string>;
 
-// Reads the table of all symbols, which a stripped file lacks.
+// Reads the table of all symbols. A stripped file has none.
 Names names_in(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   const std::vector<char> file{std::istreambuf_iterator<char>(in), {}};
