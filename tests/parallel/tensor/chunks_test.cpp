@@ -8,17 +8,6 @@
 namespace gangway::test {
 namespace {
 
-ModulePtr mlp_between_norms() {
-  return make_sequential({make_rmsnorm(8, 1e-5), make_mlp(8, 12, true, 0.5), make_rmsnorm(8, 1e-5)});
-}
-
-const char* const kMlpPlan =
-    "0 -> sequence_parallel, input Replicate\n1 -> prepare_input(Shard(1), Varying)\n"
-    "1.gate_proj -> colwise, input Varying\n1.up_proj -> colwise, input Varying\n"
-    "1.down_proj -> rowwise, output Shard(1)\n2 -> sequence_parallel, output Replicate\n";
-const char* const kLinearPlan =
-    "0 -> sequence_parallel, input Replicate\n1 -> colwise, input Shard(1)\n"
-    "2 -> rowwise, output Shard(1)\n3 -> sequence_parallel, output Replicate\n";
 const char* const kAttentionPlan =
     "0 -> sequence_parallel, input Replicate\n1 -> prepare_input(Shard(1), Varying)\n"
     "1.q_proj -> colwise, input Varying\n1.k_proj -> colwise, input Varying\n"
@@ -26,9 +15,9 @@ const char* const kAttentionPlan =
 
 // With one row the pieces of a chunk are contiguous, with several rows they are not.
 std::vector<StyledTree> sequence_trees() {
-  return {{"linears, one row", norms_and_linears, kLinearPlan, {1, 16, 8}},
-          {"linears", norms_and_linears, kLinearPlan, {3, 16, 8}},
-          {"mlp", mlp_between_norms, kMlpPlan, {2, 16, 8}},
+  return {{"linears, one row", norms_and_linears, kLinearSequencePlan, {1, 16, 8}},
+          {"linears", norms_and_linears, kLinearSequencePlan, {3, 16, 8}},
+          {"mlp", mlp_between_norms, kMlpSequencePlan, {2, 16, 8}},
           {"attention, one row", norm_and_attention, kAttentionPlan, {1, 16, 16}},
           {"attention", norm_and_attention, kAttentionPlan, {2, 16, 16}}};
 }
@@ -173,7 +162,7 @@ TEST(SequenceChunks, WithoutAFrameASequenceTravelsWhole) {
 }
 
 TEST(SequenceChunks, ASequenceThatDoesNotDivideIsRefusedBeforeAnythingMoves) {
-  const StyledTree tree = {"linears", norms_and_linears, kLinearPlan, {2, 12, 8}};
+  const StyledTree tree = {"linears", norms_and_linears, kLinearSequencePlan, {2, 12, 8}};
   run_ranks(2, [&](Gang& root) {
     const auto model = styled_model(root, tree, 2, Strategy::full_shard, 4);
     Context ctx = model->run().context(model->device().stream());

@@ -15,8 +15,7 @@ ModulePtr in_fp8(ModulePtr tree) {
 
 template <Fp8Scaling scaling>
 ModulePtr mlp() {
-  return in_fp8<scaling>(
-      make_sequential({make_rmsnorm(8, 1e-5), make_mlp(8, 12, true, 0.5), make_rmsnorm(8, 1e-5)}));
+  return in_fp8<scaling>(mlp_between_norms());
 }
 template <Fp8Scaling scaling>
 ModulePtr linears() {
@@ -28,21 +27,14 @@ ModulePtr attention() {
 }
 
 const char* const kMlpPlan = "1.gate_proj -> colwise\n1.up_proj -> colwise\n1.down_proj -> rowwise\n";
-const char* const kSequencePlan =
-    "0 -> sequence_parallel, input Replicate\n1 -> prepare_input(Shard(1), Varying)\n"
-    "1.gate_proj -> colwise, input Varying\n1.up_proj -> colwise, input Varying\n"
-    "1.down_proj -> rowwise, output Shard(1)\n2 -> sequence_parallel, output Replicate\n";
-const char* const kLinearPlan =
-    "0 -> sequence_parallel, input Replicate\n1 -> colwise, input Shard(1)\n"
-    "2 -> rowwise, output Shard(1)\n3 -> sequence_parallel, output Replicate\n";
 const char* const kAttentionPlan =
     "1.q_proj -> colwise\n1.k_proj -> colwise\n1.v_proj -> colwise\n1.o_proj -> rowwise\n";
 
 TEST(Fp8OverRanks, ScalesOfRowsGiveTheNumbersOfOneDevice) {
   const std::vector<StyledTree> trees = {
       {"mlp", mlp<Fp8Scaling::row>, kMlpPlan, {2, 16, 8}},
-      {"mlp and a sequence", mlp<Fp8Scaling::row>, kSequencePlan, {2, 16, 8}},
-      {"linears and a sequence", linears<Fp8Scaling::row>, kLinearPlan, {3, 16, 8}},
+      {"mlp and a sequence", mlp<Fp8Scaling::row>, kMlpSequencePlan, {2, 16, 8}},
+      {"linears and a sequence", linears<Fp8Scaling::row>, kLinearSequencePlan, {3, 16, 8}},
       {"attention", attention<Fp8Scaling::row>, kAttentionPlan, {2, 4, 16}}};
   for (const StyledTree& tree : trees) {
     const bool chunks = std::string(tree.name).find("sequence") != std::string::npos;

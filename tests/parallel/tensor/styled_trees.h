@@ -12,6 +12,15 @@ struct StyledTree {
   Shape input;
 };
 
+// Plans for mlp_between_norms() and norms_and_linears() whose sequence is split between the layers.
+inline constexpr const char* kMlpSequencePlan =
+    "0 -> sequence_parallel, input Replicate\n1 -> prepare_input(Shard(1), Varying)\n"
+    "1.gate_proj -> colwise, input Varying\n1.up_proj -> colwise, input Varying\n"
+    "1.down_proj -> rowwise, output Shard(1)\n2 -> sequence_parallel, output Replicate\n";
+inline constexpr const char* kLinearSequencePlan =
+    "0 -> sequence_parallel, input Replicate\n1 -> colwise, input Shard(1)\n"
+    "2 -> rowwise, output Shard(1)\n3 -> sequence_parallel, output Replicate\n";
+
 // Biases start from random values: biases of zero would hide that a bias is added several times.
 inline ModulePtr tree_of(const StyledTree& tree) {
   ModulePtr root = tree.make();
@@ -26,6 +35,9 @@ inline ModulePtr two_linears() {
 inline ModulePtr norms_and_linears() {
   return make_sequential({make_rmsnorm(8, 1e-5), make_linear(8, 12, true, 0.5), make_linear(12, 8, true, 0.5),
                           make_rmsnorm(8, 1e-5)});
+}
+inline ModulePtr mlp_between_norms() {
+  return make_sequential({make_rmsnorm(8, 1e-5), make_mlp(8, 12, true, 0.5), make_rmsnorm(8, 1e-5)});
 }
 inline ModulePtr norm_and_mlp() {
   return make_sequential({make_rmsnorm(8, 1e-5), make_mlp(8, 12, true, 0.5), make_linear(8, 3, true, 0.5)});
