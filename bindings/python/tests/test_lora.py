@@ -7,16 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ranks import together
+from small_llama import SMALL, rows
 
 import gangway as gw
-
-SMALL = dict(dim=16, layers=2, heads=2, vocab=32)
-
-
-def rows(gangs):
-    index, parts = gangs.data_shard
-    every = np.arange(4 * 8).reshape(4, 8) * 7 % 32
-    return every[4 * index // parts : 4 * (index + 1) // parts].copy()
 
 
 @together(1, 2)
