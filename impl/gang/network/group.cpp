@@ -34,7 +34,8 @@ std::optional<Error> disagreement(const Group& group, const Transfer& own, int p
   const Note& mine = own.note;
   const bool same_call = mine.op == other.op && mine.count == other.count && mine.dtype == other.dtype &&
                          mine.root == other.root && mine.reduce == other.reduce;
-  if (same_call && other.sends == own.takes_from(peer) && other.takes == own.sends_to(peer))
+  if (same_call && own.has_peer(peer) && mine.counts == other.counts && other.sends == own.takes_from(peer) &&
+      other.takes == own.sends_to(peer))
     return std::nullopt;
   const EngineOptions& o = group.options;
   Error error(

@@ -159,13 +159,13 @@ void Link::receive_data(size_t budget, Find&& find, Came&& came) {
     if (got == 0) return;
     budget -= got < budget ? got : budget;
     if (in_done_ == sizeof in_head_) {
-      if (in_head_.bytes == 0 || in_head_.bytes > kChunk) throw LinkEnd{"it sent a chunk of a wrong size"};
+      if (in_head_.bytes == 0 || in_head_.bytes > kChunk) throw LinkEnd{"sent a chunk of a wrong size"};
       landing_ = find(in_head_);
       in_at_ = nullptr;
       in_fold_ = nullptr;
       if (landing_.transfer != nullptr) {
         const Incoming& piece = landing_.transfer->in[landing_.piece];
-        if (in_head_.bytes > piece.bytes - piece.have) throw LinkEnd{"it sent more than was asked for"};
+        if (in_head_.bytes > piece.bytes - piece.have) throw LinkEnd{"sent more than was asked for"};
         in_fold_ = piece.fold;
         in_input_ = piece.input;
         if (in_fold_ == nullptr) in_at_ = piece.to + piece.have;

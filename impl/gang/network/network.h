@@ -25,6 +25,14 @@
 
 namespace gangway::network {
 
+// What a call waits for.
+struct Awaited {
+  std::string words;
+  bool is_active = false;
+  // It waits for bytes of a peer that may itself wait for a rank that this one does not hear of.
+  bool is_hearsay = false;
+};
+
 class Network {
  public:
   // Starts the thread over connections to all other ranks. When the last copy of the pointer is gone, the
@@ -53,8 +61,7 @@ class Network {
   void computed(const std::shared_ptr<Group>& group, const TransferPtr& transfer);
   // Returns the note of the next message from `peer` that has come and that no call has taken.
   std::optional<Note> waiting_note(const Group& group, const Key& key);
-  // Returns the ranks that the oldest call of the gang's channel waits for, as a text.
-  std::string awaited(const Group& group, const Key& key);
+  Awaited awaited(const Group& group, const Key& key);
 
   // Moves the bytes of all connections, for a thread that waits for one of its calls. Waits for the sockets at
   // most `ms`, but not if something has happened since version() was `seen`.

@@ -23,13 +23,14 @@ void Network::begin(const std::shared_ptr<Group>& group, const TransferPtr& tran
   group->active[transfer->key] = transfer;
   for (const int peer : transfer->peers)
     if (!group->error) send_note(group, transfer, peer);
-  for (const int peer : transfer->peers) {
+  for (;;) {
     if (group->error) throw *group->error;
-    const auto early = group->early.find({transfer->key, peer});
-    if (early == group->early.end()) continue;
+    const auto early = group->early.lower_bound({transfer->key, 0});
+    if (early == group->early.end() || early->first.first != transfer->key) break;
+    const int from = early->first.second;
     const Group::Early found = std::move(early->second);
     group->early.erase(early);
-    match(group, transfer, peer, found.note, found.payload);
+    match(group, transfer, from, found.note, found.payload);
   }
   if (group->error) throw *group->error;
   settle(group, transfer);  // a call without peers or pieces is over at once
@@ -232,10 +233,10 @@ std::optional<Note> Network::waiting_note(const Group& group, const Key& key) {
   return early->second.note;
 }
 
-std::string Network::awaited(const Group& group, const Key& key) {
+Awaited Network::awaited(const Group& group, const Key& key) {
   const Lock lock(mutex_);
   const auto found = group.active.find(key);
-  if (found == group.active.end()) return "run: it did not end";
+  if (found == group.active.end()) return {"run: it did not end"};
   const Transfer& t = *found->second;
   std::string late, slow;
   const auto add = [&](std::string& to, int peer) {
@@ -252,8 +253,11 @@ std::string Network::awaited(const Group& group, const Key& key) {
                                    [&](const Outgoing& o) { return o.to == peer && o.sent != o.bytes; });
     if (owes || waits) add(slow, peer);
   }
-  return text(t.op_name, " #", t.note.sequence, ": ", late, late.empty() ? "" : " did not come",
-              late.empty() || slow.empty() ? "" : ", ", slow, slow.empty() ? "" : " did not finish");
+  const bool knows_all =
+      found->first.lane != Lane::collective || static_cast<int>(t.peers.size()) + 1 == group.size();
+  return {text(t.op_name, " #", t.note.sequence, ": ", late, late.empty() ? "" : " did not come",
+               late.empty() || slow.empty() ? "" : ", ", slow, slow.empty() ? "" : " did not finish"),
+          /*is_active=*/true, /*is_hearsay=*/late.empty() && !knows_all};
 }
 
 }  // namespace gangway::network

@@ -24,6 +24,8 @@ namespace gangway::network {
 namespace {
 
 constexpr int64_t kNapMs = 2;  // a waiting thread also drives the works of other engines
+// How much longer than its deadline a rank waits that does not know who is late, for one that knows to tell it.
+constexpr int64_t kHearsayMs = 1000;
 
 uint64_t hash_of(uint64_t parent, uint64_t number, std::span<const int> ranks) {
   uint64_t h = parent + 0x9e3779b97f4a7c15ull * (number + 1);
@@ -119,6 +121,8 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
   void wait(const Call& call, Deadline deadline) {
     Backoff backoff;
     const Deadline own = Deadline::after_ms(options().timeout_ms);
+    const Deadline last =
+        Deadline::after_ms(options().timeout_ms + std::min(kHearsayMs, options().timeout_ms / 4));
     for (;;) {
       const uint64_t seen = network->version();
       compute();
@@ -133,11 +137,11 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
         network->drive(seen, 0);
         continue;
       }
-      if (own.passed()) {
+      if (own.passed() && (last.passed() || !awaited(call).is_hearsay)) {
         network->break_group(*group, timeout_of(call));
         continue;
       }
-      if (deadline.passed()) fail(Code::not_ready, options().label, ".", awaited(call), " yet");
+      if (deadline.passed()) fail(Code::not_ready, options().label, ".", awaited(call).words, " yet");
       poll_interrupt();
       network->drive(seen, kNapMs);
     }
@@ -196,18 +200,18 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
     if (!std::exchange(is_listed_, true)) works->add(shared_from_this());
   }
 
-  std::string awaited(const Call& call) {
-    std::string words = "run: it did not end";
+  Awaited awaited(const Call& call) {
+    Awaited one{"run: it did not end"};
     for (const Key& key : call.keys) {
-      words = network->awaited(*group, key);
-      if (!words.starts_with("run:")) break;
+      one = network->awaited(*group, key);
+      if (one.is_active) break;
     }
-    return words;
+    return one;
   }
 
   Error timeout_of(const Call& call) {
     Error error(Code::timeout,
-                text(options().label, ".", awaited(call), " in ", options().timeout_ms, " ms"));
+                text(options().label, ".", awaited(call).words, " in ", options().timeout_ms, " ms"));
     error.gang = options().label;
     error.rank = options().rank;
     return error;

@@ -24,13 +24,9 @@ class Planner : public HostPieces {
     // A send and its receive have equal notes.
     t_->note.op = static_cast<uint8_t>(c_.op == CollectiveOp::recv ? CollectiveOp::send : c_.op);
     t_->note.reduce = static_cast<uint8_t>(c_.reduce);
+    t_->note.counts = hash_of_counts();
     t_->op_name = name(c_.op);
-    if (is_pair(c_)) {
-      t_->peers = {c_.peer};
-    } else {
-      for (int r = 0; r < size_; ++r)
-        if (r != rank_) t_->peers.push_back(r);
-    }
+    add_peers();
     t_->missing_notes = static_cast<int>(t_->peers.size());
     t_->noted.resize(static_cast<size_t>(size_));
     t_->owes_room.resize(static_cast<size_t>(size_));
@@ -40,6 +36,31 @@ class Planner : public HostPieces {
   }
 
  private:
+  void add_peers() {
+    if (is_pair(c_)) {
+      t_->peers = {c_.peer};
+      return;
+    }
+    std::vector<bool> is_peer(static_cast<size_t>(size_), leaves_ranks_out());
+    for (const Incoming& piece : t_->in) is_peer[static_cast<size_t>(piece.from)] = true;
+    for (const Outgoing& piece : t_->out) is_peer[static_cast<size_t>(piece.to)] = true;
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_ && is_peer[static_cast<size_t>(r)]) t_->peers.push_back(r);
+  }
+  // Some rank may exchange no piece. Then notes go to all, since no piece would tell of a call that differs.
+  bool leaves_ranks_out() const {
+    if (c_.counts == nullptr) return c_.count == 0;
+    return c_.op == CollectiveOp::all_to_all ||
+           std::find(c_.counts, c_.counts + size_, size_t{0}) != c_.counts + size_;
+  }
+  // Of all_to_all each rank has counts of its own, and each pair compares what it exchanges.
+  uint64_t hash_of_counts() const {
+    if (c_.counts == nullptr || c_.op == CollectiveOp::all_to_all) return 0;
+    uint64_t h = 1;
+    for (int r = 0; r < size_; ++r) h = (h ^ c_.counts[r]) * 0xff51afd7ed558ccdull, h ^= h >> 32;
+    return h;
+  }
+
   void add_pieces() {
     switch (c_.op) {
       case CollectiveOp::barrier: return;

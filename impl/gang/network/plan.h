@@ -10,6 +10,8 @@
 // | reduce                | every input to the root                                                      |
 // | all others            | each block once to each rank that wants it, straight into its output         |
 //
+// A rank's peers are those that it exchanges pieces with, or all where some rank exchanges none.
+//
 // Long calls of a gang with several ranks on a host cross between hosts as little as they can
 // (host_pieces.h).
 //

@@ -1,6 +1,10 @@
 #include "gang/network/transfer.h"
 
+#include <algorithm>
+
 namespace gangway::network {
+
+bool Transfer::has_peer(int rank) const { return std::find(peers.begin(), peers.end(), rank) != peers.end(); }
 
 bool Transfer::advance(size_t piece) {
   const Incoming& came = in[piece];

@@ -1,9 +1,13 @@
 // One call of this rank on one gang, as the network sees it: the notes that its peers owe, and the pieces of
 // memory that come and go.
 //
-// A rank that begins a call sends a note to each peer of the call. The note says what the call is, so that
-// calls that differ are noticed, and it grants room: a peer sends its pieces only after it has seen the note,
-// so every byte that arrives has a place of its own. A short piece rides in the note itself.
+// A rank that begins a call sends a note to each peer of the call: to the ranks that it exchanges pieces with.
+// The note grants room: a peer sends its pieces only after it has seen the note, so every byte that arrives has
+// a place of its own. A short piece rides in the note itself.
+//
+// The note says what the call is, so that calls that differ are noticed. The pieces of a collective connect all
+// ranks of the gang. So where ranks call two different ones, some rank waits for a note of its call from a rank
+// that sends the note of the other, or gets a note from a rank that is not its peer. It tells all.
 //
 // Pieces that are folded are folded as they come, and results leave as far as they are done (slice_fold.h).
 //
@@ -42,7 +46,7 @@ struct Note {
   uint8_t op = 0, reduce = 0, channel = 0;
   uint8_t lane = 0;           // as the author sees it
   uint32_t inline_bytes = 0;  // the payload of part 0, which follows the note
-  uint64_t zero = 0;
+  uint64_t counts = 0;        // a hash of the counts per rank, where all ranks give the same
 };
 static_assert(sizeof(Note) == 56);
 
@@ -94,6 +98,7 @@ class Transfer {
   bool is_computing = false;    // it is in the queue of those to compute, or being computed
   std::function<void()> ended;  // called once, when all is done; under the network's mutex
 
+  bool has_peer(int rank) const;
   bool wants_last() const { return last != nullptr && is_moved(); }
   bool is_moved() const { return missing_notes == 0 && missing_in == 0 && missing_out == 0; }
   bool is_done() const { return last == nullptr && is_moved(); }

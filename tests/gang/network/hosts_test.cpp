@@ -9,6 +9,7 @@ namespace gangway::test {
 namespace {
 
 constexpr int kPeerLost = 10 + static_cast<int>(Code::peer_lost);
+constexpr int kTimeout = 10 + static_cast<int>(Code::timeout);
 constexpr int kInvalid = 10 + static_cast<int>(Code::invalid_argument);
 
 class Hosts : public OnHosts {
@@ -74,6 +75,22 @@ TEST_F(Hosts, LongCallsAreRightWhereverTheRanksAre) {
                                         std::vector{1, 2, 1, 2}, std::vector{1, 2, 2, 2, 3, 3}}) {
     start(hosts, "long");
     expect_all_well();
+  }
+}
+
+TEST_F(Hosts, EveryKindOfCallsThatDifferIsToldOnEveryRankOfEveryHost) {
+  for (const std::vector<int>& hosts : {std::vector{1, 1, 2, 2}, std::vector{1, 2, 2, 3, 3}}) {
+    start(hosts, "mismatch");
+    expect_all_well();
+  }
+}
+
+// A rank that exchanges nothing with the late one waits for one that does to tell its name.
+TEST_F(Hosts, ARankThatDoesNotComeIsNamedOnEveryRankOfEveryHost) {
+  start({1, 1, 2, 2}, "late");
+  for (const Ended& one : finish()) {
+    EXPECT_EQ(one.status, kTimeout) << one.output;
+    EXPECT_NE(one.output.find("rank 3 did not come"), std::string::npos) << one.output;
   }
 }
 

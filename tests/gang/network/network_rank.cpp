@@ -4,6 +4,8 @@
 //   network_rank matrix     every operation; prints the engine's name
 //   network_rank small      the same, with short inputs only
 //   network_rank long       calls of several chunks
+//   network_rank mismatch   every kind of calls that differ
+//   network_rank late       a sum to which the last rank does not come
 //   network_rank sums       sums until a call fails; prints "began" before the first
 //   network_rank bits       prints a hash of the results of reductions of long random inputs
 //   network_rank storm      calls of every kind until rank 0 gets SIGTERM, in an order that GANGWAY_TEST_SEED
@@ -20,6 +22,7 @@
 
 #include "base/log.h"
 #include "gang/gang_matrix.h"
+#include "gang/network/mismatches.h"
 #include "gang/sum_of.h"
 
 namespace gangway::test {
@@ -66,6 +69,14 @@ void sums(Gang& gang) {
     x.assign(x.size(), 1);
     usleep(1000);
   }
+}
+
+void late(Gang& gang) {
+  std::vector<float> x(200'000, 1);
+  gang.run_now(Channel::user, sum_of(x));
+  while (gang.rank() == gang.size() - 1 && !gang.error()) usleep(10'000);  // the others tell it
+  if (gang.rank() != 0) usleep(50'000);  // the deadline of rank 0 comes first
+  gang.run_now(Channel::user, sum_of(x));
 }
 
 volatile sig_atomic_t is_to_end = 0;
@@ -165,7 +176,7 @@ void storm(Gang& gang) {
 void run(const std::string& what) {
   GangOptions options;
   options.threads = 1;
-  options.timeout_ms = what == "storm" ? 20'000 : 60'000;
+  options.timeout_ms = what == "late" ? 3'000 : what == "storm" ? 20'000 : 60'000;
   options.arena_bytes = uint64_t{256} << 20;
   const GangPtr gang = Gang::create(options);
   if (what == "sums") return sums(*gang);
@@ -175,8 +186,12 @@ void run(const std::string& what) {
     small_matrix(*gang);
   else if (what == "long")
     several_chunks(*gang);
+  else if (what == "mismatch")
+    every_mismatch_is_told(*gang);
   else if (what == "storm")
     storm(*gang);
+  else if (what == "late")
+    late(*gang);
   else if (what != "bits")
     fail(Code::invalid_argument, "network_rank: \"", what, "\" is no test");
   else

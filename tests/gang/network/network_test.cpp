@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "gang/gang_matrix.h"
+#include "gang/network/mismatches.h"
 #include "gang/processes.h"
 #include "gang/sum_of.h"
 #include "gang/thread_ranks.h"
@@ -222,6 +223,8 @@ TEST(Network, DifferentCallsAreAMismatchOnEveryRank) {
         << ranks.report(r).text;
   }
 }
+
+TEST(Network, EveryKindOfCallsThatDifferIsToldOnEveryRank) { run_processes(3, every_mismatch_is_told); }
 
 TEST(Network, AMissingRankIsNamedAtTheDeadline) {
   Processes ranks(3, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
