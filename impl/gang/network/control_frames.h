@@ -27,6 +27,7 @@ enum class ControlKind : uint8_t {
   broken = 3,   // the author's gang is broken: the code (i32), the rank at fault (i32), then the text
   closed = 4,   // the author has released the gang
   goodbye = 5,  // the author has released its last gang; the connection ends
+  dial = 6,     // the author, the higher rank, has data: the lower one opens the data connection
 };
 
 constexpr size_t kControlHeadBytes = 16;

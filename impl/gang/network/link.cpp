@@ -22,13 +22,8 @@ const std::array<char, 64 << 10> kZeros{};
 
 }  // namespace
 
-Link::Link(int rank, Descriptor control_socket, Descriptor data_socket, const Secret& to_peer,
-           const Secret& from_peer)
-    : rank(rank),
-      control(std::move(control_socket)),
-      data(std::move(data_socket)),
-      reader_(from_peer),
-      writer_(to_peer) {}
+Link::Link(int rank, Descriptor control_socket, const Secret& to_peer, const Secret& from_peer)
+    : rank(rank), control(std::move(control_socket)), reader_(from_peer), writer_(to_peer) {}
 
 void Link::post(const ControlFrame& frame) {
   control_out += writer_.seal(frame);
@@ -203,23 +198,15 @@ void Link::ring_bell() {
 }
 
 short Link::memory_events() const {
-  if (memory == nullptr) return 0;
+  if (memory == nullptr || !data) return 0;
   return static_cast<short>((memory->has_bytes() ? POLLIN : 0) |
                             (has_data() && memory->has_room() ? POLLOUT : 0));
 }
 
 bool Link::may_sleep() {
-  if (memory == nullptr || is_lost) return true;
+  if (memory == nullptr || !data) return true;
   const bool has_come = memory->asks_for_bytes();
   return !has_come && !(has_data() && memory->asks_for_room());
-}
-
-void Link::look_for_end() {
-  char byte;
-  const ssize_t n = recv(data.get(), &byte, sizeof byte, MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n > 0) throw LinkEnd{"sent bytes on a connection that it does not use"};
-  end_of(n == 0 ? 0 : errno);
 }
 
 void Link::forget(const Transfer& transfer) noexcept {

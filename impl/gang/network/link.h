@@ -1,7 +1,7 @@
-// The two connections between this process and one peer: control, whose frames have a MAC, and data, which
-// carries chunks of pieces. Chunks to a peer of the same host go through shared memory, where the data
-// connection wakes a peer that sleeps; those to another host may go over a wire (fabric_module.h), and the
-// data connection then only shows the peer's end.
+// The connections between this process and one peer: control, whose frames have a MAC, and data, which
+// carries chunks of pieces and opens when there is one. Chunks to a peer of the same host go through shared
+// memory, where the data connection wakes a peer that sleeps; those to another host may go over a wire
+// (fabric_module.h), which needs no data connection.
 //
 //   chunk   head 32 bytes: gang u64, sequence u64, channel u8, lane u8 (as the sender sees it), part u16,
 //                          bytes u32, zero u64
@@ -55,7 +55,7 @@ struct PieceOfCall {
 
 class Link {
  public:
-  Link(int rank, Descriptor control, Descriptor data, const Secret& to_peer, const Secret& from_peer);
+  Link(int rank, Descriptor control, const Secret& to_peer, const Secret& from_peer);
 
   // --- control ---
   void post(const ControlFrame& frame);  // sends what the socket takes; throws LinkEnd
@@ -77,19 +77,21 @@ class Link {
   // Forgets a call: what is left of its chunks is sent as void, and read without keeping it.
   void forget(const Transfer& transfer) noexcept;
   bool has_data() const { return is_sending_ || !queue_.empty(); }
+  // Until then chunks stay in the queue.
+  bool can_send() const { return wire != nullptr || data; }
   // All that this side sends has left it, so its end may follow.
   bool is_flushed() const {
     return control_out.empty() && !has_data() && (wire == nullptr || wire->is_idle());
   }
-  // Of a link with a wire: throws LinkEnd if the peer has ended the data connection.
-  void look_for_end();
   // Of shared memory: POLLIN if chunks have come, POLLOUT if queued ones find room.
   short memory_events() const;
   // Before this process sleeps: asks the peer to wake it. Returns false if there is something to do already.
   bool may_sleep();
 
   const int rank;
-  Descriptor control, data;
+  Descriptor control;
+  Descriptor data;                     // empty until the first chunk wants to go either way
+  bool is_dialed = false;              // the data connection was asked for
   std::unique_ptr<MemoryWire> memory;  // null: the peer is on another host
   std::unique_ptr<Wire> wire;          // null: chunks do not go over a fabric
   Deadline wire_mends = Deadline::never();

@@ -23,6 +23,7 @@ constexpr int64_t kExitMs = 1000;    // the same at the end of the process
 constexpr int64_t kBeatMs = 2500;
 constexpr int kMostBeats = 16;  // unanswered, so that they never fill a connection
 constexpr int64_t kLookMs = 5;
+constexpr int64_t kDialMs = 20;      // how often connections that are being made are looked after
 constexpr size_t kBudget = 1 << 20;  // bytes moved on one connection before the others have their turn
 
 }  // namespace
@@ -91,20 +92,21 @@ class Networks {
   std::list<Running> running_;
 };
 
-std::shared_ptr<Network> Network::start(int64_t liveness_ms, std::list<Link> links,
+std::shared_ptr<Network> Network::start(int64_t liveness_ms, Connections connections,
                                         std::unique_ptr<Fabric> fabric) {
-  const auto network = std::make_shared<Network>(liveness_ms, std::move(links), std::move(fabric));
+  const auto network = std::make_shared<Network>(liveness_ms, std::move(connections), std::move(fabric));
   Networks::instance().start(network);
   return {network.get(), [network](Network* left) { left->leave(); }};
 }
 
-Network::Network(int64_t liveness_ms, std::list<Link> links, std::unique_ptr<Fabric> fabric)
+Network::Network(int64_t liveness_ms, Connections connections, std::unique_ptr<Fabric> fabric)
     : liveness_ms_(liveness_ms),
       process_(getpid()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       fabric_(std::move(fabric)),
-      links_(std::move(links)),
+      links_(std::move(connections.links)),
       by_rank_(links_.size() + 1),
+      connector_(std::move(connections.connector)),
       next_beat_(Deadline::Clock::now()),
       last_turn_(Deadline::Clock::now()) {
   if (!wake_) fail_system(Code::io, "network: no eventfd", errno);
@@ -127,6 +129,7 @@ void Network::run() noexcept {
     link.control.reset();
     link.data.reset();
   }
+  connector_.close();
   ended_ = true;
   changed();
 }
@@ -137,7 +140,7 @@ bool Network::has_nothing_left() {
 }
 
 bool Network::turn() {
-  int64_t nap = 0;
+  int64_t nap = 0, look = kLookMs;
   {
     const Lock lock(mutex_);
     if (has_nothing_left()) return false;
@@ -146,11 +149,12 @@ bool Network::turn() {
               ? 0
               : std::chrono::duration_cast<std::chrono::milliseconds>(next_beat_ - now).count() + 1;
     nap = linger_.left_ms(nap);
+    if (connector_.is_busy()) nap = std::min(nap, kDialMs), look = 1;
   }
   if (drivers_ != 0 || was_driven_.exchange(false)) {
     // The thread that waits moves the bytes. This one looks now and then whether it still does.
     pollfd one{wake_.get(), POLLIN, 0};
-    poll(&one, 1, static_cast<int>(std::min(nap, kLookMs)));
+    poll(&one, 1, static_cast<int>(std::min(nap, look)));
     eventfd_t ignored;
     if (one.revents != 0) eventfd_read(wake_.get(), &ignored);
     if (drivers_ != 0) nap = 0;
@@ -183,7 +187,7 @@ void Network::move(int64_t nap, const uint64_t* seen) {
       const auto events = [](bool writes) { return static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN); };
       fds.push_back({link.control.get(), events(!link.control_out.empty()), 0});  // -1 once it has ended
       const bool by_socket = link.memory == nullptr && link.wire == nullptr;
-      fds.push_back({link.data.get(), events(by_socket && link.has_data()), 0});
+      fds.push_back({link.data.get(), events(by_socket && link.has_data()), 0});  // -1 until it is open
       if (nap != 0 && !link.may_sleep()) nap = 0;
       // A peer that has left reads, but has shut the connection by which it would wake this rank.
       if (link.memory != nullptr && link.has_left && link.has_data()) nap = std::min(nap, kLookMs);
@@ -192,6 +196,7 @@ void Network::move(int64_t nap, const uint64_t* seen) {
       fds[1].fd = fabric_->descriptor();
       nap = fabric_->may_wait(nap);
     }
+    if (seen == nullptr) connector_.add_polls(fds);
   }
   if (poll(fds.data(), fds.size(), static_cast<int>(nap)) < 0 && errno != EINTR)
     fail_system(Code::io, "network: poll failed", errno);
@@ -209,6 +214,29 @@ void Network::move(int64_t nap, const uint64_t* seen) {
     const auto arrived = static_cast<short>(data | link.memory_events());
     if (control != 0 || arrived != 0 || link.wire != nullptr) serve(link, control, arrived);
   }
+  if (seen == nullptr) open_connections();
+}
+
+// Asks for the data connection of a peer, once.
+void Network::dial(Link& link) {
+  if (link.can_send() || link.is_lost || std::exchange(link.is_dialed, true)) return;
+  const auto own = std::find(by_rank_.begin(), by_rank_.end(), nullptr) - by_rank_.begin();
+  if (own < link.rank)
+    connector_.want(link.rank);
+  else
+    post(link, {ControlKind::dial, 0, ""});
+  wake();
+}
+
+void Network::open_connections() {
+  const Lock lock(mutex_);
+  for (Opened& one : connector_.serve()) {
+    Link& link = *by_rank_[static_cast<size_t>(one.peer)];
+    if (link.is_lost || link.can_send() || one.purpose != Purpose::data) continue;
+    link.data = std::move(one.socket);
+    wake();  // what waits in its queue can go
+  }
+  for (const auto& [peer, why] : connector_.take_failed()) lose(*by_rank_[static_cast<size_t>(peer)], why);
 }
 
 void Network::serve(Link& link, short control, short data) {
@@ -217,7 +245,7 @@ void Network::serve(Link& link, short control, short data) {
     if ((control & POLLOUT) != 0) link.send_control();
     if ((control & (POLLIN | POLLHUP | POLLERR)) != 0) hear(link);
     const bool reads = (data & (POLLIN | POLLHUP | POLLERR)) != 0;
-    if (link.wire != nullptr && !link.is_lost) serve_wire(link, reads);
+    if (link.wire != nullptr && !link.is_lost) serve_wire(link);
     if (link.wire == nullptr && reads && !link.is_lost) move_data(link, /*reads=*/true);
     if ((data & POLLOUT) != 0 && !link.is_lost) move_data(link, /*reads=*/false);
     if (is_leaving_ && !link.is_shut && link.is_flushed()) {
@@ -236,7 +264,7 @@ void Network::serve(Link& link, short control, short data) {
 
 // A wire that fails ends the link only if the control connection does not end within a while: then it says
 // better what has happened.
-void Network::serve_wire(Link& link, bool may_have_ended) {
+void Network::serve_wire(Link& link) {
   constexpr int64_t kMendsMs = 2000;
   if (link.wire->has_arrived()) move_data(link, /*reads=*/true);
   if (!link.is_lost && link.has_data() && link.wire->has_room()) move_data(link, /*reads=*/false);
@@ -244,14 +272,6 @@ void Network::serve_wire(Link& link, bool may_have_ended) {
   if (!link.wire->failure().empty()) {
     if (link.wire_mends.passed()) throw LinkEnd{text("cannot be reached by ", link.wire->failure())};
     link.wire_mends = Deadline::after_ms(link.wire_mends.left_ms(kMendsMs));
-  }
-  if (!may_have_ended) return;
-  try {
-    link.look_for_end();
-  } catch (const LinkEnd&) {
-    fabric_->progress();  // what the peer has sent before its end counts
-    while (!link.is_lost && link.wire->has_arrived()) move_data(link, /*reads=*/true);
-    if (!link.is_lost) throw;
   }
 }
 
@@ -265,7 +285,11 @@ void Network::hear(Link& link) {
   }
   while (const auto frame = link.next_frame()) on_frame(link, *frame);
   if (!end) return;
-  if (!link.has_left) throw *end;
+  if (link.wire != nullptr && !link.is_lost) {  // what the peer has sent before its end counts
+    fabric_->progress();
+    while (!link.is_lost && link.wire->has_arrived()) move_data(link, /*reads=*/true);
+  }
+  if (!link.has_left || !link.data) throw *end;
   link.control.reset();  // what the peer has sent may still be on its way on the data connection
   link.control_out.clear();
 }
@@ -338,6 +362,7 @@ void Network::wake() noexcept { eventfd_write(wake_.get(), 1); }
 
 void Network::close_in_child() noexcept {
   for (Link& link : links_) link.control.reset(), link.data.reset();
+  connector_.close();
 }
 
 void Network::move_data(Link& link, bool reads) {

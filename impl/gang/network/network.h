@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "gang/network/link.h"
+#include "gang/network/connector.h"
 
 namespace gangway::network {
 
@@ -39,10 +39,10 @@ class Network {
   // network says goodbye and ends on its own, without blocking.
   // `liveness_ms`: a rank that gives no sign of life for so long is lost; 0: never for that reason.
   // `fabric`: of the links that have a wire; may be null.
-  static std::shared_ptr<Network> start(int64_t liveness_ms, std::list<Link> links,
+  static std::shared_ptr<Network> start(int64_t liveness_ms, Connections connections,
                                         std::unique_ptr<Fabric> fabric);
 
-  Network(int64_t liveness_ms, std::list<Link> links, std::unique_ptr<Fabric> fabric);
+  Network(int64_t liveness_ms, Connections connections, std::unique_ptr<Fabric> fabric);
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
@@ -81,8 +81,10 @@ class Network {
   void move(int64_t nap_ms, const uint64_t* seen);
   bool has_nothing_left();
   void serve(Link& link, short control, short data);
-  void serve_wire(Link& link, bool may_have_ended);
+  void serve_wire(Link& link);
   void hear(Link& link);
+  void dial(Link& link);
+  void open_connections();
   void beat();
   void leave() noexcept;
   void end_now() noexcept;
@@ -128,6 +130,7 @@ class Network {
   const std::unique_ptr<Fabric> fabric_;  // outlives the wires of the links
   std::list<Link> links_;
   std::vector<Link*> by_rank_;  // null: this rank
+  Connector connector_;
   std::map<uint64_t, std::shared_ptr<Group>> groups_;
   std::map<uint64_t, std::vector<std::pair<int, ControlFrame>>> strays_;  // frames of gangs to come, by gang
   std::set<uint64_t> closed_;

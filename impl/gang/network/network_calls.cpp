@@ -121,7 +121,8 @@ void Network::queue_ready(const std::shared_ptr<Group>& group, const TransferPtr
     Link* const link = link_to(*group, piece.to);
     if (link == nullptr || link->is_lost) continue;
     if (!open_memory(*group, *t, *link)) return;
-    const bool was_idle = !link->has_data();
+    dial(*link);
+    const bool was_idle = !link->has_data() && link->can_send();
     link->queue(group, t, i);
     if (was_idle) links.push_back(link);
   }

@@ -24,7 +24,8 @@ namespace gangway::network {
 namespace {
 
 constexpr int64_t kNapMs = 2;  // a waiting thread also drives the works of other engines
-// How much longer than its deadline a rank waits that does not know who is late, for one that knows to tell it.
+// How much longer than its deadline a rank waits that does not know who is late, for one that knows to tell
+// it.
 constexpr int64_t kHearsayMs = 1000;
 
 uint64_t hash_of(uint64_t parent, uint64_t number, std::span<const int> ranks) {
@@ -358,13 +359,14 @@ void connect_wires(Meeting& meeting, Fabric& fabric, std::list<Link>& links, con
 std::shared_ptr<Engine> make_root(const std::shared_ptr<Rank>& rank, const EngineOptions& options,
                                   Meeting& meeting) {
   const std::shared_ptr<HostMemory> memory = HostMemory::share(meeting, options);
-  std::list<Link> links = connect_all(meeting, options);
+  Connections connections = connect_all(meeting, options);
+  std::list<Link>& links = connections.links;
   for (Link& link : links) link.memory = HostMemory::wire_to(memory, link.rank);
   std::vector<int> hosts = meeting.hosts();
   if (rank->device().kind() == DeviceKind::cuda) lead_nccl(rank->device().name(), links, hosts, options.rank);
   std::unique_ptr<Fabric> fabric = meeting.take_fabric();
   if (fabric != nullptr) connect_wires(meeting, *fabric, links, hosts, options.rank);
-  auto network = Network::start(options.liveness_ms, std::move(links), std::move(fabric));
+  auto network = Network::start(options.liveness_ms, std::move(connections), std::move(fabric));
   meeting.clean_up();
   std::vector<int> members(static_cast<size_t>(options.size));
   std::iota(members.begin(), members.end(), 0);

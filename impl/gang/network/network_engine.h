@@ -1,10 +1,12 @@
-// The engine of ranks on several hosts: one authenticated control connection and one data connection for each
-// pair of ranks. Between ranks of one host data goes through shared memory.
+// The engine of ranks on several hosts: an authenticated control connection for each pair of ranks, and a
+// data connection for each pair that exchanges more than notes. Between ranks of one host data goes through
+// shared memory.
 //
 // Its parts, from the top down. Each knows only what stands below it:
 //
 //   network_engine   the Engine that a gang holds
 //   mesh, places     the start: who is where, and the connections between all
+//   connector        data connections, which open later; door, dial: their two ends; contacts: what both know
 //   host_memory      the memory that the ranks of one host share, an arena of the host engine
 //   network          all connections of a rank, their thread, the calls of its gangs and how these end
 //   link             the two connections to one peer; memory_wire: the rings in shared memory

@@ -74,6 +74,7 @@ void Network::remove(Group& group) noexcept {
 
 void Network::on_frame(Link& link, const ControlFrame& frame) {
   if (frame.kind == ControlKind::beat) return;
+  if (frame.kind == ControlKind::dial) return dial(link);
   if (frame.kind == ControlKind::goodbye) {
     link.has_left = true;
     const auto groups = groups_;
@@ -142,6 +143,7 @@ void Network::lose(Link& link, const std::string& why, bool is_own) noexcept {
   link.control_out.clear();
   link.control.reset();
   link.data.reset();
+  connector_.forget(link.rank);
   if (link.wire != nullptr) fabric_->abandon();
   link.wire.reset();
   const auto groups = groups_;

@@ -3,14 +3,12 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 
+#include "base/deadline.h"
 #include "base/error.h"
-#include "gang/rendezvous/resolve.h"
-#include "gang/rendezvous/store_socket.h"
 
 namespace gangway::network {
 namespace {
@@ -52,21 +50,10 @@ Listener listen_at(const std::string& address, const std::string& what) {
   fail_system(Code::io, text(what, " cannot listen at ", address.empty() ? "any address" : address), reason);
 }
 
-Descriptor dial(const std::string& address, int port, Deadline deadline, int& reason) {
-  for (const SocketAddress& one : resolve(address, port, false, deadline)) {
-    Descriptor fd = make_socket(one.bytes.ss_family);
-    if (!fd) {
-      reason = errno;
-      continue;
-    }
-    if (connect(fd.get(), one.get(), one.size) == 0) return fd;
-    reason = errno;
-    if (reason != EINPROGRESS) continue;
-    reason = ETIMEDOUT;
-    socklen_t size = sizeof reason;
-    if (!wait_ready(fd.get(), POLLOUT, deadline)) continue;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &reason, &size) == 0 && reason == 0) return fd;
-  }
+Descriptor begin_dial(const SocketAddress& address, int& reason) {
+  Descriptor fd = make_socket(address.bytes.ss_family);
+  if (fd && (connect(fd.get(), address.get(), address.size) == 0 || errno == EINPROGRESS)) return fd;
+  reason = errno;
   return {};
 }
 

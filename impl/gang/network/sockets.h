@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/deadline.h"
 #include "gang/descriptor.h"
+#include "gang/rendezvous/resolve.h"
 
 namespace gangway::network {
 
@@ -19,8 +19,9 @@ struct Listener {
 // Listens at `address`, a number; "" means every interface. `what` begins the text of an error (IO).
 Listener listen_at(const std::string& address, const std::string& what);
 
-// Connects to an address that is a number. If the result is empty, `reason` is the errno.
-Descriptor dial(const std::string& address, int port, Deadline deadline, int& reason);
+// Begins to connect, without waiting: the socket takes bytes once it is connected. If the result is empty,
+// `reason` is the errno.
+Descriptor begin_dial(const SocketAddress& address, int& reason);
 
 // Makes a control connection notice a lost host: it ends when the peer's host has not answered for so long.
 void watch_host(int fd, int64_t liveness_ms);

@@ -1,13 +1,13 @@
 // One call of this rank on one gang, as the network sees it: the notes that its peers owe, and the pieces of
 // memory that come and go.
 //
-// A rank that begins a call sends a note to each peer of the call: to the ranks that it exchanges pieces with.
-// The note grants room: a peer sends its pieces only after it has seen the note, so every byte that arrives has
-// a place of its own. A short piece rides in the note itself.
+// A rank that begins a call sends a note to each peer of the call: to the ranks that it exchanges pieces
+// with. The note grants room: a peer sends its pieces only after it has seen the note, so every byte that
+// arrives has a place of its own. A short piece rides in the note itself.
 //
-// The note says what the call is, so that calls that differ are noticed. The pieces of a collective connect all
-// ranks of the gang. So where ranks call two different ones, some rank waits for a note of its call from a rank
-// that sends the note of the other, or gets a note from a rank that is not its peer. It tells all.
+// The note says what the call is, so that calls that differ are noticed. The pieces of a collective connect
+// all ranks of the gang. So where ranks call two different ones, some rank waits for a note of its call from
+// a rank that sends the note of the other, or gets a note from a rank that is not its peer. It tells all.
 //
 // Pieces that are folded are folded as they come, and results leave as far as they are done (slice_fold.h).
 //

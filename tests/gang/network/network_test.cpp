@@ -1,6 +1,7 @@
 // The engine between hosts, with ranks as processes of one host: results, and how calls end when a rank does
 // something else, stops or dies.
 #include <chrono>
+#include <filesystem>
 
 #include "gang/gang_matrix.h"
 #include "gang/network/mismatches.h"
@@ -98,6 +99,31 @@ TEST(Network, LongMessagesOfOneHostArriveWhole) {
       sent->wait(Deadline::never());
       EXPECT_TRUE(in == message_of(peer, bytes)) << bytes;
     }
+  });
+}
+
+int open_sockets() {
+  int count = 0;
+  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    count += std::filesystem::read_symlink(one, gone).string().starts_with("socket:") ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(Network, ADataConnectionOpensWhenTwoRanksFirstNeedIt) {
+  run_processes(4, [](Gang& root) {
+    std::vector<float> x(100'000, 1);
+    sum(root, 1);
+    const int before = open_sockets();
+    const int pair[] = {0, 3};
+    const GangPtr some = root.create_gang(pair);
+    EXPECT_EQ(open_sockets(), before) << "short calls ride in notes";
+    if (some != nullptr) some->run_now(Channel::user, sum_of(x));
+    EXPECT_EQ(open_sockets(), before + (some != nullptr ? 1 : 0));
+    root.barrier();
+    if (some != nullptr) some->run_now(Channel::user, sum_of(x));
+    EXPECT_EQ(open_sockets(), before + (some != nullptr ? 1 : 0)) << "once";
   });
 }
 

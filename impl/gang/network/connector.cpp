@@ -1,0 +1,62 @@
+#include "gang/network/connector.h"
+
+#include <iterator>
+
+namespace gangway::network {
+namespace {
+
+constexpr int64_t kPauseMs = 50;  // between two tries
+
+}  // namespace
+
+void Connector::want(int peer) {
+  wanted_.push_back(
+      {peer, Deadline::after_ms(contacts_->options.timeout_ms), Deadline::after_ms(0), nullptr, ""});
+}
+
+void Connector::forget(int peer) noexcept {
+  wanted_.remove_if([&](const Wanted& one) { return one.peer == peer; });
+}
+
+void Connector::add_polls(std::vector<pollfd>& fds) const {
+  door_.add_polls(fds);
+  for (const Wanted& one : wanted_)
+    if (one.dial != nullptr) fds.push_back(one.dial->waits_for());
+}
+
+std::vector<Opened> Connector::serve() {
+  std::vector<Opened> opened = door_.serve();
+  wanted_.remove_if([&](Wanted& one) { return go_on(one, opened); });
+  return opened;
+}
+
+bool Connector::go_on(Wanted& one, std::vector<Opened>& opened) {
+  if (one.dial == nullptr && one.next_try.passed())
+    one.dial = std::make_unique<Dial>(*contacts_, one.peer, Purpose::data, one.deadline);
+  try {
+    const Dial::State state = one.dial == nullptr ? Dial::State::connects : one.dial->step();
+    if (state == Dial::State::open) {
+      opened.push_back(one.dial->take());
+      return true;
+    }
+    if (state == Dial::State::failed) {
+      one.why = one.dial->why();
+      one.dial.reset();
+      one.next_try = Deadline::after_ms(kPauseMs);
+    }
+  } catch (const Error& error) {
+    failed_.emplace_back(one.peer, text("cannot be trusted: ", error.message()));
+    return true;
+  }
+  if (!one.deadline.passed()) return false;
+  failed_.emplace_back(one.peer, text("cannot be reached for data in ", contacts_->options.timeout_ms,
+                                      " ms: ", one.why.empty() ? "the handshake did not end" : one.why));
+  return true;
+}
+
+void Connector::close() {
+  door_.close();
+  wanted_.clear();
+}
+
+}  // namespace gangway::network
