@@ -124,6 +124,7 @@ void Gang::check_records(Channel channel, std::span<const Collective> records, c
 void Gang::check_usable(const char* call) const {
   check_fork();
   if (shut_down_) fail(Code::invalid_state, "gang.", call, ": gang \"", name_, "\" was shut down");
+  abort_request_.wait();  // a program that ends because of this error must not end before its peers are told
   if (const std::optional<Error> first = error()) throw *first;
 }
 
