@@ -110,6 +110,7 @@ class Network {
   void on_frame(Link& link, const ControlFrame& frame);
   void on_broken(Group& group, int from, const std::string& body);
   void member_gone(const std::shared_ptr<Group>& group, int rank);
+  std::string left_words(const Group& group, int rank) const;
   // `is_own`: this rank is at fault, and the peer may be well. So the others are not told that it is lost:
   // they hear from the peer that this rank is.
   void lose(Link& link, const std::string& why, bool is_own = false) noexcept;

@@ -17,7 +17,7 @@ void Network::begin(const std::shared_ptr<Group>& group, const TransferPtr& tran
   if (group->error) throw *group->error;
   for (const int peer : transfer->peers)
     if (group->gone[static_cast<size_t>(peer)] && group->early.count({transfer->key, peer}) == 0) {
-      stop(*group, group->lost(transfer->op_name, "has left", peer), /*tells=*/true);
+      stop(*group, group->lost(transfer->op_name, left_words(*group, peer), peer), /*tells=*/true);
       throw *group->error;
     }
   group->active[transfer->key] = transfer;

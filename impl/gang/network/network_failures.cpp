@@ -125,8 +125,17 @@ void Network::member_gone(const std::shared_ptr<Group>& group, int rank) {
   for (const auto& [key, t] : group->active) {
     const bool owes = std::find(t->peers.begin(), t->peers.end(), rank) != t->peers.end() &&
                       !t->noted[static_cast<size_t>(rank)];
-    if (owes) return stop(*group, group->lost(t->op_name, "has left", rank), /*tells=*/true);
+    if (owes) return stop(*group, group->lost(t->op_name, left_words(*group, rank), rank), /*tells=*/true);
   }
+}
+
+// A rank that leaves one gang because another is broken has told why that one is.
+std::string Network::left_words(const Group& group, int rank) const {
+  const int member = group.members[static_cast<size_t>(rank)];
+  for (const auto& [id, other] : groups_)
+    if (other->error && other.get() != &group && other->rank_of(member) >= 0)
+      return text("has left. Before: ", other->error->message());
+  return "has left";
 }
 
 // The connections to a peer have ended. A rank that ends because another one died says so before, so this

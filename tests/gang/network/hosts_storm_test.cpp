@@ -139,12 +139,13 @@ class HostsStorm : public OnHosts {
     // The others have lost it, which it hears in one way or another.
     if (is_victim && round.kind == stopped) return one.status >= 10 && !names(rank);
     // A rank that waits in a child of the aborted gang hears that a rank has left: the aborting one, or one
-    // that has heard of the abort and has ended before.
+    // that has heard of the abort and has ended before. The text says who aborted.
     const bool is_in_child =
         round.kind == aborted && one.output.find("PEER_LOST: child.") != std::string::npos;
     const Code code = round.kind == aborted && !is_in_child ? Code::aborted : Code::peer_lost;
     if (one.status != 10 + static_cast<int>(code)) return false;
-    if (is_in_child) return one.output.find("(peer ") != std::string::npos && !names(rank);
+    if (is_in_child)
+      return one.output.find(text("aborted by rank ", round.victim)) != std::string::npos && !names(rank);
     if (round.kind == aborted && is_victim) return true;
     if (round.kind != cut) return names(round.victim);
     for (size_t r = 0; r < round.hosts.size(); ++r)
