@@ -7,6 +7,11 @@
 //   lower -> higher  purpose u8, hello                 57 bytes
 //   higher -> lower  nonce, proof                      64 bytes
 //   lower -> higher  proof                             32 bytes
+//   higher -> lower  1: it is open                     1 byte
+//
+// The higher rank may give up a handshake that takes long, until it has sent the last byte. The lower rank
+// waits for that byte, and tries again if the connection ends before. So a connection is open for both or for
+// none.
 //
 // Thread rule: values.
 #pragma once
@@ -25,7 +30,8 @@ namespace gangway::network {
 
 enum class Purpose : uint8_t { control = 1, data = 2 };
 
-constexpr int64_t kHandshakeMs = 5'000;  // the longest time that a handshake may take
+constexpr int64_t kHandshakeMs = 5'000;  // the longest time that the higher rank gives a handshake
+constexpr char kIsOpen = 1;
 constexpr size_t kGreetingBytes = 1 + kHelloBytes;
 
 struct Contacts {

@@ -20,10 +20,7 @@ bool sends(int fd, std::string_view bytes) {
 }  // namespace
 
 Dial::Dial(const Contacts& contacts, int peer, Purpose purpose, Deadline deadline)
-    : contacts_(contacts),
-      peer_(peer),
-      purpose_(purpose),
-      deadline_(Deadline::after_ms(deadline.left_ms(kHandshakeMs))) {
+    : contacts_(contacts), peer_(peer), purpose_(purpose), deadline_(deadline) {
   int reason = 0;
   socket_ = begin_dial(*contacts.of(peer).at, reason);
   if (!socket_) fail_with(reason);
@@ -39,7 +36,8 @@ void Dial::fail_with(int reason) {
 Dial::State Dial::step() {
   if (state_ == State::connects) connect();
   if (state_ == State::greets) greet();
-  if ((state_ == State::connects || state_ == State::greets) && deadline_.passed())
+  if (state_ == State::proves) prove();
+  if (state_ != State::open && state_ != State::failed && deadline_.passed())
     fail_with(state_ == State::connects ? ETIMEDOUT : 0);
   return state_;
 }
@@ -83,6 +81,14 @@ void Dial::greet() {
   if (!sends(socket_.get(), as_text(transcript.client_proof()))) return fail_with(0);
   to_higher_ = transcript.to_server_key();
   to_lower_ = transcript.to_client_key();
+  state_ = State::proves;
+}
+
+void Dial::prove() {
+  char last = 0;
+  const ssize_t n = recv(socket_.get(), &last, 1, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n != 1 || last != kIsOpen) return fail_with(0);
   state_ = State::open;
 }
 

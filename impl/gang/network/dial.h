@@ -15,7 +15,7 @@ namespace gangway::network {
 
 class Dial {
  public:
-  enum class State { connects, greets, open, failed };
+  enum class State { connects, greets, proves, open, failed };
 
   // The contacts outlive it.
   Dial(const Contacts& contacts, int peer, Purpose purpose, Deadline deadline);
@@ -32,6 +32,7 @@ class Dial {
  private:
   void connect();
   void greet();
+  void prove();
   void fail_with(int reason);
 
   const Contacts& contacts_;

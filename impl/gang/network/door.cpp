@@ -66,7 +66,7 @@ bool Door::serve(Stranger& one) const {
     return false;
   }
   one.is_over = true;
-  return proves(one);
+  return proves(one) && send(one.socket.get(), &kIsOpen, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
 void Door::answer(Stranger& one) const {
