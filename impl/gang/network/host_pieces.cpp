@@ -1,5 +1,7 @@
 #include "gang/network/host_pieces.h"
 
+#include <algorithm>
+
 #include "gang/kernels/fold.h"
 #include "tensor/layout.h"
 
@@ -9,9 +11,9 @@ namespace {
 constexpr size_t kLong = 16 << 10;  // bytes of a call that is worth the longer way
 
 // The numbers of the parts, so that no two pieces between the same ranks have the same one.
-constexpr int kBlockOf = 1;      // + the rank whose block it is, or the slice
-constexpr int kFolded = 0x1000;  // + the slice
-constexpr int kResult = 0x2000;  // + the slice
+constexpr int kBlockOf = 1;      // + the rank whose block or part it is, or the slice
+constexpr int kFolded = 0x1000;  // + the rank or the slice
+constexpr int kResult = 0x2000;  // + the rank or the slice
 
 }  // namespace
 
@@ -19,6 +21,11 @@ bool HostPieces::add_by_hosts() {
   if (!topology_.has_levels()) return false;
   if (c_.op == CollectiveOp::all_reduce && topology_.is_consecutive && c_.count * item_ > kLong) {
     reduce_by_hosts();
+    return true;
+  }
+  if (c_.op == CollectiveOp::reduce_scatter && topology_.is_consecutive &&
+      in_count(c_, rank_, size_) * item_ > kLong && chain_sends_less()) {
+    scatter_by_hosts();
     return true;
   }
   if (c_.op == CollectiveOp::broadcast && c_.count * item_ > kLong) {
@@ -60,7 +67,7 @@ void HostPieces::reduce_slice(int i, size_t first, size_t count, char* result) {
   if (!is_alone) {
     char* const to = is_last || !is_narrow(c_.dtype) ? result + first : stage(folded_bytes);
     folded = to;
-    fold = &fold_slice(i, first, count, {to, is_last});
+    fold = &fold_slice(i, i, first, count, {to, is_last});
   }
   int comes = -1;
   if (is_last) {
@@ -83,18 +90,71 @@ void HostPieces::reduce_slice(int i, size_t first, size_t count, char* result) {
   }
 }
 
-// Folds this host's inputs of slice i onto what the hosts before have folded.
-SliceFold& HostPieces::fold_slice(int i, size_t first, size_t count, const FoldResult& result) {
+// Compares the bytes that the host which sends most sends to others.
+bool HostPieces::chain_sends_less() const {
+  const size_t all = in_count(c_, rank_, size_) * item_;
+  const int last = topology_.hosts() - 1;
+  const size_t folded = all / item_ * item_bytes(folded_type(c_.dtype));
+  size_t straight = 0, chain = 0;
+  for (int host = 0; host <= last; ++host) {
+    size_t elsewhere = all;
+    for (const int r : topology_.ranks_on(host)) elsewhere -= part(c_.counts, r);
+    straight = std::max(straight, topology_.ranks_on(host).size() * elsewhere);
+    chain = std::max(chain, host == last ? elsewhere : folded);
+  }
+  return chain < straight;
+}
+
+void HostPieces::scatter_by_hosts() {
+  for (int r = 0; r < size_; ++r)
+    if (part(c_.counts, r) != 0) scatter_part(r);
+}
+
+// The result may come to where this rank's input lies: an element of it comes after that of the input has
+// left.
+void HostPieces::scatter_part(int owner) {
+  const int own = topology_.host_of(rank_), last = topology_.hosts() - 1, rail = topology_.index_of(owner);
+  const int folder = topology_.rail(own, rail), sender = topology_.rail(last, rail);
+  const size_t first = offset(c_.counts, owner), bytes = part(c_.counts, owner);
+  const size_t folded_bytes = bytes / item_ * item_bytes(folded_type(c_.dtype));
+  const bool is_alone = own == 0 && topology_.ranks_on(own).size() == 1 && !is_narrow(c_.dtype);
+  if (folder != rank_) {
+    send(folder, kBlockOf + owner, in() + first, bytes);
+  } else if (is_alone) {  // its input is the prefix
+    send(topology_.rail(1, rail), kFolded + owner, in() + first, bytes);
+  } else if (own != last) {
+    char* const to = stage(folded_bytes);
+    const SliceFold& fold = fold_slice(owner, rail, first, bytes / item_, {to, /*is_final=*/false});
+    send_folded(topology_.rail(own + 1, rail), kFolded + owner, fold, to, folded_bytes);
+  } else if (owner == rank_) {
+    fold_slice(owner, rail, first, bytes / item_, {out(), /*is_final=*/true, c_.accumulate});
+  } else {
+    char* const to = stage(bytes);
+    const SliceFold& fold = fold_slice(owner, rail, first, bytes / item_, {to});
+    send_folded(owner, kResult + owner, fold, to, bytes);
+  }
+  if (owner != rank_ || sender == rank_) return;
+  char* const result = c_.accumulate ? stage(bytes) : out();
+  take(sender, kResult + owner, result, bytes);
+  if (c_.accumulate)
+    t_->last = [result, count = bytes / item_, c = c_] {
+      host::fold_kernels().add(c.out, result, count, c.dtype);
+    };
+}
+
+// Folds this host's inputs of a slice onto what the hosts before have folded. `number`: of its pieces.
+SliceFold& HostPieces::fold_slice(int number, int rail, size_t first, size_t count,
+                                  const FoldResult& result) {
   const int own = topology_.host_of(rank_);
   SliceFold& fold = add_fold(count, result);
   if (own > 0)
-    take_to_fold(topology_.rail(own - 1, i), kFolded + i, fold, count * item_bytes(folded_type(c_.dtype)),
-                 /*is_prefix=*/true);
+    take_to_fold(topology_.rail(own - 1, rail), kFolded + number, fold,
+                 count * item_bytes(folded_type(c_.dtype)), /*is_prefix=*/true);
   for (const int r : topology_.ranks_on(own)) {
     if (r == rank_)
       fold.add_own(in() + first);
     else
-      take_to_fold(r, kBlockOf + i, fold, count * item_);
+      take_to_fold(r, kBlockOf + number, fold, count * item_);
   }
   fold.begin();
   return fold;

@@ -96,7 +96,7 @@ TEST_F(Hosts, ARankThatDoesNotComeIsNamedOnEveryRankOfEveryHost) {
 
 // With counts that go between hosts in two levels, and all forms of each call.
 TEST_F(HostsMatrix, EveryOperationOfTwoUnevenHostsEqualsTheSerialFold) {
-  start({1, 1, 2}, "matrix");
+  start({1, 1, 1, 2, 2}, "matrix");
   expect_all_well();
 }
 
@@ -105,6 +105,9 @@ TEST_F(Hosts, ReductionsHaveTheBitsOfOneHostWhereverTheRanksAre) {
   EXPECT_EQ(bits({1, 1, 2, 2}, "network"), one_host);
   EXPECT_EQ(bits({1, 2, 1, 2}, "network"), one_host) << "cyclic";
   EXPECT_EQ(bits({1, 1, 2, 3}, "network"), one_host) << "uneven";
+  const std::string six = bits({1, 1, 1, 1, 1, 1}, "host");
+  EXPECT_EQ(bits({1, 1, 1, 2, 2, 2}, "network"), six) << "parts are folded from host to host";
+  EXPECT_EQ(bits({1, 2, 2, 2, 3, 3}, "network"), six) << "and uneven";
 }
 
 TEST_F(Hosts, AKilledRankIsNamedOnTheOtherHost) {

@@ -44,6 +44,7 @@ std::vector<Difference> differences(int size, int odd) {
       {"the op of a barrier", {barrier}, {broadcast, kLong, DType::f32, Reduce::none, 0}},
       {"the op of a broadcast", {broadcast, kLong, DType::f32, Reduce::none, other}, {barrier}},
       {"the op of a sum", sum, {all_gather, kLong}},
+      {"the op of a sum's parts", {reduce_scatter, kLong, DType::f32, Reduce::sum}, {all_gather, kLong}},
       {"the op of a gather", {gather, kShort, DType::f32, Reduce::none, other}, {all_gather, kShort}},
       {"gather and scatter",
        {gather, kShort, DType::f32, Reduce::none, other},

@@ -35,6 +35,28 @@ uint64_t add_to_hash(uint64_t hash, const void* bytes, size_t count) {
   return hash;
 }
 
+// The mean of inputs that differ by rank, scattered and gathered.
+template <typename T>
+std::vector<T> mean_of_parts(Gang& gang, const std::vector<T>& x, DType dtype) {
+  const auto size = static_cast<size_t>(gang.size());
+  std::vector<T> in(x.size() * size), part(x.size()), all(in.size());
+  for (size_t i = 0; i < in.size(); ++i) in[i] = x[(i * 7 + static_cast<size_t>(gang.rank())) % x.size()];
+  Collective c;
+  c.op = CollectiveOp::reduce_scatter;
+  c.in = in.data();
+  c.out = part.data();
+  c.count = x.size();
+  c.dtype = dtype;
+  c.reduce = Reduce::mean;
+  gang.run_now(Channel::user, c);
+  c.op = CollectiveOp::all_gather;
+  c.in = part.data();
+  c.out = all.data();
+  c.reduce = Reduce::none;
+  gang.run_now(Channel::user, c);
+  return all;
+}
+
 template <typename T>
 uint64_t hash_of_reductions(Gang& gang, DType dtype) {
   uint64_t hash = 0xcbf29ce484222325ull;
@@ -56,6 +78,8 @@ uint64_t hash_of_reductions(Gang& gang, DType dtype) {
     c.reduce = Reduce::mean;
     gang.run_now(Channel::user, c);
     hash = add_to_hash(hash, x.data(), count * sizeof(T));
+    const std::vector<T> parts = mean_of_parts(gang, x, dtype);
+    hash = add_to_hash(hash, parts.data(), parts.size() * sizeof(T));
   }
   return hash;
 }
