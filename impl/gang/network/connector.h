@@ -31,6 +31,8 @@ class Connector {
   // Returns the peers that were not reached until the gang's deadline, and why.
   std::vector<std::pair<int, std::string>> take_failed() { return std::exchange(failed_, {}); }
   void close();
+  // Of a forked child. The parent's thread may have been at the lists, so these stay as they are.
+  void close_in_child() { door_.close_listener(); }
 
  private:
   struct Wanted {

@@ -26,6 +26,7 @@ class Door {
   std::vector<Opened> serve();
   bool is_busy() const { return !strangers_.empty(); }
   void close();
+  void close_listener() { listener_.socket.reset(); }
 
  private:
   struct Stranger {

@@ -362,7 +362,7 @@ void Network::wake() noexcept { eventfd_write(wake_.get(), 1); }
 
 void Network::close_in_child() noexcept {
   for (Link& link : links_) link.control.reset(), link.data.reset();
-  connector_.close();
+  connector_.close_in_child();
 }
 
 void Network::move_data(Link& link, bool reads) {
