@@ -109,6 +109,13 @@ class Block {
     return warp.words[generation & 1];
   }
 
+  uint64_t word_of(const uint64_t* words, unsigned lane, const Site& site) {
+    const Warp& warp = warps_[static_cast<size_t>(running_ - slots_.data()) / kWarp];
+    if ((warp.took_part[words == warp.words[1]] >> lane & 1u) == 0)
+      stop(("reads lane " + std::to_string(lane) + ", which has ended or does not exist").c_str(), site);
+    return words[lane];
+  }
+
   // Aligned to 16 bytes, as on a device.
   char* shared() const { return shared_end_ - (shape_.shared_bytes + 15) / 16 * 16; }
 
@@ -161,6 +168,7 @@ class Block {
     uint32_t ready = 0;
     uint64_t generation = 0;
     uint64_t words[2][kWarp];
+    uint32_t took_part[2];  // lanes, in the exchange of these words
   };
 
   void run_block(uint64_t number) {
@@ -275,6 +283,15 @@ class Block {
       waiting = &slot;
     }
     if (waiting == nullptr) return;
+    const uint32_t lanes = living(warp);
+    if (waiting->site.whole_warp && lanes != ~0u) {
+      fault_ = Fault{cudaErrorLaunchFailure, "kernel " + *name_ + ", block " + numbers(waiting->lane.block) +
+                                                 ", thread " + numbers(waiting->lane.thread) +
+                                                 ": a thread of its warp has ended or does not exist, " +
+                                                 place(waiting->site)};
+      return;
+    }
+    warps_[warp].took_part[warps_[warp].generation & 1] = lanes;
     ++warps_[warp].generation;
     if (waiting->site.orders_memory) races_.pass_warp_barrier(warp);
     accesses_.flush(warp);
@@ -378,6 +395,9 @@ std::optional<Fault> Runner::run(const std::string& name, const LaunchShape& sha
 void block_barrier(const Site& site) { Block::current_->barrier(site); }
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site) {
   return Block::current_->exchange(mask, word, site);
+}
+uint64_t word_of(const uint64_t* words, unsigned lane, const Site& site) {
+  return Block::current_->word_of(words, lane, site);
 }
 void stop_kernel(const char* why, const Site& site) { Block::current_->stop(why, site); }
 void require_aligned(const void* address, size_t bytes, const Site& site) {

@@ -197,6 +197,30 @@ TEST_F(Emulation, ABarrierBesideAnExchangeIsAFault) {
   expect_fault(cudaErrorLaunchFailure, "divergence");
 }
 
+// Thread 5 ends at once.
+void read_a_lane(float* to, int from) {
+  if (threadIdx.x == 5) return;
+  to[threadIdx.x] = __shfl_sync(kFull, 1.0f, from);
+}
+void read_the_neighbour(float* to, int) { to[threadIdx.x] = __shfl_xor_sync(kFull, 1.0f, 1); }
+TEST_F(Emulation, AShuffleFromALaneThatHasEndedOrDoesNotExistIsAFaultForEverySeed) {
+  for (uint32_t seed = 0; seed < 6; ++seed) {
+    set_seed(seed);
+    float* const to = device(std::vector<float>(32));
+    ASSERT_EQ(start(read_a_lane, 1, 32, 0, stream_, to, 6), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess) << gpu_emulation::report();
+    ASSERT_EQ(start(read_a_lane, 1, 32, 0, stream_, to, 5), cudaSuccess);
+    expect_fault(cudaErrorLaunchFailure, "reads lane 5, which has ended or does not exist, __shfl_sync at ");
+    gpu_emulation::reset();
+    ASSERT_EQ(start(read_the_neighbour, 1, 32, 0, stream_, to, 0), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess) << gpu_emulation::report();
+    ASSERT_EQ(start(read_the_neighbour, 1, 31, 0, stream_, to, 0), cudaSuccess);
+    expect_fault(cudaErrorLaunchFailure,
+                 "reads lane 31, which has ended or does not exist, __shfl_xor_sync at ");
+    gpu_emulation::reset();
+  }
+}
+
 void slow_fill(float* data, int count) {
   for (int i = 0; i < count; ++i) data[i] = 1;
 }

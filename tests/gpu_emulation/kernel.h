@@ -35,6 +35,7 @@ struct Site {
   const char* file;
   int line;
   bool orders_memory = false;  // of the warp's threads
+  bool whole_warp = false;     // all 32 threads take part, so that one that has ended is a fault
 };
 
 // Returns when all threads of the block that have not ended have called it. A thread that waits at another
@@ -44,6 +45,9 @@ void block_barrier(const Site& site);
 // mask must name all threads of the warp that have not ended. The words stay valid until the thread's next
 // call.
 const uint64_t* warp_exchange(unsigned mask, uint64_t word, const Site& site);
+// Returns what a lane has handed to the exchange that returned `words`. A lane that took no part, because it
+// had ended or the block has no such thread, is a fault: on a GPU its value is undefined.
+uint64_t word_of(const uint64_t* words, unsigned lane, const Site& site);
 // Stops the kernel with a fault if the address is not a multiple of `bytes`.
 void require_aligned(const void* address, size_t bytes, const Site& site);
 // Stops the kernel with a fault: "thread ... `why`, `site`".

@@ -84,6 +84,12 @@ TEST_F(Ptx, MmaAddsTheProductOfFragmentsThatLieAsTheIsaStates) {
     }
 }
 
+TEST_F(Ptx, MmaByAWarpThatHasFewerThreadsIsAFault) {
+  const float *const a = device(whole_numbers(256, 1)), *const b = device(whole_numbers(128, 2));
+  ASSERT_EQ(start(multiply<Bf16>, 1, 31, 0, stream_, a, b, device(whole_numbers(128, 3))), cudaSuccess);
+  expect_fault(cudaErrorLaunchFailure, "a thread of its warp has ended or does not exist, mma at ");
+}
+
 // Row r of matrix m has the elements from 64 m + 8 r on. It is stored as row r * 5 % 8 of its matrix.
 template <bool transposed>
 void read_matrices(float* to) {  // [32 lanes, 4 matrices, 2]

@@ -34,14 +34,15 @@ Races::Touch Races::mine(int lane, AccessKind kind) const {
   touch.lane = static_cast<uint32_t>(lane) & 0x3ffu;
   touch.atomic = kind == AccessKind::atomic;
   touch.set = 1;
-  touch.warp_epoch = warp_epochs_[static_cast<size_t>(lane / kWarp)] & 0x7ffffu;
+  touch.warp_epoch = warp_epochs_[static_cast<size_t>(lane / kWarp)] & 0x1ffffu;
   return touch;
 }
 
 // Whether `earlier`, of the same period, is of another thread that nothing orders before `later`.
 bool Races::collide(const Touch& earlier, const Touch& later) {
-  if (!earlier.set || (earlier.lane == later.lane && !earlier.many)) return false;
-  return earlier.lane / kWarp != later.lane / kWarp || earlier.warp_epoch == later.warp_epoch;
+  if (!earlier.set || (earlier.lane == later.lane && !earlier.many && !earlier.warps)) return false;
+  return earlier.warps || earlier.lane / kWarp != later.lane / kWarp ||
+         earlier.warp_epoch == later.warp_epoch;
 }
 
 void Races::remember_read(ByThreads& cell, const Touch& touch) {
@@ -62,19 +63,26 @@ std::optional<Rival> Races::among_threads(ByThreads& cell, const Touch& touch, A
   const auto rival = [&](const Touch& earlier, bool wrote) {
     return Rival{static_cast<int>(earlier.lane), blocks_.back().second, wrote, 0};
   };
-  if (collide(cell.write, touch) && !(cell.write.atomic && touch.atomic)) return rival(cell.write, true);
+  const Touch before = cell.write;
+  const bool same_warp = before.lane / kWarp == touch.lane / kWarp;
+  const bool atomics = before.atomic && touch.atomic && (same_warp || !before.plain);
+  if (collide(before, touch) && !atomics) return rival(before, true);
   if (kind == AccessKind::read) {
     remember_read(cell, touch);
     return std::nullopt;
   }
   for (const Touch& read : cell.reads)
     if (collide(read, touch)) return rival(read, false);
-  const bool plain_before = cell.write.set && !cell.write.atomic && cell.write.lane == touch.lane;
-  const bool others =
-      cell.write.set && cell.write.atomic && (cell.write.many || cell.write.lane != touch.lane);
   cell.write = touch;
-  if (plain_before) cell.write.atomic = 0;
-  if (others && touch.atomic) cell.write.many = 1;
+  if (!touch.atomic || !before.set) return std::nullopt;
+  const bool same_epoch = same_warp && before.warp_epoch == touch.warp_epoch;
+  cell.write.plain = !before.atomic || before.plain;
+  if (!before.atomic) {  // not of another thread in this epoch, or it had collided
+    cell.write.atomic = !same_epoch;
+    return std::nullopt;
+  }
+  cell.write.warps = before.warps || !same_warp;
+  cell.write.many = same_epoch && (before.many || before.lane != touch.lane);
   return std::nullopt;
 }
 

@@ -46,7 +46,9 @@ class Races {
 
  private:
   struct Touch {
-    uint32_t lane : 10, many : 1, atomic : 1, set : 1, warp_epoch : 19;  // many: other lanes of the warp, too
+    // Of the accesses since the last barrier, beside the last one. many: of other lanes of the warp, in its
+    // epoch. warps: of other warps. plain: writes of the warp that were not atomic.
+    uint32_t lane : 10, many : 1, warps : 1, plain : 1, atomic : 1, set : 1, warp_epoch : 17;
   };
   // What the threads of a block did to a byte since the last barrier. `reads` are of different warps.
   struct ByThreads {

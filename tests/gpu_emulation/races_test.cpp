@@ -144,6 +144,34 @@ TEST_F(Races, AtomicsDoNotRaceWithEachOtherButWithOtherAccesses) {
   expect_race(" has ", count_and_read, 2, 1, sum, device(std::vector<float>(64)));
 }
 
+// Lanes 0 and `other` count; then lane `other` reads, after whatever orders its own warp.
+void count_and_read_in_warp(int* sum, float* out, int other) {
+  if (thread() == 0) atomicAdd(sum, 1);
+  __syncwarp();
+  if (thread() == other) atomicAdd(sum, 1);
+  __syncwarp();
+  if (thread() == other) out[0] = static_cast<float>(*sum);
+}
+void write_and_count(int* sum, int other) {
+  if (thread() == 0) *sum = 1;
+  __syncwarp();
+  if (thread() == 1 || thread() == 2) atomicAdd(sum, 1);
+  __syncwarp();
+  if (thread() == other) atomicAdd(sum, 1);
+}
+TEST_F(Races, AReadAfterAnAtomicOfItsOwnRacesWithTheAtomicsOfOtherWarps) {
+  int* const sum = reinterpret_cast<int*>(device({0}));
+  float* const out = device({0});
+  expect_race(" of a block of 4 bytes", count_and_read_in_warp, 1, 64, sum, out, 32);
+  expect_none(count_and_read_in_warp, 1, 64, sum, out, 1);
+  expect_none(count_and_read_in_warp, 1, 64, sum, out, 0);
+}
+TEST_F(Races, AnAtomicRacesWithTheWriteThatAnotherWarpsAtomicsCameAfter) {
+  int* const sum = reinterpret_cast<int*>(device({0}));
+  expect_race(" of a block of 4 bytes", write_and_count, 1, 64, sum, 32);
+  expect_none(write_and_count, 1, 64, sum, 3);
+}
+
 void halves(uint16_t* data) { data[blockIdx.x * blockDim.x + threadIdx.x] = 1; }
 TEST_F(Races, NeighboursWithinAWordDoNotRace) {
   expect_none(halves, 5, 33, reinterpret_cast<uint16_t*>(device(std::vector<float>(83))));

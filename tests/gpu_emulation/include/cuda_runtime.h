@@ -53,17 +53,18 @@ T from_word(uint64_t word) {
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int from, const char* file = __builtin_FILE(),
               int line = __builtin_LINE()) {
-  const uint64_t* const all =
-      ::gpu_emulation::warp_exchange(mask, ::gpu_emulation::to_word(value), {"__shfl_sync", file, line});
-  return ::gpu_emulation::from_word<T>(all[from & 31]);
+  const ::gpu_emulation::Site site{"__shfl_sync", file, line};
+  const uint64_t* const all = ::gpu_emulation::warp_exchange(mask, ::gpu_emulation::to_word(value), site);
+  return ::gpu_emulation::from_word<T>(
+      ::gpu_emulation::word_of(all, static_cast<unsigned>(from) & 31u, site));
 }
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int distance, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
-  const uint64_t* const all =
-      ::gpu_emulation::warp_exchange(mask, ::gpu_emulation::to_word(value), {"__shfl_xor_sync", file, line});
-  return ::gpu_emulation::from_word<T>(
-      all[::gpu_emulation::lane().in_warp ^ static_cast<unsigned>(distance)]);
+  const ::gpu_emulation::Site site{"__shfl_xor_sync", file, line};
+  const uint64_t* const all = ::gpu_emulation::warp_exchange(mask, ::gpu_emulation::to_word(value), site);
+  const unsigned from = (::gpu_emulation::lane().in_warp ^ static_cast<unsigned>(distance)) & 31u;
+  return ::gpu_emulation::from_word<T>(::gpu_emulation::word_of(all, from, site));
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, const char* file = __builtin_FILE(),
                               int line = __builtin_LINE()) {

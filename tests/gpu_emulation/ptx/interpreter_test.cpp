@@ -156,6 +156,19 @@ TEST_F(PtxKernels, ARaceOfTheCompiledCodeIsAFault) {
   expect_fault(cudaErrorLaunchFailure, "race: writes byte 0 of a block of 4 bytes");
 }
 
+TEST_F(PtxKernels, AWarpThatHasFewerThreadsThanAnInstructionReadsIsAFault) {
+  ptx::choose(GANGWAY_SAMPLE_PTX);
+  float* const data = device(std::vector<float>(256));
+  ASSERT_EQ(start(softmax_kernel<float>, 1, 31, 32 * sizeof(float), stream_, data, data, int64_t{31}),
+            cudaSuccess);
+  expect_fault(cudaErrorLaunchFailure, "which has ended or does not exist, shfl at sample.ptx:");
+  gpu_emulation::reset();
+  ASSERT_EQ(start(product_kernel<Bf16>, 1, 31, 1024, stream_, device_of(waves<Bf16>(256)),
+                  device_of(waves<Bf16>(256)), data, true),
+            cudaSuccess);
+  expect_fault(cudaErrorLaunchFailure, "a thread of its warp has ended or does not exist, ");
+}
+
 TEST_F(PtxKernels, AnAddressThatIsNotAlignedIsAFaultWithItsLine) {
   ptx::choose(GANGWAY_SAMPLE_PTX);
   ASSERT_EQ(start(misaligned_kernel, 1, 1, 0, stream_, device(std::vector<float>(8)) + 1), cudaSuccess);

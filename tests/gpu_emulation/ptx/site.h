@@ -8,8 +8,9 @@
 
 namespace gpu_emulation::ptx {
 
-inline Site site(const Instruction& i, const State& s, const char* what, bool orders_memory = false) {
-  return {what, s.program->file.c_str(), i.line, orders_memory};
+inline Site site(const Instruction& i, const State& s, const char* what, bool orders_memory = false,
+                 bool whole_warp = false) {
+  return {what, s.program->file.c_str(), i.line, orders_memory, whole_warp};
 }
 
 }  // namespace gpu_emulation::ptx

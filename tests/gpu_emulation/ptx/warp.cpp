@@ -18,8 +18,8 @@ enum class Shuffle { xor_, index, up, down };
 template <Shuffle shuffle>
 void exchange(const Instruction& i, State& s) {
   const unsigned lane = s.in_warp;
-  const uint64_t* const all =
-      warp_exchange(s.get<uint32_t>(i.at[5]), s.get<uint32_t>(i.at[2]), site(i, s, "shfl"));
+  const Site here = site(i, s, "shfl");
+  const uint64_t* const all = warp_exchange(s.get<uint32_t>(i.at[5]), s.get<uint32_t>(i.at[2]), here);
   const uint32_t by = s.get<uint32_t>(i.at[3]) & 31u, bounds = s.get<uint32_t>(i.at[4]),
                  segment = bounds >> 8 & 31u;
   const uint32_t most = (lane & segment) | (bounds & 31u & ~segment), least = lane & segment;
@@ -31,7 +31,7 @@ void exchange(const Instruction& i, State& s) {
     case Shuffle::up: from = lane - by, inside = static_cast<int>(from) >= static_cast<int>(most); break;
     case Shuffle::down: from = lane + by, inside = from <= most; break;
   }
-  s.put<uint32_t>(i.at[0], static_cast<uint32_t>(all[inside ? from : lane]));
+  s.put<uint32_t>(i.at[0], static_cast<uint32_t>(word_of(all, inside ? from : lane, here)));
   s.put<bool>(i.at[1], inside);
 }
 
@@ -62,7 +62,8 @@ void multiply(const Instruction& i, State& s) {
     for (unsigned k = 0; k < 2; ++k) mine.b[k][half] = Type::widen(s.get<uint32_t>(i.at[8 + k]) >> 16 * half);
   }
   // Lanes may read each other's registers between the two exchanges.
-  const uint64_t* const all = warp_exchange(kWholeWarp, reinterpret_cast<uint64_t>(&mine), site(i, s, "mma"));
+  const uint64_t* const all =
+      warp_exchange(kWholeWarp, reinterpret_cast<uint64_t>(&mine), site(i, s, "mma", false, true));
   const auto of = [&](unsigned lane) -> const Registers& {
     return *reinterpret_cast<const Registers*>(all[lane]);
   };
@@ -82,7 +83,7 @@ void multiply(const Instruction& i, State& s) {
 template <bool transposed>
 void load_matrices(const Instruction& i, State& s) {
   const uint64_t offset = (s.get<uint32_t>(i.at[4]) + static_cast<uint64_t>(i.offset[0])) & 0xffffffffu;
-  const Site here = site(i, s, "ldmatrix");
+  const Site here = site(i, s, "ldmatrix", false, true);
   if (offset > s.shared_bytes || 16 > s.shared_bytes - offset)
     stop_kernel("reaches beyond the shared memory of its block", here);
   require_aligned(s.shared + offset, 16, here);

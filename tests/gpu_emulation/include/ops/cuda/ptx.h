@@ -38,8 +38,8 @@ void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
     mine.b[0][half] = emulated::half_of<T>(b0, half);
     mine.b[1][half] = emulated::half_of<T>(b1, half);
   }
-  const uint64_t* const all =
-      ::gpu_emulation::warp_exchange(kWholeWarp, reinterpret_cast<uint64_t>(&mine), {"mma", file, line});
+  const uint64_t* const all = ::gpu_emulation::warp_exchange(kWholeWarp, reinterpret_cast<uint64_t>(&mine),
+                                                             {"mma", file, line, false, true});
   const auto of = [&](int lane) -> const Registers& {
     return *reinterpret_cast<const Registers*>(all[lane]);
   };
@@ -56,7 +56,7 @@ void mma_m16n8k16(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
 template <bool transposed>
 void ldmatrix_x4(uint32_t (&to)[4], const void* row, const char* file = __builtin_FILE(),
                  int line = __builtin_LINE()) {
-  const ::gpu_emulation::Site site = {"ldmatrix", file, line};
+  const ::gpu_emulation::Site site = {"ldmatrix", file, line, false, true};
   ::gpu_emulation::require_aligned(row, 16, site);
   const uint64_t* const rows =
       ::gpu_emulation::warp_exchange(kWholeWarp, reinterpret_cast<uint64_t>(row), site);
