@@ -97,7 +97,7 @@ __global__ void adamw8bit_kernel(AdamW8bit a) {
       write<1>(a.p, at + i, p);
       if (a.copy.data != nullptr) write<1>(a.copy, at + i, p);
     }
-    // Every lane has read the old scales: warp_fold exchanges values between all of them.
+    __syncwarp();  // every lane has read the old scales, which lane 0 overwrites
     encode(m, a.m, m_table, block, at, n, lane, words, kRoundsM);
     encode(v, a.v, v_table, block, at, n, lane, words, kRoundsV);
   }
