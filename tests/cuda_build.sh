@@ -26,6 +26,16 @@ ptx() {
   done
 }
 
+# The instructions of the kernels, for the figures that cuda_static.py compares with its record.
+sass() {
+  mkdir -p "$build/sass"
+  local kernel name
+  for kernel in "$top"/impl/ops/cuda/*.cu; do
+    name=$(basename "$kernel" .cu)
+    PATH=$root/bin:$PATH cuobjdump -arch sm_90a -sass "$build/impl/cuda/$name.o" >"$build/sass/$name.sass" || return 1
+  done
+}
+
 # The operations' tests on the software GPU, which runs this PTX in place of the kernels' source and looks for races in it.
 # These tests are in time; GPU_EMULATION_PTX runs any other in the same way.
 run_ptx() {
@@ -43,7 +53,8 @@ mkdir -p "$build"
 [ -x "$toolkit/bin/pip" ] || python3 -m venv "$toolkit" || exit 1
 "$toolkit/bin/pip" install -q --disable-pip-version-check nvidia-cuda-nvcc==13.0.* nvidia-cuda-runtime==13.0.* \
   nvidia-cuda-crt==13.0.* nvidia-nvvm==13.0.* nvidia-cublas==13.0.* nvidia-cuda-nvrtc==13.0.* \
-  nvidia-cudnn-cu13==9.19.* nvidia-cudnn-frontend==1.32.* nvidia-nccl-cu13==2.28.* || exit 1
+  nvidia-cudnn-cu13==9.19.* nvidia-cudnn-frontend==1.32.* nvidia-nccl-cu13==2.28.* \
+  nvidia-cuda-cuobjdump==13.2.* nvidia-cuda-nvdisasm==13.2.* || exit 1
 site=$(echo "$toolkit"/lib/python3*/site-packages)
 root=$site/nvidia/cu13
 for library in cublas cublasLt cudart; do ln -sf "lib$library.so.13" "$root/lib/lib$library.so"; done # what a linker looks for
@@ -68,6 +79,8 @@ else
 fi
 check "PTX of the kernels" ptx
 if [ -x "$build/tests/ops/norm_test" ]; then run_ptx; else echo "PTX was not run: the operations' tests are not built in $build"; fi
-python3 "$top/tests/bench/cuda_static.py" "$build"/impl/cuda/*.o.txt "$build"/ptx/*.ptx || failed=$((failed + 1))
+if [[ ";${CUDA_ARCHITECTURES:-90a};" = *";90a;"* ]]; then check "instructions of the kernels" sass; fi
+shopt -s nullglob
+python3 "$top/tests/bench/cuda_static.py" "$build"/impl/cuda/*.o.txt "$build"/ptx/*.ptx "$build"/sass/*.sass || failed=$((failed + 1))
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

@@ -1,5 +1,6 @@
 """What nvcc says of the kernels, as a table: registers, spills, shared memory, and how full a multiprocessor gets.
-usage: cuda_static.py [--write] FILE...      the .o.txt files beside the module's objects (tests/cuda_build.sh), and PTX; sorted by family
+usage: cuda_static.py [--write] [--record FILE] FILE...
+FILE: the .o.txt files beside the module's objects (tests/cuda_build.sh), their PTX (.ptx) and their instructions (.sass, from cuobjdump)
 
 128-bit: kernels with accesses of 16 bytes to global memory, in the PTX of sm_90a. A kernel of a bandwidth-bound operation is
 there twice: with them, and with single elements for rows that are not multiples of 16 bytes.
@@ -10,8 +11,11 @@ warp, 32 blocks). Shared memory that a launch asks for is not in it.
 
 A kernel that gets worse is an error. cuda_static.json has, for the instances of each kernel on sm_90a: the fewest resident
 threads and their sum, how many spill, the 64-bit divisions of integers in the PTX (each takes about as long as an access to
-memory), and how many have accesses of 128 bits. --write records the numbers of these files; numbers that are worse need a reason
-in the commit."""
+memory), and how many have accesses of 128 bits. From the instructions (cuda_sass.py) it has the accesses to global memory, those of
+128 bits among them, and the bytes in flight; `hmma` has, of each instance on tensor cores, the instructions a product and the resident
+threads; `large`, of the others that have accesses of 128 bits, the bytes in flight and the resident threads. Rates of kernels are
+estimated from these two (tests/timeline/kernel_rates.h). A kernel that is not in the record is an error, too, because nothing
+would tell when it gets worse. --write records the numbers of these files; numbers that are worse need a reason in the commit."""
 import json
 import re
 import subprocess
@@ -19,16 +23,19 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import cuda_sass
+
 THREADS, REGISTERS, BLOCK, WARP, BLOCKS = 2048, 65536, 256, 32, 32
+TENSOR_CORE_BLOCK = 128  # kTensorCoreThreads of impl/ops/cuda/tensor_core.h
 SHARED = {"80": 164, "90a": 228, "100": 228}  # KiB of a multiprocessor
 
 
-def resident(registers: int, shared: int, architecture: str) -> int:
+def resident(registers: int, shared: int, architecture: str, block: int = BLOCK) -> int:
     of_warp = -(-registers * WARP // 256) * 256
-    blocks = min(BLOCKS, THREADS // BLOCK, REGISTERS // (of_warp * BLOCK // WARP))
+    blocks = min(BLOCKS, THREADS // block, REGISTERS // (of_warp * block // WARP))
     if shared:
         blocks = min(blocks, SHARED.get(architecture, 100) * 1024 // (shared + 1024))
-    return blocks * BLOCK
+    return blocks * block
 
 
 def kernels(files):
@@ -60,55 +67,80 @@ def bodies(files):
                    "divisions": len(DIVISION.findall(body))}
 
 
-def numbers(found, ptx):
+def key_of(kernel):
+    return f"{kernel['family']} {kernel['name'].split('<')[0]}"
+
+
+def numbers(found, ptx, sass):
     """The record of the kernels on sm_90a, by family and name without arguments of the template."""
-    record = {}
+    record, taken = {}, {}  # taken: registers and shared memory of an instance
     for kernel in (k for k in found if k["architecture"] == "90a"):
-        one = record.setdefault(f"{kernel['family']} {kernel['name'].split('<')[0]}",
-                                {"kernels": 0, "fewest": THREADS, "resident": 0, "spilling": 0, "divisions": 0, "wide": 0})
+        one = record.setdefault(key_of(kernel), {"kernels": 0, "fewest": THREADS, "resident": 0, "spilling": 0, "divisions": 0, "wide": 0,
+                                                 "accesses": 0, "wide_accesses": 0, "in_flight": 0})
+        taken[kernel["family"], kernel["name"]] = kernel["registers"], kernel["shared"]
         threads = resident(kernel["registers"], kernel["shared"], "90a")
         one["kernels"] += 1
         one["fewest"] = min(one["fewest"], threads)
         one["resident"] += threads
         one["spilling"] += kernel["spills"] > 0
     for kernel in ptx:
-        if one := record.get(f"{kernel['family']} {kernel['name'].split('<')[0]}"):
+        if one := record.get(key_of(kernel)):
             one["divisions"] += kernel["divisions"]
             one["wide"] += kernel["wide"]
+    for kernel in sass:
+        if not (one := record.get(key_of(kernel))):
+            continue
+        one["accesses"] += kernel["accesses"]
+        one["wide_accesses"] += kernel["wide"]
+        one["in_flight"] += kernel["in_flight"]
+        instance, of_thread = kernel["name"].partition("<")[2].rstrip(">"), taken[kernel["family"], kernel["name"]]
+        if kernel["hmma"]:
+            one.setdefault("hmma", {})[instance] = [kernel["hmma"], resident(*of_thread, "90a", TENSOR_CORE_BLOCK)]
+        elif kernel["wide"]:
+            one.setdefault("large", {})[instance] = [kernel["in_flight"], resident(*of_thread, "90a")]
     return record
+
+
+# Of a record: the number, whether more is better, of what it is a share (None: it is compared as it is), and words.
+FIGURES = (("fewest", 1, None, "resident threads of the instance that has fewest"), ("spilling", -1, None, "instances that spill"),
+           ("divisions", -1, None, "64-bit divisions"), ("resident", 1, "kernels", "resident threads"),
+           ("wide", 1, "kernels", "instances with 128-bit accesses"), ("wide_accesses", 1, "accesses", "accesses of 128 bits"),
+           ("in_flight", 1, "kernels", "bytes in flight"))
 
 
 def worse(now, before):
     """What got worse, a line each."""
     for name, one in sorted(now.items()):
         if name not in before:
+            yield f"{name}: not in the record, which --write changes"
             continue
         old = before[name]
-        for key, better, words in (("fewest", 1, "resident threads of the instance that has fewest"), ("spilling", -1, "instances that spill"),
-                                   ("divisions", -1, "64-bit divisions")):
-            if (one[key] - old[key]) * better < 0:
-                yield f"{name}: {one[key]} {words}, {old[key]} before"
-        for key, words in (("resident", "resident threads"), ("wide", "instances with 128-bit accesses")):  # shares of instances
-            if one[key] * old["kernels"] < old[key] * one["kernels"]:
-                yield f"{name}: {one[key]} {words} of {one['kernels']} instances, {old[key]} of {old['kernels']} before"
+        for figure, better, of, words in FIGURES:
+            if of is None and (one[figure] - old[figure]) * better < 0:
+                yield f"{name}: {one[figure]} {words}, {old[figure]} before"
+            elif of and one[figure] * old[of] < old[figure] * one[of]:
+                yield f"{name}: {one[figure]} {words} to {one[of]} {of}, {old[figure]} to {old[of]} before"
+        for instance, (ratio, _) in sorted(one.get("hmma", {}).items()):
+            if instance in old.get("hmma", {}) and ratio > old["hmma"][instance][0]:
+                yield f"{name}<{instance}>: {ratio} instructions a product, {old['hmma'][instance][0]} before"
 
 
-def judge(found, ptx, write):
-    now = numbers(found, ptx)
+def judge(found, ptx, sass, write, path):
+    now = numbers(found, ptx, sass)
     if not now or not ptx:
         return  # of other architectures
+    families = {kernel["family"] for kernel in found}
+    if missing := sorted(families - {k["family"] for k in ptx}) + sorted(families - {k["family"] for k in sass}):
+        sys.exit(f"PTX or instructions are missing of: {', '.join(missing)}")
+    recorded = json.loads(path.read_text()) if path.exists() else {}
     if write:  # of these files alone; other kernels keep theirs
-        families = {kernel["family"] for kernel in ptx}
-        old = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-        now = {k: v for k, v in old.items() if k.split()[0] not in families} | now
-        RECORD.write_text("{\n" + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(now.items())) + "\n}\n")
-    before = json.loads(RECORD.read_text())
-    if new := sorted(set(now) - set(before)):
-        print(f"not in {RECORD.name}, which --write changes: {', '.join(new)}")
-    lines = list(worse(now, before))
+        now = {k: v for k, v in recorded.items() if k.split()[0] not in families} | now
+        path.write_text("{\n" + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(now.items())) + "\n}\n")
+        return
+    lines = list(worse(now, recorded))
     print(*(f"worse: {line}" for line in lines), sep="\n", end="\n" if lines else "")
     if lines:
-        sys.exit(f"{len(lines)} kernels or numbers are worse than in {RECORD.name}")
+        sys.exit(f"{len(lines)} kernels or numbers are worse than in {path.name}")
 
 
 def short(names):
@@ -121,11 +153,14 @@ def short(names):
 
 def main(files):
     write = "--write" in files
+    record = Path(files[files.index("--record") + 1]) if "--record" in files else RECORD
     found = list(kernels(f for f in files if f.endswith(".txt")))
     ptx = list(bodies(f for f in files if f.endswith(".ptx")))
     if not found:
         sys.exit("no kernel in these files")
-    for kernel, name in zip(found + ptx, short([k["name"] for k in found + ptx]), strict=True):
+    sass = list(cuda_sass.kernels(f for f in files if f.endswith(".sass")))
+    every = found + ptx + sass
+    for kernel, name in zip(every, short([k["name"] for k in every]), strict=True):
         kernel["name"] = name
     packed = defaultdict(lambda: [0, 0, 0])
     for kernel in ptx:
@@ -145,7 +180,7 @@ def main(files):
     for kernel in sorted((k for k in found if k["spills"]), key=lambda k: -k["spills"]):
         print(f"spills {kernel['spills']:4} bytes  sm_{kernel['architecture']:4} {kernel['registers']:3} registers  {kernel['name'][:90]}")
     print(f"{len(found)} kernels, {sum(k['spills'] > 0 for k in found)} spill")
-    judge(found, ptx, write)
+    judge(found, ptx, sass, write, record)
 
 
 main(sys.argv[1:])
