@@ -15,6 +15,10 @@ check() { # WHAT COMMAND...
   if "$@" >"$log" 2>&1; then passed=$((passed + 1)); echo "passed: $what"; else failed=$((failed + 1)); echo "FAILED: $what"; tail -n 20 "$log"; fi
 }
 
+without_nccl() { # GANGWAY_CUDA WORDS
+  cmake -S "$top" -B "$build/without_nccl" -G Ninja -DGANGWAY_CUDA="$1" -DCUDAToolkit_ROOT="$root" -DGANGWAY_NCCL_INCLUDE=OFF 2>&1 |
+    tr -s ' \n' ' ' | grep -o "$2"
+}
 ptx() {
   mkdir -p "$build/ptx"
   local kernel extra
@@ -77,6 +81,8 @@ if [ -e /dev/nvidiactl ]; then
 else
   check "without a driver it is refused in words" bash -c '"$0/impl/tools/gw-info" | grep -A1 "device \"cuda\"" | grep "no NVIDIA driver"' "$build"
 fi
+check "a toolkit without nccl.h: AUTO leaves the module out, and says so" without_nccl AUTO "nccl.h not found: the module for NVIDIA GPUs is not built"
+check "a toolkit without nccl.h: ON is refused" without_nccl ON "GANGWAY_CUDA is ON, but nccl.h is not found"
 check "PTX of the kernels" ptx
 if [ -x "$build/tests/ops/norm_test" ]; then run_ptx; else echo "PTX was not run: the operations' tests are not built in $build"; fi
 if [[ ";${CUDA_ARCHITECTURES:-90a};" = *";90a;"* ]]; then check "instructions of the kernels" sass; fi

@@ -24,6 +24,17 @@ ITEM_SECONDS=5 bash "$here/first.sh" --dry "$work/broken/gpu-first" "$work/secon
 grep -q 'kernels beside their ceilings | FAILED (exit 3)' "$work/second/report.md" || wrong "the failed item is not in the report"
 grep -q 'attention with cuDNN | FAILED (over 5 s)' "$work/second/report.md" || wrong "the item that hangs is not in the report"
 grep -q "PyTorch's attention" "$work/second/report.md" || wrong "the items after it did not run"
+# A stage that has less time than its items may take: they are left out by name, and none is begun and cut.
+STAGE_SECONDS=2 ITEM_SECONDS=3 bash "$here/first.sh" --dry "$work/broken/gpu-first" "$work/short" 3 >/dev/null || wrong "items that are left out make the status an error"
+[ "$(grep -c '| left out | 0 | it may take 3 s, and' "$work/short/report.md")" -eq 4 ] || wrong "not every item without time is left out"
+grep -q '^left out for want of time: kernels beside their ceilings; .*; counters of the eight longest$' "$work/short/report.md" ||
+  wrong "the items that are left out are not named"
+# A library that a program needs and this machine does not have. CUDA's own are the other machine's.
+mkdir "$work/ldd"
+printf '#!/bin/sh\n/usr/bin/ldd "$@"\necho "libgone.so.1 => not found"\necho "libcuda.so.1 => not found"\n' >"$work/ldd/ldd"
+chmod +x "$work/ldd/ldd"
+PATH=$work/ldd:$PATH bash "$here/pack.sh" --emulated "$build" "$work/lacks.tar.gz" 2>"$work/said" && wrong "an archive that lacks a library is made"
+grep -q 'would lack it: libgone.so.1$' "$work/said" || wrong "the library that is not found is not named: $(cat "$work/said")"
 # Programs that end well and have done nothing, and tools that saw nothing: no item passes that judges their words.
 hollow=$work/broken/gpu-first/bin
 mkdir "$work/tools"

@@ -36,11 +36,8 @@ done
 mkdir "$pack/bin/peers"
 cp "$here"/../bench/peers/torch_{gpu,train}.py "$pack/bin/peers/"
 
-# The system's C and C++ libraries are the machine's own.
-needed() { # FILE...: what these load, by their full names
-  LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ldd "$@" 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
-    grep -Ev '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libcudart|libcublas|libcublasLt|libcudnn)\.so' || true
-}
+# The system's C and C++ libraries are the machine's own, and so are CUDA's, which need not be here.
+there='(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcuda|libcudart|libcublas|libcublasLt|libcudnn)\.so'
 if [ $emulated -eq 1 ]; then
   folder=$(dirname "$(find "$build/tests/gpu_emulation" -maxdepth 1 -name libgangway_cuda.so)")
   cp "$folder"/libgangway_cuda.so "$folder"/libnccl.so.2 "$folder"/libgpu_emulation.so "$pack/lib/"
@@ -49,9 +46,12 @@ else
   cp "$folder/libgangway_cuda.so" "$pack/lib/"
 fi
 cp -L "$build/capi/$(readlink "$build/capi/libgangway.so")" "$pack/lib/"
-while read -r library; do
+loads=$(LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} ldd "$pack"/bin/* "$pack"/lib/* 2>/dev/null || true)
+missing=$(awk '/=> not found/ {print $1}' <<<"$loads" | sort -u | grep -Ev "^$there" | paste -sd ' ' || true)
+[ -z "$missing" ] || { echo "ldd does not find what the programs need, so that the archive would lack it: $missing" >&2; exit 1; }
+for library in $(awk '$2 == "=>" && $3 ~ /^\// {print $3}' <<<"$loads" | sort -u | grep -Ev "/$there" || true); do
   [ -e "$pack/lib/$(basename "$library")" ] || cp -L "$library" "$pack/lib/"
-done < <(needed "$pack"/bin/* "$pack"/lib/*)
+done
 find "$pack/bin" "$pack/lib" -maxdepth 1 -type f -exec strip --strip-unneeded {} +
 tar -C "$work" -caf "$archive" gpu-first
 
