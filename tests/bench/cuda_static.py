@@ -148,6 +148,7 @@ def short(names):
     plain = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
     for name in plain.splitlines():
         name = re.sub(r"\(anonymous namespace\)::|gangway::|cuda::|_GLOBAL__N\w*::", "", name)
+        name = re.sub(r"\(\w+\)(\d)", r"\1", name)  # the value of an enumeration, without its type
         yield re.sub(r"^void ", "", name).split("(")[0].replace("__nv_bfloat16", "bf16").replace("__half", "f16")
 
 

@@ -63,8 +63,9 @@ std::unique_ptr<Model> model_of(const Plan& plan, Gang& root) {
 // The last of kSteps steps is logged, without what the model's end waits for.
 StepResult train(const Plan& plan, Gang& root, std::barrier<>& all, std::vector<Entry>& log) {
   const auto model = model_of(plan, root);
-  const auto optimizer =
-      make_optimizer("adamw", model->inspect().parameters(), OptimizerOptions(), model->ops());
+  OptimizerOptions of_adamw;
+  of_adamw.hyperparameters["moment_dtype"] = plan.moments;
+  const auto optimizer = make_optimizer("adamw", model->inspect().parameters(), of_adamw, model->ops());
   Stream& stream = model->device().stream();
   Batch batch;
   batch.inputs = {ids_of(*model, plan)};

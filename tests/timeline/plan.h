@@ -19,6 +19,7 @@ struct Plan {
   int microbatches = 1;                  // that the sequences are cut into
   ShardOptions shard;
   double max_grad_norm = 1;
+  DType moments = DType::f32;
   bool says_weight = true;  // the batch's, so that the host need not wait for it
 };
 // Llama 3 8B, fully sharded, products in bf16, masters and moments in f32.

@@ -275,6 +275,10 @@ class Simulation {
 bool computes(const Entry& e) { return e.work == Work::kernel || e.work == Work::product; }
 
 double seconds_of(const Entry& e, const Rates& rates) {
+  if (const auto own = rates.kernels.find(e.name); e.work == Work::kernel && own != rates.kernels.end()) {
+    const auto [flops, bytes] = own->second;
+    return std::max({rates.kernel_s, flops > 0 ? e.flops / flops : 0, bytes > 0 ? e.bytes / bytes : 0});
+  }
   const double share = e.work == Work::product ? rates.product_share : rates.attention_share;
   return std::max({rates.kernel_s, e.flops / (rates.peak * share), e.bytes / rates.memory});
 }

@@ -5,11 +5,18 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "gpu_emulation/log.h"
 
 namespace gangway::timeline {
+
+// Of one kernel, a second. 0: the kernel is not bound by it.
+struct KernelRate {
+  double flops = 0, bytes = 0;
+};
 
 // Of one GPU: an H200's peaks, and the shares of them that are reached. Faster kernels leave less to hide communication
 // behind, so high shares are the cautious choice.
@@ -23,7 +30,8 @@ struct Rates {
   double kernel_s = 2e-6;         // of a kernel with nothing to do
   double launch_s = 4e-6;         // of the host, for a kernel, copy or product
   double collective_launch_s = 12e-6, event_s = 1e-6;
-  double host_wait_s = 10e-6;  // until the host goes on
+  double host_wait_s = 10e-6;                 // until the host goes on
+  std::map<std::string, KernelRate> kernels;  // by name, of the module's own kernels (kernel_rates.h)
 };
 
 struct Span {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/expect_error.h"
+#include "timeline/kernel_rates.h"
 #include "timeline/simulate.h"
 
 namespace gangway::timeline {
@@ -18,6 +19,50 @@ Rates plain() {
   rates.collective_s = rates.kernel_s = rates.launch_s = rates.collective_launch_s = rates.event_s = 0;
   rates.host_wait_s = 0;
   return rates;
+}
+
+TEST(Simulate, AKernelWithARateOfItsOwnIsTimedByIt) {
+  Rates rates = plain();
+  rates.kernels["own"] = {4, 2};
+  Entry e;
+  e.name = "own";
+  e.flops = 8, e.bytes = 1;
+  EXPECT_DOUBLE_EQ(seconds_of(e, rates), 2);
+  e.bytes = 10;
+  EXPECT_DOUBLE_EQ(seconds_of(e, rates), 5);
+  e.name = "another";
+  EXPECT_DOUBLE_EQ(seconds_of(e, rates), 10);
+  rates.kernels["own"] = {0, 0};  // bound by nothing
+  e.name = "own";
+  EXPECT_DOUBLE_EQ(seconds_of(e, rates), 0);
+}
+
+TEST(KernelRates, FewerWarpsHideLessOfTheInstructionsBesideTheProducts) {
+  Rates rates;
+  rates.peak = 8192;  // flops a second, of 2 cycles a product
+  const Multiprocessors gpu{1, 1, 1, 0.5};
+  const auto cycles = [&](double instructions, double threads, Overlap overlap) {
+    return 4 * 4096 / rate_of({instructions, 0, threads}, rates, gpu, overlap).flops;
+  };
+  EXPECT_DOUBLE_EQ(cycles(3, 128, Overlap::by_warps), 4 + 2) << "one warp at a scheduler";
+  EXPECT_DOUBLE_EQ(cycles(3, 256, Overlap::by_warps), 4 + 1);
+  EXPECT_DOUBLE_EQ(cycles(3, 256, Overlap::all), 4);
+  EXPECT_DOUBLE_EQ(cycles(3, 256, Overlap::none), 6);
+  EXPECT_DOUBLE_EQ(cycles(9, 256, Overlap::by_warps), 8 + 2) << "bound by the instructions";
+}
+
+TEST(KernelRates, BytesInFlightBoundAKernelUntilTheMemoryDoes) {
+  Rates rates;
+  rates.memory = 1000;
+  const Multiprocessors gpu{2, 1, 4, 1};
+  EXPECT_DOUBLE_EQ(rate_of({0, 16, 100}, rates, gpu, Overlap::by_warps).bytes, 2 * 100 * 16 / 4.0);
+  EXPECT_DOUBLE_EQ(rate_of({0, 32, 100}, rates, gpu, Overlap::by_warps).bytes, 1000);
+}
+
+TEST(KernelRates, ARecordWithoutAKernelIsRefused) {
+  const Error error = test::error_of([] { kernel_rates("/dev/null", Rates()); });
+  EXPECT_EQ(error.code(), Code::invalid_argument);
+  EXPECT_EQ(error.message().find("/dev/null: "), 0u) << error.message();
 }
 
 Entry entry(Work work, uint64_t stream, double bytes = 0) {

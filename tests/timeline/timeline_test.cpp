@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <map>
 
+#include "timeline/kernel_rates.h"
+#include "timeline/phases.h"
 #include "timeline/plan.h"
 #include "timeline/simulate.h"
 
@@ -67,6 +69,35 @@ TEST(Timeline, TheHeadAndItsLossMoveAboutTwentyGigabytes) {
   EXPECT_GT(bytes, 10e9);
   EXPECT_LT(bytes, 23e9);
   std::printf("head and loss: %.1f GB\n", bytes / 1e9);
+}
+
+double sum_of(const std::vector<Phase>& all) {
+  double sum = 0;
+  for (const Phase& phase : all) sum += phase.seconds;
+  return sum;
+}
+TEST(Timeline, ThePhasesOfAStepAddUpToItsLength) {
+  Rates rates;
+  rates.kernels = kernel_rates(GANGWAY_CUDA_RECORD, rates);
+  const auto expect = [&](const StepLog& log, uint64_t vocabulary) {
+    const StepTimes times = simulate(log.ranks, rates);
+    for (size_t r = 0; r < log.ranks.size(); ++r) {
+      const std::vector<Phase> all = phases(log.ranks[r], times.ranks[r], vocabulary);
+      EXPECT_NEAR(sum_of(all), times.length, 1e-6 * times.length) << "rank " << r;
+      for (const Phase& phase : all) EXPECT_GE(phase.seconds, 0) << phase.name;
+      EXPECT_GT(all[1].seconds, 0) << "the head";
+    }
+  };
+  expect(step_8b(), static_cast<uint64_t>(plan_8b().model.vocab));
+  Plan plan = plan_8b();
+  plan.ranks = 1;
+  plan.model.layers = 2;
+  plan.moments = DType::bf16;
+  for (const int microbatches : {1, 3}) {
+    plan.microbatches = microbatches;
+    plan.sequences = microbatches;
+    expect(run_step(plan), static_cast<uint64_t>(plan.model.vocab));
+  }
 }
 
 // How often a stream that computes stood still for a gather: its events are recorded on the gathers' stream.
