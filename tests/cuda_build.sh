@@ -40,15 +40,29 @@ sass() {
   done
 }
 
-# The operations' tests on the software GPU, which runs this PTX in place of the kernels' source and looks for races in it.
-# These tests are in time; GPU_EMULATION_PTX runs any other in the same way.
+# The operations' tests on the software GPU, which runs this PTX in place of the kernels' source and looks for races in it:
+# those that are in time, and with GANGWAY_TEST_ALL=1 every operation, which takes an hour or two. PROGRAM | FILTER
+few='-*FiniteDifferences*:*Bits*:*ThreadCount*:*NumberOfThreads*:*SameRunToRun*'
+ptx_runs=("ops/norm | $few" "ops/rope | $few" "ops/swiglu | $few" "ops/layernorm | $few" "ops/dropout | $few" "ops/attention_merge | $few"
+  "ops/optimizer | AdamW8bit.*:Adafactor.TakesVectors*:AdamW.FiveSteps*:AdamW.Nothing*:Lion.TheSign*"
+  "gpu_emulation/cuda_ops | ModelOps.*:LossOfTerms.*:AttentionScores.EveryWidth*" "nn/fp8 | Fp8Codes.*:Fp8Linear.EveryDevice*")
+ptx_seconds=300
+if [ -n "${GANGWAY_TEST_ALL:-}" ]; then
+  ptx_seconds=7200
+  most='-*FiniteDifferences*:*ThreadsDoNotChangeBits*:*BitsAreTheSame*:*SameRunToRun*:*MoreShapes*'
+  ptx_runs=("nn/fp8 | Fp8Codes.*:Fp8Linear.EveryDevice*" "gpu_emulation/cuda_ops | *")
+  for unit in activation attention attention_merge dropout elementwise embedding gemm head_loss layernorm loss_parts norm optimizer rope swiglu; do
+    ptx_runs+=("ops/$unit | $most")
+  done
+fi
 run_ptx() {
-  local unit emulated=$build/tests/gpu_emulation
+  local run program emulated=$build/tests/gpu_emulation
   rm -f "$build/ptx_used.txt"
-  for unit in norm rope swiglu; do
-    check "PTX agrees with its source: $unit" env GANGWAY_TEST_DEVICE=cuda "GANGWAY_MODULES=$emulated" "LD_LIBRARY_PATH=$emulated" \
-      "GPU_EMULATION_PTX=$build/ptx" "GPU_EMULATION_PTX_USED=$build/ptx_used.txt" timeout 300 "$build/tests/ops/${unit}_test" \
-      '--gtest_filter=-*FiniteDifferences*:*Bits*:*ThreadCount*:*NumberOfThreads*:*SameRunToRun*'
+  for run in "${ptx_runs[@]}"; do
+    program=${run% | *}
+    check "PTX agrees with its source: ${program#*/}" env GANGWAY_TEST_DEVICE=cuda "GANGWAY_MODULES=$emulated" "LD_LIBRARY_PATH=$emulated" \
+      "GPU_EMULATION_PTX=$build/ptx" "GPU_EMULATION_PTX_USED=$build/ptx_used.txt" timeout "$ptx_seconds" \
+      "$build/tests/${program}_test" "--gtest_filter=${run#* | }"
   done
   echo "kernels that ran from PTX: $(sort -u "$build/ptx_used.txt" | wc -l) of $(cat "$build"/ptx/*.ptx | grep -c '\.entry')"
 }

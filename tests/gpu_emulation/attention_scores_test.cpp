@@ -182,24 +182,38 @@ struct Attention {
 
 class AttentionScores : public OnSoftwareGpu {};
 
+void expect_the_definition(Bench& bench, DType dtype, const Case& c) {
+  const Attention a(bench, dtype, c);
+  a.run(bench);
+  const Result want = reference(c, a.inputs());
+  const std::string what = std::string(name(dtype)) + ", " + c.name;
+  expect_close(a.out, want.out, tolerance_of(dtype), "out " + what);
+  expect_close(a.lse, want.lse, dtype == DType::f64 ? 1e-12 : 2e-5, "lse " + what);
+  const double tolerance = dtype == DType::f64 ? 1e-11 : std::max(5e-5, 6 * rounding_of(dtype));
+  expect_close(values(a.dq), want.dq, tolerance, "dq " + what, 0.2);
+  expect_close(values(a.dk), want.dk, tolerance, "dk " + what, 0.2);
+  expect_close(values(a.dv), want.dv, tolerance, "dv " + what, 0.2);
+  if (!c.sinks) return;
+  Values dsinks = want.dsinks;
+  for (double& x : dsinks) x += 2;
+  expect_close(values(a.dsinks), dsinks, tolerance, "dsinks " + what, 0.2);
+}
+
 TEST_F(AttentionScores, EqualTheDefinition) {
   Bench bench;
   for (const DType dtype : kFloats)
-    for (const Case& c : cases()) {
-      const Attention a(bench, dtype, c);
-      a.run(bench);
-      const Result want = reference(c, a.inputs());
-      const std::string what = std::string(name(dtype)) + ", " + c.name;
-      expect_close(a.out, want.out, tolerance_of(dtype), "out " + what);
-      expect_close(a.lse, want.lse, dtype == DType::f64 ? 1e-12 : 2e-5, "lse " + what);
-      const double tolerance = dtype == DType::f64 ? 1e-11 : std::max(5e-5, 6 * rounding_of(dtype));
-      expect_close(values(a.dq), want.dq, tolerance, "dq " + what, 0.2);
-      expect_close(values(a.dk), want.dk, tolerance, "dk " + what, 0.2);
-      expect_close(values(a.dv), want.dv, tolerance, "dv " + what, 0.2);
-      if (!c.sinks) continue;
-      Values dsinks = want.dsinks;
-      for (double& x : dsinks) x += 2;
-      expect_close(values(a.dsinks), dsinks, tolerance, "dsinks " + what, 0.2);
+    for (const Case& c : cases()) expect_the_definition(bench, dtype, c);
+}
+
+// Of each width for which tensor cores have a kernel, with a causal mask alone and with documents, a window and a cap.
+TEST_F(AttentionScores, EveryWidthOfTheTensorCoresEqualsTheDefinition) {
+  Bench bench;
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const int64_t width : {64, 128, 256}) {
+      const std::string text = "width " + std::to_string(width);
+      expect_the_definition(bench, dtype, {text.c_str(), 1, 35, 35, 2, 1, width});
+      expect_the_definition(bench, dtype,
+                            {text.c_str(), 1, 35, 35, 2, 1, width, documents({{12, 23}}, 9), 3});
     }
 }
 
