@@ -77,6 +77,31 @@ bool Member::all_left() const {
     if (!segment_->seat(r).left) return false;
   return true;
 }
+// The history of a rank's windows is a hash of the sizes that it registered and the numbers that it
+// deregistered.
+uint64_t Member::add_window(size_t bytes, int flags) {
+  const uint64_t facts = static_cast<uint64_t>(bytes) * 4 + static_cast<uint64_t>(flags);
+  window_history_ = (window_history_ ^ facts) * 0x100000001b3;
+  Seat& mine = segment_->seat(rank_);
+  mine.window_histories[windows_ % kMostWindows] = window_history_;
+  mine.windows = ++windows_;
+  segment_->changed();
+  return windows_;
+}
+void Member::remove_window(uint64_t number) { window_history_ = (window_history_ ^ ~number) * 0x100000001b3; }
+bool Member::all_have_windows() {
+  for (int r = 0; r < segment_->size(); ++r)
+    if (segment_->seat(r).windows < windows_) return false;
+  for (; compared_windows_ < windows_; ++compared_windows_)
+    for (int r = 0; r < segment_->size(); ++r) {
+      const size_t at = compared_windows_ % kMostWindows;
+      if (segment_->seat(r).window_histories[at] == segment_->seat(rank_).window_histories[at]) continue;
+      fault("ranks " + std::to_string(std::min(r, rank_)) + " and " + std::to_string(std::max(r, rank_)) +
+            " register windows of different sizes or in different orders");
+    }
+  return true;
+}
+
 void Member::fault(const std::string& words) {
   keep_fault(device_, {cudaErrorLaunchFailure, "NCCL: " + words});
   segment_->set_broken();
@@ -132,6 +157,8 @@ bool Member::stage(const Meeting& meeting, size_t first, size_t count) {
   notice.reduce = call.reduce;
   notice.root = call.peer;
   notice.count = call.count;
+  notice.in_place = call.in_place;
+  notice.out_place = call.out_place;
   notice.others = static_cast<int>(std::min(meeting.others.size(), static_cast<size_t>(kMostLaunches)));
   std::copy_n(meeting.others.begin(), notice.others, notice.launches);
   ++mine.staged;
@@ -163,6 +190,8 @@ std::string Member::difference(const Meeting& meeting, int rank) const {
   if (notice.op != static_cast<int>(call.op) || notice.count != call.count || notice.type != call.type ||
       notice.root != call.peer || notice.reduce != call.reduce)
     return both("ranks ", rank, rank_) + " call different collectives";
+  if (notice.in_place != call.in_place || notice.out_place != call.out_place)
+    return both("ranks ", rank, rank_) + " pass buffers at different places of their registered memory";
   for (const Launches& mine : meeting.others)
     for (int i = 0; i < notice.others; ++i)
       if (notice.launches[i].communicator == mine.communicator && notice.launches[i].count != mine.count)
@@ -188,7 +217,7 @@ void Member::take(const Call& call, size_t first, size_t count) {
     for (int r = 1; r <= segment_->size(); ++r) in.push_back(items((last + r) % segment_->size(), skip));
     reduce_in_ring(call.type, call.reduce, in, at(call.out, to, call.type), n);
   };
-  const bool ring = settings().ring;
+  const bool ring = settings().ring && !call.symmetric;  // the kernels for symmetric windows sum in f32
   switch (call.op) {
     case Op::all_gather:
       for (int r = 0; r < segment_->size(); ++r) copy(static_cast<size_t>(r) * call.count + first, r);

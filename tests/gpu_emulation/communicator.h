@@ -27,6 +27,9 @@ struct Call {
   ncclDataType_t type;
   ncclRedOp_t reduce;
   int peer;  // the root, or the other rank of a message
+  // Where the buffers lie in registered memory (nccl_comm.h).
+  uint64_t in_place = 0, out_place = 0;
+  bool symmetric = false;  // both lie in symmetric windows
 };
 
 struct Meeting {
@@ -55,8 +58,12 @@ class Member {
   void stop_link(bool told);
   void mend_link();
   bool told() const { return told_; }
-  void leave();           // by ncclCommFinalize or ncclCommDestroy
-  bool all_left() const;  // every rank has left
+  // Registers a window of this rank, and returns its number. A fault tells of ranks whose windows differ.
+  uint64_t add_window(size_t bytes, int flags);
+  void remove_window(uint64_t number);
+  bool all_have_windows();  // every rank has registered as many as this one
+  void leave();             // by ncclCommFinalize or ncclCommDestroy
+  bool all_left() const;    // every rank has left
 
   // Runs one launch, on a thread of its stream: first all sends and receives at the same time, then each
   // collective.
@@ -82,6 +89,7 @@ class Member {
   const int rank_, device_;
   std::atomic<bool> aborted_{false}, stopped_{false}, told_{false};
   std::atomic<uint64_t> next_launch_{0};
+  uint64_t windows_ = 0, compared_windows_ = 0, window_history_ = 0;  // used by the calling thread only
 };
 
 }  // namespace gpu_emulation

@@ -14,7 +14,8 @@
 // PTX that nvcc made of the kernels in place of their source (ptx/kernels.h).
 //
 // Variables of the environment configure it: GPU_EMULATION_DEVICES (8), _MEMORY (bytes of each device; 4
-// GiB), _SEED (2), _DRIVER (13000), _ARCHITECTURE (90), _RING (0), _RACES (1). This header is for tests.
+// GiB), _SEED (2), _DRIVER (13000), _ARCHITECTURE (90), _RING (0), _NCCL (22800),
+// _NCCL_WINDOWS (1), _RACES (1). This header is for tests.
 //
 // Thread rule: any thread.
 #pragma once
@@ -32,9 +33,11 @@ struct Settings {
   uint32_t seed = 2;  // of the order within kernels, and of pauses; 0 and 1: without pauses
   int driver = 13000;
   int architecture = 90;
-  bool modelled = false;  // log.h
-  bool ring = false;      // NCCL reduces like a ring (reduce.h)
-  bool races = true;      // races of kernels that tell of their accesses are faults
+  bool modelled = false;     // log.h
+  bool ring = false;         // NCCL reduces like a ring (reduce.h), except between symmetric windows
+  int nccl = 22800;          // the version that NCCL tells
+  bool nccl_windows = true;  // ranks reach each other's memory, so that NCCL makes windows
+  bool races = true;         // races of kernels that tell of their accesses are faults
 };
 Settings settings();
 void set(const Settings& settings);

@@ -10,6 +10,7 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -21,21 +22,14 @@
 #include <utility>
 #include <vector>
 
-#include "gpu_emulation/communicator.h"
 #include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
+#include "gpu_emulation/nccl_comm.h"
 #include "gpu_emulation/reduce.h"
 #include "gpu_emulation/segment.h"
 #include "gpu_emulation/state.h"
 
 using namespace gpu_emulation;
-
-struct ncclComm {
-  std::shared_ptr<Member> member;
-  bool finalized = false;    // used by the calling thread only
-  uint64_t launches = 0;     // used by the calling thread only
-  uint64_t collectives = 0;  // guarded by Living::mutex
-};
 
 namespace {
 
@@ -85,6 +79,7 @@ void remove(ncclComm_t comm) {
     const std::lock_guard lock(living_comms().mutex);
     std::erase_if(living_comms().comms, [&](const auto& entry) { return entry.second == comm; });
   }
+  forget_registrations(*comm);
   delete comm;
 }
 
@@ -110,7 +105,10 @@ thread_local std::vector<ncclComm_t> pending_aborts;
 
 // Aborts these communicators together: all their kernels see it before the first wait.
 void abort_all(const std::vector<ncclComm_t>& comms) {
-  for (const ncclComm_t comm : comms) comm->member->abort();
+  for (const ncclComm_t comm : comms) {
+    comm->member->abort();
+    forget_registrations(*comm);
+  }
   for (const ncclComm_t comm : comms) {
     const int device = comm->member->device();
     wait_or_fault(device,
@@ -164,30 +162,49 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
     // Counts the launch as long as its task exists: a task does not run on a device that has a fault.
     std::atomic<int>& count = launches_in_flight()[static_cast<size_t>(comm->member->device())];
     ++count;
-    const std::shared_ptr<void> in_flight(nullptr, [&count](void*) { --count; });
+    ++*comm->in_flight;
+    std::shared_ptr<void> in_flight(nullptr, [&count, own = comm->in_flight](void*) {
+      --count;
+      --*own;
+    });
     const cudaError_t error =
         enqueue(stream, [in_flight, member = comm->member, launch, pairs = std::move(pairs),
-                         meetings = std::move(meetings)](Runner&) { member->run(launch, pairs, meetings); });
+                         meetings = std::move(meetings)](Runner&) mutable {
+          member->run(launch, pairs, meetings);
+          in_flight.reset();
+        });
     if (error != cudaSuccess) return ncclUnhandledCudaError;
   }
   return ncclSuccess;
 }
 
-ncclResult_t start(ncclComm_t comm, cudaStream_t stream, const Call& call) {
+ncclResult_t start(ncclComm_t comm, cudaStream_t stream, Call call) {
   if (enter("ncclCollective") != cudaSuccess) return ncclSystemError;
   if (comm->member->broken()) return ncclInvalidUsage;
   for (const void* const data : {call.in, static_cast<const void*>(call.out)})
     if (call.count != 0 && is_plain_host_memory(reinterpret_cast<uint64_t>(data)))
       keep_fault(comm->member->device(),
                  {cudaErrorLaunchFailure, "NCCL: a buffer is plain memory of the host"});
+  if (call.op == Op::all_gather || call.op == Op::reduce_scatter || call.op == Op::all_reduce) {
+    bool in = false, out = false;
+    call.in_place = place_in_registrations(*comm, call.in, in);
+    call.out_place = place_in_registrations(*comm, call.out, out);
+    call.symmetric = in && out;
+  }
   pending.push_back({comm, stream, call});
   return depth > 0 ? ncclSuccess : launch_all(std::exchange(pending, {}));
 }
 
 }  // namespace
 
+bool gpu_emulation::is_living(ncclComm_t comm) {
+  const std::lock_guard lock(living_comms().mutex);
+  return std::any_of(living_comms().comms.begin(), living_comms().comms.end(),
+                     [&](const auto& entry) { return entry.second == comm; });
+}
+
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  *version = settings().nccl;
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {
@@ -219,7 +236,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   auto member = std::make_shared<Member>(std::move(segment), rank, current_device());
   const ncclResult_t result = member->sit_down();
   if (result != ncclInProgress) return result;
-  *comm = new ncclComm{std::move(member)};
+  *comm = new ncclComm;
+  (*comm)->member = std::move(member);
+  (*comm)->cta_policy = config->CTAPolicy;
   const std::lock_guard lock(living_comms().mutex);
   living_comms().comms.emplace(current_device(), *comm);
   return ncclInProgress;
@@ -228,6 +247,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   *result = comm->member->told()                              ? ncclSystemError
             : comm->member->broken()                          ? ncclRemoteError
             : !comm->member->all_joined()                     ? ncclInProgress
+            : !comm->member->all_have_windows()               ? ncclInProgress
             : comm->finalized && !comm->member->all_left()    ? ncclInProgress
             : fault_of(comm->member->device()) != cudaSuccess ? ncclUnhandledCudaError
                                                               : ncclSuccess;
@@ -235,6 +255,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
 }
 // Never blocks. ncclCommGetAsyncError reports when all ranks have called it.
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (!comm->registrations.empty())
+    keep_fault(comm->member->device(),
+               {cudaErrorLaunchFailure, "NCCL: a communicator is finalized while buffers are registered"});
   comm->finalized = true;
   comm->member->leave();
   return ncclInProgress;
@@ -259,6 +282,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 void gpu_emulation_stop_link(ncclComm_t comm, int told) { comm->member->stop_link(told != 0); }
 void gpu_emulation_mend_link(ncclComm_t comm) { comm->member->mend_link(); }
+int gpu_emulation_cta_policy(ncclComm_t comm) { return comm->cta_policy; }
 const char* gpu_emulation_interface() { return interface().c_str(); }
 
 ncclResult_t ncclGroupStart() {

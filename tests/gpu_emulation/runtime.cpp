@@ -47,6 +47,8 @@ struct All {
     number("GPU_EMULATION_DRIVER", settings.driver);
     number("GPU_EMULATION_ARCHITECTURE", settings.architecture);
     number("GPU_EMULATION_RING", settings.ring);
+    number("GPU_EMULATION_NCCL", settings.nccl);
+    number("GPU_EMULATION_NCCL_WINDOWS", settings.nccl_windows);
     number("GPU_EMULATION_RACES", settings.races);
   }
 };
@@ -315,6 +317,10 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
   ENTER();
   *pool = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+  ENTER();
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {

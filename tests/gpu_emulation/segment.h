@@ -20,6 +20,7 @@ namespace gpu_emulation {
 
 constexpr size_t kSlot = 256 * 1024;  // the bytes of a chunk
 constexpr int kMostLaunches = 64;     // the number of communicators of a device whose order is compared
+constexpr size_t kMostWindows = 512;  // a rank may be so many registrations ahead of another
 
 // How many collectives a device had launched on another communicator. Devices that launch their shared
 // communicators in the same order have equal counts.
@@ -31,6 +32,7 @@ struct Launches {
 struct Notice {
   int op, type, reduce, root;
   uint64_t count;
+  uint64_t in_place, out_place;  // in registered memory
   int others;
   Launches launches[kMostLaunches];
 };
@@ -40,7 +42,9 @@ struct Seat {
   std::atomic<uint64_t> host;          // of the device: the number of its network namespace
   std::atomic<uint64_t> staged, read;  // chunks that were put into the slot; read from all slots
   std::atomic<bool> left;              // the rank has finalized, destroyed or aborted its communicator
-  Notice notice;                       // describes the last staged chunk
+  std::atomic<uint64_t> windows;       // that the rank has registered
+  std::atomic<uint64_t> window_histories[kMostWindows];  // after each of them
+  Notice notice;                                         // describes the last staged chunk
 };
 
 struct Mailbox {

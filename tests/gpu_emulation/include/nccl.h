@@ -10,17 +10,27 @@
 #define NCCL_UNIQUE_ID_BYTES 128
 #define NCCL_CONFIG_UNDEF_INT (-2147483647 - 1)
 
+#define NCCL_WIN_DEFAULT 0x00
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
+#define NCCL_CTA_POLICY_DEFAULT 0x00
+#define NCCL_CTA_POLICY_EFFICIENCY 0x01
+#define NCCL_CTA_POLICY_ZERO 0x02
+
 typedef struct ncclComm* ncclComm_t;
+typedef struct ncclWindow* ncclWindow_t;
 struct ncclUniqueId {
   char internal[NCCL_UNIQUE_ID_BYTES];
 };
 struct ncclConfig_t {
   size_t size;
   unsigned int magic, version;
-  int blocking;
+  int blocking, minCTAs, maxCTAs, CTAPolicy;
 };
-#define NCCL_CONFIG_INITIALIZER \
-  { sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT }
+#define NCCL_CONFIG_INITIALIZER                                                                        \
+  {                                                                                                    \
+    sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT, \
+        NCCL_CONFIG_UNDEF_INT, NCCL_CONFIG_UNDEF_INT                                                   \
+  }
 
 enum ncclResult_t {
   ncclSuccess = 0,
@@ -49,14 +59,23 @@ const char* ncclGetErrorString(ncclResult_t result);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t* config);
+ncclResult_t ncclMemAlloc(void** data, size_t bytes);
+ncclResult_t ncclMemFree(void* data);
+ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, ncclWindow_t* window,
+                                    int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result);
 ncclResult_t ncclCommFinalize(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
-// Three functions that NCCL does not have. After stop_link no later launch of this rank ends until mend_link,
+// Four functions that NCCL does not have. After stop_link no later launch of this rank ends until mend_link,
 // or until the communicator is aborted. told: the communicator's asynchronous error reports it.
 void gpu_emulation_stop_link(ncclComm_t comm, int told);
 void gpu_emulation_mend_link(ncclComm_t comm);
+// The policy of the communicator, and NCCL_CONFIG_UNDEF_INT if none was set.
+int gpu_emulation_cta_policy(ncclComm_t comm);
 // NCCL_SOCKET_IFNAME as the process's first call found it, which NCCL keeps; "" if it was not set.
 const char* gpu_emulation_interface();
 ncclResult_t ncclGroupStart();
