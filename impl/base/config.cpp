@@ -60,6 +60,12 @@ Config read_config() {
   c.trace_folder = string_of("GANGWAY_TRACE", "");
   c.shared_regions = integer("GANGWAY_SHARED_REGIONS", 1, 0, 1) != 0;
   c.cuda_graphs = integer("GANGWAY_CUDA_GRAPHS", 1, 0, 1) != 0;
+  c.nccl_register = static_cast<uint64_t>(
+      integer("GANGWAY_NCCL_REGISTER", static_cast<int64_t>(d.nccl_register), 0, INT64_MAX));
+  c.nccl_cta_policy = string_of("GANGWAY_NCCL_CTA_POLICY", d.nccl_cta_policy.c_str());
+  if (c.nccl_cta_policy != "default" && c.nccl_cta_policy != "efficiency" && c.nccl_cta_policy != "zero")
+    fail(Code::invalid_argument, "GANGWAY_NCCL_CTA_POLICY is \"", c.nccl_cta_policy,
+         "\", not default, efficiency or zero");
   const std::string cudnn = string_of("GANGWAY_CUDNN", "0");
   if (cudnn != "auto" && cudnn != "0")
     fail(Code::invalid_argument, "GANGWAY_CUDNN is \"", cudnn, "\", not auto or 0");
@@ -93,6 +99,8 @@ std::string describe(const Config& c) {
   line("GANGWAY_TRACE", c.trace_folder);
   line("GANGWAY_SHARED_REGIONS", c.shared_regions);
   line("GANGWAY_CUDA_GRAPHS", c.cuda_graphs);
+  line("GANGWAY_NCCL_REGISTER", c.nccl_register);
+  line("GANGWAY_NCCL_CTA_POLICY", c.nccl_cta_policy);
   line("GANGWAY_CUDNN", c.cudnn ? "auto" : "0");
   return out.str();
 }

@@ -57,6 +57,13 @@ struct Config {
   // GANGWAY_CUDA_GRAPHS: 1 launches a repeated run of operations as one CUDA graph, 0 launches every
   // operation at once. Each new device reads the variable again.
   bool cuda_graphs = true;
+  // GANGWAY_NCCL_REGISTER: the least bytes of a buffer of sharded training that gets memory which NCCL
+  // registers. 0 registers none. All ranks must have the same value.
+  uint64_t nccl_register = uint64_t{1} << 20;
+  // GANGWAY_NCCL_CTA_POLICY: how NCCL (2.27 or newer) shares a GPU's multiprocessors with the model:
+  // "default" for the fastest collective, "efficiency" for few thread blocks, "zero" (2.28 or newer) for the
+  // copy engines where they can do the work. All ranks must have the same value.
+  std::string nccl_cta_policy = "efficiency";
   // GANGWAY_CUDNN: "auto" lets cuDNN compute attention on NVIDIA GPUs where it is installed and supports the
   // call, "0" never uses it. The default is 0 until cuDNN's path has run on hardware: the library's own
   // kernels are tested on the software GPU.

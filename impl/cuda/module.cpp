@@ -4,6 +4,7 @@
 #include "device/cuda/cuda_device.h"
 #include "device/cuda_module.h"
 #include "gang/nccl/nccl_engine.h"
+#include "gang/nccl/settings.h"
 #include "ops/cuda/attention_paths.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/families.h"
@@ -24,7 +25,9 @@ std::vector<std::shared_ptr<Engine>> make_data_engines(const std::vector<std::sh
   return nccl::make_data_engines(ranks, control, options, add);
 }
 
-std::string describe() { return cuda::describe_devices() + "  " + cuda::describe_cudnn() + "\n"; }
+std::string describe() {
+  return cuda::describe_devices() + nccl::describe() + "  " + cuda::describe_cudnn() + "\n";
+}
 
 }  // namespace
 }  // namespace gangway

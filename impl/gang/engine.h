@@ -124,6 +124,19 @@ class Engine {
   virtual EngineFacts facts() const = 0;
   virtual void* native_handle() const { return nullptr; }    // ncclComm_t, MPI_Comm ...
   virtual SharedMemory* shared_memory() { return nullptr; }  // null: ranks share no memory
+  // Returns the allocator of memory that register_memory() takes, or null if the engine registers none. It
+  // gives small blocks plain memory. Local; ranks ask for equal blocks.
+  virtual std::shared_ptr<Allocator> registrable() { return nullptr; }
+  // Registers these buffers of registrable(), so that the channel's collectives move them with fewer copies.
+  // Collective: every rank passes buffers of the same sizes in the same order. From then on every rank must
+  // give a collective of the channel the same registered buffers at the same offsets, or none. Blocks that
+  // are freed keep their memory until the next release_memory() or the end of the engine. `sums`: registers
+  // so many bytes of the engine's own, too, for the outputs of one launch that accumulate.
+  virtual void register_memory(Channel, std::span<const std::shared_ptr<Buffer>>, size_t /*sums*/) {}
+  // Ends the registrations of buffers that all ranks have freed. Collective.
+  virtual void release_memory() {}
+  // Returns whether a block is registered. Local.
+  virtual bool is_registered(const void*) const { return false; }
   // Returns the engine over the same ranks that exchanges values in host memory: results of checks, sizes,
   // names. An engine that can do so itself returns itself.
   virtual Engine& control() { return *this; }

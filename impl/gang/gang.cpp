@@ -152,6 +152,22 @@ std::shared_ptr<Allocator> Gang::allocator() const {
   return shared != nullptr ? shared->allocator() : device().allocator();
 }
 
+// The ranks agree over the control channel, too, so no other call may come between.
+void Gang::register_memory(Channel channel, std::span<const std::shared_ptr<Buffer>> buffers, size_t sums) {
+  collective("register_memory", [&] {
+    const std::lock_guard lock(channel_mutex_[static_cast<size_t>(channel)]);
+    const std::lock_guard control(channel_mutex_[static_cast<size_t>(Channel::control)]);
+    engine_->register_memory(channel, buffers, sums);
+  });
+}
+
+void Gang::release_memory() {
+  collective("release_memory", [&] {
+    const std::lock_guard control(channel_mutex_[static_cast<size_t>(Channel::control)]);
+    engine_->release_memory();
+  });
+}
+
 void Gang::shutdown(int64_t timeout_ms) {
   named("shutdown", [&] {
     check_usable("shutdown");

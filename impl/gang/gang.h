@@ -138,6 +138,11 @@ class Gang : public std::enable_shared_from_this<Gang> {
   // Null if the ranks share no memory, because they are not all on one host or because the engine has none.
   SharedMemory* shared_memory() const { return engine_->shared_memory(); }
   SharedRegion allocate_shared(size_t bytes);  // collective; NOT_SUPPORTED without shared memory
+  // Memory that the engine moves with fewer copies once it is registered. Engine has the contracts.
+  std::shared_ptr<Allocator> registrable() const { return engine_->registrable(); }
+  void register_memory(Channel channel, std::span<const std::shared_ptr<Buffer>> buffers, size_t sums);
+  void release_memory();
+  bool is_registered(const void* data) const { return engine_->is_registered(data); }
 
   // --- end ---
   void shutdown(int64_t timeout_ms);  // collective, orderly; later calls are INVALID_STATE

@@ -50,6 +50,24 @@ TEST(Config, CudnnIsOffUnlessItSaysAuto) {
   unsetenv("GANGWAY_CUDNN");
 }
 
+TEST(Config, SettingsOfNcclHaveDefaultsAndRefuseOtherValues) {
+  unsetenv("GANGWAY_NCCL_REGISTER");
+  unsetenv("GANGWAY_NCCL_CTA_POLICY");
+  EXPECT_EQ(read_config().nccl_register, 1u << 20);
+  EXPECT_EQ(read_config().nccl_cta_policy, "efficiency");
+  setenv("GANGWAY_NCCL_REGISTER", "0", 1);
+  setenv("GANGWAY_NCCL_CTA_POLICY", "zero", 1);
+  EXPECT_EQ(read_config().nccl_register, 0u);
+  EXPECT_EQ(read_config().nccl_cta_policy, "zero");
+  EXPECT_NE(describe(read_config()).find("GANGWAY_NCCL_CTA_POLICY = zero (set)"), std::string::npos);
+  setenv("GANGWAY_NCCL_CTA_POLICY", "none", 1);
+  EXPECT_THROW(read_config(), Error);
+  unsetenv("GANGWAY_NCCL_CTA_POLICY");
+  setenv("GANGWAY_NCCL_REGISTER", "-1", 1);
+  EXPECT_THROW(read_config(), Error);
+  unsetenv("GANGWAY_NCCL_REGISTER");
+}
+
 TEST(Config, EmptyCountsAsNotSet) {
   setenv("GANGWAY_PORT", "", 1);
   EXPECT_EQ(read_config().port, 0);

@@ -8,6 +8,7 @@ namespace gangway::test {
 
 inline GangPtr cuda_root(int rank, int size, const std::shared_ptr<Store>& store, int64_t timeout_ms = 0) {
   setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+  setenv("GANGWAY_NCCL_REGISTER", "1", 0);  // the models of tests are small
   GangOptions options = thread_rank_options();
   options.device = text("cuda:", rank);
   options.rank = rank;

@@ -41,6 +41,9 @@ void submit_quietly(Device& device);
 // The objects that are asked while the host waits for a stream or an event of the device.
 Watches& watches(Device& device);
 
+class Memory;
+Memory& memory(Device& device);
+
 // Returns at least `bytes` bytes of scratch memory for one operation, aligned to 256 bytes. It is valid until
 // the next call for this stream, because the next operation on the stream uses the same memory.
 void* workspace(Stream& stream, size_t bytes);

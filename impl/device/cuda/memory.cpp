@@ -173,6 +173,29 @@ void Memory::free_after_streams(Freed freed) noexcept {
   }
 }
 
+Memory::Work Memory::work() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (captured()) return Work::captured;
+  const OnDevice on(device_, std::nothrow);
+  for (const cudaStream_t stream : streams_) {
+    const cudaError_t state = cudaStreamQuery(stream);
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();  // forgets "not ready", which is not an error here
+      return Work::running;
+    }
+  }
+  return Work::done;
+}
+
+void Memory::trim() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!collect()) return;
+  const OnDevice on(device_, std::nothrow);
+  cudaStreamSynchronize(pool_);
+  cudaMemPool_t pool = nullptr;
+  if (cudaDeviceGetDefaultMemPool(&pool, device_) == cudaSuccess) cudaMemPoolTrimTo(pool, 0);
+}
+
 void Memory::add(cudaStream_t stream) {
   const std::lock_guard lock(mutex_);
   streams_.push_back(stream);

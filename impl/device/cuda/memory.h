@@ -40,6 +40,12 @@ class Memory {
   void add(cudaStream_t stream);
   void remove(cudaStream_t stream) noexcept;
 
+  // The state of the streams that were added. While a caller captures one of them, none may be asked.
+  enum class Work { done, running, captured };
+  Work work() noexcept;
+  // Returns to the driver what the pool keeps for later requests.
+  void trim() noexcept;
+
   // Keeps other threads from allocating and freeing blocks. For captures: freeing a block queries the
   // streams, and a stream that captures must not be queried.
   std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }

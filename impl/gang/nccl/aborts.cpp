@@ -59,6 +59,11 @@ void abort_soon(std::vector<ncclComm_t> comms) noexcept {
   }
 }
 
+bool aborting() noexcept {
+  const std::lock_guard lock(aborts().mutex);
+  return aborts().running != 0;
+}
+
 void wait_for_aborts() noexcept {
   constexpr std::chrono::seconds kPatience{5};
   std::unique_lock lock(aborts().mutex);

@@ -21,4 +21,7 @@ void abort_soon(std::vector<ncclComm_t> comms) noexcept;
 // failure a device may never become idle.
 void wait_for_aborts() noexcept;
 
+// Returns whether an abort is still running.
+bool aborting() noexcept;
+
 }  // namespace gangway::nccl

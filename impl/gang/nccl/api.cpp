@@ -8,12 +8,23 @@ namespace gangway::nccl {
 namespace {
 
 constexpr char kFile[] = "libnccl.so.2";
-constexpr int kOldest = 22200;  // communicators can be aborted in a group
+constexpr int kOldest = 22200;        // communicators can be aborted in a group
+constexpr int kFirstWindows = 22700;  // as their documentation says
 
 template <typename Function>
 void find(void* library, const char* name, Function& to) {
   to = reinterpret_cast<Function>(dlsym(library, name));
   if (to == nullptr) fail(Code::not_supported, "engine \"nccl\": ", kFile, " has no ", name);
+}
+
+// Functions that come in pairs, and that a library may lack.
+template <typename First, typename Second>
+void find_both(void* library, const char* first, First& to_first, const char* second, Second& to_second) {
+  to_first = reinterpret_cast<First>(dlsym(library, first));
+  to_second = reinterpret_cast<Second>(dlsym(library, second));
+  if (to_first != nullptr && to_second != nullptr) return;
+  to_first = nullptr;
+  to_second = nullptr;
 }
 
 Api load() {
@@ -41,6 +52,11 @@ Api load() {
   find(library, "ncclAllGather", api.all_gather);
   find(library, "ncclSend", api.send);
   find(library, "ncclRecv", api.recv);
+  find_both(library, "ncclMemAlloc", api.mem_alloc, "ncclMemFree", api.mem_free);
+  find_both(library, "ncclCommRegister", api.add_buffer, "ncclCommDeregister", api.remove_buffer);
+  if (api.version >= kFirstWindows)
+    find_both(library, "ncclCommWindowRegister", api.add_window, "ncclCommWindowDeregister",
+              api.remove_window);
   return api;
 }
 

@@ -28,6 +28,19 @@ struct Api {
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclSend) send;
   decltype(&ncclRecv) recv;
+
+  // Registered memory. Each function is null where the library has not all of its pair. The types are those
+  // of every version, whatever the headers say: a window is a pointer.
+  ncclResult_t (*mem_alloc)(void** data, size_t bytes);
+  ncclResult_t (*mem_free)(void* data);
+  ncclResult_t (*add_buffer)(ncclComm_t comm, void* data, size_t bytes, void** handle);  // ncclCommRegister
+  ncclResult_t (*remove_buffer)(ncclComm_t comm, void* handle);
+  // ncclCommWindowRegister, from 2.27 on. It gives no window, and no error, where the ranks cannot reach each
+  // other's memory.
+  ncclResult_t (*add_window)(ncclComm_t comm, void* data, size_t bytes, void** window, int flags);
+  ncclResult_t (*remove_window)(ncclComm_t comm, void* window);
+
+  bool registers() const { return mem_alloc != nullptr && add_buffer != nullptr; }
 };
 
 // Loads libnccl.so.2 once. Throws NOT_SUPPORTED if it is not found or is older than 2.22.

@@ -23,10 +23,18 @@ std::vector<Greeting> exchange(Engine& control, const Greeting& mine, Stream& ho
 }
 
 void check(std::span<const Greeting> all, const std::string& label) {
-  for (size_t r = 1; r < all.size(); ++r)
+  for (size_t r = 1; r < all.size(); ++r) {
     if (all[r].version != all[0].version)
       fail(Code::invalid_state, label, ": rank 0 has NCCL ", version_text(all[0].version), ", rank ", r,
            " has NCCL ", version_text(all[r].version), "; install the same version on every host");
+    const auto compare = [&](const char* variable, auto first, auto other) {
+      if (first != other)
+        fail(Code::invalid_state, label, ": ", variable, " stands for ", first, " on rank 0 and for ", other,
+             " on rank ", r, "; set the same value on every rank");
+    };
+    compare("GANGWAY_NCCL_REGISTER", all[0].least_registered, all[r].least_registered);
+    compare("GANGWAY_NCCL_CTA_POLICY", all[0].cta_policy, all[r].cta_policy);
+  }
   const std::string uneven = uneven_hosts(all);
   const int version = all.empty() ? 0 : all[0].version;
   if (!uneven.empty() && version >= kFirstThatHangs && version <= kLastThatHangs)

@@ -18,13 +18,15 @@ struct Greeting {
   char id[128] = {};  // of the communicator, by rank 0
   RankIdentity identity{};
   int32_t version = 0;  // of NCCL, as ncclGetVersion gives it
+  int32_t cta_policy = 0;
+  uint64_t least_registered = 0;  // bytes of a buffer; 0: none is registered
 };
 
 // Returns the greetings of all ranks. Collective over the control engine.
 std::vector<Greeting> exchange(Engine& control, const Greeting& mine, Stream& host_stream);
 
 // Refuses, on every rank alike, what NCCL would refuse without a text or wait for without an end.
-// INVALID_STATE: ranks have different versions of NCCL. NOT_SUPPORTED: hosts have different numbers of the
+// INVALID_STATE: ranks have different versions of NCCL or settings of it. NOT_SUPPORTED: hosts have different numbers of the
 // ranks, and this version is known to hang then. `label` names the gang.
 void check(std::span<const Greeting> all, const std::string& label);
 

@@ -1,5 +1,6 @@
 #include "gang/nccl/nccl_engine.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -10,11 +11,14 @@
 #include "base/interrupt.h"
 #include "device/cuda/cuda_device.h"
 #include "gang/backoff.h"
+#include "gang/byte_gather.h"
 #include "gang/nccl/aborts.h"
 #include "gang/nccl/event_work.h"
 #include "gang/nccl/greeting.h"
 #include "gang/nccl/one_rank_engine.h"
 #include "gang/nccl/records.h"
+#include "gang/nccl/registrations.h"
+#include "gang/nccl/settings.h"
 
 namespace gangway::nccl {
 namespace {
@@ -40,15 +44,21 @@ struct Lane {
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Event> ready;
   Deadline until = Deadline::never();  // by which the last launch must end
+  // Registered memory for the temporaries of a launch, or null. The stream orders its uses.
+  std::shared_ptr<Buffer> sums;
 };
 
 class NcclEngine final : public Engine, private cuda::Watch {
  public:
-  NcclEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Engine> control, EngineOptions options, Add add)
+  NcclEngine(std::shared_ptr<Rank> owner, std::shared_ptr<Engine> control, EngineOptions options, Add add,
+             const Settings& settings)
       : owner_(std::move(owner)),
         control_(std::move(control)),
         options_(std::move(options)),
         add_(add),
+        settings_(settings),
+        memory_(settings.memory),
+        registrations_(memory_),
         dummy_(Buffer::allocate(owner_->device().allocator(), 1)) {
     api();
     cuda::watches(owner_->device()).add(*this);
@@ -66,6 +76,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const bool aborted = failure_->get() || !rest.empty();
     abort_soon(std::move(rest));
     if (aborted) wait_for_aborts();
+    if (memory_ != nullptr) memory_->reclaim(/*wait=*/false);
   }
 
   const char* name() const override { return "nccl"; }
@@ -97,6 +108,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const ncclUniqueId id = agreed_id();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // lets a lost peer or a deadline end every call
+    set_cta_policy(config, settings_.cta_policy);
     ncclComm_t comm = nullptr;
     try {
       check(api().init_rank(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
@@ -105,7 +117,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
       auto ready = owner_->device().make_event();
       const std::lock_guard lock(mutex_);
       failure_->throw_if();  // abort() does not know this communicator yet
-      lane_of(channel) = {comm, std::move(stream), std::move(ready)};
+      lane_of(channel) = {comm, std::move(stream), std::move(ready), Deadline::never(), nullptr};
     } catch (...) {
       if (comm != nullptr) abort_soon({comm});
       throw;
@@ -117,7 +129,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     if (!is_open(channel)) open(channel);  // in a gang of two, both ranks are in this call
     // Allocates before it takes the mutex: a wait for memory may abort the communicators, which takes the
     // mutex.
-    const std::shared_ptr<Sums> sums = temporaries(span);
+    const std::shared_ptr<Sums> sums = temporaries(lane_of(channel), span);
     const std::lock_guard lock(mutex_);
     failure_->throw_if();  // after an abort in between there is no communicator
     Lane& lane = lane_of(channel);
@@ -141,6 +153,42 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return work;
   }
 
+  std::shared_ptr<Allocator> registrable() override {
+    return memory_ == nullptr ? nullptr : memory_->allocator();
+  }
+  void register_memory(Channel channel, std::span<const std::shared_ptr<Buffer>> buffers,
+                       size_t sums) override {
+    if (memory_ == nullptr) return;
+    open(channel);
+    register_together(channel, buffers);
+    std::shared_ptr<Buffer>& own = lane_of(channel).sums;
+    if (sums <= (own == nullptr ? 0 : own->bytes())) return;
+    own = Buffer::allocate(memory_->allocator(), sums);
+    register_together(channel, {&own, 1});
+  }
+  void release_memory() override {
+    if (memory_ == nullptr) return;
+    std::vector<uint8_t> freed;
+    {
+      const std::lock_guard lock(mutex_);
+      for (size_t i = 0; i < registrations_.batches(); ++i)
+        freed.push_back(registrations_.is_freed(i) ? 1 : 0);
+    }
+    const std::vector<bool> on_all = on_all_ranks(freed);
+    if (std::find(on_all.begin(), on_all.end(), true) != on_all.end()) {
+      for (const Lane& lane : lanes_)
+        if (lane.stream) lane.stream->synchronize();
+      const std::lock_guard lock(mutex_);
+      failure_->throw_if();
+      const cuda::OnDevice on(owner_->device().index());
+      registrations_.end(on_all);
+    }
+    memory_->reclaim(/*wait=*/true);
+  }
+  bool is_registered(const void* data) const override {
+    return memory_ != nullptr && memory_->is_registered(data);
+  }
+
   std::shared_ptr<Engine> create(std::span<const int> ranks, const std::string& label) override {
     return over(control_->create(ranks, label));
   }
@@ -161,6 +209,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
       const ncclComm_t comm = take_comm(lane);
       if (comm == nullptr) continue;
       try {
+        end_registrations(comm);
         check(api().finalize(comm), "ncclCommFinalize");
         settle(comm, "the end", deadline, poll_interrupt);
       } catch (...) {
@@ -184,7 +233,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   std::shared_ptr<Engine> over(std::shared_ptr<Engine> control) const {
     if (control == nullptr) return nullptr;
     if (control->size() == 1) return make_one_rank_engine(owner_, add_);
-    return std::make_shared<NcclEngine>(owner_, std::move(control), options_, add_);
+    return std::make_shared<NcclEngine>(owner_, std::move(control), options_, add_, settings_);
   }
 
   // For cuda::Watch: a kernel waits forever for a lost peer, and the host waits for the kernel. A kernel can
@@ -229,6 +278,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const std::lock_guard lock(mutex_);
     for (Lane& lane : lanes_)
       if (lane.comm != nullptr) comms.push_back(std::exchange(lane.comm, nullptr));
+    for (const ncclComm_t comm : comms) registrations_.forget(comm);
     return comms;
   }
 
@@ -237,6 +287,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   void try_to_finalize(std::chrono::steady_clock::time_point until) noexcept {
     for (const Lane& lane : lanes_) {
       if (lane.comm == nullptr) continue;
+      end_registrations(lane.comm);
       const ncclResult_t begun = api().finalize(lane.comm);
       if (begun != ncclSuccess && begun != ncclInProgress) return;
     }
@@ -271,6 +322,8 @@ class NcclEngine final : public Engine, private cuda::Watch {
     std::memcpy(mine.id, id.internal, sizeof mine.id);
     mine.identity = own_identity();
     mine.version = api().version;
+    mine.cta_policy = settings_.cta_policy;
+    mine.least_registered = memory_ == nullptr ? 0 : memory_->least();
     const std::vector<Greeting> all = exchange(*control_, mine, owner_->host_stream());
     check(all, options_.label);
     uneven_ = uneven_hosts(all);
@@ -306,7 +359,51 @@ class NcclEngine final : public Engine, private cuda::Watch {
     }
   }
 
-  std::shared_ptr<Sums> temporaries(std::span<const Collective> span) const {
+  // Registers buffers in the best way that succeeds on all ranks. Small ones have plain memory, on all ranks
+  // alike.
+  void register_together(Channel channel, std::span<const std::shared_ptr<Buffer>> buffers) {
+    Registrations::Batch batch;
+    for (const auto& buffer : buffers)
+      if (memory_->bytes_of(buffer->data()) != 0) batch.data.push_back(buffer->data());
+    if (batch.data.empty()) return;
+    const cuda::OnDevice on(owner_->device().index());
+    for (const Registered how : {Registered::windows, Registered::buffers}) {
+      const bool made = make(channel, batch, how);
+      const bool on_all = on_all_ranks({made ? uint8_t{1} : uint8_t{0}}).front();
+      const std::lock_guard lock(mutex_);
+      failure_->throw_if();
+      if (on_all) {
+        registrations_.keep(std::move(batch));
+        return tell(how);
+      }
+      registrations_.undo(batch);
+    }
+    tell(Registered::none);
+  }
+  bool make(Channel channel, Registrations::Batch& batch, Registered how) {
+    const std::lock_guard lock(mutex_);
+    failure_->throw_if();
+    batch.comm = lane_of(channel).comm;
+    return registrations_.make(batch, how, [&] { settle(batch.comm, "a registration", [] {}); });
+  }
+  // Returns which of the facts hold on every rank. Collective over the control engine.
+  std::vector<bool> on_all_ranks(const std::vector<uint8_t>& facts) {
+    std::vector<uint8_t> all(facts.size() * static_cast<size_t>(size()));
+    std::vector<bool> both(facts.size(), true);
+    if (facts.empty()) return both;
+    const Collective c = gather_of_bytes(facts.data(), all.data(), facts.size());
+    if (const WorkPtr work = control_->run_now(Channel::control, {&c, 1}, owner_->host_stream()))
+      work->wait(Deadline::never());
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i] == 0) both[i % facts.size()] = false;
+    return both;
+  }
+  void end_registrations(ncclComm_t comm) noexcept {
+    const std::lock_guard lock(mutex_);
+    registrations_.end(comm);
+  }
+
+  std::shared_ptr<Sums> temporaries(const Lane& lane, std::span<const Collective> span) const {
     auto sums = std::make_shared<Sums>();
     std::vector<size_t> begins;
     size_t bytes = 0;
@@ -317,7 +414,8 @@ class NcclEngine final : public Engine, private cuda::Watch {
         sums->all.push_back({c.dtype, nullptr, c.out, out});
       }
     if (bytes == 0) return sums;
-    sums->block = Buffer::allocate(owner_->device().allocator(), bytes);
+    const bool fits = lane.sums != nullptr && bytes <= lane.sums->bytes();
+    sums->block = fits ? lane.sums : Buffer::allocate(owner_->device().allocator(), bytes);
     for (size_t i = 0; i < begins.size(); ++i)
       sums->all[i].from = static_cast<std::byte*>(sums->block->data()) + begins[i];
     return sums;
@@ -346,6 +444,9 @@ class NcclEngine final : public Engine, private cuda::Watch {
   const std::shared_ptr<Engine> control_;
   const EngineOptions options_;
   const Add add_;
+  const Settings settings_;
+  const std::shared_ptr<RegisteredMemory> memory_;  // null: nothing is registered
+  Registrations registrations_;                     // guarded by mutex_
   const std::shared_ptr<Buffer> dummy_;
   const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
   std::atomic<uint64_t> calls_ = 0, bytes_ = 0;
@@ -363,9 +464,9 @@ std::vector<std::shared_ptr<Engine>> make_data_engines(const std::vector<std::sh
                                                        const EngineOptions& options, Add add) {
   std::vector<std::shared_ptr<Engine>> engines;
   for (size_t i = 0; i < ranks.size(); ++i)
-    engines.push_back(control[i]->size() == 1
-                          ? make_one_rank_engine(ranks[i], add)
-                          : std::make_shared<NcclEngine>(ranks[i], control[i], options, add));
+    engines.push_back(control[i]->size() == 1 ? make_one_rank_engine(ranks[i], add)
+                                              : std::make_shared<NcclEngine>(ranks[i], control[i], options,
+                                                                             add, settings_for(*ranks[i])));
   return engines;
 }
 

@@ -5,6 +5,12 @@
 // error is at most (W - 1) u times the sum of the magnitudes, where u is 2^-8 for bf16 and 2^-11 for f16, and
 // a partial sum of f16 may overflow. f32 and f64 are reduced in their own type.
 //
+// NCCL 2.27 and newer sum bf16 and f16 in f32, and round once, in their kernels for symmetric windows: they
+// take them for reduce-scatters, and for sums over all ranks, whose input and output are such windows
+// (Engine::register_memory), between GPUs of one NVLink domain. The switch (NVLS) sums in f32 there, too. Any
+// other algorithm (ring, tree, over a network) rounds at each hop. Which one a call takes is NCCL's choice,
+// so the bound above holds for every call.
+//
 // Thread rule: an Engine's (gang/engine.h).
 #pragma once
 

@@ -140,6 +140,28 @@ class Planes final : public Progressive, public std::enable_shared_from_this<Pla
     }
   }
 
+  // Runs a collective set-up of the data engine. A failure breaks both engines, because peers are in it.
+  template <typename SetUp>
+  void set_up(SetUp&& step) {
+    throw_if_broken();
+    try {
+      step();
+    } catch (const Error& error) {
+      fail_with(error);
+      throw;
+    } catch (const std::bad_alloc&) {
+      fail_with(Error(Code::out_of_memory, "no memory"));
+      throw;
+    }
+  }
+  void register_memory(Channel channel, std::span<const std::shared_ptr<Buffer>> buffers, size_t sums) {
+    set_up([&] {
+      const Collective barrier;
+      open(channel, {&barrier, 1});
+      data->register_memory(channel, buffers, sums);
+    });
+  }
+
   // Drives every call as far as possible now. Returns false if another thread is doing that.
   bool advance() {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
@@ -445,6 +467,15 @@ class DualEngine final : public Engine {
   }
   void* native_handle() const override { return planes_->data->native_handle(); }
   SharedMemory* shared_memory() override { return planes_->data->shared_memory(); }
+  std::shared_ptr<Allocator> registrable() override { return planes_->data->registrable(); }
+  void register_memory(Channel channel, std::span<const std::shared_ptr<Buffer>> buffers,
+                       size_t sums) override {
+    planes_->register_memory(channel, buffers, sums);
+  }
+  void release_memory() override {
+    planes_->set_up([&] { planes_->data->release_memory(); });
+  }
+  bool is_registered(const void* data) const override { return planes_->data->is_registered(data); }
   Engine& control() override { return *planes_->control; }
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {

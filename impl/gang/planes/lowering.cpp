@@ -164,6 +164,13 @@ class LoweredEngine final : public Engine {
   }
   void* native_handle() const override { return engine_->native_handle(); }
   SharedMemory* shared_memory() override { return engine_->shared_memory(); }
+  std::shared_ptr<Allocator> registrable() override { return engine_->registrable(); }
+  void register_memory(Channel channel, std::span<const std::shared_ptr<Buffer>> buffers,
+                       size_t sums) override {
+    engine_->register_memory(channel, buffers, sums);
+  }
+  void release_memory() override { engine_->release_memory(); }
+  bool is_registered(const void* data) const override { return engine_->is_registered(data); }
 
   void open(Channel channel) override { engine_->open(channel); }
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {

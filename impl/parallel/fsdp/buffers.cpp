@@ -16,6 +16,16 @@ std::shared_ptr<Buffer> zeroed(const std::shared_ptr<Allocator>& from, size_t by
   return buffer;
 }
 
+std::shared_ptr<Buffer> replaced(const std::shared_ptr<Buffer>& held, const std::shared_ptr<Allocator>& from,
+                                 size_t bytes, const Gang* shards) {
+  if (shards != nullptr && shards->is_registered(held->data()))
+    fail(Code::invalid_state, "a whole value or gradient that was exported is still held, and NCCL has its ",
+         held->bytes(),
+         " bytes registered, so that no other memory can take their place; release the export before its "
+         "parameter group is gathered again, or set GANGWAY_NCCL_REGISTER=0");
+  return Buffer::allocate(from, bytes);
+}
+
 void AllGatherBuffer::allocate(std::shared_ptr<Allocator> allocator, size_t size) {
   from = std::move(allocator);
   bytes = size;
@@ -23,17 +33,24 @@ void AllGatherBuffer::allocate(std::shared_ptr<Allocator> allocator, size_t size
 }
 
 uint64_t AllGatherBuffer::take() {
-  if (is_shared(buffer)) buffer = Buffer::allocate(from, bytes);
+  if (is_shared(buffer)) buffer = replaced(buffer, from, bytes, shards.get());
   use = Use::ahead;
   return ++lease;
 }
 
 void AllGatherBuffers::need(size_t bytes) { bytes_ = std::max(bytes_, bytes); }
 
-void AllGatherBuffers::allocate(const std::shared_ptr<Allocator>& from, int count) {
+void AllGatherBuffers::allocate(const std::shared_ptr<Allocator>& from, const GangPtr& shards, int count) {
   if (bytes_ == 0) return;
   slots_.resize(static_cast<size_t>(count));
-  for (AllGatherBuffer& slot : slots_) slot.allocate(from, bytes_);
+  for (AllGatherBuffer& slot : slots_) {
+    slot.shards = shards;
+    slot.allocate(from, bytes_);
+  }
+}
+
+void AllGatherBuffers::list(RegisteredBuffers& buffers) const {
+  for (const AllGatherBuffer& slot : slots_) buffers.gathered.push_back(slot.buffer);
 }
 
 AllGatherBuffer* AllGatherBuffers::find(AllGatherBuffer::Use use) {
@@ -59,7 +76,12 @@ void GradientBuffer::refresh() {
   if (full == nullptr)
     allocate();
   else if (is_shared(full))
-    full = Buffer::allocate(full_from, full_bytes);
+    full = replaced(full, full_from, full_bytes, shards.get());
+}
+
+void GradientBuffer::list(RegisteredBuffers& buffers) const {
+  for (const std::shared_ptr<Buffer>& buffer : {full, reduce_buffer, reduce_output})
+    if (buffer != nullptr) buffers.reduced.push_back(buffer);
 }
 
 void GradientBuffer::release() {
@@ -75,10 +97,12 @@ void GradientBuffers::need(size_t full, size_t reduce, size_t output) {
 }
 
 void GradientBuffers::allocate(const std::shared_ptr<Allocator>& full_from,
-                               const std::shared_ptr<Allocator>& output_from, int count) {
+                               const std::shared_ptr<Allocator>& output_from, const GangPtr& shards,
+                               int count) {
   if (full_ == 0) return;
   slots_.resize(static_cast<size_t>(count));
   for (GradientBuffer& slot : slots_) {
+    slot.shards = shards;
     slot.full_from = full_from;
     slot.output_from = output_from;
     slot.full_bytes = full_;
@@ -86,6 +110,10 @@ void GradientBuffers::allocate(const std::shared_ptr<Allocator>& full_from,
     slot.output_bytes = output_;
     slot.allocate();
   }
+}
+
+void GradientBuffers::list(RegisteredBuffers& buffers) const {
+  for (const GradientBuffer& slot : slots_) slot.list(buffers);
 }
 
 GradientBuffer& GradientBuffers::next() {

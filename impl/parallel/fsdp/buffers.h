@@ -4,7 +4,8 @@
 // A ring has a fixed number of buffers, each as large as its largest user needs. Parameter groups that
 // contain others (the root) or that stay unsharded have a buffer of their own. If something else still
 // references a buffer when it is taken again (an exported tensor), the ring leaves the buffer to its holder
-// and allocates a new one.
+// and allocates a new one. A buffer that is registered with an engine has no substitute, because every rank
+// must use the same registered buffer; then the call is refused.
 //
 // Thread rule: one thread at a time.
 #pragma once
@@ -20,12 +21,25 @@ namespace gangway {
 // Allocates zeroed memory: device memory in the order of the device's stream, pinned host memory at once.
 std::shared_ptr<Buffer> zeroed(const std::shared_ptr<Allocator>& from, size_t bytes);
 
+// The buffers that a gang of shards registers with its engine (Engine::register_memory), in the order of all
+// ranks.
+struct RegisteredBuffers {
+  std::vector<std::shared_ptr<Buffer>> gathered, reduced;
+  size_t sums = 0;  // the most bytes that one reduction adds to local gradients
+};
+
+// Returns a new buffer in place of one that something else still references, which stays with its holder.
+// INVALID_STATE: `shards` (may be null) has the buffer registered.
+std::shared_ptr<Buffer> replaced(const std::shared_ptr<Buffer>& held, const std::shared_ptr<Allocator>& from,
+                                 size_t bytes, const Gang* shards);
+
 // A buffer for the all-gathered values of one parameter group. A parameter group that takes it gets a lease
 // and owns the values as long as its lease is the current one: another parameter group may take a buffer
 // whose values are only prefetched.
 struct AllGatherBuffer {
   enum class Use : uint8_t { free, ahead, in_use };  // ahead: prefetched
   std::shared_ptr<Allocator> from;
+  GangPtr shards;  // whose engine registers the buffer, or null
   size_t bytes = 0;
   std::shared_ptr<Buffer> buffer;
   Use use = Use::free;
@@ -40,7 +54,9 @@ struct AllGatherBuffer {
 class AllGatherBuffers {
  public:
   void need(size_t bytes);  // before allocate: announces a user that needs so many bytes
-  void allocate(const std::shared_ptr<Allocator>& from, int count);
+  // `shards` not null: its engine registers the buffers.
+  void allocate(const std::shared_ptr<Allocator>& from, const GangPtr& shards, int count);
+  void list(RegisteredBuffers& buffers) const;
   AllGatherBuffer* find_free();  // or null
   // Returns a free buffer, else one that is only prefetched (its all-gather may be in flight), else null.
   AllGatherBuffer* find();
@@ -56,6 +72,7 @@ class AllGatherBuffers {
 // A buffer for the full gradients of one parameter group, with the memory that their reduction needs.
 struct GradientBuffer {
   std::shared_ptr<Allocator> full_from, output_from;
+  GangPtr shards;  // whose engine registers the buffers, or null
   size_t full_bytes = 0, reduce_bytes = 0, output_bytes = 0;
   std::shared_ptr<Buffer> full, reduce_buffer, reduce_output;
   bool held = false;       // from acquire to the start of the reduction
@@ -64,6 +81,7 @@ struct GradientBuffer {
   void allocate();
   void refresh();  // allocates a new full buffer if something else still references it
   void release();  // frees the buffers
+  void list(RegisteredBuffers& buffers) const;
   size_t bytes() const { return full_bytes + reduce_bytes + output_bytes; }
 };
 
@@ -71,7 +89,8 @@ class GradientBuffers {
  public:
   void need(size_t full, size_t reduce, size_t output);
   void allocate(const std::shared_ptr<Allocator>& full_from, const std::shared_ptr<Allocator>& output_from,
-                int count);
+                const GangPtr& shards, int count);
+  void list(RegisteredBuffers& buffers) const;
   // Returns the next buffer that no parameter group holds. Its last reduction may be in flight, and the
   // caller waits for it. INVALID_STATE: all buffers are held.
   GradientBuffer& next();

@@ -96,6 +96,7 @@ GroupContext FsdpState::place_of(const ParameterGroup& group) {
   place.shards = gangs_->fsdp_gang();
   place.replicas = gangs_->rdp();
   place.replica_axes = "dp_replicate";
+  place.registers = registers();
   place.axis = gangs_->mesh().degree(Axis::cp) == 1 ? "dp_shard" : "dp_shard+cp";
   if (has_post_forward_gang(group))
     place.post_forward_gang = gangs_->fsdp_subgang(group.options().reshard_after_forward);
@@ -105,6 +106,30 @@ GroupContext FsdpState::place_of(const ParameterGroup& group) {
 // On a device whose memory is the host's there is nothing to offload.
 bool FsdpState::is_offloaded(const ParameterGroup& group) const {
   return group.options().cpu_offload && !is_on_host(ops_.device().memory_kind());
+}
+
+// Returns whether the engine registers the buffers of gathers and reductions. External parameter groups hand
+// their buffers to the caller, and offloaded ones gather in place, where each rank's part has another offset.
+bool FsdpState::registers() const {
+  const GangPtr& shards = gangs_->fsdp_gang();
+  return shards->size() > 1 && shards->registrable() != nullptr &&
+         std::none_of(groups_.begin(), groups_.end(),
+                      [&](const auto& group) { return group->external() || is_offloaded(*group); });
+}
+
+// The lists go with this call, so that no buffer counts as held.
+void FsdpState::register_buffers() {
+  RegisteredBuffers buffers;
+  values_.list(buffers);
+  gradients_.list(buffers);
+  for (const auto& group : groups_) {
+    if (!group->sharded()) continue;
+    group->values().list(buffers);
+    group->gradients().list(buffers);
+  }
+  Gang& shards = *gangs_->fsdp_gang();
+  if (!buffers.gathered.empty()) shards.register_memory(Channel::fsdp_gather, buffers.gathered, 0);
+  if (!buffers.reduced.empty()) shards.register_memory(Channel::fsdp_reduce, buffers.reduced, buffers.sums);
 }
 
 bool FsdpState::has_post_forward_gang(const ParameterGroup& group) const {
@@ -130,6 +155,7 @@ void FsdpState::materialize(uint64_t seed, DType master) {
   std::vector<SharedRegion> regions;  // that of the version gates, then one for each parameter group
   for (const auto& group : groups_)   // to create a gang is collective, so all ranks do it in the same order
     if (has_post_forward_gang(*group)) gangs_->fsdp_subgang(group->options().reshard_after_forward);
+  if (registers()) call.run([&] { gangs_->fsdp_gang()->release_memory(); });
   call.check([&] {
     plan(master);
     allocate();
@@ -139,6 +165,7 @@ void FsdpState::materialize(uint64_t seed, DType master) {
     if (const auto count = std::count_if(groups_.begin(), groups_.end(), in_region))
       regions.resize(1 + static_cast<size_t>(count));
   });
+  if (registers()) call.run([&] { register_buffers(); });
   // A check phase, because each replica opens regions of its own and one of them may run out of memory.
   call.check([&] { open_regions(regions); });
   // A check phase, because a caller's initialiser may fail.
@@ -179,8 +206,15 @@ void FsdpState::allocate() {
   const GangPtr& shards = gangs_->fsdp_gang();
   const GangPtr& replicas = gangs_->rdp();
   const std::shared_ptr<Allocator> shared = shards->size() > 1 ? shards->allocator() : replicas->allocator();
-  values_.allocate(ops_.device().allocator(), std::max(1 + ahead, most_unsharded_));
-  gradients_.allocate(shared, replicas->allocator(), 2);
+  const int ring = std::max(1 + ahead, most_unsharded_);
+  if (registers()) {
+    const std::shared_ptr<Allocator> registrable = shards->registrable();
+    values_.allocate(registrable, shards, ring);
+    gradients_.allocate(registrable, registrable, shards, 2);
+  } else {
+    values_.allocate(ops_.device().allocator(), nullptr, ring);
+    gradients_.allocate(shared, replicas->allocator(), nullptr, 2);
+  }
   for (const auto& group : groups_) group->allocate();
 }
 

@@ -82,6 +82,8 @@ class FsdpState {
   void plan(DType master);
   void forget_plans();
   void allocate();
+  bool registers() const;
+  void register_buffers();
   void place_remote_parameters(DType master);
   void open_regions(std::span<SharedRegion> regions);
 

@@ -25,8 +25,11 @@ GatheredValues::~GatheredValues() {
 void GatheredValues::allocate() {
   GroupValues::allocate();
   const bool peers_read = place_.offload == nullptr;
-  own_ = zeroed(peers_read ? place_.reachable() : place_.rest(), packing_.bytes.own);
-  if (!shares_slots_) own_slot_.allocate(place_.plain(), packing_.bytes.full);
+  own_ = zeroed(place_.moved(peers_read ? place_.reachable() : place_.rest()), packing_.bytes.own);
+  if (!shares_slots_) {
+    own_slot_.shards = place_.registers ? place_.shards : nullptr;
+    own_slot_.allocate(place_.moved(place_.plain()), packing_.bytes.full);
+  }
   if (kept_.bytes != 0) kept_.buffer = Buffer::allocate(place_.reachable(), kept_.bytes);
 }
 
@@ -170,6 +173,11 @@ void GatheredValues::wait_released(Stream& stream) {
   if (last_ != nullptr) last_->order_input(stream);
   last_ = nullptr;
   if (place_.offload != nullptr) place_.offload->before(stream);
+}
+
+void GatheredValues::list(RegisteredBuffers& buffers) const {
+  buffers.gathered.push_back(own_);
+  if (own_slot_.buffer != nullptr) buffers.gathered.push_back(own_slot_.buffer);
 }
 
 void GatheredValues::count(MemoryUse& use) const {

@@ -30,6 +30,7 @@ class GatheredValues final : public GroupValues {
   WorkPtr gathering() const override;
   void release(Stream& stream) override;
   void wait_released(Stream& stream) override;
+  void list(RegisteredBuffers& buffers) const override;
   void count(MemoryUse& use) const override;
 
  private:

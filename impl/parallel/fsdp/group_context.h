@@ -27,6 +27,7 @@ struct GroupContext {
   bool regions = true;       // uses shared regions where they are possible
   // The stream for copies between device and host if shards and their gradients are offloaded, else null.
   SideStream* offload = nullptr;
+  bool registers = false;  // the engine of `shards` registers the buffers of its collectives
   AllGatherBuffers* values = nullptr;
   GradientBuffers* gradients = nullptr;
   PendingReductions* reductions = nullptr;
@@ -46,6 +47,11 @@ struct GroupContext {
   // Memory that peers access directly in a reduction.
   std::shared_ptr<Allocator> reachable() const {
     return shard_ranks() > 1 ? shards->allocator() : replicas->allocator();
+  }
+  // Memory of the inputs and outputs of collectives over `shards`: memory that their engine registers, or
+  // `otherwise`.
+  std::shared_ptr<Allocator> moved(const std::shared_ptr<Allocator>& otherwise) const {
+    return registers ? shards->registrable() : otherwise;
   }
 };
 

@@ -62,7 +62,7 @@ GangPtr ShardedGradients::replicas_of(const Parameter& parameter) const {
 }
 
 void ShardedGradients::allocate() {
-  local_memory_ = zeroed(place_.rest(), packing_.bytes.shard_gradients);  // padding stays zero
+  local_memory_ = zeroed(place_.moved(place_.rest()), packing_.bytes.shard_gradients);  // padding stays zero
   const bool whole = !reduces() || packing_.bytes.gradients == 0;
   for (const PackedParameter& packed : packing_.parameters) {
     Parameter& p = *packed.parameter;
@@ -74,8 +74,9 @@ void ShardedGradients::allocate() {
     p.grad = whole ? local_.back() : nullptr;
   }
   if (own_.full_bytes == 0) return;
-  own_.full_from = place_.reachable();
-  own_.output_from = place_.replicas->allocator();
+  own_.shards = place_.registers ? place_.shards : nullptr;
+  own_.full_from = place_.moved(place_.reachable());
+  own_.output_from = place_.moved(place_.replicas->allocator());
   if (!mode_.external) own_.allocate();
 }
 
@@ -165,6 +166,15 @@ void ShardedGradients::zero(Stream& stream) {
     // controls.
     if (!mode_.external) full_[i]->written = false;
   }
+}
+
+void ShardedGradients::list(RegisteredBuffers& buffers) const {
+  size_t sums = 0;
+  for (const PackedParameter& p : packing_.parameters)
+    if (wants_gradient(p) && adds_in_place(p)) sums += (p.piece_bytes(p.gradient) + 255) / 256 * 256;
+  buffers.sums = std::max(buffers.sums, sums);
+  if (sums != 0) buffers.reduced.push_back(local_memory_);
+  own_.list(buffers);
 }
 
 void ShardedGradients::count(MemoryUse& use) const {

@@ -33,6 +33,7 @@ class GroupGradients {
   virtual void start_leftovers(Stream& stream) = 0;
   virtual void finish(Stream& stream) = 0;
   virtual void zero(Stream& stream) = 0;
+  virtual void list(RegisteredBuffers&) const {}  // those of this group alone
   virtual void count(MemoryUse& use) const = 0;
 };
 
@@ -59,6 +60,7 @@ class ShardedGradients final : public GroupGradients {
   void start_leftovers(Stream& stream) override;
   void finish(Stream& stream) override;
   void zero(Stream& stream) override;
+  void list(RegisteredBuffers& buffers) const override;
   void count(MemoryUse& use) const override;
 
   // Starts the reduction. An external parameter group that acquired nothing reduces zeros.

@@ -56,6 +56,8 @@ class GroupValues {
   // Publishes the next version of this rank's rows. `cast`: casts the masters to the copies first.
   virtual void publish(bool cast, Stream& stream);
 
+  virtual void list(RegisteredBuffers&) const {}  // those of this group alone
+
   virtual void count(MemoryUse& use) const;  // here: the masters
 
  protected:

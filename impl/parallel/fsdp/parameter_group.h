@@ -38,6 +38,7 @@ class ParameterGroup {
   const GroupContext& place() const { return place_; }
   bool sharded() const { return place_.shard_ranks() > 1; }  // over more than one rank
   bool scheduled() const { return role_ == GroupRole::stage; }
+  bool external() const { return role_ == GroupRole::external; }
   bool reshards_after_forward() const;
   bool accumulates_unsharded() const;
   // Whether backward reads the values. If it does not, they are not gathered for backward, and no part of

@@ -1,0 +1,58 @@
+// The registrations of an engine's communicators. NCCL places the windows of a communicator one after another
+// at offsets that every rank computes by itself, so all ranks must register and deregister the same buffers in
+// the same order. A deregistration maps memory out, so no collective may be in flight on the communicator.
+//
+// Thread rule: one thread at a time, under the mutex that guards the communicators.
+#pragma once
+
+#include <nccl.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gang/nccl/registered_memory.h"
+
+namespace gangway::nccl {
+
+// What NCCL has made of a batch of buffers. The order is that of the ways to try.
+enum class Registered : uint8_t {
+  windows,  // symmetric: NCCL moves data between the buffers, or by the switch, without copies of its own
+  buffers,  // by ncclCommRegister
+  none,
+};
+
+class Registrations {
+ public:
+  // Buffers that are registered together.
+  struct Batch {
+    ncclComm_t comm = nullptr;
+    Registered how = Registered::none;
+    std::vector<void*> data, handles;
+  };
+
+  explicit Registrations(std::shared_ptr<RegisteredMemory> memory) : memory_(std::move(memory)) {}
+
+  // Registers the batch in the given way. `settle` waits until the communicator is ready for the next call.
+  // Returns whether this rank got all handles; then keep() or undo() must follow.
+  bool make(Batch& batch, Registered how, const std::function<void()>& settle) const;
+  void undo(Batch& batch) const noexcept;
+  void keep(Batch batch);
+
+  size_t batches() const { return batches_.size(); }
+  bool is_freed(size_t batch) const;  // all of its buffers are
+  const Batch& at(size_t batch) const { return batches_[batch]; }
+  void end(const std::vector<bool>& batches) noexcept;  // those that are marked, in order
+  void end(ncclComm_t comm) noexcept;                   // those of a communicator, before it is finalized
+  // Forgets those of a communicator that is aborted: NCCL ends them itself, after its kernels.
+  void forget(ncclComm_t comm) noexcept;
+
+ private:
+  void drop(const Batch& batch) noexcept;
+
+  const std::shared_ptr<RegisteredMemory> memory_;
+  std::vector<Batch> batches_;
+};
+
+}  // namespace gangway::nccl
