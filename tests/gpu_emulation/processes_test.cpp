@@ -2,6 +2,8 @@
 // files, and the survivors of a killed rank go on.
 #include <dirent.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <set>
@@ -67,6 +69,26 @@ void two_steps(Gang& gang, Report& report) {
     report.values[i] = std::bit_cast<int64_t>(rig.step(pattern_batch(*rig.model, 1, 6, gang.rank())).loss);
 }
 
+TEST_F(CudaProcesses, RegisteredMemoryChangesNoBitOfALoss) {
+  std::array<std::array<int64_t, 2>, 2> losses{};
+  for (const size_t registered : {0u, 1u}) {
+    Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+      setenv("GANGWAY_NCCL_REGISTER", registered != 0 ? "1" : "0", 1);
+      {
+        const GangPtr root = cuda_root(r, 2, store);
+        two_steps(*root, report);
+        root->shutdown(60'000);
+      }
+      EXPECT_EQ(gpu_emulation::calls("ncclCommWindowRegister") > 10, registered != 0);
+      EXPECT_EQ(gpu_emulation::report(), "");
+      EXPECT_EQ(gpu_emulation::living(), 0);
+    });
+    ranks.expect_all_well();
+    losses[registered] = {ranks.report(0).values[0], ranks.report(0).values[1]};
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+}
+
 TEST_F(CudaProcesses, SurvivorsOfAKilledRankTrainOnAsAGangOfTheirSizeDoes) {
   Processes two(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     const GangPtr root = cuda_root(r, 2, store);
@@ -97,6 +119,39 @@ TEST_F(CudaProcesses, SurvivorsOfAKilledRankTrainOnAsAGangOfTheirSizeDoes) {
     ASSERT_TRUE(three.ended_well(r)) << three.report(r).text;
     for (const size_t at : {0u, 1u})
       EXPECT_EQ(three.report(r).values[at], two.report(static_cast<int>(i)).values[at]) << "rank " << r;
+  }
+}
+
+// Every rank must gather into the same registered buffer, so no other memory takes its place.
+TEST_F(CudaProcesses, AHeldExportOfAWholeValueIsRefusedWhereItsMemoryIsRegistered) {
+  for (const bool registered : {true, false}) {
+    Processes ranks(2, [registered](int r, const std::shared_ptr<Store>& store, Report& report) {
+      setenv("GANGWAY_NCCL_REGISTER", registered ? "1" : "0", 1);
+      const GangPtr root = cuda_root(r, 2, store);
+      const Rig rig = llama_rig(*root, Strategy::full_shard, DType::f32);
+      FsdpState& fsdp = rig.model->fsdp();
+      const auto found = std::find_if(fsdp.groups().begin(), fsdp.groups().end(),
+                                      [](const auto& group) { return !group->parameters().empty(); });
+      ASSERT_NE(found, fsdp.groups().end());
+      ParameterGroup& group = **found;
+      const auto gather = [&] {
+        fsdp.unshard(group, /*forward=*/true, rig.stream());
+        const Tensor value = group.parameters().front().parameter->value;
+        fsdp.reshard_all();
+        if (report.stage++ > 10) fail(Code::caller, "no refusal");
+        return value;
+      };
+      const Tensor held = gather();
+      until_failure(report, gather);
+      rig.stream().synchronize();
+    });
+    ranks.expect_all_well();
+    for (const int r : {0, 1}) {
+      const Report& report = ranks.report(r);
+      EXPECT_EQ(report.code, static_cast<int64_t>(registered ? Code::invalid_state : Code::caller))
+          << report.text;
+      EXPECT_EQ(std::strstr(report.text, "is still held") != nullptr, registered) << report.text;
+    }
   }
 }
 
