@@ -53,9 +53,11 @@ void Fp8Products::weight_gradient(Context& ctx, const Tensor& dy_TO, const Tenso
   multiply(ctx, dy, quantized(ctx, kInput, x_TI, true, Dim::none), dw_OI, accumulate);
 }
 
+void Fp8Products::check_device(Ops& ops) const { fp8_ops(ops).check_fp8(scaling_ == Fp8Scaling::row); }
+
 void Fp8Products::check_products(Ops& ops, const std::string& layer, DType dtype, int64_t in, int64_t out,
                                  int64_t tokens) const {
-  fp8_ops(ops);
+  check_device(ops);
   if (!is_or_plans_for_gpu(ops.device())) return;
   if (dtype == DType::f64)
     fail(Code::not_supported, "Linear ", layer,

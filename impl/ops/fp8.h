@@ -56,6 +56,8 @@ class Fp8Ops {
   virtual void fp8_scale(const Fp8ScaleArgs& args, Stream& stream) = 0;
   virtual void fp8_codes(const Fp8CodesArgs& args, Stream& stream) = 0;
   virtual void fp8_gemm(const Fp8GemmArgs& args, Stream& stream) = 0;
+  // NOT_SUPPORTED: the device has no products of codes, or, with `rows`, none with a scale for each row.
+  virtual void check_fp8(bool /*rows*/) const {}
 };
 
 // NOT_SUPPORTED: the device has no products in FP8.

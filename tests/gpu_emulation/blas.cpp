@@ -72,6 +72,7 @@ std::string wrong_codes(const cublasLtMatmulDescOpaque& how, const cublasLtMatri
       (a.type == CUDA_R_8F_E5M2 && b.type == CUDA_R_8F_E5M2))
     return "types beside 8 bits";
   if (how.transpose_a != CUBLAS_OP_T || how.transpose_b != CUBLAS_OP_N) return "8 bits without the form TN";
+  if (c.rows % 16 != 0) return "8 bits into columns that are no multiple of 16";
   if (a.rows % 16 != 0 || a.stride % 16 != 0 || b.stride % 16 != 0 ||
       c.stride * static_cast<int64_t>(bytes_of(c.type)) % 16 != 0)
     return "8 bits whose depth or strides are no multiple of 16";

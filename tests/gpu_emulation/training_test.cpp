@@ -2,6 +2,7 @@
 // of train_parity_test.cuda that is small enough for every run.
 #include <cstdlib>
 
+#include "nn/fp8.h"
 #include "train/five_steps.h"
 
 #include "gpu_emulation/emulator.h"
@@ -40,6 +41,34 @@ TEST_F(CudaTraining, TwoShardedRanksEqualTheReference) {
 TEST_F(CudaTraining, TwoReplicasEqualTheReference) {
   if (std::getenv("GANGWAY_TEST_ALL") == nullptr) GTEST_SKIP() << "15 s; with GANGWAY_TEST_ALL=1";
   expect(2, {1, Strategy::no_shard, 3}, DType::f64);
+}
+
+TEST_F(CudaTraining, Fp8ThatAGpuCannotMultiplyIsRefusedWhenTheModelIsMade) {
+  const gpu_emulation::Settings before = gpu_emulation::settings();
+  const auto make_on = [&](int architecture, Fp8Scaling scaling) {
+    gpu_emulation::Settings settings = before;
+    settings.architecture = architecture;
+    gpu_emulation::set(settings);
+    test::run_ranks(1, [&](Gang& root) {
+      const ModulePtr linear = make_sequential({make_linear(16, 16, false, 0.1)});
+      Fp8Options options;
+      options.scaling = scaling;
+      apply_fp8(linear, options);
+      Model model(linear, create_gangs(root.shared_from_this(), {}));
+      model.build().materialize(1, DType::f32);
+    });
+  };
+  const auto refusal = [&](int architecture, Fp8Scaling scaling) {
+    const Error error = test::error_of([&] { make_on(architecture, scaling); });
+    EXPECT_EQ(error.code(), Code::not_supported);
+    return error.message();
+  };
+  EXPECT_NE(refusal(86, Fp8Scaling::tensor).find("sm_89 or newer, and device cuda:0 is sm_86"),
+            std::string::npos);
+  EXPECT_NE(refusal(89, Fp8Scaling::row).find("sm_90, and device cuda:0 is sm_89"), std::string::npos);
+  make_on(89, Fp8Scaling::delayed);
+  make_on(90, Fp8Scaling::row);
+  gpu_emulation::set(before);
 }
 
 // NCCL makes a communicator of all ranks, so a first send between two ranks would wait for the others.

@@ -118,17 +118,32 @@ TEST(Fp8Codes, ScalesAndCodesAreThoseOfTheReference) {
     }
 }
 
+// Returns the rows with rows of zeros behind them, so that there is a multiple of 16: on a GPU cuBLASLt takes
+// no other number of columns of a product.
+Tensor padded(Bench& bench, const Tensor& rows) {
+  const int64_t extra = on_gpu() ? (16 - rows.dim(0) % 16) % 16 : 0;
+  if (extra == 0) return rows;
+  const Shape shape = rows.rank() == 1 ? Shape{rows.dim(0) + extra} : Shape{rows.dim(0) + extra, rows.dim(1)};
+  const Tensor all = bench.empty(rows.dtype(), shape);
+  Device& device = bench.ops->device();
+  device.zero(all.raw(), all.bytes(), bench.stream());
+  device.copy(all.raw(), rows.raw(), rows.bytes(), bench.stream());
+  return all;
+}
+
 TEST(Fp8Codes, ProductsAreThoseOfTheReference) {
   for (const char* kind : {"tensor", "row"}) {
     Bench bench;
     const std::string name = kind;
     const Tensor x = codes_of(bench, name + ".x_codes", DType::f8_e4m3),
-                 w = codes_of(bench, name + ".w_codes", DType::f8_e4m3);
-    const Tensor x_scale = scales_of(bench, name + ".x_scale"), w_scale = scales_of(bench, name + ".w_scale");
+                 w = padded(bench, codes_of(bench, name + ".w_codes", DType::f8_e4m3));
+    const Tensor x_scale = scales_of(bench, name + ".x_scale");
+    Tensor w_scale = scales_of(bench, name + ".w_scale");
+    if (w_scale.count() > 1) w_scale = padded(bench, w_scale);
     for (const DType dtype : kFloats) {
       if (dtype == DType::f64 && on_gpu()) continue;  // cuBLASLt has no such product
-      const Tensor y = bench.empty(dtype, {16, 24});
-      multiply(bench, x, x_scale, w, w_scale, y);
+      const Tensor whole = bench.empty(dtype, {16, w.dim(0)}), y = whole.slice(1, 0, 24);
+      multiply(bench, x, x_scale, w, w_scale, whole);
       const double tolerance = dtype == DType::f64 ? 1e-13 : rounding_of(dtype) + 1e-6;
       expect_close(y, reference().values(name + ".y"), tolerance, name + " " + gangway::name(dtype));
     }
@@ -164,6 +179,18 @@ TEST(Fp8Codes, EverySizeGivesTheNumbersOfTheFormula) {
             ASSERT_EQ(other[i % columns * rows + i / columns], code) << shape.text() << " " << i;
           }
         }
+}
+
+// More rows than the blocks of one launch have strips. The largest number is in the last row.
+TEST(Fp8Codes, ScalesOfColumnsCountEveryRowOfALongMatrix) {
+  Bench bench;
+  constexpr int64_t kRows = 2 * 65'536 + 1;
+  std::vector<double> from(kRows, 1.0);
+  from.back() = 7;
+  const Tensor x = tensor(bench, DType::bf16, {kRows, 1}, from), scale = bench.empty(DType::f32, {1});
+  fp8_ops(*bench.ops)
+      .fp8_scale({.x = x, .scale = scale, .codes = DType::f8_e4m3, .of = Fp8Scale::column}, bench.stream());
+  EXPECT_EQ(values(scale), std::vector<double>{static_cast<double>(7.0f / 448)});
 }
 
 // A GPU takes rows of multiples of 16 codes.

@@ -73,6 +73,7 @@ class CudaOps final : public Ops, public Fp8Ops {
     check(args);
     later(stream, multiply_codes, &products_, args);
   }
+  void check_fp8(bool rows) const override { Products::check_fp8(device_->index(), rows); }
   void rmsnorm(const RmsNormArgs& args, Stream& stream) override { run(args, stream, cuda::rmsnorm); }
   void rmsnorm_backward(const RmsNormBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::rmsnorm_backward);

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMostParts = 256;
-constexpr int64_t kRowsOfPart = 64;  // of columns
+constexpr int64_t kRowsOfStrip = 64;         // of columns
+constexpr int64_t kMostPartsOfColumn = 1024;  // each of them has every so many-th strip
 constexpr float kLeastMagnitude = 1e-12f;
 
 struct Matrix {
@@ -81,16 +82,18 @@ __global__ void fp8_tensor_scale_kernel(const float* parts, int count, History h
   *scale = scale_of(most, top);
 }
 
-// A thread has one column of kRowsOfPart rows.
+// A thread has one column of the strips y, y + blocks in y, ...
 __global__ void fp8_columns_kernel(Matrix x, float* parts) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (c >= x.columns) return;
-  const int64_t first = blockIdx.y * kRowsOfPart,
-                last = first + kRowsOfPart < x.rows ? first + kRowsOfPart : x.rows;
   float most = 0;
+#pragma unroll 1
+  for (int64_t first = blockIdx.y * kRowsOfStrip; first < x.rows; first += gridDim.y * kRowsOfStrip) {
+    const int64_t last = first + kRowsOfStrip < x.rows ? first + kRowsOfStrip : x.rows;
 #pragma unroll 4  // loads in flight
-  for (int64_t r = first; r < last; ++r)
-    most = larger(most, read<1, float>(x.elements, r * x.stride + c).at[0]);
+    for (int64_t r = first; r < last; ++r)
+      most = larger(most, read<1, float>(x.elements, r * x.stride + c).at[0]);
+  }
   parts[blockIdx.y * x.columns + c] = most;
 }
 __global__ void fp8_column_scales_kernel(const float* parts, int64_t count, int64_t columns, float top,
@@ -161,7 +164,7 @@ constexpr size_t kFoldBytes = kWarpSize * sizeof(float);
 
 void scale_columns(const Fp8ScaleArgs& args, const Matrix& x, Stream& stream) {
   if (x.columns == 0) return;
-  const int64_t count = std::max<int64_t>(1, pieces(x.rows, kRowsOfPart));
+  const int64_t count = std::clamp<int64_t>(pieces(x.rows, kRowsOfStrip), 1, kMostPartsOfColumn);
   auto* const parts =
       static_cast<float*>(workspace(stream, static_cast<size_t>(count * x.columns) * sizeof(float)));
   const unsigned wide = blocks(pieces(x.columns, kThreads));

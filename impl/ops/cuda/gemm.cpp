@@ -141,6 +141,13 @@ constexpr bool kHasScalesOfRows = false;
 void describe_rows(Description&) {}
 #endif
 
+void refuse_scales_of_rows() {
+  if (!kHasScalesOfRows)
+    fail(Code::not_supported,
+         "this build of the module has a cuBLAS before 12.9, which takes no scales of rows; take scales of "
+         "tensors");
+}
+
 void refuse_what_codes_lack(const Fp8GemmArgs& args) {
   constexpr int64_t kMultiple = 16;
   if (args.c.dtype() == DType::f64)
@@ -153,10 +160,7 @@ void refuse_what_codes_lack(const Fp8GemmArgs& args) {
     fail(Code::not_supported, "cublasLt takes scales of the rows of both operands or of neither, not ",
          args.a_scale.count(), " for ", args.c.dim(0), " rows and ", args.b_scale.count(), " for ",
          args.c.dim(1));
-  if (scales_rows(args) && !kHasScalesOfRows)
-    fail(Code::not_supported,
-         "this build of the module has a cuBLAS before 12.9, which takes no scales of rows; take scales of "
-         "tensors");
+  if (scales_rows(args)) refuse_scales_of_rows();
 }
 
 }  // namespace
@@ -214,6 +218,21 @@ void Products::gemm(const GemmArgs& args, Stream& stream) {
                        args.c.raw(), c.handle, args.c.raw(), c.handle, &chosen->second,
                        workspace(stream, kWorkspaceBytes), kWorkspaceBytes, native(stream)),
         "cublasLtMatmul");
+}
+
+void Products::check_fp8(int device, bool rows) {
+  constexpr int kFirst = 89, kFirstWithRows = 90;
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  const int found = 10 * major + minor;
+  if (found < kFirst)
+    fail(Code::not_supported, "FP8 takes a GPU of sm_", kFirst, " or newer, and device cuda:", device,
+         " is sm_", found, "; leave FP8 out");
+  if (rows && found < kFirstWithRows)
+    fail(Code::not_supported, "FP8 with scales of rows takes a GPU of sm_", kFirstWithRows,
+         ", and device cuda:", device, " is sm_", found, "; take scales of tensors");
+  if (rows) refuse_scales_of_rows();
 }
 
 void Products::fp8_gemm(const Fp8GemmArgs& args, Stream& stream) {

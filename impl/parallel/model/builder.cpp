@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "nn/linear.h"
 #include "parallel/collective_call.h"
 #include "parallel/context/attention.h"
 #include "parallel/fsdp/wrap.h"
@@ -17,6 +18,13 @@ namespace {
 void check_no_stages(const Gangs& gangs, const char* call) {
   if (const int pp = gangs.mesh().degree(Axis::pp); pp > 1)
     fail(Code::not_supported, call, ": pp is ", pp, "; parallelize cuts a model into stages");
+}
+
+// Refuses scales that the device cannot multiply, before the first forward would.
+void check_fp8(const ModulePtr& root, Ops& ops) {
+  for (const NamedModule& named : named_modules(root))
+    if (auto* const linear = dynamic_cast<Linear*>(named.module.get()))
+      if (linear->fp8() != nullptr) linear->fp8()->check_device(ops);
 }
 
 }  // namespace
@@ -148,6 +156,7 @@ void ModelBuilder::materialize(uint64_t seed, DType master) {
     check_master(master);
     for (const auto& group : parts_.fsdp->groups()) check(group->options(), master);
     check_dtypes(*parts_.root, master);
+    check_fp8(parts_.root, *parts_.ops);
     const std::vector<NamedParameter> free = free_parameters(*parts_.root);
     const bool alone = parts_.gangs->root()->size() == 1 && parts_.fsdp->groups().empty();
     if (!free.empty() && !alone)
