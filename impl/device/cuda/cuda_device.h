@@ -42,7 +42,7 @@ void submit_quietly(Device& device);
 Watches& watches(Device& device);
 
 class Memory;
-Memory& memory(Device& device);
+Memory& device_memory(Device& device);
 
 // Returns at least `bytes` bytes of scratch memory for one operation, aligned to 256 bytes. It is valid until
 // the next call for this stream, because the next operation on the stream uses the same memory.

@@ -78,7 +78,7 @@ void* RegisteredMemory::allocate(size_t bytes) {
   if (data == nullptr) {
     device_->submit();
     reclaim(/*wait=*/true);
-    cuda::memory(*device_).trim();
+    cuda::device_memory(*device_).trim();
     data = take(bytes);
   }
   if (data == nullptr) {
@@ -122,7 +122,7 @@ bool RegisteredMemory::anything_freed() const {
 
 void RegisteredMemory::reclaim(bool wait) noexcept {
   if (!anything_freed()) return;
-  cuda::Memory& streams = cuda::memory(*device_);
+  cuda::Memory& streams = cuda::device_memory(*device_);
   if (wait) {
     wait_for_aborts();
     try {
