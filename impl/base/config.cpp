@@ -66,6 +66,7 @@ Config read_config() {
   if (c.nccl_cta_policy != "default" && c.nccl_cta_policy != "efficiency" && c.nccl_cta_policy != "zero")
     fail(Code::invalid_argument, "GANGWAY_NCCL_CTA_POLICY is \"", c.nccl_cta_policy,
          "\", not default, efficiency or zero");
+  c.cuda_tuning = integer("GANGWAY_CUDA_TUNING", 1, 0, 1) != 0;
   const std::string cudnn = string_of("GANGWAY_CUDNN", "0");
   if (cudnn != "auto" && cudnn != "0")
     fail(Code::invalid_argument, "GANGWAY_CUDNN is \"", cudnn, "\", not auto or 0");
@@ -101,6 +102,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_CUDA_GRAPHS", c.cuda_graphs);
   line("GANGWAY_NCCL_REGISTER", c.nccl_register);
   line("GANGWAY_NCCL_CTA_POLICY", c.nccl_cta_policy);
+  line("GANGWAY_CUDA_TUNING", c.cuda_tuning);
   line("GANGWAY_CUDNN", c.cudnn ? "auto" : "0");
   return out.str();
 }

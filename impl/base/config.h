@@ -64,6 +64,10 @@ struct Config {
   // "default" for the fastest collective, "efficiency" for few thread blocks, "zero" (2.28 or newer) for the
   // copy engines where they can do the work. All ranks must have the same value.
   std::string nccl_cta_policy = "efficiency";
+  // GANGWAY_CUDA_TUNING: 1 measures cuBLASLt's algorithms at the first product of each shape and keeps the
+  // fastest, 0 takes the algorithm that cuBLASLt names first. The numbers are the same. Each new device reads
+  // the variable again.
+  bool cuda_tuning = true;
   // GANGWAY_CUDNN: "auto" lets cuDNN compute attention on NVIDIA GPUs where it is installed and supports the
   // call, "0" never uses it. The default is 0 until cuDNN's path has run on hardware: the library's own
   // kernels are tested on the software GPU.

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/fp8.h"
+#include "gpu_emulation/blas.h"
 #include "gpu_emulation/log.h"
 #include "gpu_emulation/memory.h"
 #include "gpu_emulation/state.h"
@@ -41,12 +44,31 @@ using namespace gpu_emulation;
 
 namespace {
 
+struct Planted {
+  std::mutex mutex;
+  std::vector<Answer> answers;
+};
+Planted& planted() {
+  static auto* const all =
+      new Planted;  // never destroyed, because threads of streams outlive all other objects
+  return *all;
+}
+std::vector<Answer> answers() {
+  const std::lock_guard lock(planted().mutex);
+  return planted().answers.empty() ? std::vector<Answer>(1) : planted().answers;
+}
+// An algorithm that was chosen before other answers were planted is the first of them.
+size_t answer_of(const cublasLtMatmulAlgo_t& algorithm, const std::vector<Answer>& all) {
+  return algorithm.data[6] < all.size() ? algorithm.data[6] : 0;
+}
+
 struct Product {
   cublasLtMatmulDescOpaque how;
   cublasLtMatrixLayoutOpaque a, b, c;
   const void *a_data, *b_data;
   void* c_data;
   double alpha, beta;
+  Answer answer;
 };
 
 cublasStatus_t refuse_product(cublasStatus_t status, const std::string& words) {
@@ -145,10 +167,11 @@ void multiply(const Product& p) {
   std::vector<S> column(rows);
   for (uint64_t j = 0; j < p.c.columns; ++j) {
     std::fill(column.begin(), column.end(), S(0));
-    for (uint64_t k = 0; k < depth; ++k) {
+    for (uint64_t i = 0; i < depth; ++i) {
+      const uint64_t k = p.answer.backwards ? depth - 1 - i : i;
       const S factor = b[j * depth + k];
       const S* const from = a.data() + k * rows;
-      for (uint64_t i = 0; i < rows; ++i) column[i] += from[i] * factor;
+      for (uint64_t row = 0; row < rows; ++row) column[row] += from[row] * factor;
     }
     for (uint64_t i = 0; i < rows; ++i) {
       const size_t at = j * static_cast<size_t>(p.c.stride) + i;
@@ -217,6 +240,11 @@ uint64_t fingerprint(const cublasLtMatmulDescOpaque& how, const cublasLtMatrixLa
 }
 
 }  // namespace
+
+void gpu_emulation::plant_answers(std::vector<Answer> answers) {
+  const std::lock_guard lock(planted().mutex);
+  planted().answers = std::move(answers);
+}
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   if (status == CUBLAS_STATUS_SUCCESS) return "success";
@@ -306,7 +334,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   ENTER_BLAS();
   *found = 0;
@@ -316,8 +344,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   result.algo.data[0] = fingerprint(*product, *a, *b, *c);
   for (size_t i = 0; i < 4; ++i) result.algo.data[1 + i] = preference->alignment[i];
   result.algo.data[5] = result.workspaceSize = preference->workspace / 2;
-  results[0] = result;
-  *found = 1;
+  *found = std::min(wanted, static_cast<int>(answers().size()));
+  for (int i = 0; i < *found; ++i) {
+    result.algo.data[6] = static_cast<uint64_t>(i);
+    results[i] = result;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, size_t bytes, size_t* written) {
+  ENTER_BLAS();
+  if (bytes != sizeof(uint32_t))
+    return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an attribute of another size");
+  const std::vector<Answer> all = answers();
+  const uint32_t splits = all[answer_of(*algorithm, all)].splits;
+  const uint32_t scheme = splits > 1 ? uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE} : 0;
+  *written = bytes;
+  std::memcpy(value, attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? &splits : &scheme, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -345,14 +390,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   if (!is_on_device(a, extent(*a_layout)) || !is_on_device(b, extent(*b_layout)) ||
       !is_on_device(d, extent(*d_layout)))
     return refuse_product(CUBLAS_STATUS_INVALID_VALUE, "an operand leaves its block");
-  Product p = {*product, *a_layout, *b_layout, *d_layout, a, b, d, 0, 0};
+  const std::vector<Answer> all = answers();
+  const size_t answer = answer_of(*algorithm, all);
+  if (all[answer].refused) return CUBLAS_STATUS_NOT_SUPPORTED;
+  Product p = {*product, *a_layout, *b_layout, *d_layout, a, b, d, 0, 0, all[answer]};
   const bool f64 = product->scale == CUDA_R_64F;
   p.alpha = f64 ? *static_cast<const double*>(alpha) : static_cast<double>(*static_cast<const float*>(alpha));
   p.beta = f64 ? *static_cast<const double*>(beta) : static_cast<double>(*static_cast<const float*>(beta));
-  const Entry entry = entry_of(p);
+  Entry entry = entry_of(p);
+  entry.answer = answer;
   const bool left_out = leaves_out(static_cast<size_t>(entry.bytes));
   log(stream, entry);
   const cudaError_t error = enqueue(stream, [p, workspace, workspace_bytes, left_out](Runner&) {
+    pass_time(p.answer.milliseconds);
     if (left_out) return;
     std::memset(workspace, 0xff, std::min<size_t>(workspace_bytes, 4096));
     if (p.a.type == CUDA_R_64F)

@@ -36,6 +36,7 @@ struct Entry {
   std::string name;  // of the kernel, the call, or the collective
   dim3 grid = {};
   uint64_t m = 0, n = 0, k = 0;  // of a product
+  size_t answer = 0;             // of a product: the index of its algorithm (blas.h)
   double flops = 0, bytes = 0;   // bytes: read and written; for a collective those of its whole tensors
   bool costed = true;            // false: the flops and bytes of the kernel are not known
   // The number of the record. For wait and host_wait that of the awaited record; 0 means the whole stream.

@@ -118,7 +118,8 @@ TEST_F(CudaModule, CudnnIsNotAskedUnlessTheEnvironmentSaysSo) {
   const auto ops = make_ops(make_device("cuda"));
   EXPECT_EQ(describe_paths(*ops),
             "attention: own kernels; no cuDNN: GANGWAY_CUDNN is not auto\n"
-            "other operations: own kernels, products by cuBLASLt\n");
+            "products: cuBLASLt, the fastest of its algorithms for each shape (GANGWAY_CUDA_TUNING = 1)\n"
+            "other operations: own kernels\n");
 }
 
 TEST_F(CudaModule, AProgramsCurrentDeviceIsLeftAsItWas) {

@@ -1,5 +1,6 @@
 #include "gpu_emulation/queue.h"
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -13,14 +14,24 @@ namespace {
 constexpr int kPauseOneIn = 16;
 constexpr int kLongestPause = 200;  // microseconds
 
+std::atomic<int64_t> now = 0;  // of the clock of events, in nanoseconds
+
 }  // namespace
+
+void pass_time(double milliseconds) { now += static_cast<int64_t>(1e6 * milliseconds); }
 
 void Point::reach() {
   give(this);
   const Unseen unseen;
   const std::lock_guard lock(mutex_);
+  nanoseconds_ = now += 1000;
   reached_ = true;
   changed_.notify_all();
+}
+double Point::milliseconds() const {
+  const Unseen unseen;
+  const std::lock_guard lock(mutex_);
+  return static_cast<double>(nanoseconds_) / 1e6;
 }
 bool Point::reached() const {
   const bool now = [&] {

@@ -17,10 +17,14 @@
 
 namespace gpu_emulation {
 
+// Moves the clock of events, which also moves by a microsecond when a point is reached.
+void pass_time(double milliseconds);
+
 // A point in a queue for which others wait.
 class Point {
  public:
   void reach();
+  double milliseconds() const;  // by the clock of events, when it was reached
   bool reached() const;
   void wait() const;
   const uint64_t number = next_event();  // in the log
@@ -29,6 +33,7 @@ class Point {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   bool reached_ = false;
+  int64_t nanoseconds_ = 0;
 };
 
 class Queue : public std::enable_shared_from_this<Queue> {

@@ -392,10 +392,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   stream->queue->push([point = event->point](Runner&) { point->wait(); });
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   ENTER();
   const std::lock_guard lock(all().mutex);
-  *event = new CUevent_st{current, {}, nullptr, 0};
+  *event = new CUevent_st{current, {}, nullptr, 0, flags != cudaEventDisableTiming};
   all().events.insert(*event);
   return cudaSuccess;
 }
@@ -446,6 +446,21 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     point->wait();
   }
   return fault_of(event->device);
+}
+// Like CUDA, wants events that keep times, were recorded and have been reached.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  ENTER();
+  double at[2] = {};
+  for (const auto& [event, time] : {std::pair(start, &at[0]), std::pair(end, &at[1])}) {
+    if (!is_living(event) || !event->timed) return cudaErrorInvalidResourceHandle;
+    if (const cudaError_t error = captured_event(event)) return error;
+    const std::lock_guard lock(event->mutex);
+    if (event->point == nullptr) return cudaErrorInvalidResourceHandle;
+    if (!event->point->reached()) return cudaErrorNotReady;
+    *time = event->point->milliseconds();
+  }
+  *milliseconds = static_cast<float>(at[1] - at[0]);
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {

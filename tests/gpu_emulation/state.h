@@ -22,6 +22,7 @@ struct CUevent_st {
   std::mutex mutex;
   std::shared_ptr<gpu_emulation::Point> point;  // null: never recorded
   uint64_t capture = 0;                         // the capture that recorded it last (capture.h); 0: none
+  bool timed = false;                           // made without cudaEventDisableTiming
 };
 
 namespace gpu_emulation {

@@ -246,6 +246,7 @@ cudaStream_t native(Stream& stream) { return cuda_stream(stream).ready(); }
 cudaEvent_t native(Event& event) { return dynamic_cast<CudaEvent&>(event).event(); }
 Watches& watches(Device& device) { return dynamic_cast<CudaDevice&>(device).watches(); }
 Memory& device_memory(Device& device) { return dynamic_cast<CudaDevice&>(device).memory(); }
+bool is_captured(Stream& stream) { return cuda_stream(stream).is_captured(); }
 void* workspace(Stream& stream, size_t bytes) { return cuda_stream(stream).workspace(bytes); }
 void submit_quietly(Device& device) { dynamic_cast<CudaDevice&>(device).streams().submit_quietly(); }
 

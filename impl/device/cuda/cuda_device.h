@@ -38,12 +38,18 @@ cudaEvent_t native(Event& event);
 // Starts the queued operations of all streams of the device. A stream reports a failure at its next use.
 void submit_quietly(Device& device);
 
+// Returns whether the stream is captured for a graph, or a caller captures a stream of its device. Then the
+// host must not wait for the device.
+bool is_captured(Stream& stream);
+
 // The objects that are asked while the host waits for a stream or an event of the device.
 Watches& watches(Device& device);
 
 class Memory;
 Memory& device_memory(Device& device);
 
+// What every stream that computes has as scratch memory, because products take it: NVIDIA's advice for sm_90.
+constexpr size_t kStreamWorkspaceBytes = size_t{32} << 20;
 // Returns at least `bytes` bytes of scratch memory for one operation, aligned to 256 bytes. It is valid until
 // the next call for this stream, because the next operation on the stream uses the same memory.
 void* workspace(Stream& stream, size_t bytes);

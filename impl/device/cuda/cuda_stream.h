@@ -55,6 +55,7 @@ class CudaStream final : public Stream {
   cudaStream_t ready() { return segments_.ready(); }  // starts the queued operations first
   cudaStream_t handle() const { return stream_; }     // starts nothing; for comparisons
   void* workspace(size_t bytes);
+  bool is_captured() { return segments_.capturing() || owner_.memory.is_captured(); }
   bool keeps() const { return owner_.graphs; }
   Segments& segments() { return segments_; }
 

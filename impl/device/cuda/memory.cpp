@@ -148,6 +148,11 @@ bool Memory::captured() const noexcept {
   return false;
 }
 
+bool Memory::is_captured() noexcept {
+  const std::lock_guard lock(mutex_);
+  return captured();
+}
+
 void Memory::free_held() noexcept {
   for (Freed& freed : std::exchange(held_, {})) free_after_streams(std::move(freed));
 }

@@ -39,6 +39,9 @@ class Memory {
   // Name the streams whose work may use blocks that are freed later.
   void add(cudaStream_t stream);
   void remove(cudaStream_t stream) noexcept;
+  // Returns whether a caller captures one of the streams. Then no stream and no event may be asked for its
+  // state.
+  bool is_captured() noexcept;
 
   // The state of the streams that were added. While a caller captures one of them, none may be asked.
   enum class Work { done, running, captured };

@@ -171,6 +171,7 @@ class CudaOps final : public Ops, public Fp8Ops {
   }
 
   AttentionPaths& attention_paths() { return attention_; }
+  const Products& products() const { return products_; }
 
  private:
   static void multiply(Products* products, const GemmArgs& args, Stream& stream) {
@@ -230,7 +231,8 @@ std::unique_ptr<Ops> make_cuda_ops(const std::shared_ptr<Device>& device) {
 std::string describe_cuda_paths(Ops& ops) {
   auto* const mine = dynamic_cast<CudaOps*>(&ops);
   if (mine == nullptr) return {};
-  return mine->attention_paths().describe() + "other operations: own kernels, products by cuBLASLt\n";
+  return text(mine->attention_paths().describe(), "products: cuBLASLt, ", mine->products().words(),
+              "\nother operations: own kernels\n");
 }
 
 }  // namespace gangway::cuda

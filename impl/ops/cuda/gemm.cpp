@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/config.h"
+
 // cuBLASLt stores matrices by columns, Gangway by rows. So this file computes c = a b as c^T = b^T a^T:
 // cuBLASLt's first operand is b, and its rows are c's columns.
 
 namespace gangway::cuda {
 namespace {
-
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // NVIDIA's advice for sm_90
-
-void check(cublasStatus_t status, const char* what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  fail(status == CUBLAS_STATUS_ALLOC_FAILED ? Code::out_of_memory : Code::internal, "cublasLt: ", what,
-       ": status ", static_cast<int>(status), " (", cublasLtGetStatusString(status), ")");
-}
 
 // Owns a handle of cuBLASLt.
 template <typename Handle, cublasStatus_t (*destroy)(Handle)>
@@ -87,35 +81,16 @@ void describe(Description& product, const GemmArgs& args) {
   set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
 }
 
-// What decides about the algorithm of c = op(a) op(b), and begins its refusal.
-struct Operands {
+}  // namespace
+
+// What decides about the algorithm of c = op(a) op(b), and how its refusal begins and ends.
+struct Products::Operands {
   const Tensor &a, &b, &c;
   bool transpose_a, transpose_b;
+  const char* hint;
 };
 
-cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Operands& args, const Description& product,
-                            const Layout& a, const Layout& b, const Layout& c, const char* hint) {
-  Preference preference;
-  check(cublasLtMatmulPreferenceCreate(&preference.handle), "cublasLtMatmulPreferenceCreate");
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  // cuBLASLt must add parts of a sum in f32, not in a 16-bit type.
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.b));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.a));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.c));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.c));
-  cublasLtMatmulHeuristicResult_t found = {};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle, product.handle, b.handle, a.handle, c.handle, c.handle, preference.handle, 1, &found, &count);
-  if (status != CUBLAS_STATUS_SUCCESS || count == 0)
-    fail(Code::not_supported, "cublasLt has no algorithm for ", args.a.text(),
-         args.transpose_a ? " transposed" : "", " times ", args.b.text(),
-         args.transpose_b ? " transposed" : "", " into ", args.c.text(), " (",
-         cublasLtGetStatusString(status), ")", hint);
-  return found.algo;
-}
+namespace {
 
 // Products of codes have one form: both operands are contiguous along the dim that is summed.
 void describe(Description& product, const Fp8GemmArgs& args) {
@@ -163,13 +138,72 @@ void refuse_what_codes_lack(const Fp8GemmArgs& args) {
   if (scales_rows(args)) refuse_scales_of_rows();
 }
 
+template <typename Args>
+LtProduct lt_product(cublasLtHandle_t handle, const Description& how, const Layout& a, const Layout& b,
+                     const Layout& c, const Args& args, bool add) {
+  const size_t item = item_bytes(args.c.dtype());
+  return {.handle = handle,
+          .how = how.handle,
+          .a = b.handle,
+          .b = a.handle,
+          .c = c.handle,
+          .a_data = args.b.raw(),
+          .b_data = args.a.raw(),
+          .c_data = args.c.raw(),
+          .rows = static_cast<size_t>(args.c.dim(0)),
+          .row_bytes = static_cast<size_t>(args.c.dim(1)) * item,
+          .stride_bytes = static_cast<size_t>(row_stride(args.c)) * item,
+          .add = add,
+          .f64 = args.a.dtype() == DType::f64};
+}
+
 }  // namespace
 
-Products::Products(int device) {
+Products::Products(int device) : most_answers_(read_config().cuda_tuning ? kMostAnswers : 1) {
   const OnDevice on(device);
   check(cublasLtCreate(&handle_), "cublasLtCreate");
 }
 Products::~Products() { cublasLtDestroy(handle_); }
+
+std::string Products::words() const {
+  return most_answers_ > 1 ? "the fastest of its algorithms for each shape (GANGWAY_CUDA_TUNING = 1)"
+                           : "its first algorithm for each shape (GANGWAY_CUDA_TUNING = 0)";
+}
+
+Products::Answers Products::ask(const LtProduct& product, const Operands& args) const {
+  Preference preference;
+  check(cublasLtMatmulPreferenceCreate(&preference.handle), "cublasLtMatmulPreferenceCreate");
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kStreamWorkspaceBytes);
+  // cuBLASLt must add parts of a sum in f32, not in a 16-bit type.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.b));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.a));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.c));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.c));
+  cublasLtMatmulHeuristicResult_t found[kMostAnswers] = {};
+  int count = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, product.how, product.a, product.b, product.c, product.c,
+                                     preference.handle, most_answers_, found, &count);
+  if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+    fail(Code::not_supported, "cublasLt has no algorithm for ", args.a.text(),
+         args.transpose_a ? " transposed" : "", " times ", args.b.text(),
+         args.transpose_b ? " transposed" : "", " into ", args.c.text(), " (",
+         cublasLtGetStatusString(status), ")", args.hint);
+  Answers answers;
+  for (int i = 0; i < count; ++i) answers.push_back(found[i].algo);
+  return answers;
+}
+
+void Products::run(Key key, const LtProduct& product, const Operands& operands, Stream& stream) {
+  auto known = algorithms_.find(key);
+  if (known == algorithms_.end()) known = algorithms_.emplace(std::move(key), ask(product, operands)).first;
+  Answers& answers = known->second;
+  if (answers.size() > 1)
+    if (const std::optional<cublasLtMatmulAlgo_t> best = fastest(product, answers, stream)) answers = {*best};
+  check(multiply(product, answers[0], stream), "cublasLtMatmul");
+}
 
 void Products::gemm(const GemmArgs& args, Stream& stream) {
   const int64_t depth = args.a.dim(args.transpose_a ? 0 : 1);
@@ -203,21 +237,8 @@ void Products::gemm(const GemmArgs& args, Stream& stream) {
              alignment_of(args.a),
              alignment_of(args.b),
              alignment_of(args.c)};
-  auto chosen = algorithms_.find(key);
-  if (chosen == algorithms_.end())
-    chosen = algorithms_
-                 .emplace(std::move(key),
-                          choose(handle_, {args.a, args.b, args.c, args.transpose_a, args.transpose_b},
-                                 product, a, b, c, ""))
-                 .first;
-  const double one64 = 1, beta64 = add ? 1 : 0;
-  const float one32 = 1, beta32 = add ? 1 : 0;
-  const bool f64 = args.a.dtype() == DType::f64;
-  check(cublasLtMatmul(handle_, product.handle, f64 ? static_cast<const void*>(&one64) : &one32, args.b.raw(),
-                       b.handle, args.a.raw(), a.handle, f64 ? static_cast<const void*>(&beta64) : &beta32,
-                       args.c.raw(), c.handle, args.c.raw(), c.handle, &chosen->second,
-                       workspace(stream, kWorkspaceBytes), kWorkspaceBytes, native(stream)),
-        "cublasLtMatmul");
+  run(std::move(key), lt_product(handle_, product, a, b, c, args, add),
+      {args.a, args.b, args.c, args.transpose_a, args.transpose_b, ""}, stream);
 }
 
 void Products::check_fp8(int device, bool rows) {
@@ -262,22 +283,12 @@ void Products::fp8_gemm(const Fp8GemmArgs& args, Stream& stream) {
              alignment_of(args.a),
              alignment_of(args.b),
              alignment_of(args.c)};
-  auto chosen = algorithms_.find(key);
-  if (chosen == algorithms_.end())
-    chosen =
-        algorithms_
-            .emplace(std::move(key),
-                     choose(handle_, {args.a, args.b, args.c, false, true}, product, a, b, c,
-                            rows ? "; scales of rows take a GPU of sm_90, scales of tensors one of sm_89 "
-                                   "or newer, and columns of the result a multiple of 16"
-                                 : "; FP8 takes a GPU of sm_89 or newer, and columns of the result a "
-                                   "multiple of 16"))
-            .first;
-  const float one = 1, beta = args.accumulate ? 1 : 0;
-  check(cublasLtMatmul(handle_, product.handle, &one, args.b.raw(), b.handle, args.a.raw(), a.handle, &beta,
-                       args.c.raw(), c.handle, args.c.raw(), c.handle, &chosen->second,
-                       workspace(stream, kWorkspaceBytes), kWorkspaceBytes, native(stream)),
-        "cublasLtMatmul");
+  run(std::move(key), lt_product(handle_, product, a, b, c, args, args.accumulate),
+      {args.a, args.b, args.c, false, true,
+       rows ? "; scales of rows take a GPU of sm_90, scales of tensors one of sm_89 or newer, and columns of "
+              "the result a multiple of 16"
+            : "; FP8 takes a GPU of sm_89 or newer, and columns of the result a multiple of 16"},
+      stream);
 }
 
 }  // namespace gangway::cuda

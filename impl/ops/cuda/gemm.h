@@ -3,12 +3,11 @@
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
 
-#include <cublasLt.h>
-
 #include <map>
+#include <string>
 #include <vector>
 
-#include "device/cuda/cuda_device.h"
+#include "ops/cuda/product_algorithms.h"
 #include "ops/fp8.h"
 
 namespace gangway::cuda {
@@ -26,12 +25,20 @@ class Products {
   void fp8_gemm(const Fp8GemmArgs& args, Stream& stream);
   static void check_fp8(int device, bool rows);  // Fp8Ops::check_fp8
 
+  std::string words() const;  // for gw-info, on how algorithms are chosen
+
  private:
   // The facts that decide about an algorithm: types, sizes, strides, alignments.
   using Key = std::vector<int64_t>;
+  using Answers = std::vector<cublasLtMatmulAlgo_t>;
+  struct Operands;
 
+  Answers ask(const LtProduct& product, const Operands& args) const;
+  void run(Key key, const LtProduct& product, const Operands& operands, Stream& stream);
+
+  const int most_answers_;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<Key, cublasLtMatmulAlgo_t> algorithms_;
+  std::map<Key, Answers> algorithms_;  // one answer: it is chosen
 };
 
 // Sets each row of c to bias, to c + bias (accumulate), or to 0 if there is no bias. For products that cannot

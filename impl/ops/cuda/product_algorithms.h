@@ -1,0 +1,54 @@
+// Which of cuBLASLt's algorithms computes a product. cuBLASLt answers with up to eight, the one that it takes
+// for the fastest first. The first use of a shape measures them, and the fastest one is kept.
+//
+// The numbers do not depend on the times, so runs and ranks may choose differently. An answer is measured
+// only if it splits sums as the first answer does. It is taken only if it gives the same bits as the first
+// answer in up to 16 rows of this product, of which at least one byte is not zero.
+//
+// What it costs, once for each combination of shape, dtypes, strides and alignments: four products for each
+// answer, one wait of the host for the stream for each answer, and at most 1 MiB of pinned memory (2 rows, if
+// those are larger). A product that adds to its result is measured in memory of the result's size. That
+// memory is given back; a memory plan does not count it.
+//
+// Nothing is measured while a caller captures a stream of the device, or if there is no memory. The product
+// then takes the first answer, and the next use of the shape tries again. GANGWAY_CUDA_TUNING=0 always takes
+// the first answer.
+//
+// Thread rule: an Ops' (ops/ops.h).
+#pragma once
+
+#include <cublasLt.h>
+
+#include <optional>
+#include <span>
+
+#include "device/cuda/cuda_device.h"
+
+namespace gangway::cuda {
+
+constexpr int kMostAnswers = 8;
+
+void check(cublasStatus_t status, const char* what);
+
+// A product as cuBLASLt takes it. cuBLASLt stores matrices by columns, so that its a is Gangway's b.
+struct LtProduct {
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t how = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  const void *a_data = nullptr, *b_data = nullptr;
+  void* c_data = nullptr;
+  // Of the result, as Gangway stores it: `rows` of `row_bytes` bytes, which lie `stride_bytes` apart.
+  size_t rows = 0, row_bytes = 0, stride_bytes = 0;
+  bool add = false;  // c += a b
+  bool f64 = false;  // factors are f64
+};
+
+// Starts the product.
+cublasStatus_t multiply(const LtProduct& product, const cublasLtMatmulAlgo_t& algorithm, Stream& stream);
+
+// Measures the answers, of which there is at least one, and returns the one to keep. The result of the
+// product is undefined afterwards, unless it adds. None: nothing can be measured now.
+std::optional<cublasLtMatmulAlgo_t> fastest(const LtProduct& product,
+                                            std::span<const cublasLtMatmulAlgo_t> answers, Stream& stream);
+
+}  // namespace gangway::cuda
