@@ -124,10 +124,7 @@ class Attention final : public Module {
       dqkv[kK] = norm_backward(ctx, kK, dqkv[kK], frame);
     }
     const Tensor dx = child(kQ).backward_one(ctx, flat(dqkv[kQ]), frame);
-    for (const size_t part : {kK, kV}) {
-      const Stack::Mark mark = frame.mark();
-      frame.add_gradient(ctx, dx, child(part).backward_one(ctx, flat(dqkv.at(part)), frame), mark);
-    }
+    for (const size_t part : {kK, kV}) child(part).add_backward_one(ctx, flat(dqkv.at(part)), frame, dx);
     return {dx};
   }
 

@@ -39,10 +39,11 @@ void Fp8Products::forward(Context& ctx, const Operand& x, const Operand& w, cons
   multiply(ctx, x, w, y_TO, false);
 }
 
-void Fp8Products::input_gradient(Context& ctx, const Tensor& dy_TO, const Tensor& w_OI, const Tensor& dx_TI) {
+void Fp8Products::input_gradient(Context& ctx, const Tensor& dy_TO, const Tensor& w_OI, const Tensor& dx_TI,
+                                 bool accumulate) {
   const StackScope scope(ctx.temporaries);
   const Operand dy = quantized(ctx, kGradient, dy_TO, false, Dim::out);
-  multiply(ctx, dy, quantized(ctx, kWeight, w_OI, true, Dim::out), dx_TI, false);
+  multiply(ctx, dy, quantized(ctx, kWeight, w_OI, true, Dim::out), dx_TI, accumulate);
 }
 
 // Every rank of tp has all of its tokens, so that no sum is split.

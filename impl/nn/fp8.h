@@ -57,8 +57,9 @@ class Fp8Products {
   Operand weight(Context& ctx, const Tensor& w_OI);
   // y = x w^T for rows of x.
   void forward(Context& ctx, const Operand& x, const Operand& w, const Tensor& y_TO) const;
-  // dx = dy w
-  void input_gradient(Context& ctx, const Tensor& dy_TO, const Tensor& w_OI, const Tensor& dx_TI);
+  // dx = dy w [+ dx]
+  void input_gradient(Context& ctx, const Tensor& dy_TO, const Tensor& w_OI, const Tensor& dx_TI,
+                      bool accumulate);
   // dw = dy^T x [+ dw]
   void weight_gradient(Context& ctx, const Tensor& dy_TO, const Tensor& x_TI, const Tensor& dw_OI,
                        bool accumulate);

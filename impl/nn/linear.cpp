@@ -196,20 +196,31 @@ void Linear::add_b(Context& ctx, const Tensor& low_TR, const Tensor& y_TO) const
 }
 
 Values Linear::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {
+  const Tensor& dy_TO = first_gradient(dy, *this);
+  const int64_t inputs = value_of(weight()).dim(1);
+  const Tensor dx = frame.allocate_gradient(dy_TO.dtype(), with_last(dy_TO.shape(), inputs));
+  input_half(ctx, dy, dx, false, frame);
+  return {dx};
+}
+
+void Linear::add_backward(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx) {
+  input_half(ctx, {&dy, 1}, dx, true, frame);
+}
+
+void Linear::input_half(Context& ctx, std::span<const Tensor> dy, const Tensor& dx, bool add, Frame& frame) {
   const Tensor& w_OI = value_of(weight());
   const Tensor& dy_TO = first_gradient(dy, *this);
-  const Tensor dx = frame.allocate_gradient(dy_TO.dtype(), with_last(dy_TO.shape(), w_OI.dim(1)));
   if (fp8_ != nullptr)
-    fp8_->input_gradient(ctx, dy_TO.flatten2(), w_OI, dx.flatten2());
+    fp8_->input_gradient(ctx, dy_TO.flatten2(), w_OI, dx.flatten2(), add);
   else
-    ctx.ops.gemm({.a = dy_TO.flatten2(), .b = w_OI, .c = dx.flatten2(), .bias = {}}, ctx.stream);
+    ctx.ops.gemm({.a = dy_TO.flatten2(), .b = w_OI, .c = dx.flatten2(), .bias = {}, .accumulate = add},
+                 ctx.stream);
   if (wants_gradient(weight())) frame.slots().prepare(ctx, *this, kX);
   const bool wants_bias = bias() != nullptr && wants_gradient(*bias());
   if (wants_gradient(weight()) || (wants_bias && !skips_bias_add_)) frame.push_weight(*this, kWeight, dy_TO);
   if (wants_bias && skips_bias_add_ && dy.size() > 1 && dy[1]) frame.push_weight(*this, kBias, dy[1]);
   // Asks the frame, because the adapters may have been switched since the forward.
   if (frame.slots().holds(*this, kLow)) adapter_backward(ctx, dy_TO, dx, frame);
-  return {dx};
 }
 
 void Linear::adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx, Frame& frame) {

@@ -26,6 +26,7 @@ class Linear final : public Module {
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) override;
+  void add_backward(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx) override;
   void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy) override;
 
   // What a product of forward reads: the input, the inner values of the adapter (absent without one), which
@@ -81,6 +82,8 @@ class Linear final : public Module {
                               const Tensor& bias) const;
   void multiply_a(Context& ctx, const Tensor& x_TI, const Tensor& low_TR) const;
   void add_b(Context& ctx, const Tensor& low_TR, const Tensor& y_TO) const;
+  // The input half: dx = dy W, or dx += dy W (`add`).
+  void input_half(Context& ctx, std::span<const Tensor> dy, const Tensor& dx, bool add, Frame& frame);
   void weight_gradient(Context& ctx, const Tensor& dy, const Tensor& x);
   void adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx, Frame& frame);
   void check(const Spec& x) const;

@@ -68,8 +68,7 @@ class Mlp final : public Module {
                             ctx.stream);
     if (again) frame.slots().set_recomputed(*this, kHidden, dhidden);
     const Tensor dx = child(kGateProjection).backward_one(ctx, gate, frame);
-    const Stack::Mark mark = frame.mark();
-    frame.add_gradient(ctx, dx, child(kUpProjection).backward_one(ctx, up, frame), mark);
+    child(kUpProjection).add_backward_one(ctx, up, frame, dx);
     return {dx};
   }
 

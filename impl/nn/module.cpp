@@ -69,6 +69,11 @@ Specs specs_of(std::span<const Tensor> tensors) {
 
 Specs Module::check_forward(Context&, std::span<const Spec>) { return {}; }
 
+void Module::add_backward(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx) {
+  const Stack::Mark mark = frame.mark();
+  frame.add_gradient(ctx, dx, backward(ctx, {&dy, 1}, frame).at(0), mark);
+}
+
 void Module::backward_weight(Context&, Frame&, int index, const Tensor&) {
   fail(Code::internal, kind(), " has no weight task ", index);
 }

@@ -141,6 +141,10 @@ class Module : public std::enable_shared_from_this<Module> {
   // (absent: there is none, as for integers). dy and the results lie in the frame's gradient stack; the
   // module pushes its weight tasks into the frame.
   virtual Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) = 0;
+  // As backward of a module with one input and one output, but adds the gradient of the input to dx: the
+  // gradient that another reader of the same input has made. The default adds what backward returns. A module
+  // whose products can add overrides it, which saves the temporary and the addition.
+  virtual void add_backward(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx);
   // Runs one weight task that backward pushed.
   virtual void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy);
   // Recomputes tensor `index` that the last forward in `frame` announced as recomputable, in the frame's
@@ -151,7 +155,7 @@ class Module : public std::enable_shared_from_this<Module> {
   // Modules may share them.
   virtual Values tables() const { return {}; }
 
-  // forward and backward of a module with one input and one output, with a span in the trace.
+  // forward, backward and add_backward of a module with one input and one output, with a span in the trace.
   Tensor forward_one(Context& ctx, const Tensor& x, Frame* frame) {
     const TraceSpan span = this->span(ctx, ctx.recomputing ? "recompute" : "forward");
     return forward(ctx, std::span<const Tensor>(&x, 1), frame).at(0);
@@ -159,6 +163,10 @@ class Module : public std::enable_shared_from_this<Module> {
   Tensor backward_one(Context& ctx, const Tensor& dy, Frame& frame) {
     const TraceSpan span = this->span(ctx, "backward");
     return backward(ctx, std::span<const Tensor>(&dy, 1), frame).at(0);
+  }
+  void add_backward_one(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx) {
+    const TraceSpan span = this->span(ctx, "backward");
+    add_backward(ctx, dy, frame, dx);
   }
   // Returns a span of the trace that ends with its scope.
   TraceSpan span(const Context& ctx, const char* what) const {

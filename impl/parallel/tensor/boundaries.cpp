@@ -98,6 +98,11 @@ Values Boundaries::backward(Context& ctx, std::span<const Tensor> dy, Frame& fra
   return dx;
 }
 
+void Boundaries::add_backward(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx) {
+  if (before_ != nullptr || !further_.empty()) return Module::add_backward(ctx, dy, frame, dx);
+  child(0).add_backward(ctx, after_ == nullptr ? dy : after_->backward_one(ctx, dy, frame), frame, dx);
+}
+
 PartialSum::PartialSum(std::shared_ptr<Linear> linear, RedistributePtr before, RedistributePtr sum,
                        ChunkedMove chunks)
     : Boundaries(linear, std::move(before), std::move(sum)),

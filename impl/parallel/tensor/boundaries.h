@@ -36,6 +36,7 @@ class Boundaries : public Module {
   Specs check_forward(Context& ctx, std::span<const Spec> inputs) override;
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) final;
+  void add_backward(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx) final;
 
  protected:
   Redistribute& after() const { return *after_; }
