@@ -67,7 +67,7 @@ Config read_config() {
     fail(Code::invalid_argument, "GANGWAY_NCCL_CTA_POLICY is \"", c.nccl_cta_policy,
          "\", not default, efficiency or zero");
   c.cuda_tuning = integer("GANGWAY_CUDA_TUNING", 1, 0, 1) != 0;
-  const std::string cudnn = string_of("GANGWAY_CUDNN", "0");
+  const std::string cudnn = string_of("GANGWAY_CUDNN", "auto");
   if (cudnn != "auto" && cudnn != "0")
     fail(Code::invalid_argument, "GANGWAY_CUDNN is \"", cudnn, "\", not auto or 0");
   c.cudnn = cudnn == "auto";

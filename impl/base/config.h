@@ -68,10 +68,9 @@ struct Config {
   // fastest, 0 takes the algorithm that cuBLASLt names first. The numbers are the same. Each new device reads
   // the variable again.
   bool cuda_tuning = true;
-  // GANGWAY_CUDNN: "auto" lets cuDNN compute attention on NVIDIA GPUs where it is installed and supports the
-  // call, "0" never uses it. The default is 0 until cuDNN's path has run on hardware: the library's own
-  // kernels are tested on the software GPU.
-  bool cudnn = false;
+  // GANGWAY_CUDNN: "auto" lets cuDNN compute attention on NVIDIA GPUs where it is installed, supports the
+  // call and has a plan that fits, "0" never uses it. Plans of memory for GPUs read it, too.
+  bool cudnn = true;
 };
 
 // Returns the configuration, which the first call parses from the process's environment.

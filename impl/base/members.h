@@ -27,11 +27,11 @@ constexpr size_t count() {
 }  // namespace members
 
 // Calls visit(member...) with all members in their order and returns its result. `Record` is an aggregate
-// without base classes and array members. It has 2 to 19 members; another one does not compile.
+// without base classes and array members. It has 2 to 20 members; another one does not compile.
 template <typename Record, typename Visit>
 decltype(auto) with_members(Record& record, Visit&& visit) {
   constexpr size_t kCount = members::count<std::remove_const_t<Record>>();
-  static_assert(kCount >= 2 && kCount <= 19, "add the number of members below");
+  static_assert(kCount >= 2 && kCount <= 20, "add the number of members below");
   if constexpr (kCount == 2) {
     auto& [a, b] = record;
     return visit(a, b);
@@ -86,6 +86,9 @@ decltype(auto) with_members(Record& record, Visit&& visit) {
   } else if constexpr (kCount == 19) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s] = record;
     return visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s);
+  } else if constexpr (kCount == 20) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = record;
+    return visit(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t);
   }
 }
 

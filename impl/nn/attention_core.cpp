@@ -112,6 +112,13 @@ Tensor AttentionCore::sinks_as(Context& ctx, DType dtype) const {
 void AttentionCore::attend(Context& ctx, const AttentionArgs& args) { ctx.ops.attention(args, ctx.stream); }
 
 void AttentionCore::attend_backward(Context& ctx, const AttentionBackwardArgs& args, Frame&) {
+  attention_backward(ctx, args);
+}
+
+void attention_backward(Context& ctx, AttentionBackwardArgs args) {
+  const StackScope scope(ctx.temporaries);
+  if (const size_t bytes = ctx.ops.attention_workspace_bytes(args); bytes > 0)
+    args.workspace = ctx.temporaries.allocate(DType::u8, Shape{static_cast<int64_t>(bytes)});
   ctx.ops.attention_backward(args, ctx.stream);
 }
 

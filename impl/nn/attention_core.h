@@ -68,4 +68,7 @@ class AttentionCore : public Module {
   const Documents alone_;  // for a context without documents
 };
 
+// Computes the backward, with the workspace that the device wants for it in the context's temporaries.
+void attention_backward(Context& ctx, AttentionBackwardArgs args);
+
 }  // namespace gangway

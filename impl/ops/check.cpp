@@ -303,6 +303,8 @@ void check(const AttentionBackwardArgs& args) {
     need("attention_backward.sinks", args.sinks, dtype, {h});
     need("attention_backward.dsinks", args.dsinks, accumulator(dtype), {h});
   }
+  if (args.workspace)
+    need("attention_backward.workspace", args.workspace, DType::u8, {args.workspace.count()});
 }
 
 void check(const EmbeddingArgs& args) {
@@ -477,6 +479,23 @@ void check_id_range(const Tensor& ids, const Tensor& out) {
   need_rank("id_range.ids", ids, 1);
   need("id_range.ids", ids, DType::i64, {ids.dim(0)});
   need("id_range.out", out, DType::i64, {3});
+}
+
+// Leaves out what ops/cuda/cudnn/attention_graph.cpp excludes for every GPU, as far as shapes tell it.
+size_t cudnn_workspace_bytes(const AttentionBackwardArgs& args) {
+  constexpr int64_t kTile = 128, kVector = 8, kWidest = 256, kRest = 1024;
+  const DType dtype = args.q.dtype();
+  const int64_t batch = args.q.dim(0), queries = args.q.dim(1), heads = args.q.dim(2), width = args.q.dim(3);
+  const int64_t keys = args.k.dim(1);
+  if ((dtype != DType::bf16 && dtype != DType::f16) || args.dq.dtype() != dtype || args.dk.dtype() != dtype)
+    return 0;
+  if (args.accumulate || args.first_key || args.cap > 0 || args.sinks) return 0;
+  if (args.causal && args.q_offset != args.k_offset) return 0;
+  if (queries % kTile != 0 || keys % kTile != 0 || width % kVector != 0 || width > kWidest) return 0;
+  const double rows = static_cast<double>(batch) * static_cast<double>(heads) * static_cast<double>(queries);
+  const double of_row = static_cast<double>(2 * std::max(keys, 2 * width) + 4 * width + 4);
+  const double bytes = rows * of_row + kRest;
+  return rows == 0 || bytes > static_cast<double>(kMostAttentionWorkspace) ? 0 : static_cast<size_t>(bytes);
 }
 
 Tensor head_loss_logits(const HeadLossArgs& args, Stack& temporaries, int64_t most_ids) {

@@ -26,6 +26,15 @@ void check_id_range(const Tensor& ids, const Tensor& out);
 // to activations of `dtype`.
 DType accumulator(DType dtype);
 
+// The most that a workspace of attention may take: about what the logits of a chunk of head_loss and their
+// gradients take on a GPU at another time.
+inline constexpr size_t kMostAttentionWorkspace = size_t{2} << 30;
+// Returns the workspace of cuDNN's deterministic backward of attention: a matrix of scores of 16 bits, and
+// sums of dq in f32. It is what cuDNN 9.19 takes on sm_80 and sm_90, and no less than on sm_100. 0: the
+// backward is none that cuDNN takes, or the workspace would be larger than kMostAttentionWorkspace. GPUs and
+// plans for them share this rule.
+size_t cudnn_workspace_bytes(const AttentionBackwardArgs& args);
+
 // Returns the temporary logits of one chunk of head_loss, [chunk, V]. The device of the temporaries decides
 // how many tokens a chunk has: a CPU, or a GPU or a plan for one. All devices share this rule, so that a plan
 // made on meta counts the memory that a run takes.

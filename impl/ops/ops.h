@@ -191,6 +191,7 @@ struct AttentionBackwardArgs {
   Tensor first_key = {}, end_key = {};
   double cap = 0;
   Tensor sinks = {}, dsinks = {};
+  Tensor workspace = {};  // u8, of Ops::attention_workspace_bytes; absent: the operation does with less
 };
 
 // y[t] = table[ids[t]]; ids is [T] i64, table is [V, D]. An id outside [0, V) gives a row of NaN, and no
@@ -396,6 +397,8 @@ class Ops {
   GANGWAY_OPERATIONS(GANGWAY_OPERATION)
 #undef GANGWAY_OPERATION
   virtual void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) = 0;
+  // Returns the size of the workspace with which attention_backward is fastest. 0: it needs none.
+  virtual size_t attention_workspace_bytes(const AttentionBackwardArgs&) { return 0; }
 
   // y = x, converted between f64, f32, bf16 and f16. Shapes are equal, strides are arbitrary. Between equal
   // dtypes of any kind it is a copy.

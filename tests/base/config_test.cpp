@@ -37,9 +37,9 @@ TEST(Config, ANamedInterfaceDiffersFromNone) {
   unsetenv("GANGWAY_INTERFACE");
 }
 
-TEST(Config, CudnnIsOffUnlessItSaysAuto) {
+TEST(Config, CudnnIsAskedUnlessItSays0) {
   unsetenv("GANGWAY_CUDNN");
-  EXPECT_FALSE(read_config().cudnn);
+  EXPECT_TRUE(read_config().cudnn);
   setenv("GANGWAY_CUDNN", "0", 1);
   EXPECT_FALSE(read_config().cudnn);
   setenv("GANGWAY_CUDNN", "auto", 1);

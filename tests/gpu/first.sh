@@ -96,7 +96,7 @@ some_tests_ran() { grep -q '\[  PASSED  \] [1-9]' "$said" || wrong "no test ran"
 on_gpu() {
   local shards=()
   [ $dry -eq 0 ] || shards=(GTEST_TOTAL_SHARDS=40 GTEST_SHARD_INDEX=0)
-  hear env GANGWAY_TEST_DEVICE=cuda "${shards[@]}" "$bin/$1" "${@:2}" && some_tests_ran
+  hear env GANGWAY_TEST_DEVICE=cuda GANGWAY_CUDNN=0 "${shards[@]}" "$bin/$1" "${@:2}" && some_tests_ran
 }
 # Of a program that takes minutes on the software GPU, nothing in a dry run.
 on_real_gpu() {
@@ -141,7 +141,7 @@ graph_times() { # WORDS...
 }
 sanitize() { # TOOL PROGRAM FILTER
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not here"; return 77; }
-  hear env GANGWAY_TEST_DEVICE=cuda compute-sanitizer --tool "$1" --error-exitcode 9 --launch-timeout 300 "$bin/$2" \
+  hear env GANGWAY_TEST_DEVICE=cuda GANGWAY_CUDNN=0 compute-sanitizer --tool "$1" --error-exitcode 9 --launch-timeout 300 "$bin/$2" \
     --gtest_filter="$3" || return 1
   some_tests_ran || return 1
   grep -q 'SUMMARY: 0 \(errors\|hazards\)' "$said" || wrong "the sanitizer does not say that it found nothing"
@@ -149,6 +149,7 @@ sanitize() { # TOOL PROGRAM FILTER
 # Kernels by the time that they take, then the counters of the eight longest.
 profile() {
   command -v ncu >/dev/null || { echo "ncu is not here"; return 77; }
+  local -x GANGWAY_CUDNN=0
   # Without these, times have units of their own, and names have their namespaces and parameters.
   local plain=(--print-units base --print-kernel-base function)
   ncu --clock-control none "${plain[@]}" --metrics gpu__time_duration.sum --csv "$bin/gpu_kernels" --once >"$logs/ncu-times.csv" || return 1
@@ -228,7 +229,7 @@ run_2() {
 
 run_3() {
   begin_stage 3 "kernels"
-  item "kernels beside their ceilings" 180 "$call" kernels
+  item "kernels beside their ceilings" 180 env GANGWAY_CUDNN=0 "$call" kernels
   item "attention with cuDNN" 60 env GANGWAY_CUDNN=auto "$call" kernels --only attention
   item "PyTorch's attention and products" 120 "$call" torch_kernels "$here"
   item "counters of the eight longest" 200 "$call" profile

@@ -224,9 +224,11 @@ class Kernels {
     show({"attention, causal", bytes({q, k, v, out}), flops, [&] {
             ops_->attention({q, k, v, out, lse, scale}, stream());
           }});
-    show({"attention_backward, causal", bytes({q, k, v, out, dout, dq, dk, dv}), 2.5 * flops, [&] {
-            ops_->attention_backward({q, k, v, out, lse, dout, dq, dk, dv, scale}, stream());
-          }});
+    AttentionBackwardArgs backward{q, k, v, out, lse, dout, dq, dk, dv, scale};
+    if (const size_t workspace = ops_->attention_workspace_bytes(backward); workspace > 0)
+      backward.workspace = empty(DType::u8, {static_cast<int64_t>(workspace)});
+    show({"attention_backward, causal", bytes({q, k, v, out, dout, dq, dk, dv}), 2.5 * flops,
+          [&] { ops_->attention_backward(backward, stream()); }});
     const Tensor x = q.reshape({n, heads_ * width_}), y = out.reshape({n, heads_ * width_}),
                  cos = filled(DType::f32, {n, width_ / 2}, 1), sin = filled(DType::f32, {n, width_ / 2}, 0);
     RopeArgs rope;

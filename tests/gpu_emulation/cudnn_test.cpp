@@ -1,8 +1,9 @@
-// The module for CUDA with GANGWAY_CUDNN=auto on the software GPU, which runs plans as plain loops: who
+// The module for CUDA with cuDNN on the software GPU, which runs plans as plain loops: who
 // computes a call, how often plans are made, and what happens when cuDNN refuses or fails.
 #include <cstdlib>
 
 #include "base/error_of.h"
+#include "base/log.h"
 #include "gpu_emulation/emulator.h"
 #include "ops/ops_testing.h"
 
@@ -15,19 +16,29 @@ class CudnnPath : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
-    setenv("GANGWAY_CUDNN", "auto", 1);
+    unsetenv("GANGWAY_CUDNN");
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
   }
   void SetUp() override {
+    const auto old = log_lines(0);
+    first_line_ = old.empty() ? 0 : old.back().number + 1;
     plans_before_ = gpu_emulation::calls("cudnnBackendFinalize");
     runs_before_ = gpu_emulation::calls("cudnnBackendExecute");
   }
   void TearDown() override { gpu_emulation::reset(); }
   int64_t plans() const { return gpu_emulation::calls("cudnnBackendFinalize") - plans_before_; }
+  // Returns the lines of the log since the test began that have these words.
+  int lines(const std::string& words) const {
+    int count = 0;
+    for (const LogLine& line : log_lines(first_line_))
+      if (line.message.find(words) != std::string::npos) ++count;
+    return count;
+  }
   int64_t runs() const { return gpu_emulation::calls("cudnnBackendExecute") - runs_before_; }
 
  private:
   int64_t plans_before_ = 0, runs_before_ = 0;
+  uint64_t first_line_ = 0;
 };
 
 // The tensors of one call on a device, with the same numbers on every device.
@@ -42,12 +53,16 @@ struct Call {
     dq = bench.empty(dtype, q.shape());
     dk = bench.empty(dtype, k.shape());
     dv = bench.empty(dtype, v.shape());
+    if (const size_t bytes = bench.ops->attention_workspace_bytes(backward()); bytes > 0)
+      workspace = bench.empty(DType::u8, {static_cast<int64_t>(bytes)});
   }
   AttentionArgs args() const { return {q, k, v, out, lse, 0.25, true, 0, 0}; }
   AttentionBackwardArgs backward() const {
-    return {q, k, v, out, lse, dout, dq, dk, dv, 0.25, true, 0, 0, false};
+    AttentionBackwardArgs args = {q, k, v, out, lse, dout, dq, dk, dv, 0.25, true, 0, 0, false};
+    args.workspace = workspace;
+    return args;
   }
-  Tensor q, k, v, out, lse, dout, dq, dk, dv;
+  Tensor q, k, v, out, lse, dout, dq, dk, dv, workspace;
 };
 
 std::string paths(Bench& bench) { return describe_paths(*bench.ops); }
@@ -104,6 +119,8 @@ TEST_F(CudnnPath, ThePathsAreDescribedWithTheirRules) {
   bench.ops->attention_backward(call.backward(), bench.stream());
   bench.stream().synchronize();
   const std::string all = paths(bench);
+  EXPECT_EQ(lines("device cuda:0: attention by cuDNN (software GPU), by own kernels where it takes no call"),
+            1);
   EXPECT_TRUE(has(all, "attention: cuDNN (software GPU); own kernels where\n")) << all;
   EXPECT_TRUE(has(all, "  - the width of a head is no multiple of 8\n")) << all;
   EXPECT_TRUE(has(all,
@@ -134,9 +151,13 @@ TEST_F(CudnnPath, APlanWithTooMuchWorkspaceIsNotUsed) {
   bench.stream().synchronize();
   EXPECT_EQ(plans(), 1);
   EXPECT_EQ(runs(), 0);
-  EXPECT_TRUE(
-      has(paths(bench), ": own kernels: cuDNN needs 1099511627776 bytes of workspace, more than 536870912\n"))
+  EXPECT_TRUE(has(paths(bench),
+                  ": own kernels: cuDNN needs 1099511627776 bytes of workspace, and the call has 33554432\n"))
       << paths(bench);
+  EXPECT_EQ(
+      lines("device cuda:0: own kernels compute attention bf16 16 queries, 16 keys, batch 1, heads 2/1 "
+            "of width 16, causal: cuDNN needs 1099511627776 bytes of workspace, and the call has 33554432"),
+      1);
 }
 
 TEST_F(CudnnPath, WithoutALibraryTheOwnKernelsComputeAndTheReasonIsReported) {
@@ -148,6 +169,8 @@ TEST_F(CudnnPath, WithoutALibraryTheOwnKernelsComputeAndTheReasonIsReported) {
   EXPECT_EQ(plans() + runs(), 0);
   EXPECT_TRUE(has(paths(bench), "attention: own kernels; no cuDNN: cuDNN (software GPU): an error"))
       << paths(bench);
+  EXPECT_EQ(lines("device cuda:0: attention by own kernels: cuDNN (software GPU): an error"), 1);
+  EXPECT_FALSE(Call(bench, DType::bf16, 128).workspace) << "a backward takes memory for nothing";
 }
 
 TEST_F(CudnnPath, ARunThatFailsIsAnErrorWithTheCall) {
@@ -160,6 +183,42 @@ TEST_F(CudnnPath, ARunThatFailsIsAnErrorWithTheCall) {
   });
   EXPECT_EQ(error.code(), Code::internal);
   EXPECT_TRUE(has(error.message(), "cuDNN: attention bf16 16 queries, 16 keys")) << error.message();
+}
+
+// A workspace that is too small for the plan leaves the call to the own kernels.
+TEST_F(CudnnPath, ABackwardRunsInTheWorkspaceOfItsCall) {
+  Bench bench;
+  const Call call(bench, DType::bf16, 256);
+  AttentionBackwardArgs small = call.backward();
+  small.workspace = bench.empty(DType::u8, {1 << 16});
+  bench.ops->attention(call.args(), bench.stream());
+  bench.ops->attention_backward(small, bench.stream());
+  bench.stream().synchronize();
+  EXPECT_EQ(runs(), 1);
+  EXPECT_TRUE(has(paths(bench), "own kernels: cuDNN needs 262144 bytes of workspace, and the call has 65"))
+      << paths(bench);
+  Bench other;
+  const Call again(other, DType::bf16, 256);
+  other.ops->attention(again.args(), other.stream());
+  other.ops->attention_backward(again.backward(), other.stream());
+  other.stream().synchronize();
+  EXPECT_EQ(runs(), 3);
+}
+
+TEST_F(CudnnPath, APlanOfMemoryCountsTheWorkspaceOfARun) {
+  Bench bench;
+  setenv("GANGWAY_TEST_DEVICE", "meta:cuda", 1);
+  Bench plan;
+  setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
+  const auto bytes = [](Bench& bench, DType dtype, int64_t rows) {
+    const Tensor q = bench.empty(dtype, {1, rows, 2, 16}), lse = bench.empty(DType::f32, {1, 2, rows});
+    return bench.ops->attention_workspace_bytes({q, q, q, q, lse, q, q, q, q, 0.25, true, 0, 0, false});
+  };
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
+    for (const int64_t rows : {0, 1, 64, 128, 384}) {
+      EXPECT_EQ(bytes(bench, dtype, rows), bytes(plan, dtype, rows)) << rows;
+      EXPECT_EQ(bytes(bench, dtype, rows) > 0, dtype != DType::f32 && rows > 0 && rows % 128 == 0) << rows;
+    }
 }
 
 }  // namespace

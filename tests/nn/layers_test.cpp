@@ -4,6 +4,7 @@
 
 #include "nn/nn_testing.h"
 #include "nn/rope_table.h"
+#include "support/ops_interceptor.h"
 
 namespace gangway {
 namespace {
@@ -185,6 +186,42 @@ TEST(Attention, GradientsAgreeWithDifferences) {
   rig.materialize(*single, DType::f64);
   Context ctx = rig.context();
   EXPECT_EQ(single->forward_one(ctx, rig.normal({1, 1, 6}, 1), nullptr).shape(), (Shape{1, 1, 6}));
+}
+
+// A device that wants a workspace for attention's backward.
+class OpsWithWorkspace final : public test::OpsInterceptor {
+ public:
+  static constexpr size_t kBytes = 100000;
+  explicit OpsWithWorkspace(std::unique_ptr<Ops> inner) : OpsInterceptor(*inner), owned_(std::move(inner)) {}
+  size_t attention_workspace_bytes(const AttentionBackwardArgs&) override { return kBytes; }
+  void attention_backward(const AttentionBackwardArgs& args, Stream& stream) override {
+    given += args.workspace.bytes();
+    OpsInterceptor::attention_backward(args, stream);
+  }
+  static inline size_t given = 0;
+
+ private:
+  const std::unique_ptr<Ops> owned_;
+};
+
+TEST(Attention, ItsBackwardGetsTheWorkspaceThatTheDeviceWantsFromTheTemporaries) {
+  Rig rig([](const std::shared_ptr<Device>& device) -> std::unique_ptr<Ops> {
+    return std::make_unique<OpsWithWorkspace>(make_ops(device));
+  });
+  AttentionOptions options;
+  options.dim = 8;
+  options.heads = 2;
+  const ModulePtr attention = make_attention(options);
+  rig.materialize(*attention, DType::f32);
+  Context ctx = rig.context();
+  Frame frame(rig.device->allocator());
+  const Tensor x = rig.normal({1, 4, 8}, 1, DType::f32);
+  attention->forward_one(ctx, x, &frame);
+  EXPECT_LT(rig.temporaries.high_water_bytes(), OpsWithWorkspace::kBytes);
+  attention->backward_one(ctx, x, frame);
+  EXPECT_EQ(OpsWithWorkspace::given, OpsWithWorkspace::kBytes);
+  EXPECT_GE(rig.temporaries.high_water_bytes(), OpsWithWorkspace::kBytes);
+  EXPECT_EQ(rig.temporaries.used_bytes(), 0u);
 }
 
 TEST(Attention, OneTokenHasNoGradientOfItsScores) {

@@ -51,8 +51,10 @@ struct Call {
   void run(Bench& bench) const {
     const double scale = 1 / std::sqrt(static_cast<double>(shapes.width));
     bench.ops->attention({q, k, v, out, lse, scale, shapes.causal, 0, 0}, bench.stream());
-    bench.ops->attention_backward({q, k, v, out, lse, dout, dq, dk, dv, scale, shapes.causal, 0, 0, false},
-                                  bench.stream());
+    AttentionBackwardArgs args = {q, k, v, out, lse, dout, dq, dk, dv, scale, shapes.causal, 0, 0, false};
+    if (const size_t bytes = bench.ops->attention_workspace_bytes(args); bytes > 0)
+      args.workspace = bench.empty(DType::u8, {static_cast<int64_t>(bytes)});
+    bench.ops->attention_backward(args, bench.stream());
   }
   Shapes shapes;
   Tensor q, k, v, out, lse, dout, dq, dk, dv;

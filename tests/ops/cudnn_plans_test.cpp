@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/error_of.h"
+#include "ops/check.h"
 #include "ops/cuda/cudnn/plans.h"
 #include "ops/ops_testing.h"
 
@@ -43,20 +44,25 @@ std::string properties_of(const Gpu& gpu) {
       gpu.memory, ", \"deviceName\": \"", gpu.name, "\"}");
 }
 
+struct ShapedCall {
+  AttentionCall call;
+  size_t workspace = 0;  // that a backward has
+};
 // Makes a call on the meta device, which has only shapes and strides.
-AttentionCall call_of_shape(bool backward, DType dtype, int64_t rows, int64_t heads, int64_t groups,
-                            int64_t width, bool causal) {
+ShapedCall call_of_shape(bool backward, DType dtype, int64_t rows, int64_t heads, int64_t groups,
+                         int64_t width, bool causal, int64_t batch = 2) {
   const auto meta = make_device("meta");
   const auto empty = [&](const Shape& shape) { return Tensor::allocate(meta->allocator(), dtype, shape); };
-  const auto projection = [&] { return empty({2, rows, heads + 2 * groups, width}); };
-  const Tensor all = projection(), gradients = projection(), out = empty({2, rows, heads, width});
+  const auto projection = [&] { return empty({batch, rows, heads + 2 * groups, width}); };
+  const Tensor all = projection(), gradients = projection(), out = empty({batch, rows, heads, width});
   const auto q = [&](const Tensor& t) { return t.slice(2, 0, heads); };
   const auto k = [&](const Tensor& t) { return t.slice(2, heads, heads + groups); };
   const auto v = [&](const Tensor& t) { return t.slice(2, heads + groups, heads + 2 * groups); };
-  const Tensor lse = Tensor::allocate(meta->allocator(), DType::f32, {2, heads, rows});
-  if (!backward) return call_of(AttentionArgs{q(all), k(all), v(all), out, lse, 0.125, causal, 0, 0});
-  return call_of(AttentionBackwardArgs{q(all), k(all), v(all), out, lse, out, q(gradients), k(gradients),
-                                       v(gradients), 0.125, causal, 0, 0, false});
+  const Tensor lse = Tensor::allocate(meta->allocator(), DType::f32, {batch, heads, rows});
+  if (!backward) return {call_of(AttentionArgs{q(all), k(all), v(all), out, lse, 0.125, causal, 0, 0})};
+  const AttentionBackwardArgs args = {q(all),       k(all),       v(all), out,    lse, out, q(gradients),
+                                      k(gradients), v(gradients), 0.125,  causal, 0,   0,   false};
+  return {call_of(args), cudnn_workspace_bytes(args)};
 }
 
 class CudnnPlans : public testing::TestWithParam<Gpu> {
@@ -71,12 +77,15 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
     }
   }
   // Prints the size as well, so that the output is a table.
-  size_t workspace_of(const AttentionCall& call) {
+  void expect_plan(const ShapedCall& shaped) {
+    constexpr size_t kOfForward = size_t{32} << 20, kForAlignment = 256;
+    const AttentionCall& call = shaped.call;
     EXPECT_EQ(why_own_kernels(call, GetParam().architecture), nullptr) << call.graph.text();
     const size_t bytes = library_->plan(call.graph)->workspace_bytes();
-    std::printf("sm_%d: %s: %zu bytes of workspace\n", GetParam().architecture, call.graph.text().c_str(),
-                bytes);
-    return bytes;
+    const size_t most = call.graph.backward ? shaped.workspace : kOfForward;
+    std::printf("sm_%d: %s: %zu bytes of workspace, of %zu\n", GetParam().architecture,
+                call.graph.text().c_str(), bytes, most);
+    EXPECT_LE(bytes + kForAlignment, most) << call.graph.text();
   }
   std::unique_ptr<Cudnn> library_;
 };
@@ -85,28 +94,27 @@ TEST_P(CudnnPlans, EveryKindOfCallThatIsSentToCudnnHasAPlan) {
   for (const bool backward : {false, true})
     for (const bool causal : {true, false})
       for (const auto& [dtype, width] : {std::pair(DType::bf16, 128), std::pair(DType::f16, 64)})
-        EXPECT_LE(workspace_of(call_of_shape(backward, dtype, 256, 8, 2, width, causal)),
-                  kMostCudnnWorkspace);
+        expect_plan(call_of_shape(backward, dtype, 256, 8, 2, width, causal));
 }
 
 TEST_P(CudnnPlans, OddWidthsAndLengthsHavePlans) {
   for (const int64_t width : {24, 96}) {
-    workspace_of(call_of_shape(false, DType::bf16, 77, 6, 3, width, true));
-    workspace_of(call_of_shape(true, DType::bf16, 384, 6, 3, width, true));
+    expect_plan(call_of_shape(false, DType::bf16, 77, 6, 3, width, true));
+    expect_plan(call_of_shape(true, DType::bf16, 384, 6, 3, width, true));
   }
   if (GetParam().architecture != 90) return;
-  workspace_of(call_of_shape(false, DType::bf16, 256, 4, 4, 256, true));
-  workspace_of(call_of_shape(true, DType::bf16, 256, 4, 4, 256, true));
+  expect_plan(call_of_shape(false, DType::bf16, 256, 4, 4, 256, true));
+  expect_plan(call_of_shape(true, DType::bf16, 256, 4, 4, 256, true));
 }
 
-// What decides whether the deterministic backward is of use: an 8B model's attention, by length.
-TEST_P(CudnnPlans, WorkspaceOfABackwardByLength) {
+// An 8B model's attention, by length.
+TEST_P(CudnnPlans, ABackwardOf4096TokensFits) {
   for (const int64_t rows : {1024, 4096})
-    workspace_of(call_of_shape(true, DType::bf16, rows, 32, 8, 128, true));
+    expect_plan(call_of_shape(true, DType::bf16, rows, 32, 8, 128, true, 1));
 }
 
 TEST_P(CudnnPlans, AGraphThatCudnnDoesNotTakeIsNotSupportedWithItsWords) {
-  const AttentionCall call = call_of_shape(false, DType::bf16, 128, 2, 1, 60, true);
+  const AttentionCall call = call_of_shape(false, DType::bf16, 128, 2, 1, 60, true).call;
   const Error error = test::error_of([&] { library_->plan(call.graph); });
   EXPECT_EQ(error.code(), Code::not_supported) << error.message();
   EXPECT_NE(error.message().find("width 60"), std::string::npos) << error.message();

@@ -105,6 +105,42 @@ TEST(MetaOps, HeadLossHasLargerChunksOnGpus) {
   }
 }
 
+// The figures of cuDNN 9.19 for sm_90, and a kilobyte.
+TEST(MetaOps, AttentionOnAGpuHasAWorkspaceForItsBackward) {
+  struct Case {
+    DType dtype;
+    int64_t batch, queries, heads, width;
+    size_t bytes;
+  };
+  constexpr size_t kMore = 1024;
+  for (const Case& c : {Case{DType::bf16, 2, 256, 8, 128, 4210688 + kMore},
+                        {DType::f16, 2, 256, 8, 64, 3162112 + kMore},
+                        {DType::bf16, 2, 1024, 32, 128, 168034304 + kMore},
+                        {DType::bf16, 1, 4096, 32, 128, 1141374976 + kMore},
+                        {DType::bf16, 2, 4096, 32, 128, 0},  // above 2 GiB
+                        {DType::bf16, 1, 1 << 20, 1 << 10, 256, 0},
+                        {DType::bf16, 0, 256, 8, 128, 0},
+                        {DType::bf16, 2, 0, 8, 128, 0},
+                        {DType::bf16, 2, 255, 8, 128, 0},
+                        {DType::bf16, 2, 256, 8, 60, 0},
+                        {DType::bf16, 2, 256, 8, 264, 0},
+                        {DType::f32, 2, 256, 8, 128, 0},
+                        {DType::f64, 2, 256, 8, 128, 0}})
+    for (const char* const name : {"meta", "meta:cuda"}) {
+      const auto device = make_device(name);
+      const auto ops = make_ops(device);
+      const auto empty = [&](DType dtype, const Shape& shape) {
+        return Tensor::allocate(device->allocator(), dtype, shape);
+      };
+      const Tensor x = empty(c.dtype, {c.batch, c.queries, c.heads, c.width});
+      AttentionBackwardArgs args = {x, x, x, x, empty(DType::f32, {c.batch, c.heads, c.queries}), x, x, x, x};
+      const size_t bytes = device->name() == "meta" ? 0 : c.bytes;
+      EXPECT_EQ(ops->attention_workspace_bytes(args), bytes) << name << ", " << x.text();
+      args.cap = 30;
+      EXPECT_EQ(ops->attention_workspace_bytes(args), 0u) << "scores with a cap";
+    }
+}
+
 TEST(MetaOps, AMetaDeviceForAnythingButGpusIsRefused) {
   const Error error = test::error_of([] { make_device("meta:rocm"); });
   EXPECT_EQ(error.code(), Code::invalid_argument);

@@ -22,6 +22,9 @@ class OpsInterceptor : public Ops {
   void head_loss(const HeadLossArgs& args, Stack& temporaries, Stream& stream) override {
     intercept("head_loss", [&] { inner_.head_loss(args, temporaries, stream); });
   }
+  size_t attention_workspace_bytes(const AttentionBackwardArgs& args) override {
+    return inner_.attention_workspace_bytes(args);
+  }
   void cast(const Tensor& x, const Tensor& y, Stream& stream) override {
     intercept("cast", [&] { inner_.cast(x, y, stream); });
   }

@@ -272,6 +272,7 @@ void elementwise(Meter& m, DType t) {
 
 std::vector<KernelTraffic> kernel_traffic() {
   setenv("GANGWAY_MODULES", GANGWAY_COUNTED_FOLDER, 1);
+  setenv("GANGWAY_CUDNN", "0", 1);
   setenv("GANGWAY_CUDA_GRAPHS", "0", 1);  // an operation is counted where it is called
   gpu_emulation::Settings settings = gpu_emulation::settings();
   settings.seed = 0;

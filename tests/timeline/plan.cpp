@@ -25,6 +25,7 @@ constexpr int kSteps = 3;                               // the first takes memor
 
 void use_modelled_gpus() {
   setenv("GANGWAY_MODULES", GANGWAY_TIMELINE_FOLDER, 1);
+  setenv("GANGWAY_CUDNN", "0", 1);        // whose kernels the log does not have
   setenv("GANGWAY_CUDA_GRAPHS", "0", 1);  // what a graph holds was logged when it was captured
   gpu_emulation::Settings settings = gpu_emulation::settings();
   settings.modelled = true;

@@ -3,6 +3,8 @@
 #include <atomic>
 
 #include "base/config.h"
+#include "base/log.h"
+#include "ops/check.h"
 #include "ops/cuda/families.h"
 
 namespace gangway::cuda {
@@ -22,7 +24,7 @@ AttentionPaths::AttentionPaths(int device) : device_(device) {
   serial_ = ++made;
   if (!config().cudnn) {
     opened_ = true;
-    why_none_ = "GANGWAY_CUDNN is not auto";
+    why_none_ = "GANGWAY_CUDNN is 0";
     return;
   }
   architecture_ = architecture_of(device_);
@@ -33,45 +35,75 @@ Cudnn* AttentionPaths::library() {
   if (opened_) return library_.get();
   try {
     library_ = open_cudnn({.architecture = architecture_, .properties = {}});
-  } catch (const Error& error) {  // "auto" means: where it works. describe() reports the reason.
+    tell("attention by ", describe_cudnn(), ", by own kernels where it takes no call");
+  } catch (const Error& error) {  // "auto" means: where it works
     why_none_ = error.message();
+    tell("attention by own kernels: ", why_none_);
   }
   opened_ = true;
   return library_.get();
 }
 
-AttentionPaths::Path AttentionPaths::choose(const AttentionGraph& graph) {
-  try {
-    std::unique_ptr<CudnnPlan> plan = library_->plan(graph);
-    if (plan->workspace_bytes() <= kMostCudnnWorkspace) return {std::move(plan), {}};
-    return {nullptr, text("cuDNN needs ", plan->workspace_bytes(), " bytes of workspace, more than ",
-                          kMostCudnnWorkspace)};
-  } catch (const Error& error) {
-    if (error.code() != Code::not_supported) throw;
-    return {nullptr, error.message()};
-  }
+template <typename... Parts>
+void AttentionPaths::tell(const Parts&... parts) const {
+  log(LogLevel::info, text("device cuda:", device_, ": ", parts...));
 }
 
-template <typename Args>
-bool AttentionPaths::run_by_cudnn(const Args& args, Stream& stream) {
+bool AttentionPaths::takes(const AttentionCall& call) {
   if (opened_ && library_ == nullptr) return false;
-  const AttentionCall call = call_of(args);
-  if (why_own_kernels(call, architecture_) != nullptr || library() == nullptr) return false;
+  return why_own_kernels(call, architecture_) == nullptr && library() != nullptr;
+}
+
+size_t AttentionPaths::workspace_bytes(const AttentionBackwardArgs& args) {
+  const OnDevice on(device_);
+  const size_t bytes = cudnn_workspace_bytes(args);
+  return bytes > 0 && takes(call_of(args)) ? bytes : 0;
+}
+
+AttentionPaths::Path AttentionPaths::choose(const AttentionGraph& graph, size_t most) {
+  Path path;
+  try {
+    path.plan = library_->plan(graph);
+    if (const size_t bytes = path.plan->workspace_bytes(); bytes > most) {
+      path.plan.reset();
+      path.why = text("cuDNN needs ", bytes, " bytes of workspace, and the call has ", most);
+    }
+  } catch (const Error& error) {
+    if (error.code() != Code::not_supported) throw;
+    path.why = error.message();
+  }
+  if (path.plan == nullptr) tell("own kernels compute ", graph.text(), ": ", path.why);
+  return path;
+}
+
+bool AttentionPaths::run_by_cudnn(const AttentionCall& call, const Room& room, Stream& stream) {
+  if (!takes(call)) return false;
+  const size_t most = room.at == nullptr ? kStreamWorkspaceBytes : room.bytes;
   auto found = paths_.find(call.graph);
-  if (found == paths_.end()) found = paths_.emplace(call.graph, choose(call.graph)).first;
+  if (found == paths_.end()) found = paths_.emplace(call.graph, choose(call.graph, most)).first;
   CudnnPlan* const plan = found->second.plan.get();
-  if (plan == nullptr) return false;
+  if (plan == nullptr || plan->workspace_bytes() > most) return false;
   const size_t bytes = plan->workspace_bytes();
-  plan->run(call.pointers, bytes == 0 ? nullptr : workspace(stream, bytes), native(stream));
+  void* const at = bytes == 0 ? nullptr : room.at == nullptr ? workspace(stream, bytes) : room.at;
+  plan->run(call.pointers, at, native(stream));
   return true;
 }
 
+// cuDNN wants more than the alignment of temporaries.
+AttentionPaths::Room AttentionPaths::room_of(const AttentionBackwardArgs& args) {
+  if (!args.workspace) return {};
+  constexpr size_t kAlignment = 256;
+  Room room{args.workspace.raw(), args.workspace.bytes()};
+  if (std::align(kAlignment, 0, room.at, room.bytes) == nullptr) return {};
+  return room;
+}
+
 void AttentionPaths::attention(const AttentionArgs& args, Stream& stream) {
-  if (!run_by_cudnn(args, stream)) cuda::attention(args, stream);
+  if (!run_by_cudnn(call_of(args), {}, stream)) cuda::attention(args, stream);
 }
 
 void AttentionPaths::attention_backward(const AttentionBackwardArgs& args, Stream& stream) {
-  if (!run_by_cudnn(args, stream)) cuda::attention_backward(args, stream);
+  if (!run_by_cudnn(call_of(args), room_of(args), stream)) cuda::attention_backward(args, stream);
 }
 
 std::string AttentionPaths::describe() {

@@ -1,6 +1,9 @@
-// Chooses who computes an attention call. cuDNN does if GANGWAY_CUDNN is auto and the table in
-// cudnn/attention_graph.h does not exclude the call; otherwise the own kernels do. Each shape gets one plan,
-// which is cached.
+// Chooses who computes an attention call. cuDNN does if it is installed, the table in cudnn/attention_graph.h
+// does not exclude the call, and its plan fits into the workspace; otherwise the own kernels do. The
+// workspace of a forward is that of the stream. A backward brings its own, which a memory plan counts.
+// GANGWAY_CUDNN=0 leaves everything to the own kernels. Each shape gets one plan, which is cached. The log
+// says once for each device whether there is a cuDNN, and once for each shape that cuDNN has no plan for it
+// that fits.
 //
 // This header is all that the rest of the module knows of cuDNN (layers_test checks it), so that the path can
 // be removed in one piece. cuda/README.md says which measurements decide about it.
@@ -23,6 +26,8 @@ class AttentionPaths {
 
   void attention(const AttentionArgs& args, Stream& stream);
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream);
+  // As Ops::attention_workspace_bytes.
+  size_t workspace_bytes(const AttentionBackwardArgs& args);
 
   // A number that no other object in this process has. It identifies this object in the keys of CUDA graphs,
   // because a later object may have the same address.
@@ -37,10 +42,19 @@ class AttentionPaths {
     std::string why;                  // why there is no plan
   };
 
-  template <typename Args>
-  bool run_by_cudnn(const Args& args, Stream& stream);
+  // Memory of the caller for a plan. Absent: that of the stream.
+  struct Room {
+    void* at = nullptr;
+    size_t bytes = 0;
+  };
+  static Room room_of(const AttentionBackwardArgs& args);
+
+  bool takes(const AttentionCall& call);
+  bool run_by_cudnn(const AttentionCall& call, const Room& room, Stream& stream);
   Cudnn* library();
-  Path choose(const AttentionGraph& graph);
+  template <typename... Parts>
+  void tell(const Parts&... parts) const;
+  Path choose(const AttentionGraph& graph, size_t most);
 
   const int device_;
   uint64_t serial_ = 0;

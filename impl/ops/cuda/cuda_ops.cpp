@@ -105,6 +105,9 @@ class CudaOps final : public Ops, public Fp8Ops {
     check(args);
     later(stream, attend_backward, attending(), args);
   }
+  size_t attention_workspace_bytes(const AttentionBackwardArgs& args) override {
+    return attention_.workspace_bytes(args);
+  }
   void embedding(const EmbeddingArgs& args, Stream& stream) override { run(args, stream, cuda::embedding); }
   void embedding_backward(const EmbeddingBackwardArgs& args, Stream& stream) override {
     run(args, stream, cuda::embedding_backward);

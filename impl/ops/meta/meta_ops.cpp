@@ -1,5 +1,7 @@
 #include "ops/meta/meta_ops.h"
 
+#include "base/config.h"
+#include "device/gpu_plans.h"
 #include "ops/check.h"
 #include "ops/fp8.h"
 
@@ -22,6 +24,9 @@ class MetaOps final : public Ops, public Fp8Ops {
     check(args);
     const StackScope scope(temporaries);
     head_loss_logits(args, temporaries);
+  }
+  size_t attention_workspace_bytes(const AttentionBackwardArgs& args) override {
+    return is_or_plans_for_gpu(*device_) && config().cudnn ? cudnn_workspace_bytes(args) : 0;
   }
   void cast(const Tensor& x, const Tensor& y, Stream&) override { check_cast(x, y); }
   void fill(const Tensor& y, double, Stream&) override { check_fill(y); }

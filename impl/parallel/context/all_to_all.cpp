@@ -67,7 +67,7 @@ class AllToAllAttention final : public ContextAttention {
     mine.dq = ctx.temporaries.allocate(dtype, mine.q.shape());
     mine.dk = ctx.temporaries.allocate(of_kv, mine.k.shape());
     mine.dv = ctx.temporaries.allocate(of_kv, mine.v.shape());
-    ctx.ops.attention_backward(mine, ctx.stream);
+    attention_backward(ctx, mine);
     to_sequence(ctx, {{&mine.dq, &args.dq}, {&mine.dk, &args.dk}, {&mine.dv, &args.dv}});
   }
 

@@ -57,7 +57,4 @@ const char* why_own_kernels(const AttentionCall& call, int architecture);
 // Returns all reasons of the table, one in each line.
 std::string all_reasons(const char* indent);
 
-// Plans with a larger workspace are not used. cuDNN's deterministic backward may store the scores there.
-inline constexpr size_t kMostCudnnWorkspace = size_t{512} << 20;
-
 }  // namespace gangway::cuda
