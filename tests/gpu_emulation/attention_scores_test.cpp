@@ -205,7 +205,8 @@ TEST_F(AttentionScores, EqualTheDefinition) {
     for (const Case& c : cases()) expect_the_definition(bench, dtype, c);
 }
 
-// Of each width for which tensor cores have a kernel, with a causal mask alone and with documents, a window and a cap.
+// Of each width for which tensor cores have a kernel, with a causal mask alone and with documents, a window
+// and a cap.
 TEST_F(AttentionScores, EveryWidthOfTheTensorCoresEqualsTheDefinition) {
   Bench bench;
   for (const DType dtype : {DType::bf16, DType::f16})

@@ -9,8 +9,8 @@
 // turns; with w warps, which follow from the resident threads, all but 1 / w of the shorter of the two hides
 // behind the longer: max(P, I - 1) + min(P, I - 1) / w cycles a product.
 //
-// Other kernels are bound by memory. By Little's law a multiprocessor gets the bytes in flight of its resident
-// threads once in each latency, and all of them together at most the memory's rate.
+// Other kernels are bound by memory. By Little's law a multiprocessor gets the bytes in flight of its
+// resident threads once in each latency, and all of them together at most the memory's rate.
 //
 // Thread rule: pure functions.
 #pragma once
@@ -40,8 +40,8 @@ struct InstanceFigures {
 KernelRate rate_of(const InstanceFigures& figures, const Rates& rates, const Multiprocessors& gpu,
                    Overlap overlap);
 
-// By the names of a log, of the instances that a decoder in bf16 with heads of 128 uses. Throws if the record at `path`
-// lacks one.
+// By the names of a log, of the instances that a decoder in bf16 with heads of 128 uses. Throws if the record
+// at `path` lacks one.
 std::map<std::string, KernelRate> kernel_rates(const std::string& path, const Rates& rates,
                                                Overlap overlap = Overlap::by_warps);
 

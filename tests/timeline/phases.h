@@ -14,8 +14,8 @@ struct Phase {
   std::string name;
   double seconds = 0;
 };
-// The phases of one rank, always the same ones in the same order. Their sum is the step's length. Products of which a side
-// is `vocabulary` are the head's.
+// The phases of one rank, always the same ones in the same order. Their sum is the step's length. Products of
+// which a side is `vocabulary` are the head's.
 std::vector<Phase> phases(const std::vector<gpu_emulation::Entry>& rank, const RankTimes& times,
                           uint64_t vocabulary);
 

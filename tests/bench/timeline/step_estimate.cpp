@@ -1,5 +1,5 @@
-// Milliseconds by phase of a step of the 8B preset on one H200, 4096 tokens a microbatch: estimated from what nvcc made of
-// the module's kernels (tests/timeline/kernel_rates.h).
+// Milliseconds by phase of a step of the 8B preset on one H200, 4096 tokens a microbatch: estimated from what
+// nvcc made of the module's kernels (tests/timeline/kernel_rates.h).
 //   step_estimate [--layers 32] [--json FILE]
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -28,7 +28,8 @@ Plan plan_of(int microbatches, int layers) {
   return plan;
 }
 
-// The share of the peak that the step needs: 6 flops for each weight but the embedding's, and attention's causal half.
+// The share of the peak that the step needs: 6 flops for each weight but the embedding's, and attention's
+// causal half.
 double mfu(const Plan& plan, double seconds) {
   const auto& m = plan.model;
   const double dim = static_cast<double>(m.dim), layers = static_cast<double>(m.layers);
