@@ -1,5 +1,6 @@
 // The memory of training, the optimizer included: the plan that the meta device makes over a fake gang equals
 // the bytes that a run takes.
+#include "nn/fp8.h"
 #include "parallel/fsdp/fsdp_state.h"
 #include "support/test_device.h"
 #include "train/rig.h"
@@ -15,6 +16,7 @@ struct Case {
   Strategy strategy;
   DType param, moments;
   bool momentum;  // SGD instead of AdamW
+  bool fp8 = false;
 };
 
 std::unique_ptr<Optimizer> optimizer_of(Model& model, const Case& c) {
@@ -28,7 +30,9 @@ std::unique_ptr<Optimizer> optimizer_of(Model& model, const Case& c) {
 MemoryUse use(Gang& root, const Case& c) {
   ParallelOptions options = test::parallel(c.strategy, DType::f32);
   options.shard.param_dtype = c.param;
-  const auto model = test::make_model(make_decoder(small_llama()), make_gangs(root, c.replicas), options);
+  const ModulePtr decoder = make_decoder(small_llama());
+  if (c.fp8) apply_fp8(decoder, {.patterns = {}, .scaling = Fp8Scaling::delayed});
+  const auto model = test::make_model(decoder, make_gangs(root, c.replicas), options);
   const auto optimizer = optimizer_of(*model, c);
   const auto counted = model->inspect().count_optimizer(optimizer->state_bytes());
   Stream& stream = model->device().stream();
@@ -49,25 +53,43 @@ std::vector<uint64_t> fields(const MemoryUse& m) {
           m.full_gradients, m.optimizer, m.activations, m.gradients,       m.temporaries};
 }
 
+void expect_plan_of_run(const Case& c) {
+  std::vector<MemoryUse> planned;
+  for (int r = 0; r < c.ranks; ++r) {
+    GangOptions meta;
+    meta.device = test::test_meta();
+    planned.push_back(use(*Gang::create_fake(r, c.ranks, meta, true, false), c));
+  }
+  test::run_ranks(c.ranks, [&](Gang& root) {
+    const MemoryUse taken = use(root, c);
+    EXPECT_EQ(fields(taken), fields(planned[static_cast<size_t>(root.rank())]))
+        << c.ranks << " ranks, strategy " << static_cast<int>(c.strategy);
+    EXPECT_GT(taken.optimizer, 0u);
+  });
+}
+
 TEST(TrainMemory, PlanOnMetaEqualsTheRunExactlyWithTheOptimizer) {
   for (const auto& [ranks, replicas] : {std::pair{1, 1}, {2, 1}, {3, 1}, {4, 2}})
     for (const Strategy strategy : {Strategy::full_shard, Strategy::shard_grad_op, Strategy::no_shard})
       for (const Case& c : {Case{ranks, replicas, strategy, DType{}, DType::f32, false},
                             Case{ranks, replicas, strategy, DType::bf16, DType::bf16, false},
-                            Case{ranks, replicas, strategy, DType{}, DType::f32, true}}) {
-        std::vector<MemoryUse> planned;
-        for (int r = 0; r < c.ranks; ++r) {
-          GangOptions meta;
-          meta.device = test::test_meta();
-          planned.push_back(use(*Gang::create_fake(r, c.ranks, meta, true, false), c));
-        }
-        test::run_ranks(c.ranks, [&](Gang& root) {
-          const MemoryUse taken = use(root, c);
-          EXPECT_EQ(fields(taken), fields(planned[static_cast<size_t>(root.rank())]))
-              << c.ranks << " ranks, strategy " << static_cast<int>(c.strategy);
-          EXPECT_GT(taken.optimizer, 0u);
-        });
-      }
+                            Case{ranks, replicas, strategy, DType{}, DType::f32, true}})
+        expect_plan_of_run(c);
+}
+
+// The codes, the values that a CPU decodes, and the magnitudes of delayed scales.
+TEST(TrainMemory, PlanOnMetaCountsWhatFp8Takes) {
+  if (test::test_device() == "cuda") GTEST_SKIP() << "the sizes are no multiples of 16";
+  const Case c{2, 1, Strategy::full_shard, DType::bf16, DType::f32, false, /*fp8=*/true};
+  expect_plan_of_run(c);
+  Case without = c;
+  without.fp8 = false;
+  GangOptions meta;
+  meta.device = test::test_meta();
+  const auto temporaries = [&](const Case& of) {
+    return use(*Gang::create_fake(0, of.ranks, meta, true, false), of).temporaries;
+  };
+  EXPECT_GT(temporaries(c), temporaries(without));
 }
 
 // AdamW takes 16 / W bytes per parameter with f32 moments and 12 / W with bf16 moments, until its handle is

@@ -38,6 +38,38 @@ TEST(HostFailure, CallsThatWaitForASlotGoBeforeTheShutdown) {
   }
 }
 
+// A long sum is added to the output part by part, so the output of a call that fails may have a part of it.
+// No rank may take such an output for a result.
+TEST(HostFailure, AnAccumulationThatFailsIsToldOnEveryRankAndBreaksTheGang) {
+  constexpr size_t kCount = 600'000;
+  for (const CollectiveOp op :
+       {CollectiveOp::all_reduce, CollectiveOp::reduce, CollectiveOp::reduce_scatter}) {
+    ThreadRanks ranks(3);
+    Meeting begun(2);
+    ranks.run([&](int r, Engine& engine) {
+      Stream& stream = ranks.ranks[static_cast<size_t>(r)]->device().stream();
+      std::vector<float> in(3 * kCount, 1), out(kCount, static_cast<float>(r));
+      Collective c = sum_in_place(in.data(), kCount);
+      c.op = op;
+      c.out = out.data();
+      c.accumulate = true;
+      if (op == CollectiveOp::reduce) c.peer = 0;
+      if (r == 2) {
+        begun.come();
+        engine.abort(Error(Code::aborted, "a reason"));
+        return;
+      }
+      const Error error = error_of([&] {
+        const WorkPtr work = engine.run(Channel::user, {&c, 1}, stream);
+        if (r == 0) begun.come();
+        work->wait(Deadline::never());
+      });
+      EXPECT_EQ(error.code(), Code::aborted) << error.message();
+      EXPECT_EQ(error_of([&] { now(engine, c, stream); }).code(), Code::aborted) << "the gang is broken";
+    });
+  }
+}
+
 TEST(HostFailure, ATimeoutNamesTheMissingRanksAndBreaksTheGang) {
   EngineOptions options = small_arena();
   options.timeout_ms = 200;
