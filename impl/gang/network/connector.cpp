@@ -1,7 +1,5 @@
 #include "gang/network/connector.h"
 
-#include <iterator>
-
 namespace gangway::network {
 namespace {
 
@@ -11,11 +9,18 @@ constexpr int64_t kPauseMs = 50;  // between two tries
 
 void Connector::want(int peer) {
   wanted_.push_back(
-      {peer, Deadline::after_ms(contacts_->options.timeout_ms), Deadline::after_ms(0), nullptr, ""});
+      {peer, Deadline::after_ms(contacts_->options.timeout_ms), Deadline::after_ms(0), nullptr, "", false});
 }
 
 void Connector::forget(int peer) noexcept {
   wanted_.remove_if([&](const Wanted& one) { return one.peer == peer; });
+}
+
+bool Connector::ends_with_this_try(int peer) noexcept {
+  for (Wanted& one : wanted_)
+    if (one.peer == peer && one.dial != nullptr && one.dial->state() == Dial::State::proves)
+      return one.is_last_try = true;
+  return false;
 }
 
 void Connector::add_polls(std::vector<pollfd>& fds) const {
@@ -42,6 +47,10 @@ bool Connector::go_on(Wanted& one, std::vector<Opened>& opened) {
     if (state == Dial::State::failed) {
       one.why = one.dial->why();
       one.dial.reset();
+      if (one.is_last_try) {
+        failed_.emplace_back(one.peer, "has left before its data connection was open");
+        return true;
+      }
       one.next_try = Deadline::after_ms(kPauseMs);
     }
   } catch (const Error& error) {

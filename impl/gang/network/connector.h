@@ -6,7 +6,6 @@
 
 #include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,11 +23,14 @@ class Connector {
 
   void want(int peer);  // a higher rank, once
   void forget(int peer) noexcept;
+  // A peer has left. Returns whether it may have opened its connection before: then this rank goes on with the
+  // try that has come so far, but makes no other.
+  bool ends_with_this_try(int peer) noexcept;
   void add_polls(std::vector<pollfd>& fds) const;
   bool is_busy() const { return !wanted_.empty() || door_.is_busy(); }
   // Goes on with all of them, without waiting, and returns the connections that are open now.
   std::vector<Opened> serve();
-  // Returns the peers that were not reached until the gang's deadline, and why.
+  // Returns the peers that were not reached until the gang's deadline or until they left, and why.
   std::vector<std::pair<int, std::string>> take_failed() { return std::exchange(failed_, {}); }
   void close();
   // Of a forked child. The parent's thread may have been at the lists, so these stay as they are.
@@ -40,6 +42,7 @@ class Connector {
     Deadline deadline, next_try;
     std::unique_ptr<Dial> dial;
     std::string why;
+    bool is_last_try = false;
   };
   // Returns true when it is over: the connection is open, or has failed for good.
   bool go_on(Wanted& one, std::vector<Opened>& opened);

@@ -24,7 +24,8 @@ class Dial {
   pollfd waits_for() const;  // what the next step waits for
   Opened take();             // when it is open
 
-  int peer() const { return peer_; }
+  // Where the last step ended. While it proves, the peer may have opened the connection and sent on it.
+  State state() const { return state_; }
   // Why it has failed; refused: nobody listens there.
   const std::string& why() const { return why_; }
   bool is_refused() const { return is_refused_; }

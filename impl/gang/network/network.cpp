@@ -234,7 +234,8 @@ void Network::open_connections() {
     Link& link = *by_rank_[static_cast<size_t>(one.peer)];
     if (link.is_lost || link.can_send() || one.purpose != Purpose::data) continue;
     link.data = std::move(one.socket);
-    wake();  // what waits in its queue can go
+    if (link.is_shut) shutdown(link.data.get(), SHUT_WR);  // the peer reads until this end
+    wake();                                                // what waits in its queue can go
   }
   for (const auto& [peer, why] : connector_.take_failed()) lose(*by_rank_[static_cast<size_t>(peer)], why);
 }
@@ -289,7 +290,7 @@ void Network::hear(Link& link) {
     fabric_->progress();
     while (!link.is_lost && link.wire->has_arrived()) move_data(link, /*reads=*/true);
   }
-  if (!link.has_left || !link.data) throw *end;
+  if (!link.has_left || !(link.data || connector_.ends_with_this_try(link.rank))) throw *end;
   link.control.reset();  // what the peer has sent may still be on its way on the data connection
   link.control_out.clear();
 }
