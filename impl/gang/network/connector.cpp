@@ -37,7 +37,7 @@ std::vector<Opened> Connector::serve() {
 
 bool Connector::go_on(Wanted& one, std::vector<Opened>& opened) {
   if (one.dial == nullptr && one.next_try.passed())
-    one.dial = std::make_unique<Dial>(*contacts_, one.peer, Purpose::data, one.deadline);
+    one.dial = std::make_unique<Dial>(*contacts_, one.peer, Purpose::data, Deadline::never());
   try {
     const Dial::State state = one.dial == nullptr ? Dial::State::connects : one.dial->step();
     if (state == Dial::State::open) {
@@ -57,9 +57,11 @@ bool Connector::go_on(Wanted& one, std::vector<Opened>& opened) {
     failed_.emplace_back(one.peer, text("cannot be trusted: ", error.message()));
     return true;
   }
-  if (!one.deadline.passed()) return false;
-  failed_.emplace_back(one.peer, text("cannot be reached for data in ", contacts_->options.timeout_ms,
-                                      " ms: ", one.why.empty() ? "the handshake did not end" : one.why));
+  // A peer that does not answer may be stopped, and is not lost for that.
+  const bool is_reached = one.dial != nullptr && one.dial->state() != Dial::State::connects;
+  if (is_reached || one.why.empty() || !one.deadline.passed()) return false;
+  failed_.emplace_back(
+      one.peer, text("cannot be reached for data in ", contacts_->options.timeout_ms, " ms: ", one.why));
   return true;
 }
 

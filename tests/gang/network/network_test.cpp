@@ -147,6 +147,34 @@ TEST(Network, AMessageArrivesThoughItsSenderLeavesAtOnce) {
   }
 }
 
+// It has begun its part of a long call, and is stopped until the other's deadline has passed.
+TEST(Network, ARankThatIsStoppedWhileItsDataConnectionOpensIsNotLost) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    GangOptions options = network_options(rank, 2, store);
+    options.timeout_ms = 3000;
+    const GangPtr root = Gang::create(options), child = root->duplicate();
+    std::vector<float> x(100'000, 1);
+    WorkPtr work;
+    if (rank == 1) work = child->run(Channel::user, sum_of(x));
+    sum(*root, 1);
+    report.stage = 1;
+    while (report.turn == 0) usleep(1000);
+    if (rank == 0) {
+      report_failure(report, *child, [&] { child->run_now(Channel::user, sum_of(x)); });
+      usleep(300'000);
+      report.stage = 2;
+    }
+    EXPECT_EQ(sum(*root, 1), 2);
+  });
+  for (const int r : {0, 1}) ranks.wait_for_stage(r, 1);
+  ranks.kill(1, SIGSTOP);
+  for (const int r : {0, 1}) ranks.report(r).turn = 1;
+  ranks.wait_for_stage(0, 2);
+  ranks.kill(1, SIGCONT);
+  ranks.expect_all_well();
+  EXPECT_EQ(code_of(ranks.report(0)), Code::timeout) << ranks.report(0).text;
+}
+
 TEST(Network, AHostWithoutSharedMemoryForALongCallSaysSo) {
   Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
     GangOptions options = network_options(rank, 2, store);
