@@ -12,11 +12,12 @@ namespace {
 
 constexpr size_t kStrangers = 64;  // the most connections that have proved nothing; more for large gangs
 constexpr int kAtOnce = 16;        // how many connections one call accepts
+constexpr int64_t kPauseMs = 50;   // after a connection that cannot be accepted
 
 }  // namespace
 
 void Door::add_polls(std::vector<pollfd>& fds) const {
-  fds.push_back({listener_.socket.get(), POLLIN, 0});
+  fds.push_back({next_accept_.passed() ? listener_.socket.get() : -1, POLLIN, 0});
   for (const Stranger& one : strangers_) fds.push_back({one.socket.get(), POLLIN, 0});
 }
 
@@ -38,11 +39,17 @@ void Door::close() {
   strangers_.clear();
 }
 
+// A connection that cannot be accepted, since the process has no descriptors left, stays in the socket's queue.
+// Without a pause it would wake the thread at once, again and again.
 void Door::accept_some() {
+  if (!next_accept_.passed()) return;
   const size_t most = std::max(kStrangers, 4 * static_cast<size_t>(contacts_->options.size));
   for (int i = 0; i < kAtOnce; ++i) {
     Descriptor fd(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd) return;
+    if (!fd) {
+      if (errno != EAGAIN) next_accept_ = Deadline::after_ms(kPauseMs);
+      return;
+    }
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (strangers_.size() >= most) strangers_.pop_front();

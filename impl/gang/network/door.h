@@ -24,7 +24,7 @@ class Door {
   void add_polls(std::vector<pollfd>& fds) const;  // what serve() waits for
   // Goes on with all of them, without waiting, and returns the connections that are open now.
   std::vector<Opened> serve();
-  bool is_busy() const { return !strangers_.empty(); }
+  bool is_busy() const { return !strangers_.empty() || !next_accept_.passed(); }
   void close();
   void close_listener() { listener_.socket.reset(); }
 
@@ -48,6 +48,7 @@ class Door {
   std::shared_ptr<const Contacts> contacts_;
   Listener listener_;
   std::list<Stranger> strangers_;
+  Deadline next_accept_ = Deadline::after_ms(0);
 };
 
 }  // namespace gangway::network

@@ -1,11 +1,17 @@
 // The engine between hosts, with ranks as processes of one host: results, and how calls end when a rank does
 // something else, stops or dies.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <time.h>
+
 #include <chrono>
 #include <filesystem>
 
 #include "gang/gang_matrix.h"
 #include "gang/network/mismatches.h"
 #include "gang/processes.h"
+#include "gang/rendezvous/resolve.h"
 #include "gang/sum_of.h"
 #include "gang/thread_ranks.h"
 
@@ -173,6 +179,49 @@ TEST(Network, ARankThatIsStoppedWhileItsDataConnectionOpensIsNotLost) {
   ranks.kill(1, SIGCONT);
   ranks.expect_all_well();
   EXPECT_EQ(code_of(ranks.report(0)), Code::timeout) << ranks.report(0).text;
+}
+
+int listening_port() {
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    if (const int port = local_port(fd); port != 0) return port;
+  }
+  return 0;
+}
+
+int64_t processor_us() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<int64_t>(t.tv_sec) * 1'000'000 + t.tv_nsec / 1000;
+}
+
+// The connection stays in the queue of the socket at which the rank listens.
+TEST(Network, AStrangerKeepsNoProcessorBusyWhereDescriptorsHaveRunOut) {
+  run_processes(2, [](Gang& root) {
+    sum(root, 1);
+    if (root.rank() == 1) {
+      const int stranger = socket(AF_INET, SOCK_STREAM, 0), next = dup(0);
+      close(next);
+      rlimit before{};
+      getrlimit(RLIMIT_NOFILE, &before);
+      rlimit none_left = before;
+      none_left.rlim_cur = static_cast<rlim_t>(next);
+      setrlimit(RLIMIT_NOFILE, &none_left);
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(static_cast<uint16_t>(listening_port()));
+      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      EXPECT_EQ(connect(stranger, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+      const int64_t start = processor_us();
+      usleep(500'000);
+      EXPECT_LT(processor_us() - start, 10'000);
+      setrlimit(RLIMIT_NOFILE, &before);
+      close(stranger);
+    }
+    EXPECT_EQ(sum(root, 1), 2);
+  });
 }
 
 TEST(Network, AHostWithoutSharedMemoryForALongCallSaysSo) {
