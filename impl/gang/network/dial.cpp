@@ -11,6 +11,10 @@
 namespace gangway::network {
 namespace {
 
+// A host that was away for a while is found sooner by a new try: the system asks for one connection ever more
+// rarely.
+constexpr int64_t kConnectMs = 2'000;
+
 // A new connection takes the few bytes of a handshake at once.
 bool sends(int fd, std::string_view bytes) {
   return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
@@ -20,7 +24,11 @@ bool sends(int fd, std::string_view bytes) {
 }  // namespace
 
 Dial::Dial(const Contacts& contacts, int peer, Purpose purpose, Deadline deadline)
-    : contacts_(contacts), peer_(peer), purpose_(purpose), deadline_(deadline) {
+    : contacts_(contacts),
+      peer_(peer),
+      purpose_(purpose),
+      deadline_(deadline),
+      connect_by_(Deadline::after_ms(kConnectMs)) {
   int reason = 0;
   socket_ = begin_dial(*contacts.of(peer).at, reason);
   if (!socket_) fail_with(reason);
@@ -35,6 +43,7 @@ void Dial::fail_with(int reason) {
 
 Dial::State Dial::step() {
   if (state_ == State::connects) connect();
+  if (state_ == State::connects && connect_by_.passed()) fail_with(ETIMEDOUT);
   if (state_ == State::greets) greet();
   if (state_ == State::proves) prove();
   if (state_ != State::open && state_ != State::failed && deadline_.passed())

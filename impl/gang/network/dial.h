@@ -39,7 +39,7 @@ class Dial {
   const Contacts& contacts_;
   const int peer_;
   const Purpose purpose_;
-  Deadline deadline_;
+  const Deadline deadline_, connect_by_;
   State state_ = State::connects;
   Descriptor socket_;
   std::array<uint8_t, kHelloBytes> greeting_{};
