@@ -214,7 +214,9 @@ void Network::move(int64_t nap, const uint64_t* seen) {
     const auto arrived = static_cast<short>(data | link.memory_events());
     if (control != 0 || arrived != 0 || link.wire != nullptr) serve(link, control, arrived);
   }
-  if (seen == nullptr) open_connections();
+  if (seen != nullptr) return;
+  const auto first = fds.begin() + static_cast<std::ptrdiff_t>(at);
+  open_connections(std::any_of(first, fds.end(), [](const pollfd& one) { return one.revents != 0; }));
 }
 
 // Asks for the data connection of a peer, once.
@@ -228,8 +230,9 @@ void Network::dial(Link& link) {
   wake();
 }
 
-void Network::open_connections() {
+void Network::open_connections(bool has_come) {
   const Lock lock(mutex_);
+  if (!has_come && !connector_.is_busy()) return;
   for (Opened& one : connector_.serve()) {
     Link& link = *by_rank_[static_cast<size_t>(one.peer)];
     if (link.is_lost || link.can_send() || one.purpose != Purpose::data) continue;

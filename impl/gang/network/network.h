@@ -84,7 +84,7 @@ class Network {
   void serve_wire(Link& link);
   void hear(Link& link);
   void dial(Link& link);
-  void open_connections();
+  void open_connections(bool has_come);  // something, for those that are being made
   void beat();
   void leave() noexcept;
   void end_now() noexcept;
