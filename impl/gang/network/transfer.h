@@ -25,8 +25,8 @@
 
 namespace gangway::network {
 
-// The lanes of a channel. A collective has a note from every rank of the gang. A message of a pair goes to
-// this rank or comes from it; each pair and direction counts its messages.
+// The lanes of a channel. A collective has the notes of its peers. A message of a pair goes to this rank or
+// comes from it; each pair and direction counts its messages.
 enum class Lane : uint8_t { collective = 0, to_me = 1, from_me = 2 };
 
 struct Key {

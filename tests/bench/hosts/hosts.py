@@ -45,7 +45,7 @@ class Side:
                     rank = listener.accept()[0]
                     rank.settimeout(PATIENCE_S)
                     self.ranks.append((rank, rank.makefile("r")))
-                if any(process.poll() for process in self.processes):
+                if any(process.poll() is not None for process in self.processes):
                     raise SystemExit(f"a rank of {name} ended before it was asked")
         for _, lines in self.ranks:
             lines.readline()
