@@ -60,7 +60,7 @@ run_ptx() {
   rm -f "$build/ptx_used.txt"
   for run in "${ptx_runs[@]}"; do
     program=${run% | *}
-    check "PTX agrees with its source: ${program#*/}" env GANGWAY_TEST_DEVICE=cuda "GANGWAY_MODULES=$emulated" "LD_LIBRARY_PATH=$emulated" \
+    check "PTX agrees with its source: ${program#*/}" env GANGWAY_TEST_DEVICE=cuda GANGWAY_CUDNN=0 "GANGWAY_MODULES=$emulated" "LD_LIBRARY_PATH=$emulated" \
       "GPU_EMULATION_PTX=$build/ptx" "GPU_EMULATION_PTX_USED=$build/ptx_used.txt" timeout "$ptx_seconds" \
       "$build/tests/${program}_test" "--gtest_filter=${run#* | }"
   done

@@ -1,8 +1,10 @@
-// A fixture for tests of operations that run on the software GPU only.
+// A fixture for tests of the own kernels that run on the software GPU only. The interpreter that stands in for
+// cuDNN there would compute a part of them.
 #pragma once
 
 #include <cstdlib>
 
+#include "gpu_emulation/emulator.h"
 #include "ops/kernel_testing.h"
 
 namespace gangway::ops_testing {
@@ -12,7 +14,9 @@ class OnSoftwareGpu : public testing::Test {
   static void SetUpTestSuite() {
     setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
+    setenv("GANGWAY_CUDNN", "0", 1);
   }
+  void TearDown() override { EXPECT_EQ(gpu_emulation::calls("cudnnBackendExecute"), 0); }
 };
 
 }  // namespace gangway::ops_testing
