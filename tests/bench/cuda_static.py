@@ -123,6 +123,8 @@ def worse(now, before):
         for instance, (ratio, _) in sorted(one.get("hmma", {}).items()):
             if instance in old.get("hmma", {}) and ratio > old["hmma"][instance][0]:
                 yield f"{name}<{instance}>: {ratio} instructions a product, {old['hmma'][instance][0]} before"
+        for instance in sorted(set(old.get("hmma", {})) - set(one.get("hmma", {}))):
+            yield f"{name}<{instance}>: no instance with products of tensor cores, {old['hmma'][instance][0]} instructions each before"
 
 
 def judge(found, ptx, sass, write, path):

@@ -98,6 +98,10 @@ class Gate(unittest.TestCase):
         self.expect_red("mini_kernel<float>: 4.0 instructions a product, 3.5 before", before={"instructions": tiles()},
                         instructions=tiles(more=1))
 
+    def test_an_instance_that_leaves_the_tensor_cores(self):
+        self.expect_red("mini_kernel<float>: no instance with products of tensor cores, 3.5 instructions each before",
+                        before={"instructions": tiles()}, instructions=tiles().replace("HMMA.16816.F32", "FFMA"))
+
     def test_a_kernel_that_is_not_in_the_record(self):
         self.record.write_text("{}\n")
         done = self.run_on()
