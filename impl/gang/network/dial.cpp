@@ -85,8 +85,7 @@ void Dial::greet() {
   const Transcript transcript(contacts_.key, contacts_.terms(purpose_, contacts_.options.rank, peer_),
                               greeting_, answer.first<32>());
   if (!same_digest(answer.last<32>(), transcript.server_proof()))
-    fail(Code::gang, "gang.create: what listens for ", contacts_.of(peer_).place,
-         " does not know this gang's secret");
+    fail(Code::gang, "what listens for ", contacts_.of(peer_).place, " does not know this gang's secret");
   if (!sends(socket_.get(), as_text(transcript.client_proof()))) return fail_with(0);
   to_higher_ = transcript.to_server_key();
   to_lower_ = transcript.to_client_key();

@@ -60,11 +60,19 @@ class Mesh {
          contacts_->of(peer).place, " in ", options_.timeout_ms, " ms: ", why);
   }
 
+  static Dial::State step(Dial& dial) {
+    try {
+      return dial.step();
+    } catch (const Error& error) {
+      fail(error.code(), "gang.create: ", error.message());
+    }
+  }
+
   // Ranks that wait for this one are served meanwhile, as the peer may wait for them.
   bool try_to_open(int peer, std::string& why) {
     Dial dial(*contacts_, peer, Purpose::control, meeting_.deadline());
     for (;;) {
-      const Dial::State state = dial.step();
+      const Dial::State state = step(dial);
       if (state == Dial::State::open) {
         take(dial.take());
         return true;
