@@ -66,6 +66,8 @@ TEST_F(CudaTraining, Fp8ThatAGpuCannotMultiplyIsRefusedWhenTheModelIsMade) {
   EXPECT_NE(refusal(86, Fp8Scaling::tensor).find("sm_89 or newer, and device cuda:0 is sm_86"),
             std::string::npos);
   EXPECT_NE(refusal(89, Fp8Scaling::row).find("sm_90, and device cuda:0 is sm_89"), std::string::npos);
+  EXPECT_NE(refusal(100, Fp8Scaling::row).find("sm_90, and device cuda:0 is sm_100"), std::string::npos);
+  make_on(100, Fp8Scaling::tensor);
   make_on(89, Fp8Scaling::delayed);
   make_on(90, Fp8Scaling::row);
   gpu_emulation::set(before);

@@ -242,7 +242,8 @@ void Products::gemm(const GemmArgs& args, Stream& stream) {
 }
 
 void Products::check_fp8(int device, bool rows) {
-  constexpr int kFirst = 89, kFirstWithRows = 90;
+  constexpr int kFirst = 89;
+  constexpr int kMajorWithRows = 9;  // cuBLASLt has no such product for later GPUs either
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
@@ -250,9 +251,9 @@ void Products::check_fp8(int device, bool rows) {
   if (found < kFirst)
     fail(Code::not_supported, "FP8 takes a GPU of sm_", kFirst, " or newer, and device cuda:", device,
          " is sm_", found, "; leave FP8 out");
-  if (rows && found < kFirstWithRows)
-    fail(Code::not_supported, "FP8 with scales of rows takes a GPU of sm_", kFirstWithRows,
-         ", and device cuda:", device, " is sm_", found, "; take scales of tensors");
+  if (rows && major != kMajorWithRows)
+    fail(Code::not_supported, "FP8 with scales of rows takes a GPU of sm_", kMajorWithRows,
+         "0, and device cuda:", device, " is sm_", found, "; take scales of tensors");
   if (rows) refuse_scales_of_rows();
 }
 
