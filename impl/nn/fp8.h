@@ -75,8 +75,8 @@ class Fp8Products {
 
   // NOT_SUPPORTED: the device has no products in FP8, or none with these scales.
   void check_device(Ops& ops) const;
-  // NOT_SUPPORTED: as check_device(), or the device has no products in this dtype. INVALID_ARGUMENT: a GPU cannot
-  // take such sizes. `tokens` is -1 if no gradient of the weight will sum over them.
+  // NOT_SUPPORTED: as check_device(), or the device has no products in this dtype. INVALID_ARGUMENT: a GPU
+  // cannot take such sizes. `tokens` is -1 if no gradient of the weight will sum over them.
   void check_products(Ops& ops, const std::string& layer, DType dtype, int64_t in, int64_t out,
                       int64_t tokens) const;
   void add_options(CallSignature& signature) const;

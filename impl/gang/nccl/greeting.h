@@ -26,8 +26,8 @@ struct Greeting {
 std::vector<Greeting> exchange(Engine& control, const Greeting& mine, Stream& host_stream);
 
 // Refuses, on every rank alike, what NCCL would refuse without a text or wait for without an end.
-// INVALID_STATE: ranks have different versions of NCCL or settings of it. NOT_SUPPORTED: hosts have different numbers of the
-// ranks, and this version is known to hang then. `label` names the gang.
+// INVALID_STATE: ranks have different versions of NCCL or settings of it. NOT_SUPPORTED: hosts have different
+// numbers of the ranks, and this version is known to hang then. `label` names the gang.
 void check(std::span<const Greeting> all, const std::string& label);
 
 // Returns the numbers of ranks on each host if they differ, such as "2 and 1", else "".

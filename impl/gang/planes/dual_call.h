@@ -1,5 +1,5 @@
-// A call of the dual engine (dual_engine.h): one launch that is announced on the control plane and then started
-// on the data plane.
+// A call of the dual engine (dual_engine.h): one launch that is announced on the control plane and then
+// started on the data plane.
 //
 // Thread rule: a Work's (gang/work.h).
 #pragma once
