@@ -77,6 +77,7 @@ void* RegisteredMemory::allocate(size_t bytes) {
   void* data = take(bytes);
   if (data == nullptr) {
     device_->submit();
+    wait_for_work();
     reclaim(/*wait=*/true);
     cuda::device_memory(*device_).trim();
     data = take(bytes);
@@ -120,19 +121,23 @@ bool RegisteredMemory::anything_freed() const {
   });
 }
 
+void RegisteredMemory::wait_for_work() const noexcept {
+  cuda::Memory& streams = cuda::device_memory(*device_);
+  try {
+    cuda::watches(*device_).wait([&] { return streams.work() != cuda::Memory::Work::running; });
+  } catch (...) {  // a peer is lost; what is freed stays until a later call
+  }
+}
+
 void RegisteredMemory::reclaim(bool wait) noexcept {
   if (!anything_freed()) return;
-  cuda::Memory& streams = cuda::device_memory(*device_);
   if (wait) {
     wait_for_aborts();
-    try {
-      cuda::watches(*device_).wait([&] { return streams.work() != cuda::Memory::Work::running; });
-    } catch (...) {  // a peer is lost; the block stays until a later call
-    }
+    wait_for_work();
   }
-  if (aborting() || streams.work() != cuda::Memory::Work::done) return;
   const cuda::OnDevice on(device_->index(), std::nothrow);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);  // before the streams are asked: no block is freed after that
+  if (aborting() || cuda::device_memory(*device_).work() != cuda::Memory::Work::done) return;
   std::erase_if(blocks_, [](const auto& block) {
     const bool ends = block.second.is_freed && block.second.registrations == 0;
     if (ends) api().mem_free(const_cast<void*>(block.first));

@@ -51,6 +51,7 @@ class RegisteredMemory : public std::enable_shared_from_this<RegisteredMemory> {
   void* take(size_t bytes);
   void free(void* data) noexcept;
   bool anything_freed() const;
+  void wait_for_work() const noexcept;
 
   const std::shared_ptr<Device> device_;
   const size_t least_;
