@@ -48,7 +48,7 @@ void run() {
 
 }  // namespace
 
-void abort_soon(std::vector<ncclComm_t> comms) noexcept {
+void abort_soon(const std::vector<ncclComm_t>& comms) noexcept {
   if (comms.empty()) return;
   const std::lock_guard lock(aborts().mutex);
   try {

@@ -15,7 +15,7 @@ namespace gangway::nccl {
 // Takes the communicators, and aborts them within milliseconds, together with others that were passed
 // meanwhile. The call does not wait for the device. If there is no memory or no thread, they stay as they are
 // until another call succeeds.
-void abort_soon(std::vector<ncclComm_t> comms) noexcept;
+void abort_soon(const std::vector<ncclComm_t>& comms) noexcept;
 
 // Waits until all communicators that abort_soon() has taken are aborted, but at most five seconds: after a
 // failure a device may never become idle.

@@ -72,10 +72,8 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const auto given_up = std::chrono::steady_clock::now() + kPatience;
     while (!idle() && std::chrono::steady_clock::now() < given_up) std::this_thread::sleep_for(kNap);
     if (idle() && !failure_->get()) try_to_finalize(given_up);
-    std::vector<ncclComm_t> rest = take_comms();
-    const bool aborted = failure_->get() || !rest.empty();
-    abort_soon(std::move(rest));
-    if (aborted) wait_for_aborts();
+    const bool rest = abort_comms();
+    if (failure_->get() || rest) wait_for_aborts();
     if (memory_ != nullptr) memory_->reclaim(/*wait=*/false);
   }
 
@@ -195,7 +193,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
 
   void abort(const Error& error) noexcept override {
     failure_->keep(error);
-    abort_soon(take_comms());
+    abort_comms();
   }
   std::optional<Error> error() const override { return failure_->get(); }
   // All ranks are in this call, so that they finalize together. ncclCommDestroy of a communicator that was
@@ -272,14 +270,17 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const std::lock_guard lock(mutex_);
     return std::exchange(lane.comm, nullptr);
   }
-  // Takes the communicators out of the lanes, so that nothing uses them any more.
-  std::vector<ncclComm_t> take_comms() noexcept {
+  // Takes the communicators out of the lanes, so that nothing uses them any more, and aborts them. Returns
+  // whether there was one. Memory counts as registered until the abort is under way, which then keeps it
+  // (RegisteredMemory).
+  bool abort_comms() noexcept {
     std::vector<ncclComm_t> comms;
     const std::lock_guard lock(mutex_);
     for (Lane& lane : lanes_)
       if (lane.comm != nullptr) comms.push_back(std::exchange(lane.comm, nullptr));
+    abort_soon(comms);
     for (const ncclComm_t comm : comms) registrations_.forget(comm);
-    return comms;
+    return !comms.empty();
   }
 
   // Finalizes and destroys the communicators whose peers do so before `until`. The others stay in their
