@@ -26,6 +26,7 @@ struct ncclComm {
   std::shared_ptr<gpu_emulation::Member> member;
   bool finalized = false;    // used by the calling thread only
   int cta_policy = 0;        // used by the calling thread only
+  size_t window_space = 0;   // address space that windows have used up, before 2.28; used like finalized
   uint64_t launches = 0;     // used by the calling thread only
   uint64_t collectives = 0;  // guarded by Living::mutex
   std::shared_ptr<std::atomic<int>> in_flight = std::make_shared<std::atomic<int>>(0);  // launches

@@ -1,5 +1,6 @@
 // NCCL's memory and its registrations. What corrupts data, hangs or leaks in NCCL is a fault here: a window of
-// memory that is not of ncclMemAlloc; ranks whose windows differ in size or order, since each computes the
+// memory that is not of ncclMemAlloc; before 2.28, more windows than there are addresses, which NCCL never uses
+// again; ranks whose windows differ in size or order, since each computes the
 // places of the others' windows from its own; a deregistration while a collective is in flight, or after the
 // communicator has ended; memory that is freed while it is registered.
 #include <nccl.h>
@@ -128,6 +129,10 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, n
   if (!settings().nccl_windows) return ncclSuccess;
   if (!is_whole_block(data, bytes))
     return fault(comm->member->device(), "a window is not a block of ncclMemAlloc");
+  constexpr size_t kWindowPage = size_t{2} << 20;
+  comm->window_space += (bytes + kWindowPage - 1) / kWindowPage * kWindowPage;
+  if (settings().nccl < 22800 && comm->window_space > settings().memory)
+    return fault(comm->member->device(), "windows take more address space than the device has memory");
   const uint64_t number = comm->member->add_window(bytes, flags);
   const bool symmetric = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0;
   *window = static_cast<ncclWindow_t>(add(*comm, {static_cast<const char*>(data), bytes, number, symmetric}));

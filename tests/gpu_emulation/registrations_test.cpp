@@ -190,6 +190,33 @@ TEST(NcclRegistrations, RegistrationsEndTogether) {
   ranks.expect_all_well();
 }
 
+// NCCL 2.27 never uses the addresses of a window again. A communicator has as many as the device has memory.
+TEST(NcclRegistrations, AnOldNcclThatRunsOutOfAddressesForWindowsRegistersWithoutThem) {
+  Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report&) {
+    gpu_emulation::Settings settings = gpu_emulation::settings();
+    settings.nccl = 22703;
+    settings.memory = size_t{600} << 20;
+    gpu_emulation::set(settings);
+    {
+      const GangPtr root = cuda_root(r, 2, store);
+      for (int round = 0; round < 16; ++round) {
+        Buffers buffers = allocate(root->registrable(), {4096, 8192});
+        for (int i = 0; i < 20; ++i) buffers.push_back(Buffer::allocate(root->registrable(), 4096));
+        root->register_memory(Channel::fsdp_gather, buffers, 0);
+        EXPECT_TRUE(root->is_registered(buffers[0]->data())) << round;
+        run(*root, Channel::fsdp_gather, CollectiveOp::all_gather, buffers, DType::f32);
+        buffers.clear();
+        root->release_memory();
+      }
+      root->shutdown(60'000);
+    }
+    EXPECT_EQ(gpu_emulation::calls("ncclCommWindowRegister"), 2 * 22);
+    EXPECT_EQ(gpu_emulation::calls("ncclCommRegister"), 14 * 22);
+    expect_no_faults();
+  });
+  ranks.expect_all_well();
+}
+
 // Buffers may outlive the gang, and the gang may end without a shutdown.
 TEST(NcclRegistrations, BuffersOutliveTheirGang) {
   Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report&) {

@@ -35,8 +35,8 @@ struct Api {
   ncclResult_t (*mem_free)(void* data);
   ncclResult_t (*add_buffer)(ncclComm_t comm, void* data, size_t bytes, void** handle);  // ncclCommRegister
   ncclResult_t (*remove_buffer)(ncclComm_t comm, void* handle);
-  // ncclCommWindowRegister, from 2.27 on. It gives no window, and no error, where the ranks cannot reach each
-  // other's memory.
+  // ncclCommWindowRegister, from 2.27 on. Where the ranks cannot reach each other's memory it gives no window
+  // and no error, or (2.27 and some 2.28) a window that is no more than a registration by ncclCommRegister.
   ncclResult_t (*add_window)(ncclComm_t comm, void* data, size_t bytes, void** window, int flags);
   ncclResult_t (*remove_window)(ncclComm_t comm, void* window);
 

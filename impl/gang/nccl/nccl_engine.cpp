@@ -369,6 +369,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     if (batch.data.empty()) return;
     const cuda::OnDevice on(owner_->device().index());
     for (const Registered how : {Registered::windows, Registered::buffers}) {
+      if (how == Registered::windows && !window_space_lasts(channel, batch)) continue;
       const bool made = make(channel, batch, how);
       const bool on_all = on_all_ranks({made ? uint8_t{1} : uint8_t{0}}).front();
       const std::lock_guard lock(mutex_);
@@ -380,6 +381,18 @@ class NcclEngine final : public Engine, private cuda::Watch {
       registrations_.undo(batch);
     }
     tell(Registered::none);
+  }
+  // Returns whether all ranks have address space for the windows. Ranks have the same version of NCCL.
+  bool window_space_lasts(Channel channel, Registrations::Batch& batch) {
+    if (!Registrations::window_space_shrinks()) return true;
+    size_t free = 0, total = 0;
+    cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    const auto lasts = [&] {
+      const std::lock_guard lock(mutex_);
+      batch.comm = lane_of(channel).comm;
+      return registrations_.window_space_after(batch) <= total;
+    };
+    return on_all_ranks({lasts() ? uint8_t{1} : uint8_t{0}}).front();
   }
   bool make(Channel channel, Registrations::Batch& batch, Registered how) {
     const std::lock_guard lock(mutex_);

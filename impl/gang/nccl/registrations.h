@@ -8,6 +8,7 @@
 #include <nccl.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -36,7 +37,12 @@ class Registrations {
 
   // Registers the batch in the given way. `settle` waits until the communicator is ready for the next call.
   // Returns whether this rank got all handles; then keep() or undo() must follow.
-  bool make(Batch& batch, Registered how, const std::function<void()>& settle) const;
+  bool make(Batch& batch, Registered how, const std::function<void()>& settle);
+  // Before 2.28 NCCL never uses the addresses of a window again, and a communicator has as many as the GPU has
+  // bytes of memory. A window beyond them breaks it.
+  static bool window_space_shrinks();
+  // Returns the address space that the communicator has used up when the batch is in windows.
+  size_t window_space_after(const Batch& batch) const;
   void undo(Batch& batch) const noexcept;
   void keep(Batch batch);
 
@@ -53,6 +59,7 @@ class Registrations {
 
   const std::shared_ptr<RegisteredMemory> memory_;
   std::vector<Batch> batches_;
+  std::map<ncclComm_t, size_t> window_space_;  // used up; of communicators that have had windows
 };
 
 }  // namespace gangway::nccl
