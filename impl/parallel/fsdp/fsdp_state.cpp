@@ -155,7 +155,8 @@ void FsdpState::materialize(uint64_t seed, DType master) {
   std::vector<SharedRegion> regions;  // that of the version gates, then one for each parameter group
   for (const auto& group : groups_)   // to create a gang is collective, so all ranks do it in the same order
     if (has_post_forward_gang(*group)) gangs_->fsdp_subgang(group->options().reshard_after_forward);
-  if (registers()) call.run([&] { gangs_->fsdp_gang()->release_memory(); });
+  // Also by a model that registers nothing, which may need the memory of an earlier one.
+  if (gangs_->fsdp_gang()->registrable() != nullptr) call.run([&] { gangs_->fsdp_gang()->release_memory(); });
   call.check([&] {
     plan(master);
     allocate();
