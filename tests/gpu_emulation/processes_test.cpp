@@ -89,6 +89,21 @@ TEST_F(CudaProcesses, RegisteredMemoryChangesNoBitOfALoss) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+// A rank that registers nothing would not come to the collective registration of the others.
+TEST_F(CudaProcesses, AModelWhoseMemoryOnlySomeRanksRegisterIsRefusedOnAllRanks) {
+  Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report& report) {
+    setenv("GANGWAY_NCCL_REGISTER", r == 0 ? "1" : "0", 1);
+    const GangPtr root = cuda_root(r, 2, store);
+    until_failure(report, [&] { llama_rig(*root, Strategy::full_shard, DType::f32); });
+  });
+  ranks.expect_all_well();
+  for (const int r : {0, 1}) {
+    const Report& report = ranks.report(r);
+    EXPECT_EQ(report.code, static_cast<int64_t>(Code::mismatch)) << report.text;
+    EXPECT_NE(std::strstr(report.text, "GANGWAY_NCCL_REGISTER"), nullptr) << report.text;
+  }
+}
+
 TEST_F(CudaProcesses, SurvivorsOfAKilledRankTrainOnAsAGangOfTheirSizeDoes) {
   Processes two(2, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
     const GangPtr root = cuda_root(r, 2, store);

@@ -183,6 +183,9 @@ std::string ModelBuilder::signature(uint64_t seed, DType master) const {
   CallSignature signature("materialize");
   signature.add("seed", seed);
   signature.add("master_dtype", master);
+  // Ranks that register no memory would not come to the collective registration of the others.
+  signature.add("NCCL registers memory (GANGWAY_NCCL_REGISTER)",
+                parts_.gangs->root()->registrable() != nullptr);
   signature.add("selective recomputation", parts_.recompute == Recompute::selective);
   if (parts_.pipeline == nullptr)
     // with a pipeline, parallelize compared the model before it cut it
