@@ -200,6 +200,7 @@ Values manual_backward(ManualFrame& frame, std::span<const Tensor> dy, Stream& s
     if (!frame.awaits_backward())
       fail(Code::invalid_state, "frame has had no forward; gw_module_forward comes first");
     check_gradients(frame.outputs_, dy);
+    model.run().check_computes("backward");
     arguments = text("a backward, no_sync ", no_sync(model));
   };
   call.check(check, arguments);

@@ -170,6 +170,35 @@ TEST_F(CudaProcesses, AHeldExportOfAWholeValueIsRefusedWhereItsMemoryIsRegistere
   }
 }
 
+// The check phase finds the export, so that all ranks are told and the gang stays usable.
+TEST_F(CudaProcesses, AStepWithAHeldExportOfOneRankIsRefusedAndLeavesTheGangUsable) {
+  Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report& report) {
+    setenv("GANGWAY_NCCL_REGISTER", "1", 1);
+    const GangPtr root = cuda_root(r, 2, store);
+    const Rig rig = llama_rig(*root, Strategy::full_shard, DType::f32);
+    FsdpState& fsdp = rig.model->fsdp();
+    const auto step = [&] { rig.step(pattern_batch(*rig.model, 1, 6, r)); };
+    const auto export_of = [&](ParameterGroup& group) {
+      fsdp.unshard(group, /*forward=*/true, rig.stream());
+      const Tensor value = group.parameters().front().parameter->value;
+      fsdp.reshard_all();
+      return value;
+    };
+    for (const auto& group : fsdp.groups()) {
+      if (group->parameters().empty()) continue;
+      Tensor held = export_of(*group);
+      if (r == 0) held = {};
+      const Error error = error_of(step);
+      EXPECT_EQ(error.code(), Code::invalid_state) << error.message();
+      EXPECT_NE(error.message().find("is still held"), std::string::npos) << error.message();
+    }
+    step();
+    report.stage = 1;
+  });
+  ranks.expect_all_well();
+  for (const int r : {0, 1}) EXPECT_EQ(ranks.report(r).stage, 1);
+}
+
 struct Death {
   int size, victim, steps, later_us;  // the victim is killed later_us after these steps
 

@@ -103,7 +103,9 @@ GW_API gw_status gw_parameter_view(gw_parameter *parameter, gw_part part, gw_vie
 /* Local. Gives the same part as a tensor that keeps its memory, for DLPack. The caller releases *out_tensor.
  * The memory is never used for anything else while the tensor or an export of it lives. A full part is
  * detached from the parameter at reshard. A full value of a shared region is READ_ONLY, and follows the
- * parameter after the next update. INVALID_STATE as in gw_parameter_view. */
+ * parameter after the next update. On GPUs whose memory NCCL registers (GANGWAY_NCCL_REGISTER is not 0),
+ * release a full part and its exports after reshard, before the model computes again: until then steps,
+ * forwards and backwards are INVALID_STATE on every rank. INVALID_STATE as in gw_parameter_view. */
 GW_API gw_status gw_parameter_tensor(gw_parameter *parameter, gw_part part, gw_tensor **out_tensor);
 /* Local. Gives a view of this rank's own rows of an optimizer's state: "exp_avg", "exp_avg_sq" or "momentum".
  * *out_view is borrowed until the release of either handle. NOT_FOUND: the optimizer has no such state for

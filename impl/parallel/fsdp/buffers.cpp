@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "parallel/fsdp/pending_reductions.h"
+
 namespace gangway {
 
 // The host zeroes pinned memory itself, because no stream uses the new block yet.
@@ -16,15 +18,26 @@ std::shared_ptr<Buffer> zeroed(const std::shared_ptr<Allocator>& from, size_t by
   return buffer;
 }
 
-std::shared_ptr<Buffer> replaced(const std::shared_ptr<Buffer>& held, const std::shared_ptr<Allocator>& from,
-                                 size_t bytes, const Gang* shards) {
+namespace {
+
+// Refuses a buffer that something else still references, if `shards` (may be null) has it registered.
+void check_replaceable(const std::shared_ptr<Buffer>& held, const Gang* shards) {
   if (shards != nullptr && shards->is_registered(held->data()))
     fail(Code::invalid_state, "a whole value or gradient that was exported is still held, and NCCL has its ",
          held->bytes(),
-         " bytes registered, so that no other memory can take their place; release the export before its "
-         "parameter group is gathered again, or set GANGWAY_NCCL_REGISTER=0");
+         " bytes registered, so that no other memory can take their place; release the export before the "
+         "model "
+         "computes again, or set GANGWAY_NCCL_REGISTER=0");
+}
+
+// Returns a new buffer in place of one that something else still references, which stays with its holder.
+std::shared_ptr<Buffer> replaced(const std::shared_ptr<Buffer>& held, const std::shared_ptr<Allocator>& from,
+                                 size_t bytes, const Gang* shards) {
+  check_replaceable(held, shards);
   return Buffer::allocate(from, bytes);
 }
+
+}  // namespace
 
 void AllGatherBuffer::allocate(std::shared_ptr<Allocator> allocator, size_t size) {
   from = std::move(allocator);
@@ -36,6 +49,14 @@ uint64_t AllGatherBuffer::take() {
   if (is_shared(buffer)) buffer = replaced(buffer, from, bytes, shards.get());
   use = Use::ahead;
   return ++lease;
+}
+
+void AllGatherBuffer::check_exports() const {
+  if (shards != nullptr && use != Use::in_use && is_shared(buffer)) check_replaceable(buffer, shards.get());
+}
+
+void AllGatherBuffers::check_exports() const {
+  for (const AllGatherBuffer& slot : slots_) slot.check_exports();
 }
 
 void AllGatherBuffers::need(size_t bytes) { bytes_ = std::max(bytes_, bytes); }
@@ -79,6 +100,11 @@ void GradientBuffer::refresh() {
     full = replaced(full, full_from, full_bytes, shards.get());
 }
 
+void GradientBuffer::check_exports(const PendingReductions& reductions) const {
+  if (shards != nullptr && !held && !reductions.in_flight(reduction) && is_shared(full))
+    check_replaceable(full, shards.get());
+}
+
 void GradientBuffer::list(RegisteredBuffers& buffers) const {
   for (const std::shared_ptr<Buffer>& buffer : {full, reduce_buffer, reduce_output})
     if (buffer != nullptr) buffers.reduced.push_back(buffer);
@@ -110,6 +136,10 @@ void GradientBuffers::allocate(const std::shared_ptr<Allocator>& full_from,
     slot.output_bytes = output_;
     slot.allocate();
   }
+}
+
+void GradientBuffers::check_exports(const PendingReductions& reductions) const {
+  for (const GradientBuffer& slot : slots_) slot.check_exports(reductions);
 }
 
 void GradientBuffers::list(RegisteredBuffers& buffers) const {

@@ -28,10 +28,7 @@ struct RegisteredBuffers {
   size_t sums = 0;  // the most bytes that one reduction adds to local gradients
 };
 
-// Returns a new buffer in place of one that something else still references, which stays with its holder.
-// INVALID_STATE: `shards` (may be null) has the buffer registered.
-std::shared_ptr<Buffer> replaced(const std::shared_ptr<Buffer>& held, const std::shared_ptr<Allocator>& from,
-                                 size_t bytes, const Gang* shards);
+class PendingReductions;
 
 // A buffer for the all-gathered values of one parameter group. A parameter group that takes it gets a lease
 // and owns the values as long as its lease is the current one: another parameter group may take a buffer
@@ -49,6 +46,8 @@ struct AllGatherBuffer {
 
   void allocate(std::shared_ptr<Allocator> allocator, size_t size);
   uint64_t take();  // returns a new lease
+  // INVALID_STATE: the buffer is registered, and something still references it although no group uses it.
+  void check_exports() const;
 };
 
 class AllGatherBuffers {
@@ -57,6 +56,7 @@ class AllGatherBuffers {
   // `shards` not null: its engine registers the buffers.
   void allocate(const std::shared_ptr<Allocator>& from, const GangPtr& shards, int count);
   void list(RegisteredBuffers& buffers) const;
+  void check_exports() const;
   AllGatherBuffer* find_free();  // or null
   // Returns a free buffer, else one that is only prefetched (its all-gather may be in flight), else null.
   AllGatherBuffer* find();
@@ -81,6 +81,7 @@ struct GradientBuffer {
   void allocate();
   void refresh();  // allocates a new full buffer if something else still references it
   void release();  // frees the buffers
+  void check_exports(const PendingReductions& reductions) const;  // as AllGatherBuffer's
   void list(RegisteredBuffers& buffers) const;
   size_t bytes() const { return full_bytes + reduce_bytes + output_bytes; }
 };
@@ -91,6 +92,7 @@ class GradientBuffers {
   void allocate(const std::shared_ptr<Allocator>& full_from, const std::shared_ptr<Allocator>& output_from,
                 const GangPtr& shards, int count);
   void list(RegisteredBuffers& buffers) const;
+  void check_exports(const PendingReductions& reductions) const;
   // Returns the next buffer that no parameter group holds. Its last reduction may be in flight, and the
   // caller waits for it. INVALID_STATE: all buffers are held.
   GradientBuffer& next();

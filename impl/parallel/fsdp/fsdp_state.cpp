@@ -132,6 +132,17 @@ void FsdpState::register_buffers() {
   if (!buffers.reduced.empty()) shards.register_memory(Channel::fsdp_reduce, buffers.reduced, buffers.sums);
 }
 
+void FsdpState::check_exports() const {
+  if (!materialized_) return;
+  values_.check_exports();
+  gradients_.check_exports(reductions_);
+  for (const auto& group : groups_) {
+    if (!group->sharded()) continue;
+    group->values().check_exports();
+    group->gradients().check_exports();
+  }
+}
+
 bool FsdpState::has_post_forward_gang(const ParameterGroup& group) const {
   const int k = group.options().reshard_after_forward;
   Gang& shards = *gangs_->fsdp_gang();

@@ -59,6 +59,9 @@ class FsdpState {
   // publishes the first version. `master` none: every parameter keeps its own dtype.
   void materialize(uint64_t seed, DType master);
 
+  // Local, before the model computes. INVALID_STATE: a whole value or gradient that was exported is still
+  // held, and its memory is registered. Found during a computation it would break the gang.
+  void check_exports() const;
   void unshard(ParameterGroup& group, bool forward, Stream& stream);  // also prefetches the next ones
   void reshard_all();
   void finish_gradients(Stream& stream);

@@ -34,6 +34,7 @@ class GroupGradients {
   virtual void finish(Stream& stream) = 0;
   virtual void zero(Stream& stream) = 0;
   virtual void list(RegisteredBuffers&) const {}  // those of this group alone
+  virtual void check_exports() const {}           // of the buffers of this group alone
   virtual void count(MemoryUse& use) const = 0;
 };
 
@@ -61,6 +62,7 @@ class ShardedGradients final : public GroupGradients {
   void finish(Stream& stream) override;
   void zero(Stream& stream) override;
   void list(RegisteredBuffers& buffers) const override;
+  void check_exports() const override { own_.check_exports(*place_.reductions); }
   void count(MemoryUse& use) const override;
 
   // Starts the reduction. An external parameter group that acquired nothing reduces zeros.

@@ -57,6 +57,7 @@ class GroupValues {
   virtual void publish(bool cast, Stream& stream);
 
   virtual void list(RegisteredBuffers&) const {}  // those of this group alone
+  virtual void check_exports() const {}           // of the buffers of this group alone
 
   virtual void count(MemoryUse& use) const;  // here: the masters
 

@@ -25,6 +25,7 @@ void ModelRunner::check_computes(const char* call) const {
     fail(Code::invalid_state, call,
          ": a model of shard groups computes nothing; the caller does, between unshard and "
          "reshard");
+  parts_.fsdp->check_exports();
 }
 
 void ModelRunner::order(Stream& stream) { parts_.fsdp->order(stream); }

@@ -721,7 +721,9 @@ functions! {
     #[doc = " Local. Gives the same part as a tensor that keeps its memory, for DLPack. The caller releases *out_tensor."]
     #[doc = " The memory is never used for anything else while the tensor or an export of it lives. A full part is"]
     #[doc = " detached from the parameter at reshard. A full value of a shared region is READ_ONLY, and follows the"]
-    #[doc = " parameter after the next update. INVALID_STATE as in gw_parameter_view."]
+    #[doc = " parameter after the next update. On GPUs whose memory NCCL registers (GANGWAY_NCCL_REGISTER is not 0),"]
+    #[doc = " release a full part and its exports after reshard, before the model computes again: until then steps,"]
+    #[doc = " forwards and backwards are INVALID_STATE on every rank. INVALID_STATE as in gw_parameter_view."]
     parameter_tensor: pub fn gw_parameter_tensor(
         parameter: *mut gw_parameter,
         part: gw_part,
