@@ -190,6 +190,24 @@ TEST(NcclRegistrations, RegistrationsEndTogether) {
   ranks.expect_all_well();
 }
 
+TEST(NcclRegistrations, ABufferThatIsHeldKeepsNoOtherOfItsBatch) {
+  Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report&) {
+    {
+      const GangPtr root = cuda_root(r, 2, store);
+      Buffers buffers = allocate(root->registrable(), {4096, 8192, 4096});
+      root->register_memory(Channel::fsdp_gather, buffers, 0);
+      const std::shared_ptr<Buffer> held = r == 0 ? buffers[2] : nullptr;
+      run(*root, Channel::fsdp_gather, CollectiveOp::all_gather, buffers, DType::f32);
+      buffers.clear();
+      root->release_memory();
+      EXPECT_EQ(gpu_emulation::calls("ncclMemFree"), 2);
+      root->shutdown(60'000);
+    }
+    expect_no_faults();
+  });
+  ranks.expect_all_well();
+}
+
 // NCCL 2.27 never uses the addresses of a window again. A communicator has as many as the device has memory.
 TEST(NcclRegistrations, AnOldNcclThatRunsOutOfAddressesForWindowsRegistersWithoutThem) {
   Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report&) {

@@ -169,8 +169,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     std::vector<uint8_t> freed;
     {
       const std::lock_guard lock(mutex_);
-      for (size_t i = 0; i < registrations_.batches(); ++i)
-        freed.push_back(registrations_.is_freed(i) ? 1 : 0);
+      for (size_t i = 0; i < registrations_.count(); ++i) freed.push_back(registrations_.is_freed(i) ? 1 : 0);
     }
     const std::vector<bool> on_all = on_all_ranks(freed);
     if (std::find(on_all.begin(), on_all.end(), true) != on_all.end()) {
@@ -375,7 +374,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
       const std::lock_guard lock(mutex_);
       failure_->throw_if();
       if (on_all) {
-        registrations_.keep(std::move(batch));
+        registrations_.keep(batch);
         return tell(how);
       }
       registrations_.undo(batch);
@@ -398,7 +397,9 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const std::lock_guard lock(mutex_);
     failure_->throw_if();
     batch.comm = lane_of(channel).comm;
-    return registrations_.make(batch, how, [&] { settle(batch.comm, "a registration", [] {}); });
+    return registrations_.make(batch, how, [&] {
+      settle(batch.comm, "a registration (GANGWAY_NCCL_REGISTER=0 makes none)", [] {});
+    });
   }
   // Returns which of the facts hold on every rank. Collective over the control engine.
   std::vector<bool> on_all_ranks(const std::vector<uint8_t>& facts) {

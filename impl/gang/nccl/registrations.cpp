@@ -69,59 +69,59 @@ bool Registrations::make(Batch& batch, Registered how, const std::function<void(
                               [](const void* handle) { return handle == nullptr; });
 }
 
+void Registrations::remove(ncclComm_t comm, Registered how, void* handle) noexcept {
+  if (handle == nullptr) return;
+  if (how == Registered::windows)
+    api().remove_window(comm, handle);
+  else
+    api().remove_buffer(comm, handle);
+}
+
 void Registrations::undo(Batch& batch) const noexcept {
-  for (void*& handle : batch.handles) {
-    if (handle == nullptr) continue;
-    if (batch.how == Registered::windows)
-      api().remove_window(batch.comm, handle);
-    else
-      api().remove_buffer(batch.comm, handle);
-    handle = nullptr;
+  for (void* const handle : batch.handles) remove(batch.comm, batch.how, handle);
+  batch.handles.clear();
+}
+
+void Registrations::keep(const Batch& batch) {
+  kept_.reserve(kept_.size() + batch.data.size());
+  for (size_t i = 0; i < batch.data.size(); ++i) {
+    memory_->hold(batch.data[i]);
+    kept_.push_back({batch.comm, batch.how, batch.data[i], batch.handles[i]});
   }
 }
 
-void Registrations::keep(Batch batch) {
-  batches_.reserve(batches_.size() + 1);
-  for (const void* const data : batch.data) memory_->hold(data);
-  batches_.push_back(std::move(batch));
-}
-
-bool Registrations::is_freed(size_t batch) const {
-  const std::vector<void*>& data = batches_[batch].data;
-  return std::all_of(data.begin(), data.end(), [&](const void* one) { return memory_->is_freed(one); });
-}
+bool Registrations::is_freed(size_t one) const { return memory_->is_freed(kept_[one].data); }
 
 void Registrations::end(const std::vector<bool>& marked) noexcept {
   size_t at = 0;
-  std::erase_if(batches_, [&](Batch& batch) {
+  std::erase_if(kept_, [&](const Kept& one) {
     if (!marked[at++]) return false;
-    undo(batch);
-    drop(batch);
+    end(one);
     return true;
   });
 }
 
 void Registrations::end(ncclComm_t comm) noexcept {
   window_space_.erase(comm);
-  std::erase_if(batches_, [&](Batch& batch) {
-    if (batch.comm != comm) return false;
-    undo(batch);
-    drop(batch);
+  std::erase_if(kept_, [&](const Kept& one) {
+    if (one.comm != comm) return false;
+    end(one);
     return true;
   });
 }
 
 void Registrations::forget(ncclComm_t comm) noexcept {
   window_space_.erase(comm);
-  std::erase_if(batches_, [&](Batch& batch) {
-    if (batch.comm != comm) return false;
-    drop(batch);
+  std::erase_if(kept_, [&](const Kept& one) {
+    if (one.comm != comm) return false;
+    memory_->drop(one.data);
     return true;
   });
 }
 
-void Registrations::drop(const Batch& batch) noexcept {
-  for (const void* const data : batch.data) memory_->drop(data);
+void Registrations::end(const Kept& one) noexcept {
+  remove(one.comm, one.how, one.handle);
+  memory_->drop(one.data);
 }
 
 }  // namespace gangway::nccl

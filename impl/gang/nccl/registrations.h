@@ -44,21 +44,28 @@ class Registrations {
   // Returns the address space that the communicator has used up when the batch is in windows.
   size_t window_space_after(const Batch& batch) const;
   void undo(Batch& batch) const noexcept;
-  void keep(Batch batch);
+  void keep(const Batch& batch);
 
-  size_t batches() const { return batches_.size(); }
-  bool is_freed(size_t batch) const;  // all of its buffers are
-  const Batch& at(size_t batch) const { return batches_[batch]; }
-  void end(const std::vector<bool>& batches) noexcept;  // those that are marked, in order
-  void end(ncclComm_t comm) noexcept;                   // those of a communicator, before it is finalized
+  // The buffers that are registered, of all batches. Each one ends by itself, because an export may hold
+  // another buffer of its batch for long.
+  size_t count() const { return kept_.size(); }
+  bool is_freed(size_t one) const;
+  void end(const std::vector<bool>& marked) noexcept;  // those that are marked, in order
+  void end(ncclComm_t comm) noexcept;                  // those of a communicator, before it is finalized
   // Forgets those of a communicator that is aborted: NCCL ends them itself, after its kernels.
   void forget(ncclComm_t comm) noexcept;
 
  private:
-  void drop(const Batch& batch) noexcept;
+  struct Kept {
+    ncclComm_t comm;
+    Registered how;
+    void *data, *handle;
+  };
+  static void remove(ncclComm_t comm, Registered how, void* handle) noexcept;
+  void end(const Kept& one) noexcept;
 
   const std::shared_ptr<RegisteredMemory> memory_;
-  std::vector<Batch> batches_;
+  std::vector<Kept> kept_;
   std::map<ncclComm_t, size_t> window_space_;  // used up; of communicators that have had windows
 };
 
