@@ -17,8 +17,8 @@ constexpr size_t kMiB = size_t{1} << 20, kPage = 2 * kMiB, kLargePage = 512 * kM
 
 size_t rounded(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
-// Keeps handles that a thread of NCCL may still write, because the communicator did not become ready. NCCL has
-// no call that waits for the thread. The list is never destroyed, because the thread may outlive main().
+// Keeps handles that a thread of NCCL may still write, because the communicator did not become ready. NCCL
+// has no call that waits for the thread. The list is never destroyed, because the thread may outlive main().
 void leave_to_nccl(std::vector<void*> handles) {
   static auto* const mutex = new std::mutex;
   static auto* const left = new std::vector<std::vector<void*>>;

@@ -1,6 +1,6 @@
 // The registrations of an engine's communicators. NCCL places the windows of a communicator one after another
-// at offsets that every rank computes by itself, so all ranks must register and deregister the same buffers in
-// the same order. A deregistration maps memory out, so no collective may be in flight on the communicator.
+// at offsets that every rank computes by itself, so all ranks must register and deregister the same buffers
+// in the same order. A deregistration maps memory out, so no collective may be in flight on the communicator.
 //
 // Thread rule: one thread at a time, under the mutex that guards the communicators.
 #pragma once
@@ -38,8 +38,8 @@ class Registrations {
   // Registers the batch in the given way. `settle` waits until the communicator is ready for the next call.
   // Returns whether this rank got all handles; then keep() or undo() must follow.
   bool make(Batch& batch, Registered how, const std::function<void()>& settle);
-  // Before 2.28 NCCL never uses the addresses of a window again, and a communicator has as many as the GPU has
-  // bytes of memory. A window beyond them breaks it.
+  // Before 2.28 NCCL never uses the addresses of a window again, and a communicator has as many as the GPU
+  // has bytes of memory. A window beyond them breaks it.
   static bool window_space_shrinks();
   // Returns the address space that the communicator has used up when the batch is in windows.
   size_t window_space_after(const Batch& batch) const;
