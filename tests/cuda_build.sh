@@ -98,6 +98,11 @@ fi
 check "a toolkit without nccl.h: AUTO leaves the module out, and says so" without_nccl AUTO "nccl.h not found: the module for NVIDIA GPUs is not built"
 check "a toolkit without nccl.h: ON is refused" without_nccl ON "GANGWAY_CUDA is ON, but nccl.h is not found"
 check "PTX of the kernels" ptx
+if [ -n "${GANGWAY_TEST_ALL:-}" ]; then
+  programs=("${ptx_runs[@]%% | *}")
+  programs=("${programs[@]##*/}")
+  check "the operations' tests are built" ninja -C "$build" gangway_cuda_emulated "${programs[@]/%/_test}"
+fi
 if [ -x "$build/tests/ops/norm_test" ]; then run_ptx; else echo "PTX was not run: the operations' tests are not built in $build"; fi
 if [[ ";${CUDA_ARCHITECTURES:-90a};" = *";90a;"* ]]; then check "instructions of the kernels" sass; fi
 shopt -s nullglob
