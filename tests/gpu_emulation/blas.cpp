@@ -344,9 +344,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   result.algo.data[0] = fingerprint(*product, *a, *b, *c);
   for (size_t i = 0; i < 4; ++i) result.algo.data[1 + i] = preference->alignment[i];
   result.algo.data[5] = result.workspaceSize = preference->workspace / 2;
-  *found = std::min(wanted, static_cast<int>(answers().size()));
+  const std::vector<Answer> all = answers();
+  *found = std::min(wanted, static_cast<int>(all.size()));
   for (int i = 0; i < *found; ++i) {
     result.algo.data[6] = static_cast<uint64_t>(i);
+    result.state = all[static_cast<size_t>(i)].invalid ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
     results[i] = result;
   }
   return CUBLAS_STATUS_SUCCESS;

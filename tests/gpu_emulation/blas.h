@@ -14,6 +14,7 @@ struct Answer {
   uint32_t splits = 1;      // parts of each sum
   bool backwards = false;   // adds up each sum from its end, which gives other bits
   bool refused = false;     // the product refuses it
+  bool invalid = false;     // its state is not success
 };
 // Lets cuBLASLt answer with these, of which each has its index as Entry::answer of the log. None: with one
 // that takes no time, as at first.

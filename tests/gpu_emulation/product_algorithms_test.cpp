@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "base/error_of.h"
 #include "gpu_emulation/blas.h"
 #include "gpu_emulation/emulator.h"
 #include "gpu_emulation/log.h"
@@ -139,7 +140,7 @@ TEST_F(ProductAlgorithms, AProductThatAddsIsMeasuredInMemoryOfItsOwn) {
   EXPECT_EQ(other.values(), expected.values());
 }
 
-TEST_F(ProductAlgorithms, WithoutMemoryTheFirstAnswerComputesAndTheNextUseMeasures) {
+TEST_F(ProductAlgorithms, WithoutMemoryTheFirstAnswerIsKept) {
   plant_answers({{5}, {1}});
   const Product p = product(4096, 1, 64);  // whose result has 1 MiB
   start(product(1, 1, 1));                 // which takes the workspace
@@ -152,7 +153,41 @@ TEST_F(ProductAlgorithms, WithoutMemoryTheFirstAnswerComputesAndTheNextUseMeasur
   EXPECT_EQ(run(p, true), Indices{0});
   device_->stream().synchronize();
   gpu_emulation::set(gpu_emulation::Settings());
-  EXPECT_EQ(run(p, true), measured({0, 1}, 1));
+  EXPECT_EQ(run(p, true), Indices{0}) << "an allocation that fails is not tried at each use";
+}
+
+TEST_F(ProductAlgorithms, RowsWithGapsBetweenThemAreCompared) {
+  plant_answers({{5}, {1, 1, true}, {2}});
+  for (const int64_t rows : {1, 2, 40}) {
+    const Product whole = product(rows, 300, 18);
+    const Product part = {whole.a, tensor({300, 9}), whole.c.slice(1, 0, 9)};
+    EXPECT_EQ(run(part), measured({0, 1, 2}, 2)) << rows;
+  }
+}
+
+// A sum that is rounded to bf16 shows its order in one of some thousand elements.
+TEST_F(ProductAlgorithms, ANarrowResultIn16BitsIsComparedInManyRows) {
+  plant_answers({{5}, {1, 1, true}});
+  const auto in_bf16 = [&](const Shape& shape) {
+    const Tensor t = Tensor::allocate(device_->allocator(), DType::bf16, shape);
+    std::vector<bf16_t> values(static_cast<size_t>(shape.count()));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = to_bf16(static_cast<float>(i * 7919 % 10007) / 5003 - 1);
+    test::copy_in(t, values);
+    return t;
+  };
+  EXPECT_EQ(run({in_bf16({4096, 64}), in_bf16({64, 16}), in_bf16({4096, 16})}), measured({0, 1}, 0));
+}
+
+TEST_F(ProductAlgorithms, AnswersWhoseStateIsNoSuccessAreLeftOut) {
+  const std::vector<Answer> answers = {{1, 1, false, false, true}, {3}, {1, 1, false, false, true}, {2}};
+  for (const char* const tuning : {"0", "1"}) {
+    plant_answers(answers);
+    make("0", tuning);
+    EXPECT_EQ(run(product(3, 5, 7)), tuning[0] == '0' ? Indices{1} : measured({1, 3}, 3));
+  }
+  plant_answers({answers[0]});
+  EXPECT_EQ(test::error_of([&] { run(product(5, 7, 3)); }).code(), Code::not_supported);
 }
 
 TEST_F(ProductAlgorithms, NothingIsMeasuredWhileTheCallerCaptures) {

@@ -185,14 +185,16 @@ Products::Answers Products::ask(const LtProduct& product, const Operands& args) 
   int count = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_, product.how, product.a, product.b, product.c, product.c,
-                                     preference.handle, most_answers_, found, &count);
-  if (status != CUBLAS_STATUS_SUCCESS || count == 0)
+                                     preference.handle, kMostAnswers, found, &count);
+  // Without a choice it asks for as many, so that the first answer is the same.
+  Answers answers;
+  for (int i = 0; i < count && static_cast<int>(answers.size()) < most_answers_; ++i)
+    if (found[i].state == CUBLAS_STATUS_SUCCESS) answers.push_back(found[i].algo);
+  if (status != CUBLAS_STATUS_SUCCESS || answers.empty())
     fail(Code::not_supported, "cublasLt has no algorithm for ", args.a.text(),
          args.transpose_a ? " transposed" : "", " times ", args.b.text(),
          args.transpose_b ? " transposed" : "", " into ", args.c.text(), " (",
          cublasLtGetStatusString(status), ")", args.hint);
-  Answers answers;
-  for (int i = 0; i < count; ++i) answers.push_back(found[i].algo);
   return answers;
 }
 

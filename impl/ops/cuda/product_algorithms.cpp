@@ -10,7 +10,7 @@ namespace gangway::cuda {
 namespace {
 
 constexpr int kRuns = 3;  // that are measured, after one that is not
-constexpr size_t kMostRows = 16, kMostRowBytes = size_t{1} << 20;
+constexpr size_t kMostPieces = 16, kMostBytes = size_t{1} << 20;
 
 class TimedEvent {
  public:
@@ -30,28 +30,46 @@ bool splits_alike(const cublasLtMatmulAlgo_t& x, const cublasLtMatmulAlgo_t& y) 
     uint32_t of_x = 0, of_y = 0;
     size_t written = 0;
     for (const auto& [of, value] : {std::pair(&x, &of_x), std::pair(&y, &of_y)})
-      check(cublasLtMatmulAlgoConfigGetAttribute(of, attribute, value, sizeof(*value), &written),
-            "cublasLtMatmulAlgoConfigGetAttribute");
+      if (cublasLtMatmulAlgoConfigGetAttribute(of, attribute, value, sizeof(*value), &written) !=
+          CUBLAS_STATUS_SUCCESS)
+        return false;  // nothing shows that they are alike
     if (of_x != of_y) return false;
   }
   return true;
 }
 
+// The rows whose bits are compared: all, or pieces of some rows at equal distances, the first and the last row
+// among them. A result in 16 bits hides most differences between orders of a sum, so a few rows of a narrow
+// result would prove nothing.
+struct Sample {
+  explicit Sample(const LtProduct& p)
+      : rows(std::clamp<size_t>(kMostBytes / p.row_bytes, std::min<size_t>(2, p.rows), p.rows)),
+        is_dense(p.rows == 1 || p.stride_bytes == p.row_bytes),
+        pieces(is_dense && rows == p.rows ? 1 : std::min(kMostPieces, rows)),
+        rows_of_piece(is_dense ? rows / pieces : 1) {}
+  size_t first_row(size_t piece, const LtProduct& p) const {
+    return pieces == 1 ? 0 : piece * (p.rows - rows_of_piece) / (pieces - 1);
+  }
+  const size_t rows;    // at most
+  const bool is_dense;  // one copy takes several rows
+  const size_t pieces, rows_of_piece;
+};
+
 // The memory of a measurement.
 struct Room {
   Tensor result;  // of a product that adds
-  Tensor rows;    // on the host
+  Tensor sample;  // on the host
 };
 
-std::optional<Room> room_for(const LtProduct& product, size_t rows, Stream& stream) {
+std::optional<Room> room_for(const LtProduct& product, const Sample& sample, Stream& stream) {
   const auto bytes = [](size_t count) { return Shape{static_cast<int64_t>(count)}; };
   try {
     Room room;
     if (product.add)
       room.result = Tensor::allocate(stream.device().allocator(), DType::u8,
                                      bytes((product.rows - 1) * product.stride_bytes + product.row_bytes));
-    room.rows =
-        Tensor::allocate(stream.device().pinned_allocator(), DType::u8, bytes(rows * product.row_bytes));
+    room.sample = Tensor::allocate(stream.device().pinned_allocator(), DType::u8,
+                                   bytes(sample.pieces * sample.rows_of_piece * product.row_bytes));
     return room;
   } catch (const Error& error) {
     if (error.code() != Code::out_of_memory) throw;
@@ -61,8 +79,8 @@ std::optional<Room> room_for(const LtProduct& product, size_t rows, Stream& stre
 
 class Measurement {
  public:
-  Measurement(const LtProduct& product, const Room& room, size_t rows, Stream& stream)
-      : product_(product), room_(room), rows_(rows), stream_(stream) {
+  Measurement(const LtProduct& product, const Room& room, const Sample& sample, Stream& stream)
+      : product_(product), room_(room), sample_(sample), stream_(stream) {
     if (product_.add) product_.c_data = room_.result.raw();
     product_.add = false;
   }
@@ -74,33 +92,32 @@ class Measurement {
     begin_.record(on);
     for (int run = 0; run < kRuns; ++run) check(multiply(product_, algorithm, stream_), "cublasLtMatmul");
     end_.record(on);
-    copy_rows(on);
+    copy_sample(on);
     stream_.synchronize();  // a lost peer ends this wait
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, begin_.event(), end_.event()), "cudaEventElapsedTime");
     return milliseconds;
   }
   std::vector<char> read() const {
-    std::vector<char> bytes(room_.rows.bytes());
-    std::memcpy(bytes.data(), room_.rows.raw(), bytes.size());
+    std::vector<char> bytes(room_.sample.bytes());
+    std::memcpy(bytes.data(), room_.sample.raw(), bytes.size());
     return bytes;
   }
 
  private:
-  // Copies the first and the last row, and others between them at equal distances.
-  void copy_rows(cudaStream_t on) const {
-    for (size_t i = 0; i < rows_; ++i) {
-      const size_t row = rows_ == 1 ? 0 : i * (product_.rows - 1) / (rows_ - 1);
-      check(cudaMemcpyAsync(static_cast<char*>(room_.rows.raw()) + i * product_.row_bytes,
-                            static_cast<const char*>(product_.c_data) + row * product_.stride_bytes,
-                            product_.row_bytes, cudaMemcpyDefault, on),
+  void copy_sample(cudaStream_t on) const {
+    const size_t bytes = sample_.rows_of_piece * product_.row_bytes;
+    for (size_t i = 0; i < sample_.pieces; ++i)
+      check(cudaMemcpyAsync(static_cast<char*>(room_.sample.raw()) + i * bytes,
+                            static_cast<const char*>(product_.c_data) +
+                                sample_.first_row(i, product_) * product_.stride_bytes,
+                            bytes, cudaMemcpyDefault, on),
             "cudaMemcpyAsync");
-    }
   }
 
   LtProduct product_;
   const Room& room_;
-  const size_t rows_;
+  const Sample& sample_;
   Stream& stream_;
   const TimedEvent begin_, end_;
 };
@@ -126,11 +143,10 @@ cublasStatus_t multiply(const LtProduct& p, const cublasLtMatmulAlgo_t& algorith
 std::optional<cublasLtMatmulAlgo_t> fastest(const LtProduct& product,
                                             std::span<const cublasLtMatmulAlgo_t> answers, Stream& stream) {
   if (is_captured(stream)) return std::nullopt;
-  const size_t rows =
-      std::min(product.rows, std::clamp<size_t>(kMostRowBytes / product.row_bytes, 2, kMostRows));
-  const std::optional<Room> room = room_for(product, rows, stream);
-  if (!room) return std::nullopt;
-  Measurement trial(product, *room, rows, stream);
+  const Sample sample(product);
+  const std::optional<Room> room = room_for(product, sample, stream);
+  if (!room) return answers[0];
+  Measurement trial(product, *room, sample, stream);
   const std::optional<float> first = trial.measure(answers[0]);
   if (!first) return answers[0];
   const std::vector<char> bits = trial.read();

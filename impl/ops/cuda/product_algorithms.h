@@ -3,16 +3,17 @@
 //
 // The numbers do not depend on the times, so runs and ranks may choose differently. An answer is measured
 // only if it splits sums as the first answer does. It is taken only if it gives the same bits as the first
-// answer in up to 16 rows of this product, of which at least one byte is not zero.
+// answer in 1 MiB of this product's result (in 16 rows, if rows have gaps between them), of which at least one
+// byte is not zero.
 //
 // What it costs, once for each combination of shape, dtypes, strides and alignments: four products for each
 // answer, one wait of the host for the stream for each answer, and at most 1 MiB of pinned memory (2 rows, if
 // those are larger). A product that adds to its result is measured in memory of the result's size. That
-// memory is given back; a memory plan does not count it.
+// memory is given back; a memory plan does not count it. If there is none, the first answer is kept, because
+// an allocation that fails again at each use would cost more than a slow algorithm.
 //
-// Nothing is measured while a caller captures a stream of the device, or if there is no memory. The product
-// then takes the first answer, and the next use of the shape tries again. GANGWAY_CUDA_TUNING=0 always takes
-// the first answer.
+// Nothing is measured while a caller captures a stream of the device. The product then takes the first
+// answer, and the next use of the shape tries again. GANGWAY_CUDA_TUNING=0 always takes the first answer.
 //
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once

@@ -65,6 +65,7 @@ struct cublasLtMatmulAlgo_t {
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
+  cublasStatus_t state;  // of another than success: the answer is none
 };
 
 extern "C" {
