@@ -205,6 +205,38 @@ TEST_F(CudnnPath, ABackwardRunsInTheWorkspaceOfItsCall) {
   EXPECT_EQ(runs(), 3);
 }
 
+TEST_F(CudnnPath, WhileTheCallerCapturesCudnnIsNotOpenedAndMakesNoPlan) {
+  cudaStream_t native = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&native, cudaStreamNonBlocking, 0), cudaSuccess);
+  for (const bool is_open : {false, true}) {
+    Bench bench;
+    Stream& stream = bench.device->wrap_stream(native);
+    const Call own(bench, DType::f32, 8), call(bench, DType::bf16, 16);
+    const Tensor q = bench.empty(DType::bf16, {1, 128, 2, 16}), lse = bench.empty(DType::f32, {1, 2, 128});
+    const AttentionBackwardArgs backward = {q, q, q, q, lse, q, q, q, q, 0.25, true, 0, 0, false};
+    if (is_open) {
+      EXPECT_GT(bench.ops->attention_workspace_bytes(backward), 0u);
+    }
+    bench.ops->attention(own.args(), stream);
+    stream.synchronize();
+    const int64_t opened = gpu_emulation::calls("cudnnCreate"), planned = plans(), ran = runs();
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeGlobal), cudaSuccess);
+    EXPECT_EQ(bench.ops->attention_workspace_bytes(backward) > 0, is_open);
+    bench.ops->attention(call.args(), stream);
+    stream.submit();
+    ASSERT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess) << gpu_emulation::report();
+    ASSERT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    EXPECT_EQ(gpu_emulation::calls("cudnnCreate"), opened);
+    EXPECT_EQ(plans(), planned);
+    EXPECT_EQ(runs(), ran);
+    bench.ops->attention(call.args(), stream);
+    stream.synchronize();
+    EXPECT_EQ(runs(), ran + 1);
+  }
+  ASSERT_EQ(cudaStreamDestroy(native), cudaSuccess);
+}
+
 TEST_F(CudnnPath, APlanOfMemoryCountsTheWorkspaceOfARun) {
   Bench bench;
   setenv("GANGWAY_TEST_DEVICE", "meta:cuda", 1);

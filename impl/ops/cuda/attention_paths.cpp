@@ -4,6 +4,8 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/memory.h"
 #include "ops/check.h"
 #include "ops/cuda/families.h"
 
@@ -19,7 +21,7 @@ int architecture_of(int device) {
 
 }  // namespace
 
-AttentionPaths::AttentionPaths(int device) : device_(device) {
+AttentionPaths::AttentionPaths(Device& device) : owner_(device), device_(device.index()) {
   static std::atomic<uint64_t> made{0};
   serial_ = ++made;
   if (!config().cudnn) {
@@ -32,6 +34,8 @@ AttentionPaths::AttentionPaths(int device) : device_(device) {
 
 // Opens cuDNN at the first use, because that allocates memory of the device.
 Cudnn* AttentionPaths::library() {
+  if (opened_) return library_.get();
+  const std::lock_guard lock(mutex_);
   if (opened_) return library_.get();
   try {
     library_ = open_cudnn({.architecture = architecture_, .properties = {}});
@@ -57,7 +61,8 @@ bool AttentionPaths::takes(const AttentionCall& call) {
 size_t AttentionPaths::workspace_bytes(const AttentionBackwardArgs& args) {
   const OnDevice on(device_);
   const size_t bytes = cudnn_workspace_bytes(args);
-  return bytes > 0 && takes(call_of(args)) ? bytes : 0;
+  if (bytes == 0 || (!opened_ && device_memory(owner_).is_captured())) return 0;
+  return takes(call_of(args)) ? bytes : 0;
 }
 
 AttentionPaths::Path AttentionPaths::choose(const AttentionGraph& graph, size_t most) {
@@ -77,9 +82,10 @@ AttentionPaths::Path AttentionPaths::choose(const AttentionGraph& graph, size_t 
 }
 
 bool AttentionPaths::run_by_cudnn(const AttentionCall& call, const Room& room, Stream& stream) {
-  if (!takes(call)) return false;
+  if ((!opened_ && is_captured(stream)) || !takes(call)) return false;
   const size_t most = room.at == nullptr ? kStreamWorkspaceBytes : room.bytes;
   auto found = paths_.find(call.graph);
+  if (found == paths_.end() && is_captured(stream)) return false;
   if (found == paths_.end()) found = paths_.emplace(call.graph, choose(call.graph, most)).first;
   CudnnPlan* const plan = found->second.plan.get();
   if (plan == nullptr || plan->workspace_bytes() > most) return false;

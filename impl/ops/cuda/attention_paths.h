@@ -5,14 +5,19 @@
 // says once for each device whether there is a cuDNN, and once for each shape that cuDNN has no plan for it
 // that fits.
 //
+// Opening cuDNN and making a plan take memory and load code, which would break a capture. So while a caller
+// captures a stream of the device, a shape that has no plan yet goes to the own kernels.
+//
 // This header is all that the rest of the module knows of cuDNN (layers_test checks it), so that the path can
 // be removed in one piece. cuda/README.md says which measurements decide about it.
 //
 // Thread rule: an Ops' (ops/ops.h).
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "ops/cuda/cudnn/plans.h"
@@ -22,11 +27,11 @@ namespace gangway::cuda {
 
 class AttentionPaths {
  public:
-  explicit AttentionPaths(int device);
+  explicit AttentionPaths(Device& device);  // which outlives this object
 
   void attention(const AttentionArgs& args, Stream& stream);
   void attention_backward(const AttentionBackwardArgs& args, Stream& stream);
-  // As Ops::attention_workspace_bytes.
+  // As Ops::attention_workspace_bytes. Other threads may start operations meanwhile (segments.h).
   size_t workspace_bytes(const AttentionBackwardArgs& args);
 
   // A number that no other object in this process has. It identifies this object in the keys of CUDA graphs,
@@ -56,10 +61,12 @@ class AttentionPaths {
   void tell(const Parts&... parts) const;
   Path choose(const AttentionGraph& graph, size_t most);
 
+  Device& owner_;
   const int device_;
   uint64_t serial_ = 0;
   int architecture_ = 0;
-  bool opened_ = false;
+  std::mutex mutex_;  // while cuDNN is opened
+  std::atomic<bool> opened_ = false;
   std::unique_ptr<Cudnn> library_;
   std::string why_none_;  // why there is no library
   std::map<AttentionGraph, Path> paths_;

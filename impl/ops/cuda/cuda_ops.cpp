@@ -54,7 +54,7 @@ void append(SegmentKey& key, const Args& args) {
 class CudaOps final : public Ops, public Fp8Ops {
  public:
   explicit CudaOps(std::shared_ptr<Device> device)
-      : device_(std::move(device)), products_(device_->index()), attention_(device_->index()) {}
+      : device_(std::move(device)), products_(device_->index()), attention_(*device_) {}
   // Queued operations point to this object, and they own memory, which owns the device.
   ~CudaOps() override { submit_quietly(*device_); }
   Device& device() override { return *device_; }

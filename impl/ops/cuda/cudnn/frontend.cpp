@@ -154,8 +154,8 @@ class FrontendCudnn final : public Cudnn {
       return std::make_unique<FrontendPlan>(handle_, std::move(made), graph.text());
     } catch (const Error&) {
       throw;
-    } catch (const std::exception& error) {  // thrown by the frontend itself
-      fail(Code::internal, "cuDNN: ", graph.text(), ": ", error.what());
+    } catch (const std::exception& error) {  // thrown by the frontend itself, which then has no plan either
+      fail(Code::not_supported, "cuDNN: ", graph.text(), ": ", error.what());
     }
   }
 
