@@ -40,8 +40,9 @@ sass() {
   done
 }
 
-# The operations' tests on the software GPU, which runs this PTX in place of the kernels' source and looks for races in it:
-# those that are in time, and with GANGWAY_TEST_ALL=1 every operation, which takes an hour or two. PROGRAM | FILTER
+# The operations' tests on the software GPU, which runs this PTX in place of the kernels' source and looks for
+# races in it. They are those that end in time, or with GANGWAY_TEST_ALL=1 those of every operation, which
+# take an hour or two. An entry is PROGRAM | FILTER.
 few='-*FiniteDifferences*:*Bits*:*ThreadCount*:*NumberOfThreads*:*SameRunToRun*'
 ptx_runs=("ops/norm | $few" "ops/rope | $few" "ops/swiglu | $few" "ops/layernorm | $few" "ops/dropout | $few" "ops/attention_merge | $few"
   "ops/optimizer | AdamW8bit.*:Adafactor.TakesVectors*:AdamW.FiveSteps*:AdamW.Nothing*:Lion.TheSign*"

@@ -141,9 +141,9 @@ class Module : public std::enable_shared_from_this<Module> {
   // (absent: there is none, as for integers). dy and the results lie in the frame's gradient stack; the
   // module pushes its weight tasks into the frame.
   virtual Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) = 0;
-  // As backward of a module with one input and one output, but adds the gradient of the input to dx: the
-  // gradient that another reader of the same input has made. The default adds what backward returns. A module
-  // whose products can add overrides it, which saves the temporary and the addition.
+  // Does what backward() does for a module with one input and one output, but adds the input's gradient to
+  // dx: the gradient that another reader of the same input has made. The default adds what backward returns.
+  // A module whose products can add overrides it, which saves the temporary and the addition.
   virtual void add_backward(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx);
   // Runs one weight task that backward pushed.
   virtual void backward_weight(Context& ctx, Frame& frame, int index, const Tensor& dy);

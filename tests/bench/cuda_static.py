@@ -101,7 +101,8 @@ def numbers(found, ptx, sass):
     return record
 
 
-# Of a record: the number, whether more is better, of what it is a share (None: it is compared as it is), and words.
+# Of a record: the number, whether more is better, of what it is a share (None: it is compared as it is), and
+# words.
 FIGURES = (("fewest", 1, None, "resident threads of the instance that has fewest"), ("spilling", -1, None, "instances that spill"),
            ("divisions", -1, None, "64-bit divisions"), ("resident", 1, "kernels", "resident threads"),
            ("wide", 1, "kernels", "instances with 128-bit accesses"), ("wide_accesses", 1, "accesses", "accesses of 128 bits"),

@@ -2,16 +2,17 @@
 # The first hour on a GPU: is what was built without one right, and how fast is it? Needs no network.
 #   usage: tests/gpu/first.sh [--dry] ARCHIVE REPORT_DIR [STAGE]...
 # ARCHIVE is pack.sh's, or the folder that it has. Stages: 1 facts and tests, 2 sanitizers, 3 kernels, 4 training; all of
-# them without one. Each ends within 9 minutes: an item is begun only while the stage has all the time left that the item
-# may take, so the last ones of a slow stage are left out, by name, and none is cut by the stage's end. An item that fails,
-# hangs or is absent never stops the others. REPORT_DIR gets report.md, which grows as the items end, and at the end logs-STAGES.tar.gz, with what each item printed.
+# them without one. Each ends within 9 minutes: an item is begun only while the stage has all the time left
+# that the item may take, so the last ones of a slow stage are left out, by name, and none is cut by the
+# stage's end. An item that fails, hangs or is absent never stops the others. REPORT_DIR gets report.md, which
+# grows as the items end, and at the end logs-STAGES.tar.gz, with what each item printed.
 # --dry: the archive has the software GPU, and everything is small.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/programs.sh"
 dry=0
 if [ "${1:-}" = --dry ]; then dry=1 operation_tests=(activation norm rope swiglu); shift; fi
-[ $# -ge 2 ] || { sed -n '2,7p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,9p' "$0" >&2; exit 2; }
 archive=$(realpath "$1") report_dir=$(realpath -m "$2")
 shift 2
 stages=("$@")
@@ -54,7 +55,8 @@ begin_stage() { # NUMBER TITLE
   stage=$1 stage_end=$((SECONDS + stage_seconds))
 }
 
-# item NAME LIMIT COMMAND...: at most LIMIT seconds ($ITEM_SECONDS, if it is set); not at all if the stage has less left.
+# item NAME LIMIT COMMAND...: at most LIMIT seconds ($ITEM_SECONDS, if it is set); not at all if the stage has
+# less left.
 item() {
   local name=$1 limit=$2 log started=$SECONDS status left says result
   shift 2
@@ -87,7 +89,8 @@ set -uo pipefail
 bin="$bin" logs="$logs" dry=$dry python="$python" said="$work/said"
 END
 cat >>"$call" <<'END'
-# hear COMMAND...: what it prints goes into $said as well, so that the log has the words of a program that hangs, too.
+# hear COMMAND...: what it prints goes into $said as well, so that the log has the words of a program that
+# hangs, too.
 hear() { "$@" 2>&1 | tee "$said"; }
 # wrong WORDS...: the last line of an item that fails, which the report shows.
 wrong() { echo "$*"; return 1; }
@@ -103,7 +106,8 @@ on_real_gpu() {
   [ $dry -eq 0 ] || { echo "it takes minutes on the software GPU"; return 77; }
   on_gpu "$@"
 }
-# gpu_steps, with a small model in a dry run, because a busy machine takes a minute for two steps of the other one.
+# gpu_steps, with a small model in a dry run, because a busy machine takes a minute for two steps of the other
+# one.
 steps_of() { # DEVICE DTYPE STEPS WORDS...
   local small=()
   [ $dry -eq 0 ] || small=(layers=1 dim=32 heads=2 kv_heads=1 ffn=48 vocab=64 sequence=16 batch=1)

@@ -35,7 +35,8 @@ printf '#!/bin/sh\n/usr/bin/ldd "$@"\necho "libgone.so.1 => not found"\necho "li
 chmod +x "$work/ldd/ldd"
 PATH=$work/ldd:$PATH bash "$here/pack.sh" --emulated "$build" "$work/lacks.tar.gz" 2>"$work/said" && wrong "an archive that lacks a library is made"
 grep -q 'would lack it: libgone.so.1$' "$work/said" || wrong "the library that is not found is not named: $(cat "$work/said")"
-# Programs that end well and have done nothing, and tools that saw nothing: no item passes that judges their words.
+# Programs that end well and have done nothing, and tools that saw nothing: no item passes that judges their
+# words.
 hollow=$work/broken/gpu-first/bin
 mkdir "$work/tools"
 for name in "$hollow"/*; do [ -d "$name" ] || printf '#!/bin/sh\necho "[  PASSED  ] 0 tests."\n' >"$name"; done

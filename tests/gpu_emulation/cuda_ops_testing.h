@@ -1,5 +1,5 @@
-// A fixture for tests of the own kernels that run on the software GPU only. The interpreter that stands in for
-// cuDNN there would compute a part of them.
+// A fixture for tests of the own kernels that run on the software GPU only. The interpreter that stands in
+// for cuDNN there would compute a part of them.
 #pragma once
 
 #include <cstdlib>

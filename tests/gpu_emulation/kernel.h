@@ -35,7 +35,7 @@ struct Site {
   const char* file;
   int line;
   bool orders_memory = false;  // of the warp's threads
-  bool whole_warp = false;     // all 32 threads take part, so that one that has ended is a fault
+  bool whole_warp = false;     // all 32 threads must take part: a thread that has ended is a fault
 };
 
 // Returns when all threads of the block that have not ended have called it. A thread that waits at another

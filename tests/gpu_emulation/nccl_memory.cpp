@@ -1,6 +1,6 @@
-// NCCL's memory and its registrations. What corrupts data, hangs or leaks in NCCL is a fault here: a window of
-// memory that is not of ncclMemAlloc; before 2.28, more windows than there are addresses, which NCCL never uses
-// again; ranks whose windows differ in size or order, since each computes the
+// NCCL's memory and its registrations. What corrupts data, hangs or leaks in NCCL is a fault here: a window
+// of memory that is not of ncclMemAlloc; before 2.28, more windows than there are addresses, which NCCL never
+// uses again; ranks whose windows differ in size or order, since each computes the
 // places of the others' windows from its own; a deregistration while a collective is in flight, or after the
 // communicator has ended; memory that is freed while it is registered.
 #include <nccl.h>

@@ -40,8 +40,8 @@ struct InstanceFigures {
 KernelRate rate_of(const InstanceFigures& figures, const Rates& rates, const Multiprocessors& gpu,
                    Overlap overlap);
 
-// By the names of a log, of the instances that a decoder in bf16 with heads of 128 uses. Throws if the record
-// at `path` lacks one.
+// Returns the rate of each kernel, by its name in a log. The kernels are the instances that a decoder in bf16
+// with heads of 128 uses. Throws if the record at `path` does not have all of them.
 std::map<std::string, KernelRate> kernel_rates(const std::string& path, const Rates& rates,
                                                Overlap overlap = Overlap::by_warps);
 

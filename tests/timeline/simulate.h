@@ -13,7 +13,7 @@
 
 namespace gangway::timeline {
 
-// Of one kernel, a second. 0: the kernel is not bound by it.
+// What one kernel does in a second. 0: this does not limit the kernel.
 struct KernelRate {
   double flops = 0, bytes = 0;
 };

@@ -75,7 +75,7 @@ of_gang("shutdown", lambda g: g.shutdown())
 
 @entry
 def gw_gang_create(gang, meet):
-    # Kept: the one that is ready first must not leave while the other is not.
+    # The new gang is kept, because a rank that is ready must not leave while the other rank is not.
     meet(lambda: KEPT.append(gw.Gang.create(store=STORE, rank=gang.rank, size=2, timeout=60)))
 
 

@@ -48,7 +48,7 @@ Watches& watches(Device& device);
 class Memory;
 Memory& device_memory(Device& device);
 
-// What every stream that computes has as scratch memory, because products take it: NVIDIA's advice for sm_90.
+// Each stream that computes has so much scratch memory for its products. NVIDIA advises this size for sm_90.
 constexpr size_t kStreamWorkspaceBytes = size_t{32} << 20;
 // Returns at least `bytes` bytes of scratch memory for one operation, aligned to 256 bytes. It is valid until
 // the next call for this stream, because the next operation on the stream uses the same memory.

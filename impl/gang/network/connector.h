@@ -23,8 +23,8 @@ class Connector {
 
   void want(int peer);  // a higher rank, once
   void forget(int peer) noexcept;
-  // A peer has left. Returns whether it may have opened its connection before: then this rank goes on with the
-  // try that has come so far, but makes no other.
+  // To call when a peer has left. Returns whether the peer may have opened its connection before it left. If
+  // so, this rank goes on with the try that has come so far, but makes no other.
   bool ends_with_this_try(int peer) noexcept;
   void add_polls(std::vector<pollfd>& fds) const;
   bool is_busy() const { return !wanted_.empty() || door_.is_busy(); }
@@ -33,7 +33,8 @@ class Connector {
   // Returns the peers that were not reached until the gang's deadline or until they left, and why.
   std::vector<std::pair<int, std::string>> take_failed() { return std::exchange(failed_, {}); }
   void close();
-  // Of a forked child. The parent's thread may have been at the lists, so these stay as they are.
+  // Closes the listening socket in a forked child. The parent's thread may have been changing the lists when
+  // it forked, so the child does not touch them.
   void close_in_child() { door_.close_listener(); }
 
  private:

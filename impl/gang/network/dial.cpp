@@ -11,8 +11,8 @@
 namespace gangway::network {
 namespace {
 
-// A host that was away for a while is found sooner by a new try: the system asks for one connection ever more
-// rarely.
+// A new try finds a host that was away sooner, because the system repeats the request of one connection ever
+// more rarely.
 constexpr int64_t kConnectMs = 2'000;
 
 // A new connection takes the few bytes of a handshake at once.

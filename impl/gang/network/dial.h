@@ -26,9 +26,8 @@ class Dial {
 
   // Where the last step ended. While it proves, the peer may have opened the connection and sent on it.
   State state() const { return state_; }
-  // Why it has failed; refused: nobody listens there.
-  const std::string& why() const { return why_; }
-  bool is_refused() const { return is_refused_; }
+  const std::string& why() const { return why_; }  // the try has failed
+  bool is_refused() const { return is_refused_; }  // the peer's host has answered that nobody listens
 
  private:
   void connect();

@@ -39,8 +39,8 @@ void Door::close() {
   strangers_.clear();
 }
 
-// A connection that cannot be accepted, since the process has no descriptors left, stays in the socket's queue.
-// Without a pause it would wake the thread at once, again and again.
+// A connection that cannot be accepted, since the process has no descriptors left, stays in the socket's
+// queue. Without a pause it would wake the thread at once, again and again.
 void Door::accept_some() {
   if (!next_accept_.passed()) return;
   const size_t most = std::max(kStrangers, 4 * static_cast<size_t>(contacts_->options.size));

@@ -40,7 +40,7 @@ class Door {
     bool is_over = false;
   };
   void accept_some();
-  // Each sets is_over when the connection ends, or is open: then it returns true.
+  // Each sets is_over when the connection has ended or is open. It returns true if the connection is open.
   bool serve(Stranger& one) const;
   void answer(Stranger& one) const;
   bool proves(const Stranger& one) const;

@@ -90,7 +90,8 @@ void HostPieces::reduce_slice(int i, size_t first, size_t count, char* result) {
   }
 }
 
-// Compares the bytes that the host which sends most sends to others.
+// Returns whether the busiest host sends fewer bytes to others if parts are folded from host to host than if
+// every input goes straight to its rank.
 bool HostPieces::chain_sends_less() const {
   const size_t all = in_count(c_, rank_, size_) * item_;
   const int last = topology_.hosts() - 1;

@@ -77,7 +77,7 @@ class Link {
   // Forgets a call: what is left of its chunks is sent as void, and read without keeping it.
   void forget(const Transfer& transfer) noexcept;
   bool has_data() const { return is_sending_ || !queue_.empty(); }
-  // Until then chunks stay in the queue.
+  // Returns whether what carries the chunks is open. Until it is, they stay in the queue.
   bool can_send() const { return wire != nullptr || data; }
   // All that this side sends has left it, so its end may follow.
   bool is_flushed() const {

@@ -29,7 +29,8 @@ namespace gangway::network {
 struct Awaited {
   std::string words;
   bool is_active = false;
-  // It waits for bytes of a peer that may itself wait for a rank that this one does not hear of.
+  // The call waits for the bytes of a peer, and that peer may itself wait for a rank that does not send notes
+  // to this one.
   bool is_hearsay = false;
 };
 

@@ -24,8 +24,8 @@ namespace gangway::network {
 namespace {
 
 constexpr int64_t kNapMs = 2;  // a waiting thread also drives the works of other engines
-// How much longer than its deadline a rank waits that does not know who is late, for one that knows to tell
-// it.
+// A rank that does not know which rank is late waits so much longer than its deadline, so that a rank that
+// knows can tell it.
 constexpr int64_t kHearsayMs = 1000;
 
 uint64_t hash_of(uint64_t parent, uint64_t number, std::span<const int> ranks) {

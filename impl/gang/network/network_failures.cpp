@@ -129,7 +129,8 @@ void Network::member_gone(const std::shared_ptr<Group>& group, int rank) {
   }
 }
 
-// A rank that leaves one gang because another is broken has told why that one is.
+// Returns the words for a rank that has left a gang. If another gang of that rank is broken, they say why,
+// because this may be the reason for which the rank has left.
 std::string Network::left_words(const Group& group, int rank) const {
   const int member = group.members[static_cast<size_t>(rank)];
   for (const auto& [id, other] : groups_)

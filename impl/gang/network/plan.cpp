@@ -47,13 +47,15 @@ class Planner : public HostPieces {
     for (int r = 0; r < size_; ++r)
       if (r != rank_ && is_peer[static_cast<size_t>(r)]) t_->peers.push_back(r);
   }
-  // Some rank may exchange no piece. Then notes go to all, since no piece would tell of a call that differs.
+  // Returns whether some rank may exchange no piece. Then notes go to all ranks, because such a rank would
+  // not hear of a call that differs.
   bool leaves_ranks_out() const {
     if (c_.counts == nullptr) return c_.count == 0;
     return c_.op == CollectiveOp::all_to_all ||
            std::find(c_.counts, c_.counts + size_, size_t{0}) != c_.counts + size_;
   }
-  // Of all_to_all each rank has counts of its own, and each pair compares what it exchanges.
+  // In an all_to_all each rank has counts of its own, so only the two ranks of a pair compare what they
+  // exchange.
   uint64_t hash_of_counts() const {
     if (c_.counts == nullptr || c_.op == CollectiveOp::all_to_all) return 0;
     uint64_t h = 1;

@@ -20,8 +20,8 @@ class Products {
   Products& operator=(const Products&) = delete;
 
   void gemm(const GemmArgs& args, Stream& stream);
-  // NOT_SUPPORTED: a result in f64, a depth that is no multiple of 16, scales of the rows of one operand only, or
-  // cuBLASLt has no such product on this GPU.
+  // NOT_SUPPORTED: a result in f64, a depth that is no multiple of 16, scales of the rows of one operand
+  // only, or cuBLASLt has no such product on this GPU.
   void fp8_gemm(const Fp8GemmArgs& args, Stream& stream);
   static void check_fp8(int device, bool rows);  // Fp8Ops::check_fp8
 

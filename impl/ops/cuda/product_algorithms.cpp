@@ -9,7 +9,7 @@
 namespace gangway::cuda {
 namespace {
 
-constexpr int kRuns = 3;  // that are measured, after one that is not
+constexpr int kRuns = 3;  // runs of an answer that are measured; one run before them is not
 constexpr size_t kMostPieces = 16, kMostBytes = size_t{1} << 20;
 
 class TimedEvent {
@@ -38,9 +38,9 @@ bool splits_alike(const cublasLtMatmulAlgo_t& x, const cublasLtMatmulAlgo_t& y) 
   return true;
 }
 
-// The rows whose bits are compared: all, or pieces of some rows at equal distances, the first and the last row
-// among them. A result in 16 bits hides most differences between orders of a sum, so a few rows of a narrow
-// result would prove nothing.
+// The rows whose bits are compared: all, or pieces of some rows at equal distances, the first and the last
+// row among them. A result in 16 bits hides most differences between orders of a sum, so a few rows of a
+// narrow result would prove nothing.
 struct Sample {
   explicit Sample(const LtProduct& p)
       : rows(std::clamp<size_t>(kMostBytes / p.row_bytes, std::min<size_t>(2, p.rows), p.rows)),

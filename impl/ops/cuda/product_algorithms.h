@@ -1,10 +1,10 @@
-// Which of cuBLASLt's algorithms computes a product. cuBLASLt answers with up to eight, the one that it takes
-// for the fastest first. The first use of a shape measures them, and the fastest one is kept.
+// Chooses which of cuBLASLt's algorithms computes a product. cuBLASLt gives up to eight answers, and expects
+// its first one to be the fastest. The first product of a shape measures them, and the fastest one is kept.
 //
 // The numbers do not depend on the times, so runs and ranks may choose differently. An answer is measured
 // only if it splits sums as the first answer does. It is taken only if it gives the same bits as the first
-// answer in 1 MiB of this product's result (in 16 rows, if rows have gaps between them), of which at least one
-// byte is not zero.
+// answer in 1 MiB of this product's result (in 16 rows, if rows have gaps between them), of which at least
+// one byte is not zero.
 //
 // What it costs, once for each combination of shape, dtypes, strides and alignments: four products for each
 // answer, one wait of the host for the stream for each answer, and at most 1 MiB of pinned memory (2 rows, if
@@ -38,7 +38,7 @@ struct LtProduct {
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   const void *a_data = nullptr, *b_data = nullptr;
   void* c_data = nullptr;
-  // Of the result, as Gangway stores it: `rows` of `row_bytes` bytes, which lie `stride_bytes` apart.
+  // The result is stored as Gangway does it: `rows` of `row_bytes` bytes, which lie `stride_bytes` apart.
   size_t rows = 0, row_bytes = 0, stride_bytes = 0;
   bool add = false;  // c += a b
   bool f64 = false;  // factors are f64

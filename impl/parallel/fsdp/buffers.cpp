@@ -25,12 +25,11 @@ void check_replaceable(const std::shared_ptr<Buffer>& held, const Gang* shards) 
   if (shards != nullptr && shards->is_registered(held->data()))
     fail(Code::invalid_state, "a whole value or gradient that was exported is still held, and NCCL has its ",
          held->bytes(),
-         " bytes registered, so that no other memory can take their place; release the export before the "
-         "model "
-         "computes again, or set GANGWAY_NCCL_REGISTER=0");
+         " bytes registered, so that no other memory can take their place; release the export ",
+         "before the model computes again, or set GANGWAY_NCCL_REGISTER=0");
 }
 
-// Returns a new buffer in place of one that something else still references, which stays with its holder.
+// Returns a new buffer to use in place of `held`, which something else still references.
 std::shared_ptr<Buffer> replaced(const std::shared_ptr<Buffer>& held, const std::shared_ptr<Allocator>& from,
                                  size_t bytes, const Gang* shards) {
   check_replaceable(held, shards);

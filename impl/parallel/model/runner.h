@@ -17,8 +17,8 @@ class ModelRunner {
 
   // Local. INVALID_STATE: the model is not materialised. NOT_SUPPORTED: training over a fake gang.
   void check_trainable(const char* call) const;
-  // Local. INVALID_STATE: the model consists of shard groups, whose forward is the caller's; an export is held
-  // (FsdpState::check_exports).
+  // Local. INVALID_STATE: the model consists of shard groups, whose forward is the caller's; an export is
+  // held (FsdpState::check_exports).
   void check_computes(const char* call) const;
   // Local. NOT_SUPPORTED: the model is cut into pipeline stages.
   void check_whole(const char* call) const;

@@ -85,7 +85,7 @@ TEST_F(Hosts, EveryKindOfCallsThatDifferIsToldOnEveryRankOfEveryHost) {
   }
 }
 
-// A rank that exchanges nothing with the late one waits for one that does to tell its name.
+// Rank 0 exchanges nothing with the late rank, so it must wait until a rank that does tells the name.
 TEST_F(Hosts, ARankThatDoesNotComeIsNamedOnEveryRankOfEveryHost) {
   start({1, 1, 2, 2}, "late");
   for (const Ended& one : finish()) {

@@ -36,7 +36,7 @@ std::vector<Difference> differences(int size, int odd) {
   std::vector<size_t> equal(ranks, kLong), swapped = equal, without_odd(ranks, kShort),
                                            with_odd = without_odd;
   equal[0] += 8;
-  swapped[std::min<size_t>(3, ranks - 1)] += 8;  // a rank may get both blocks from one that hands them on
+  swapped[std::min<size_t>(3, ranks - 1)] += 8;  // one rank may hand both blocks on to a third rank
   without_odd[it] = 0;
   with_odd[it] = kShort;
   const Call sum{all_reduce, kLong, DType::f32, Reduce::sum};

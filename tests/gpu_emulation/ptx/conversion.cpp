@@ -10,8 +10,8 @@
 namespace gpu_emulation::ptx {
 namespace {
 
-// Rounds to nearest; an integer gets a truncated number within its limits. Of NaN it gets 0, and its highest bit
-// alone if either type has 64 bits.
+// Rounds to nearest; an integer gets a truncated number within its limits. Of NaN it gets 0, and its highest
+// bit alone if either type has 64 bits.
 template <typename To, typename From>
 void convert(const Instruction& i, State& s) {
   const From from = s.get<From>(i.at[1]);
