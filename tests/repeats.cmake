@@ -9,6 +9,8 @@ set(GANGWAY_REPEATS_IN_EVERY_RUN
   # the module's kernels compute the formulas
   attention_test.cuda attention_merge_test.cuda elementwise_test.cuda embedding_test.cuda gemm_test.cuda head_loss_test.cuda
   loss_parts_test.cuda norm_test.cuda optimizer_test.cuda rope_test.cuda swiglu_test.cuda
+  # layers that are one product on a GPU
+  joined_linears_test.cuda
   # an operation reads what an earlier one wrote, though its stream runs late
   elementwise_test.deferred
   # layers, and their frames, order their work by streams and events alone

@@ -4,16 +4,20 @@
 // heads is the input of o_proj; o_proj saves a reference to it, not a copy.
 #include "nn/attention.h"
 
+#include <array>
 #include <cmath>
 
 #include "nn/attention_core.h"
 #include "nn/documents.h"
 #include "nn/gradient.h"
+#include "nn/joined_linears.h"
 
 namespace gangway {
 namespace {
 
 enum Part : size_t { kQ, kK, kV, kO, kCore, kQNorm, kKNorm };
+constexpr int kInput = 0;        // the only slot
+constexpr int kProjections = 0;  // the only weight task
 
 AttentionCoreOptions core_options(const AttentionOptions& o, int64_t head_dim) {
   return {.heads = o.heads,
@@ -33,7 +37,8 @@ class Attention final : public Module {
         head_dim_(checked_head_dim(o)),
         qk_norm_(o.qk_norm),
         dropout_(o.attention_dropout),
-        table_(std::move(table)) {
+        table_(std::move(table)),
+        projections_(*this, {kQ, kK, kV}, kInput, kProjections) {
     check_scale(o);
     add_child("q_proj", make_linear(o.dim, heads_ * head_dim_, o.qkv_bias, o.deviation));
     add_child("k_proj", make_linear(o.dim, kv_heads_ * head_dim_, o.qkv_bias, o.deviation));
@@ -90,21 +95,11 @@ class Attention final : public Module {
     const Tensor& x = first_input(inputs, *this);
     check(spec_of(x));
     check_dropout(ctx);
-    Tensor qkv[3];
-    for (const size_t part : {kQ, kK, kV}) {
-      const Tensor y = child(part).forward_one(ctx, x, frame);
-      qkv[part] = y.reshape(heads(y.shape()));
-    }
-    if (has_norms()) {
-      qkv[kQ] = normed(ctx, kQ, qkv[kQ], frame);
-      qkv[kK] = normed(ctx, kK, qkv[kK], frame);
-    }
-    rotate(ctx, qkv[kQ], false);
-    rotate(ctx, qkv[kK], false);
+    const Projected qkv = can_join(ctx, x) ? projected_at_once(ctx, x, frame) : projected(ctx, x, frame);
     Tensor out;
     {
       const TraceSpan span = child(kCore).span(ctx, "forward");
-      out = child(kCore).forward(ctx, qkv, frame).at(0);
+      out = child(kCore).forward(ctx, std::array{qkv.q, qkv.k, qkv.v}, frame).at(0);
     }
     return {child(kO).forward_one(ctx, flat(out), frame)};
   }
@@ -117,6 +112,11 @@ class Attention final : public Module {
       const TraceSpan span = child(kCore).span(ctx, "backward");
       dqkv = child(kCore).backward(ctx, {&dout, 1}, frame);
     }
+    if (projections_.joined(frame)) {
+      const Tensor all = Projected{dqkv.at(kQ), dqkv.at(kK), dqkv.at(kV)}.joined();
+      rotate_columns(ctx, all, dqkv[kQ].dim(2) + dqkv[kK].dim(2), true);
+      return {projections_.backward(ctx, all, frame)};
+    }
     rotate(ctx, dqkv.at(kQ), true);
     rotate(ctx, dqkv.at(kK), true);
     if (has_norms()) {
@@ -126,6 +126,10 @@ class Attention final : public Module {
     const Tensor dx = child(kQ).backward_one(ctx, flat(dqkv[kQ]), frame);
     for (const size_t part : {kK, kV}) child(part).add_backward_one(ctx, flat(dqkv.at(part)), frame, dx);
     return {dx};
+  }
+
+  void backward_weight(Context& ctx, Frame& frame, int, const Tensor& dy) override {
+    projections_.backward_weight(ctx, frame, dy);
   }
 
   Values tables() const override { return {table_->made().cos, table_->made().sin}; }
@@ -158,6 +162,32 @@ class Attention final : public Module {
   // Returns the shape in which a norm takes heads [B, S, heads, K].
   Shape normed_shape(const Shape& x) const { return qk_norm_ == QkNorm::width ? rows(x) : x; }
 
+  // A norm of each head wants heads that lie one behind the other, and a norm of the width whole rows.
+  bool can_join(const Context& ctx, const Tensor& x) const {
+    const auto* const core = dynamic_cast<const AttentionCore*>(&child(kCore));
+    return !has_norms() && core != nullptr && core->takes_columns() && projections_.can_join(ctx, x);
+  }
+  Projected projected_at_once(Context& ctx, const Tensor& x, Frame* frame) {
+    const Tensor all = projections_.forward(ctx, x, frame);
+    const int64_t heads = projections_.width(kQ) / head_dim_, kv_heads = projections_.width(kK) / head_dim_;
+    rotate_columns(ctx, all, heads + kv_heads, false);
+    return Projected::split(all, heads, kv_heads, head_dim_);
+  }
+  Projected projected(Context& ctx, const Tensor& x, Frame* frame) {
+    Tensor qkv[3];
+    for (const size_t part : {kQ, kK, kV}) {
+      const Tensor y = child(part).forward_one(ctx, x, frame);
+      qkv[part] = y.reshape(heads(y.shape()));
+    }
+    if (has_norms()) {
+      qkv[kQ] = normed(ctx, kQ, qkv[kQ], frame);
+      qkv[kK] = normed(ctx, kK, qkv[kK], frame);
+    }
+    rotate(ctx, qkv[kQ], false);
+    rotate(ctx, qkv[kK], false);
+    return {qkv[kQ], qkv[kK], qkv[kV]};
+  }
+
   // Returns the normed heads in memory that rotate() may write over. Under selective recomputation that is a
   // copy, because the norm's own output would be made again without the rotation.
   Tensor normed(Context& ctx, size_t part, const Tensor& x, Frame* frame) {
@@ -176,16 +206,20 @@ class Attention final : public Module {
   static Tensor flat(const Tensor& x) { return x.reshape(rows(x.shape())); }
 
   void rotate(Context& ctx, const Tensor& x, bool inverse) {
+    rotate_columns(ctx, flat(x), x.dim(2), inverse);
+  }
+  // Rotates the first `count` heads of x [B, S, N] in place.
+  void rotate_columns(Context& ctx, const Tensor& x, int64_t count, bool inverse) {
     if (!table_->turns()) return;
     const Positions positions = positions_of(ctx, x.dim(1));
     const RopeTable::Pair table = table_->get(ctx, x.dtype(), positions.count);
-    const Tensor x_T = flat(x).flatten2();
+    const Tensor x_T = columns(x, 0, count * head_dim_).flatten2();
     ctx.ops.rope({.x = x_T,
                   .y = x_T,
                   .cos = table.cos,
                   .sin = table.sin,
                   .positions = positions.rows ? positions.rows.reshape({positions.rows.count()}) : Tensor(),
-                  .heads = x.dim(2),
+                  .heads = count,
                   .sequence = x.dim(1),
                   .inverse = inverse},
                  ctx.stream);
@@ -195,6 +229,7 @@ class Attention final : public Module {
   QkNorm qk_norm_;
   double dropout_;
   std::shared_ptr<RopeTable> table_;
+  const JoinedLinears projections_;
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "nn/attention_core.h"
 
+#include <array>
 #include <cmath>
 
 #include "nn/gradient.h"
+#include "nn/joined_linears.h"
 #include "nn/kv_cache.h"
 
 namespace gangway {
@@ -11,7 +13,31 @@ namespace {
 enum Input : size_t { kQ, kK, kV };
 enum Slot : int { kSavedQ, kSavedK, kSavedV, kSavedOut, kSavedLse };
 
+// [B, S, H K] <-> [B, S, H, K], where rows may have gaps.
+Tensor heads_of(const Tensor& x, int64_t head_dim) {
+  return Tensor(x.buffer(), x.byte_offset(), x.dtype(), {x.dim(0), x.dim(1), x.dim(2) / head_dim, head_dim},
+                std::array<int64_t, 4>{x.stride(0), x.stride(1), head_dim, 1});
+}
+Tensor rows_of(const Tensor& x) {
+  return Tensor(x.buffer(), x.byte_offset(), x.dtype(), {x.dim(0), x.dim(1), x.dim(2) * x.dim(3)},
+                std::array<int64_t, 3>{x.stride(0), x.stride(1), 1});
+}
+bool heads_are_close(const Tensor& x) {
+  return x.rank() == 4 && (x.dim(2) < 2 || x.stride(2) == x.dim(3)) && (x.dim(3) < 2 || x.stride(3) == 1);
+}
+
 }  // namespace
+
+Projected Projected::split(const Tensor& all, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  const int64_t q = heads * head_dim, k = q + kv_heads * head_dim;
+  return {heads_of(columns(all, 0, q), head_dim), heads_of(columns(all, q, k), head_dim),
+          heads_of(columns(all, k, all.dim(2)), head_dim)};
+}
+
+Tensor Projected::joined() const {
+  if (!heads_are_close(q) || !heads_are_close(k) || !heads_are_close(v)) return {};
+  return joined_columns(std::array{rows_of(q), rows_of(k), rows_of(v)});
+}
 
 AttentionCore::AttentionCore(const AttentionCoreOptions& options, SequencePart part)
     : options_(options), alone_(part) {
@@ -78,9 +104,12 @@ Values AttentionCore::backward(Context& ctx, std::span<const Tensor> dy, Frame& 
   const Tensor q = frame.slots().load(ctx, *this, kSavedQ);
   const Tensor k = frame.slots().load(ctx, *this, kSavedK);
   const Tensor v = frame.slots().load(ctx, *this, kSavedV);
-  const Tensor dq = frame.allocate_gradient(q.dtype(), q.shape());
-  const Tensor dk = frame.allocate_gradient(k.dtype(), k.shape());
-  const Tensor dv = frame.allocate_gradient(v.dtype(), v.shape());
+  Projected d;
+  if (const Tensor all = takes_columns() ? Projected{q, k, v}.joined() : Tensor())
+    d = Projected::split(frame.allocate_gradient(q.dtype(), all.shape()), q.dim(2), k.dim(2), q.dim(3));
+  else
+    d = {frame.allocate_gradient(q.dtype(), q.shape()), frame.allocate_gradient(k.dtype(), k.shape()),
+         frame.allocate_gradient(v.dtype(), v.shape())};
   const StackScope scope(ctx.temporaries);
   const KeyRanges seen = key_ranges(ctx, q.dim(1));
   const bool learns_sinks = options_.sinks && wants_gradient(*parameters()[0]);
@@ -91,9 +120,9 @@ Values AttentionCore::backward(Context& ctx, std::span<const Tensor> dy, Frame& 
                    .out = frame.slots().load(ctx, *this, kSavedOut),
                    .lse = frame.slots().load(ctx, *this, kSavedLse),
                    .dout = first_gradient(dy, *this),
-                   .dq = dq,
-                   .dk = dk,
-                   .dv = dv,
+                   .dq = d.q,
+                   .dk = d.k,
+                   .dv = d.v,
                    .scale = options_.scale,
                    .causal = options_.causal,
                    .first_key = seen.first_key,
@@ -102,7 +131,7 @@ Values AttentionCore::backward(Context& ctx, std::span<const Tensor> dy, Frame& 
                    .sinks = sinks_as(ctx, q.dtype()),
                    .dsinks = learns_sinks ? gradient_to_add(ctx, *parameters()[0]) : Tensor()},
                   frame);
-  return {dq, dk, dv};
+  return {d.q, d.k, d.v};
 }
 
 Tensor AttentionCore::sinks_as(Context& ctx, DType dtype) const {

@@ -4,7 +4,7 @@
 // attends to keys of other ranks. Queries see keys of their own document only (Context::documents).
 //
 // q and out are [B, S, H, K], k and v [B, S, G, K]; q and k are rotated. With a frame it saves q, k, v, out
-// and lse.
+// and lse. Where q, k and v are columns of one tensor [B, S, N] (Projected), their gradients are, too.
 //
 // Thread rule: that of a module.
 #pragma once
@@ -15,6 +15,13 @@
 #include "nn/module.h"
 
 namespace gangway {
+
+// q, k and v as columns of one tensor [B, S, N], in this order.
+struct Projected {
+  Tensor q, k, v;
+  static Projected split(const Tensor& all, int64_t heads, int64_t kv_heads, int64_t head_dim);
+  Tensor joined() const;  // that tensor; absent: they are not
+};
 
 struct AttentionCoreOptions {
   int64_t heads = 1, kv_heads = 1;  // of the whole layer, not of this rank's part
@@ -31,6 +38,8 @@ class AttentionCore : public Module {
   explicit AttentionCore(const AttentionCoreOptions& options, SequencePart part = {});
 
   const AttentionCoreOptions& options() const { return options_; }
+  // Whether q, k, v and their gradients may be columns of one tensor.
+  virtual bool takes_columns() const { return true; }
 
   const char* kind() const override { return "AttentionCore"; }
   void add_options(CallSignature& signature) const override;

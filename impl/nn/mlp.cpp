@@ -1,20 +1,24 @@
 // Gated feed-forward. Letters: T tokens, F feed-forward width.
+#include <array>
 #include <optional>
+#include <utility>
 
 #include "nn/gradient.h"
+#include "nn/joined_linears.h"
 #include "nn/layers.h"
 
 namespace gangway {
 namespace {
 
 enum Part : size_t { kGateProjection, kUpProjection, kDownProjection };
-enum Slot : int { kGate, kUp };
-constexpr int kHidden = 0;  // index of the tensor that recompute() makes
+enum Slot : int { kGate, kUp, kInput };
+constexpr int kHidden = 0;     // index of the tensor that recompute() makes
+constexpr int kGateAndUp = 0;  // the only weight task
 
 class Mlp final : public Module {
  public:
   Mlp(int64_t dim, int64_t ffn, bool bias, double deviation, Activation activation)
-      : activation_(activation) {
+      : activation_(activation), gate_and_up_(*this, {kGateProjection, kUpProjection}, kInput, kGateAndUp) {
     add_child("gate_proj", make_linear(dim, ffn, bias, deviation));
     add_child("up_proj", make_linear(dim, ffn, bias, deviation));
     add_child("down_proj", make_linear(ffn, dim, bias, deviation));
@@ -37,8 +41,7 @@ class Mlp final : public Module {
 
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override {
     const Tensor& x = first_input(inputs, *this);
-    const Tensor gate = child(kGateProjection).forward_one(ctx, x, frame);
-    const Tensor up = child(kUpProjection).forward_one(ctx, x, frame);
+    const auto [gate, up] = projected(ctx, x, frame);
     std::optional<StackScope> scope;
     if (frame != nullptr) scope.emplace(ctx.temporaries);  // without a frame, temporaries hold the output
     const Tensor hidden = ctx.temporaries.allocate(gate.dtype(), gate.shape());
@@ -67,9 +70,15 @@ class Mlp final : public Module {
                              .activation = activation_},
                             ctx.stream);
     if (again) frame.slots().set_recomputed(*this, kHidden, dhidden);
+    if (gate_and_up_.joined(frame))
+      return {gate_and_up_.backward(ctx, joined_columns(std::array{gate, up}), frame)};
     const Tensor dx = child(kGateProjection).backward_one(ctx, gate, frame);
     child(kUpProjection).add_backward_one(ctx, up, frame, dx);
     return {dx};
+  }
+
+  void backward_weight(Context& ctx, Frame& frame, int, const Tensor& dy) override {
+    gate_and_up_.backward_weight(ctx, frame, dy);
   }
 
   Tensor recompute(Context& ctx, Frame& frame, int) override {
@@ -80,6 +89,16 @@ class Mlp final : public Module {
   }
 
  private:
+  std::pair<Tensor, Tensor> projected(Context& ctx, const Tensor& x, Frame* frame) {
+    if (gate_and_up_.can_join(ctx, x)) {
+      const Tensor both = gate_and_up_.forward(ctx, x, frame);
+      const int64_t width = gate_and_up_.width(0);
+      return {columns(both, 0, width), columns(both, width, both.dim(-1))};
+    }
+    const Tensor gate = child(kGateProjection).forward_one(ctx, x, frame);
+    return {gate, child(kUpProjection).forward_one(ctx, x, frame)};
+  }
+
   void multiply(Context& ctx, const Tensor& gate, const Tensor& up, const Tensor& y) const {
     ctx.ops.swiglu(
         {.gate = gate.flatten2(), .up = up.flatten2(), .y = y.flatten2(), .activation = activation_},
@@ -87,6 +106,7 @@ class Mlp final : public Module {
   }
 
   const Activation activation_;
+  const JoinedLinears gate_and_up_;
 };
 
 }  // namespace

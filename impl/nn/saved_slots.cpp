@@ -5,6 +5,17 @@
 #include "nn/module.h"
 
 namespace gangway {
+namespace {
+
+// Returns the byte behind the last element; rows may have gaps.
+size_t end_of(const Tensor& t) {
+  if (t.count() == 0) return t.byte_offset();
+  int64_t last = 0;
+  for (int i = 0; i < t.rank(); ++i) last += (t.dim(i) - 1) * t.stride(i);
+  return t.byte_offset() + static_cast<size_t>(last + 1) * item_bytes(t.dtype());
+}
+
+}  // namespace
 
 int SavedSlots::find_producer(const Tensor& tensor) const {
   if (tensor.count() == 0) return -1;  // an empty tensor has the address of the next allocation
@@ -71,11 +82,10 @@ Tensor SavedSlots::load(Context& ctx, const Module& owner, int slot) {
 }
 
 bool SavedSlots::keeps(const Tensor& tensor) const {
-  const size_t first = tensor.byte_offset(), last = first + tensor.bytes();
+  const size_t first = tensor.byte_offset(), last = end_of(tensor);
   return std::any_of(slots_.begin(), slots_.end(), [&](const auto& slot) {
     const Tensor& kept = slot.second.tensor;
-    return kept && kept.buffer() == tensor.buffer() && kept.byte_offset() < last &&
-           kept.byte_offset() + kept.bytes() > first;
+    return kept && kept.buffer() == tensor.buffer() && kept.byte_offset() < last && end_of(kept) > first;
   });
 }
 

@@ -104,9 +104,17 @@ Tensor Tensor::transpose(int a, int b) const {
 
 Tensor Tensor::flatten2() const {
   const int64_t columns = shape_.rank() == 0 ? 1 : shape_.back();
-  int64_t rows = 1;
+  int64_t rows = 1, stride = columns;
   for (int i = 0; i + 1 < shape_.rank(); ++i) rows *= shape_[i];
-  return reshape({rows, columns});
+  if (contiguous() || count() == 0) return Tensor(buffer_, offset_, dtype_, {rows, columns});
+  int64_t inner = 1;  // rows of the dims so far
+  for (int i = shape_.rank() - 2; i >= 0; --i) {
+    if (shape_[i] == 1) continue;
+    if (inner == 1) stride = this->stride(i);
+    GW_CHECK(this->stride(i), ==, stride * inner);
+    inner *= shape_[i];
+  }
+  return Tensor(buffer_, offset_, dtype_, {rows, columns}, std::array{stride, this->stride(-1)});
 }
 
 std::string Tensor::text() const { return name(dtype_) + " " + shape_.text(); }

@@ -87,7 +87,8 @@ class Tensor {
   Tensor reshape(const Shape& shape) const;                  // contiguous only
   Tensor slice(int dim, int64_t first, int64_t last) const;  // rows [first, last) of dim
   Tensor transpose(int a, int b) const;
-  Tensor flatten2() const;  // [everything but the last dim, last dim]; contiguous only
+  // [everything but the last dim, last dim]; the rows may have gaps, which are equal.
+  Tensor flatten2() const;
 
   std::string text() const;  // "f32 [2, 3]"
 

@@ -74,6 +74,16 @@ TEST_F(Views, FlatteningKeepsTheLastDim) {
   EXPECT_EQ(none.flatten2().shape(), (Shape{0, 4}));
 }
 
+TEST_F(Views, FlatteningKeepsEqualGapsBetweenRowsAndRefusesOthers) {
+  const Tensor rows = tensor_.slice(2, 1, 3).flatten2();
+  EXPECT_EQ(rows.shape(), (Shape{6, 2}));
+  EXPECT_EQ(rows.stride(0), 4);
+  EXPECT_EQ(rows.byte_offset(), tensor_.byte_offset() + item_bytes(tensor_.dtype()));
+  EXPECT_EQ(tensor_.slice(1, 1, 2).flatten2().stride(0), 12);
+  EXPECT_EQ(tensor_.slice(2, 3, 3).flatten2().shape(), (Shape{6, 0}));
+  EXPECT_THROW(tensor_.slice(1, 0, 2).flatten2(), Error);
+}
+
 TEST_F(Views, MisuseIsAnInternalError) {
   EXPECT_THROW(tensor_.slice(0, 1, 3), Error);
   EXPECT_THROW(tensor_.reshape({5, 5}), Error);

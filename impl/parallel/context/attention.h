@@ -30,6 +30,7 @@ class ContextAttention : public AttentionCore {
       : AttentionCore(options, {gang->rank(), gang->size()}), gang_(std::move(gang)) {}
 
   int ranks() const { return gang_->size(); }
+  bool takes_columns() const override { return false; }  // q, k and v travel between ranks
   // INVALID_ARGUMENT: the method cannot divide this number of heads over the ranks.
   virtual void check_heads(int64_t /*heads*/, int64_t /*kv_heads*/) const {}
 

@@ -68,9 +68,13 @@ Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& 
     packed.ranks = ranks;
     packed.piece = (packed.shape[0] + ranks - 1) / ranks * packed.shape.count_from(1);
     split(p, axis, packed.shape[0], ranks, rank);
-    place(packed, packing.bytes);
     packing.parameters.push_back(std::move(packed));
   }
+  // Weights come before biases, so that those of layers that read the same input lie side by side
+  // (nn/joined_linears.h), and so do their biases.
+  for (const bool matrices : {true, false})
+    for (PackedParameter& packed : packing.parameters)
+      if ((packed.shape.rank() > 1) == matrices) place(packed, packing.bytes);
   return packing;
 }
 

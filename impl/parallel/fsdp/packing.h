@@ -1,5 +1,6 @@
 // The offsets of the parameters of one parameter group in its buffers. This is pure arithmetic and the same
-// on a meta device. Every parameter starts at a multiple of 64 bytes. Values and gradients of a parameter of
+// on a meta device. Every parameter starts at a multiple of 64 bytes, those of two and more dims before the
+// others. Values and gradients of a parameter of
 // n rows over W ranks are W equal pieces of ceil(n / W) rows, so that every all-gather and reduce-scatter has
 // equal counts. Compute sees the first n rows. The last ranks may own fewer rows than a piece has, or none;
 // the rest is padding, which is zero.

@@ -35,6 +35,16 @@ void Buckets::plan() {
     for (size_t i = parameters.size(); i-- > 0;)
       if (parameters[i].has_gradient) put(parameters[i], group, cap);
   }
+  // In a bucket, gradients lie in the order of the parameters, so that those of several can be written at once
+  // (nn/joined_linears.h).
+  for (Bucket& bucket : buckets_) {
+    size_t at = 0;
+    for (size_t i = bucket.parameters.size(); i-- > 0;) {
+      PackedParameter& p = bucket.parameters[i];
+      p.gradient_at = at;
+      at += aligned(p.full_bytes(p.gradient));
+    }
+  }
 }
 
 // Adds parameters to a bucket until the next one would exceed the cap. Each bucket gets at least one
@@ -51,7 +61,6 @@ void Buckets::put(const PackedParameter& parameter, const BucketGradients& group
   }
   Bucket& bucket = buckets_.back();
   bucket.parameters.push_back(parameter);
-  bucket.parameters.back().gradient_at = bucket.bytes;
   bucket.bytes += bytes;
   if (bucket.groups.empty() || bucket.groups.back() != &group) bucket.groups.push_back(&group);
 }
