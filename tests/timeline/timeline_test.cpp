@@ -145,10 +145,10 @@ TEST(Timeline, TheHostWaitsOnceInAStepWhoseWeightIsSaidAndElseTwice) {
   for (const auto& rank : run_step(plan).ranks) EXPECT_EQ(host_waits(rank), 2);
 }
 
-TEST(Timeline, ABlockLaunches14KernelsForwardAnd25Backward) {
+TEST(Timeline, ABlockLaunches10KernelsForwardAnd18Backward) {
   const BlockLaunches block = block_launches(plan_8b());
-  EXPECT_EQ(block.forward.size(), 14u);
-  EXPECT_EQ(block.backward.size(), 25u);
+  EXPECT_EQ(block.forward.size(), 10u);
+  EXPECT_EQ(block.backward.size(), 18u);
 }
 
 }  // namespace

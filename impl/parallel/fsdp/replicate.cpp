@@ -48,12 +48,15 @@ void Buckets::plan() {
 }
 
 // Adds parameters to a bucket until the next one would exceed the cap. Each bucket gets at least one
-// parameter.
+// parameter. Where no other rank has a part, nothing is sent, and a bucket has the gradients of one group.
 void Buckets::put(const PackedParameter& parameter, const BucketGradients& group, size_t cap) {
   const size_t bytes = aligned(parameter.full_bytes(parameter.gradient));
   const GangPtr gang = group.gang_of(*parameter.parameter);
+  const auto is_full = [&](const Bucket& bucket) {
+    return gang->size() == 1 ? bucket.groups.back() != &group : bucket.bytes + bytes > cap;
+  };
   if (buckets_.empty() || buckets_.back().gang != gang || buckets_.back().dtype != parameter.gradient ||
-      buckets_.back().reduce_dtype != parameter.reduce_dtype || buckets_.back().bytes + bytes > cap) {
+      buckets_.back().reduce_dtype != parameter.reduce_dtype || is_full(buckets_.back())) {
     buckets_.emplace_back();
     buckets_.back().gang = gang;
     buckets_.back().dtype = parameter.gradient;
