@@ -49,21 +49,22 @@ bool wants_any(const std::vector<Linear*>& layers, Which which) {
   });
 }
 
-// Returns where to write the gradients of all weights at once; absent: one is not wanted, they lie apart, or
-// only some have a term already.
-GradientTarget joined_gradient(const std::vector<Linear*>& layers) {
+// Returns where to write the gradients of all weights or biases at once; absent: one is not wanted, they lie
+// apart, or only some have a term already.
+GradientTarget joined_gradient(const std::vector<Linear*>& layers, Which which) {
   std::vector<Tensor> gradients;
+  bool written = false;
   for (const Linear* layer : layers) {
-    const Parameter& p = layer->weight();
-    if (!wants_gradient(p) || p.grad == nullptr || p.grad->written != layers[0]->weight().grad->written)
-      return {};
+    const Parameter& p = *which(*layer);
+    if (!wants_gradient(p) || p.grad == nullptr) return {};
+    if (gradients.empty()) written = p.grad->written;
+    if (p.grad->written != written) return {};
     gradients.push_back(p.grad->tensor);
   }
   const Tensor all = joined_rows(gradients);
   if (!all) return {};
-  const bool accumulate = layers[0]->weight().grad->written;
-  for (const Linear* layer : layers) gradient_to_write(layer->weight());
-  return {all, accumulate};
+  for (const Linear* layer : layers) gradient_to_write(*which(*layer));
+  return {all, written};
 }
 
 // Calls visit(layer, its columns of y) for each layer.
@@ -87,14 +88,17 @@ void add_outer(Context& ctx, const Tensor& dy_TN, const Tensor& x_TI, const Grad
                ctx.stream);
 }
 
-// The sums over tokens, which only an operation with contiguous rows makes, go to each gradient in turn.
+// The operation takes whole rows, so that gradients that lie apart are parts of a sum that it makes first.
 void add_bias_gradients(Context& ctx, const std::vector<Linear*>& layers, const Tensor& dy_TN) {
   if (!wants_any(layers, bias_of)) return;
   const StackScope scope(ctx.temporaries);
-  const Tensor sums = ctx.temporaries.allocate(statistics_dtype(dy_TN.dtype()), Shape{dy_TN.dim(1)});
-  ctx.ops.fill(sums, 0, ctx.stream);
-  ctx.ops.column_sum(dy_TN, sums, ctx.stream);
-  for_each_part(layers, sums, [&](const Linear& layer, const Tensor& sum) {
+  GradientTarget all = joined_gradient(layers, bias_of);
+  const bool apart = !all.grad;
+  if (apart) all.grad = ctx.temporaries.allocate(statistics_dtype(dy_TN.dtype()), Shape{dy_TN.dim(1)});
+  if (apart || !all.accumulate) ctx.ops.fill(all.grad, 0, ctx.stream);
+  ctx.ops.column_sum(dy_TN, all.grad, ctx.stream);
+  if (!apart) return;
+  for_each_part(layers, all.grad, [&](const Linear& layer, const Tensor& sum) {
     if (wants_gradient(*layer.bias())) ctx.ops.add(sum, 1, gradient_to_add(ctx, *layer.bias()), ctx.stream);
   });
 }
@@ -186,7 +190,7 @@ void JoinedLinears::backward_weight(Context& ctx, Frame& frame, const Tensor& dy
   const Tensor dy_TN = dy.flatten2();
   if (wants_any(layers, weight_of)) {
     const Tensor x_TI = frame.slots().load(ctx, owner_, slot_).flatten2();
-    if (const GradientTarget all = joined_gradient(layers); all.grad)
+    if (const GradientTarget all = joined_gradient(layers, weight_of); all.grad)
       add_outer(ctx, dy_TN, x_TI, all);
     else
       for_each_part(layers, dy_TN, [&](const Linear& layer, const Tensor& part) {

@@ -178,13 +178,15 @@ TEST(JoinedLinears, ASecondMicrobatchAddsToTheGradientsOfTheFirst) {
 TEST(JoinedLinears, WeightsThatAreTreatedDifferentlyGetTheirOwnGradients) {
   Rig rig(counting);
   const auto freeze = [](Module& module) { named_parameters(module)[1].parameter->trainable = false; };
+  const auto freeze_weight = [](Module& module) { named_parameters(module)[0].parameter->trainable = false; };
   const auto start = [&](Module& module) {
     Parameter& p = *named_parameters(module)[0].parameter;
     put(p.grad->tensor, get(rig.normal(p.shape, 9)));
     p.grad->written = true;
   };
   for (const Case& c : kCases)
-    for (const std::function<void(Module&)>& change : {std::function<void(Module&)>(freeze), {start}}) {
+    for (const std::function<void(Module&)>& change :
+         {std::function<void(Module&)>(freeze), {freeze_weight}, {start}}) {
       const ModulePtr apart = named(c.make()), joined = named(c.make());
       materialize_together(rig, *apart, DType::f32, kGap);
       materialize_together(rig, *joined, DType::f32);

@@ -43,6 +43,17 @@ TEST(Timeline, AStepOfThe8bPlanRunsOnEightModelledGpusAndEveryKernelIsCosted) {
   EXPECT_DOUBLE_EQ(product_flops, 6.0 * 4096 * 7504658432.0);
 }
 
+// q, k and v are one product, gate and up another one: of values that were gathered, and into gradients that
+// will be reduced.
+TEST(Timeline, EachBlockOfAShardedStepHasFourProductsForwardAndEightBackward) {
+  const auto vocabulary = static_cast<uint64_t>(plan_8b().model.vocab);
+  const std::vector<Entry>& rank = step_8b().ranks[0];
+  const auto products = std::count_if(rank.begin(), rank.end(), [&](const Entry& e) {
+    return e.work == Work::product && e.m != vocabulary && e.n != vocabulary && e.k != vocabulary;
+  });
+  EXPECT_EQ(products, 32 * (4 + 8));
+}
+
 // Of prefetch, too: without it every gather would be waited for.
 TEST(Timeline, LessThanATwentiethOfAStepOf8bIsExposedCommunication) {
   const StepTimes times = simulate(step_8b().ranks, Rates());
