@@ -222,7 +222,7 @@ TEST(JoinedLinears, LayersWhoseWeightsLieApartOrThatDoMoreThanOneProductStayApar
   };
   const Apart ways[] = {
       {"gaps", [](const ModulePtr&) {}, kGap},
-      {"an adapter", [](const ModulePtr& m) { apply_lora(m, {.patterns = {"k_proj"}, .rank = 2}); }, 0},
+      {"an adapter", [](const ModulePtr& m) { apply_lora(m, {.patterns = {"v_proj"}, .rank = 2}); }, 0},
   };
   for (const Apart& way : ways) {
     const ModulePtr module = named(make_attention(attention_options()));
@@ -312,6 +312,7 @@ TEST(JoinedColumns, ColumnsOfOneTensorAreFoundAndOthersAreNot) {
   EXPECT_EQ(found.byte_offset(), all.byte_offset());
   EXPECT_EQ(found.shape(), all.shape());
   EXPECT_FALSE(joined_columns(std::array{b, a}));
+  EXPECT_FALSE(joined_columns(std::array{a, columns(all, 0, 8)}));
   EXPECT_FALSE(joined_columns(std::array{a, other}));
   EXPECT_FALSE(joined_columns(std::array{other, a}));
   EXPECT_FALSE(joined_columns(std::array{a, columns(all, 5, 12)}));
