@@ -11,6 +11,8 @@ namespace gangway {
 namespace {
 
 constexpr int kMostHistory = 4096;
+// A scale in f32 times this is an infinity, or less than every magnitude that has the scale: 0 for the least.
+constexpr double kOnlyInfinity = 0x1p-126;
 constexpr int64_t kGpuMultiple = 16;  // of the sizes of a product that cuBLASLt computes
 
 void check(const Fp8Options& o) {
@@ -22,6 +24,11 @@ void check(const Fp8Options& o) {
 }
 
 }  // namespace
+
+Fp8Products::Fp8Products(const Fp8Options& options)
+    : scaling_(options.scaling), entries_(options.history + 1) {
+  for (auto& history : histories_) history = std::make_shared<History>();
+}
 
 Fp8Products::Operand Fp8Products::Operand::rows(int64_t first, int64_t last) const {
   return {codes.slice(0, first, last), scale.count() == 1 ? scale : scale.slice(0, first, last)};
@@ -50,8 +57,53 @@ void Fp8Products::input_gradient(Context& ctx, const Tensor& dy_TO, const Tensor
 void Fp8Products::weight_gradient(Context& ctx, const Tensor& dy_TO, const Tensor& x_TI, const Tensor& dw_OI,
                                   bool accumulate) {
   const StackScope scope(ctx.temporaries);
-  const Operand dy = quantized(ctx, kGradient, dy_TO, true, Dim::none);
-  multiply(ctx, dy, quantized(ctx, kInput, x_TI, true, Dim::none), dw_OI, accumulate);
+  weight_gradient(ctx, dy_TO, quantized(ctx, kInput, x_TI, true, Dim::none), dw_OI, accumulate);
+}
+
+void Fp8Products::weight_gradient(Context& ctx, const Tensor& dy_TO, const Operand& x_IT, const Tensor& dw_OI,
+                                  bool accumulate) {
+  const StackScope scope(ctx.temporaries);
+  multiply(ctx, quantized(ctx, kGradient, dy_TO, true, Dim::none), x_IT, dw_OI, accumulate);
+}
+
+void Fp8Products::input_part(Context& ctx, const Tensor& x_TI, Fp8ScaleJoin& join, const Operand& made) {
+  const Fp8Scale of = has_scales_of_rows() ? Fp8Scale::row : Fp8Scale::tensor;
+  if (scaling_ == Fp8Scaling::delayed) {
+    write_delayed_scale(ctx, x_TI, join, made.scale);
+  } else {
+    fp8_ops(ctx.ops).fp8_scale({.x = x_TI, .scale = made.scale, .of = of}, ctx.stream);
+    if (scaling_ == Fp8Scaling::tensor) join.join(ctx, made.scale);
+  }
+  fp8_ops(ctx.ops).fp8_codes({.x = x_TI, .scale = made.scale, .of = of, .codes = made.codes}, ctx.stream);
+}
+
+void Fp8Products::transposed_part(Context& ctx, const Tensor& x_TI, Fp8ScaleJoin& join,
+                                  const Operand& made) const {
+  const Fp8Scale of = has_scales_of_rows() ? Fp8Scale::column : Fp8Scale::tensor;
+  if (has_scales_of_rows()) {
+    fp8_ops(ctx.ops).fp8_scale({.x = x_TI, .scale = made.scale, .of = of}, ctx.stream);
+    join.join(ctx, made.scale);
+  }
+  fp8_ops(ctx.ops).fp8_codes({.x = x_TI, .scale = made.scale, .of = of, .transposed = made.codes},
+                             ctx.stream);
+}
+
+// The history takes the magnitude of the whole input, and a scale is not exact enough to tell it. So the
+// operation records that of this rank's part in a history of one entry, from which the ranks join it. It
+// records no infinity, but gives an infinite scale, which is joined beside it.
+void Fp8Products::write_delayed_scale(Context& ctx, const Tensor& x, Fp8ScaleJoin& join,
+                                      const Tensor& scale) {
+  const StackScope scope(ctx.temporaries);
+  const Tensor both = ctx.temporaries.allocate(DType::f32, {2});
+  const Tensor most = both.slice(0, 0, 1), own_scale = both.slice(0, 1, 2);
+  ctx.ops.fill(both, 0, ctx.stream);
+  fp8_ops(ctx.ops).fp8_scale({.x = x, .scale = own_scale, .history = most, .now = 0, .record = true},
+                             ctx.stream);
+  join.join(ctx, both);
+  ctx.ops.scale(own_scale, kOnlyInfinity, ctx.stream);
+  Fp8ScaleArgs whole{.x = both.reshape({1, 2}), .scale = scale};
+  delay(ctx, kInput, whole);
+  fp8_ops(ctx.ops).fp8_scale(whole, ctx.stream);
 }
 
 void Fp8Products::check_device(Ops& ops) const { fp8_ops(ops).check_fp8(scaling_ == Fp8Scaling::row); }
@@ -77,8 +129,8 @@ void Fp8Products::add_options(CallSignature& signature) const {
 
 Values Fp8Products::tables() const {
   Values all;
-  for (const History& history : histories_)
-    if (history.most) all.push_back(history.most);
+  for (const auto& history : histories_)
+    if (history->most) all.push_back(history->most);
   return all;
 }
 
@@ -96,6 +148,15 @@ void Fp8Products::record(Context& ctx, History& history) const {
   history.step = ctx.step;
 }
 
+void Fp8Products::delay(Context& ctx, Which which, Fp8ScaleArgs& scale) {
+  if (scaling_ != Fp8Scaling::delayed) return;
+  History& history = *histories_[which];
+  if (ctx.training) record(ctx, history);
+  scale.history = history.most;
+  scale.now = history.now;
+  scale.record = ctx.training;
+}
+
 // `summed` is the dim of the weight over which the product sums, if it is one of them.
 Fp8Products::Operand Fp8Products::quantized(Context& ctx, Which which, const Tensor& x, bool transposed,
                                             Dim summed) {
@@ -106,13 +167,7 @@ Fp8Products::Operand Fp8Products::quantized(Context& ctx, Which which, const Ten
   const Operand made = {ctx.temporaries.allocate(dtype, shape),
                         ctx.temporaries.allocate(DType::f32, {rows ? shape[0] : 1})};
   Fp8ScaleArgs scale{.x = x, .scale = made.scale, .codes = dtype, .of = of};
-  if (scaling_ == Fp8Scaling::delayed) {
-    History& history = histories_[which];
-    if (ctx.training) record(ctx, history);
-    scale.history = history.most;
-    scale.now = history.now;
-    scale.record = ctx.training;
-  }
+  delay(ctx, which, scale);
   fp8_ops(ctx.ops).fp8_scale(scale, ctx.stream);
   if (rows && split_.join != nullptr && split_.dim == summed && shape[0] > 0)
     split_.join->join(ctx, made.scale);

@@ -1,11 +1,13 @@
 // Linear layers in FP8: the three products of a layer take 8-bit codes (ops/fp8.h) of their operands.
 // Everything else stays as it is: values and master values of the weight, its gradient, the bias, what a
 // frame saves, reductions over ranks. Each product makes its codes anew from the values in the compute dtype,
-// so that a recomputation has the same codes.
+// so that a recomputation has the same codes. But where tensor parallelism gathers an input that only such
+// layers read, it gathers the codes (nn/coded_input.h), and they all take these.
 //
 // Thread rule: that of a module.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,6 +16,8 @@
 #include "nn/module.h"
 
 namespace gangway {
+
+struct Fp8ScaleArgs;
 
 // What shares a scale, and where it comes from.
 //   tensor   one scale for each operand, from its own values. The input and the weight are e4m3, the
@@ -33,11 +37,11 @@ struct Fp8Options {
   int history = 16;  // steps, 1 to 4096; of delayed scales
 };
 
-// Gives the ranks that have parts of the same rows the scales of whole rows. Parallelism implements it.
+// Gives the ranks that have parts of what shares a scale the scale of the whole. Parallelism implements it.
 class Fp8ScaleJoin {
  public:
   virtual ~Fp8ScaleJoin() = default;
-  // Replaces each scale by the largest of all ranks.
+  // Replaces each scale, or magnitude, by the largest of all ranks.
   virtual void join(Context& ctx, const Tensor& scale) = 0;
 };
 
@@ -45,8 +49,7 @@ class Fp8ScaleJoin {
 // inputs, O outputs.
 class Fp8Products {
  public:
-  explicit Fp8Products(const Fp8Options& options)
-      : scaling_(options.scaling), entries_(options.history + 1) {}
+  explicit Fp8Products(const Fp8Options& options);
 
   // Codes and their scales, [1] or one for each row.
   struct Operand {
@@ -63,6 +66,22 @@ class Fp8Products {
   // dw = dy^T x [+ dw]
   void weight_gradient(Context& ctx, const Tensor& dy_TO, const Tensor& x_TI, const Tensor& dw_OI,
                        bool accumulate);
+  void weight_gradient(Context& ctx, const Tensor& dy_TO, const Operand& x_IT, const Tensor& dw_OI,
+                       bool accumulate);
+
+  // For an input whose rows lie on several ranks, of which x_TI are this rank's: write into `made` the codes
+  // of these rows that input(), or weight_gradient(), would make of the whole input; transposed_part()
+  // transposes them. `join` is of those ranks. made.scale is [1], which transposed_part() only reads, or the
+  // scales of the rows of made.codes.
+  void input_part(Context& ctx, const Tensor& x_TI, Fp8ScaleJoin& join, const Operand& made);
+  void transposed_part(Context& ctx, const Tensor& x_TI, Fp8ScaleJoin& join, const Operand& made) const;
+  bool has_scales_of_rows() const { return scaling_ == Fp8Scaling::row; }
+  // Whether both make the same codes of an input that both have always read.
+  bool makes_codes_of(const Fp8Products& other) const {
+    return scaling_ == other.scaling_ && (scaling_ != Fp8Scaling::delayed || entries_ == other.entries_);
+  }
+  // Both read the same input from now on, so that one history of its magnitudes is enough.
+  void share_inputs(const Fp8Products& other) { histories_[kInput] = other.histories_[kInput]; }
 
   // Which dim of the weight is split over ranks, and how those agree.
   enum class Dim : uint8_t { none, in, out };
@@ -91,12 +110,16 @@ class Fp8Products {
     int64_t step = -1;
   };
   Operand quantized(Context& ctx, Which which, const Tensor& x, bool transposed, Dim summed);
+  // Where scales are delayed, makes the scale follow from the history.
+  void delay(Context& ctx, Which which, Fp8ScaleArgs& scale);
   void record(Context& ctx, History& history) const;
+  // For an input of which x is this rank's part.
+  void write_delayed_scale(Context& ctx, const Tensor& x, Fp8ScaleJoin& join, const Tensor& scale);
   void multiply(Context& ctx, const Operand& a, const Operand& b, const Tensor& c, bool accumulate) const;
 
   const Fp8Scaling scaling_;
   const int entries_;  // of a history: those of the last steps, and that of this step
-  History histories_[3];
+  std::array<std::shared_ptr<History>, 3> histories_;
   Split split_;
 };
 

@@ -6,16 +6,24 @@
 // its bits count rows and tokens.
 #include "nn/linear.h"
 
+#include "device/gpu_plans.h"
+#include "nn/coded_input.h"
 #include "nn/gradient.h"
 #include "nn/lora.h"
 
 namespace gangway {
 namespace {
 
-enum Slot : int { kX, kLow, kLowGradient };
+// An input of codes is saved as its transposed codes and their scales.
+enum Slot : int { kX, kLow, kLowGradient, kXScale };
 // Numbers of the weight tasks. Those of the first and the second output are the indices of the parameters,
 // too.
 enum Task : int { kWeight, kBias, kLoraA, kLoraB };
+
+// Waits for the parts of `x` that are still to arrive.
+void take_all(Context& ctx, const Tensor& x) {
+  while (ctx.arriving != nullptr && ctx.arriving->holds(x)) ctx.arriving->next(ctx);
+}
 
 // Adds dy^T x to the gradient of `parameter`.
 void add_outer(Context& ctx, const Tensor& dy, const Tensor& x, Parameter& parameter) {
@@ -80,15 +88,17 @@ Tensor Linear::copy_of_bias(Context& ctx, Frame* frame) const {
 Values Linear::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
   const Tensor& x = first_input(inputs, *this);
   const Tensor& w_OI = value_of(weight());
-  check(spec_of(x));
-  const Tensor y = make_output(ctx, frame, x.dtype(), with_last(x.shape(), w_OI.dim(0)));
+  const CodedInput* const coded = fp8_ == nullptr ? nullptr : CodedInput::of(ctx, x);
+  if (coded == nullptr) check(spec_of(x));
+  const Tensor y = make_output(ctx, frame, w_OI.dtype(), with_last(x.shape(), w_OI.dim(0)));
   const Tensor x_TI = x.flatten2(), y_TO = y.flatten2();
   const Tensor b_O = bias() == nullptr || skips_bias_add_ ? Tensor() : value_of(*bias());
-  {
+  if (coded != nullptr) {
+    multiply_codes(ctx, *coded, y_TO, b_O, frame);
+  } else {
     const StackScope scope(ctx.temporaries);
     const bool arrives = ctx.arriving != nullptr && ctx.arriving->holds(x);
-    if (arrives && fp8_ != nullptr)  // whose scales follow from the whole input
-      while (!ctx.arriving->next(ctx).empty()) continue;
+    if (fp8_ != nullptr) take_all(ctx, x);  // its scales follow from the whole input
     Operands operands;
     if (arrives && fp8_ == nullptr) {
       operands = {x_TI, allocate_low(ctx, x, frame)};
@@ -107,7 +117,8 @@ Values Linear::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
 }
 
 Linear::Operands Linear::Operands::rows(int64_t first, int64_t last) const {
-  Operands part{x_TI.slice(0, first, last), low_TR, low_is_made, x_codes, w_codes};
+  Operands part{x_TI, low_TR, low_is_made, x_codes, w_codes};
+  if (x_TI) part.x_TI = x_TI.slice(0, first, last);
   if (low_TR) part.low_TR = low_TR.slice(0, first, last);
   if (x_codes.codes) part.x_codes = x_codes.rows(first, last);
   return part;
@@ -167,6 +178,24 @@ void Linear::multiply_as_it_arrives(Context& ctx, const Operands& operands, cons
     for (const auto& [first, last] : part)
       multiply(ctx, operands.rows(first, last), y_TO.slice(0, first, last), bias);
   }
+}
+
+void Linear::multiply_codes(Context& ctx, const CodedInput& input, const Tensor& y_TO, const Tensor& bias,
+                            Frame* frame) const {
+  const StackScope scope(ctx.temporaries);
+  Operands operands;
+  operands.x_codes = input.operand();
+  operands.w_codes = fp8_->weight(ctx, value_of(weight()));
+  // A CPU, which takes other loops for few rows than for many, would give other bits than those of the whole.
+  if (input.holds(input.operand().codes) && is_or_plans_for_gpu(ctx.ops.device())) {
+    multiply_as_it_arrives(ctx, operands, y_TO, bias);
+  } else {
+    take_all(ctx, input.operand().codes);
+    multiply(ctx, operands, y_TO, bias);
+  }
+  if (frame == nullptr) return;
+  frame->slots().save(*this, kX, input.transposed().codes);
+  frame->slots().save(*this, kXScale, input.transposed().scale);
 }
 
 void Linear::multiply(Context& ctx, const Operands& operands, const Tensor& y_TO, const Tensor& bias) const {
@@ -258,15 +287,20 @@ void Linear::backward_weight(Context& ctx, Frame& frame, int index, const Tensor
     drop_input(ctx, x, dropped);
     return add_outer(ctx, dy, dropped, *lora_a());
   }
-  if (wants_gradient(weight())) weight_gradient(ctx, dy, frame.slots().load(ctx, *this, kX));
+  if (wants_gradient(weight())) weight_gradient(ctx, dy, frame);
   if (bias() != nullptr && wants_gradient(*bias()) && !skips_bias_add_)
     ctx.ops.column_sum(dy.flatten2(), gradient_to_add(ctx, *bias()), ctx.stream);
 }
 
-void Linear::weight_gradient(Context& ctx, const Tensor& dy, const Tensor& x) {
+void Linear::weight_gradient(Context& ctx, const Tensor& dy, Frame& frame) {
+  const Tensor x = frame.slots().load(ctx, *this, kX);
   if (fp8_ == nullptr) return add_outer(ctx, dy, x, weight());
   const GradientTarget target = gradient_to_write(weight());
-  fp8_->weight_gradient(ctx, dy.flatten2(), x.flatten2(), target.grad, target.accumulate);
+  if (frame.slots().holds(*this, kXScale))
+    fp8_->weight_gradient(ctx, dy.flatten2(), {x, frame.slots().load(ctx, *this, kXScale)}, target.grad,
+                          target.accumulate);
+  else
+    fp8_->weight_gradient(ctx, dy.flatten2(), x.flatten2(), target.grad, target.accumulate);
 }
 
 void Linear::check(const Spec& x) const {

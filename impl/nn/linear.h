@@ -11,6 +11,7 @@
 
 namespace gangway {
 
+class CodedInput;
 struct LoraSettings;
 
 class Linear final : public Module {
@@ -77,6 +78,9 @@ class Linear final : public Module {
   void drop_input(Context& ctx, const Tensor& x, const Tensor& y) const;
   // The inner values of the whole input, where a dropout acts on it. Returns whether it does.
   bool make_dropped_low(Context& ctx, const Tensor& x, const Tensor& low_TR, Frame* frame) const;
+  // The product of an input that has codes, and no values.
+  void multiply_codes(Context& ctx, const CodedInput& input, const Tensor& y_TO, const Tensor& bias,
+                      Frame* frame) const;
   void multiply(Context& ctx, const Operands& operands, const Tensor& y_TO, const Tensor& bias) const;
   void multiply_as_it_arrives(Context& ctx, const Operands& operands, const Tensor& y_TO,
                               const Tensor& bias) const;
@@ -84,7 +88,7 @@ class Linear final : public Module {
   void add_b(Context& ctx, const Tensor& low_TR, const Tensor& y_TO) const;
   // The input half: dx = dy W, or dx += dy W (`add`).
   void input_half(Context& ctx, std::span<const Tensor> dy, const Tensor& dx, bool add, Frame& frame);
-  void weight_gradient(Context& ctx, const Tensor& dy, const Tensor& x);
+  void weight_gradient(Context& ctx, const Tensor& dy, Frame& frame);
   void adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx, Frame& frame);
   void check(const Spec& x) const;
 

@@ -21,11 +21,12 @@ bool in_chunks(const ChunkedMove& chunks, const Context& ctx, const Frame* frame
 }  // namespace
 
 Boundaries::Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks,
-                       std::vector<RedistributePtr> further)
+                       std::vector<RedistributePtr> further, std::shared_ptr<CodedGather> codes)
     : before_(std::move(before)),
       after_(std::move(after)),
       chunks_(std::move(chunks)),
-      further_(std::move(further)) {
+      further_(std::move(further)),
+      codes_(std::move(codes)) {
   set_full_name(inner->full_name());
   add_child("", std::move(inner));
 }
@@ -34,6 +35,7 @@ void Boundaries::add_options(CallSignature& signature) const {
   signature.add("input", before_ == nullptr ? "as it comes" : before_->text());
   signature.add("output", after_ == nullptr ? "as it is" : after_->text());
   signature.add("input chunks", chunks_.chunks);
+  if (codes_ != nullptr) signature.add("input codes", true);
   for (const RedistributePtr& move : further_)
     signature.add("further input", move == nullptr ? "as it comes" : move->text());
 }
@@ -71,11 +73,18 @@ void Boundaries::move_further(Context& ctx, Values& x, Frame* frame) const {
 }
 
 Values Boundaries::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
-  Values y = in_chunks(chunks_, ctx, frame) && multiplies_first(child(0))
-                 ? forward_as_it_arrives(ctx, inputs, frame)
-                 : child(0).forward(ctx, prepared(ctx, inputs, frame), frame);
+  Values y = forward_inner(ctx, inputs, frame);
   if (after_ != nullptr) y.at(0) = after_->forward_one(ctx, y[0], frame);
   return y;
+}
+
+Values Boundaries::forward_inner(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  if (codes_ != nullptr && CodedGather::takes(inputs[0]))
+    if (const std::vector<Linear*> layers = layers_that_share_codes(child(0)); !layers.empty())
+      return forward_codes(ctx, inputs, frame, layers);
+  if (in_chunks(chunks_, ctx, frame) && multiplies_first(child(0)))
+    return forward_as_it_arrives(ctx, inputs, frame);
+  return child(0).forward(ctx, prepared(ctx, inputs, frame), frame);
 }
 
 Values Boundaries::forward_as_it_arrives(Context& ctx, std::span<const Tensor> inputs, Frame* frame) const {
@@ -86,6 +95,25 @@ Values Boundaries::forward_as_it_arrives(Context& ctx, std::span<const Tensor> i
   Context inner = ctx;
   inner.arriving = &arriving;
   return child(0).forward(inner, x, frame);
+}
+
+Values Boundaries::forward_codes(Context& ctx, std::span<const Tensor> inputs, Frame* frame,
+                                 const std::vector<Linear*>& layers) {
+  Values x(inputs.begin(), inputs.end());
+  const Shape whole = before_->forward_plan(x[0].shape())->after;
+  const auto coded =
+      codes_->start(ctx, layers, x[0], in_chunks(chunks_, ctx, frame) ? &chunks_ : nullptr, frame, *this);
+  x[0] = coded->operand().codes.reshape(whole);
+  move_further(ctx, x, frame);
+  Context inner = ctx;
+  inner.arriving = coded.get();
+  return child(0).forward(inner, x, frame);
+}
+
+Tensor Boundaries::recompute(Context& ctx, Frame& frame, int index) {
+  const std::vector<Linear*> layers = layers_that_share_codes(child(0));
+  GW_CHECK(layers.empty(), ==, false);
+  return codes_->recompute(ctx, frame, index, *layers.front()->fp8(), *this);
 }
 
 Values Boundaries::backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) {

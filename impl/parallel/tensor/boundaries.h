@@ -14,6 +14,7 @@
 #include "nn/embedding.h"
 #include "nn/linear.h"
 #include "parallel/tensor/chunks.h"
+#include "parallel/tensor/coded_gather.h"
 
 namespace gangway {
 
@@ -21,11 +22,12 @@ using RedistributePtr = std::shared_ptr<Redistribute>;
 
 // `before` redistributes the first input, further[i] the input i + 1, and `after` the first output; each may
 // be null. `chunks` redistributes one chunk as `before` does the whole input; it is used if the first module
-// that reads the input is a Linear.
+// that reads the input is a Linear. `codes` gathers the input in place of `before`, in chunks or whole, if
+// only layers in FP8 read it.
 class Boundaries : public Module {
  public:
   Boundaries(ModulePtr inner, RedistributePtr before, RedistributePtr after, ChunkedMove chunks = {},
-             std::vector<RedistributePtr> further = {});
+             std::vector<RedistributePtr> further = {}, std::shared_ptr<CodedGather> codes = nullptr);
 
   const char* kind() const override { return "Boundaries"; }
   bool is_wrapper() const override { return true; }
@@ -37,13 +39,17 @@ class Boundaries : public Module {
   Values forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) override;
   Values backward(Context& ctx, std::span<const Tensor> dy, Frame& frame) final;
   void add_backward(Context& ctx, const Tensor& dy, Frame& frame, const Tensor& dx) final;
+  Tensor recompute(Context& ctx, Frame& frame, int index) final;
 
  protected:
   Redistribute& after() const { return *after_; }
   Values prepared(Context& ctx, std::span<const Tensor> inputs, Frame* frame) const;
 
  private:
+  Values forward_inner(Context& ctx, std::span<const Tensor> inputs, Frame* frame);
   Values forward_as_it_arrives(Context& ctx, std::span<const Tensor> inputs, Frame* frame) const;
+  Values forward_codes(Context& ctx, std::span<const Tensor> inputs, Frame* frame,
+                       const std::vector<Linear*>& layers);
   // INVALID_ARGUMENT: there are fewer inputs than the plan prepares.
   void check_count(size_t inputs) const;
   // Replaces the inputs after the first.
@@ -52,6 +58,7 @@ class Boundaries : public Module {
   const RedistributePtr before_, after_;
   const ChunkedMove chunks_;
   const std::vector<RedistributePtr> further_;
+  const std::shared_ptr<CodedGather> codes_;
 };
 
 // Wraps a layer whose result on each rank is one addend of a sum: a Linear that is split on dim 1, or an

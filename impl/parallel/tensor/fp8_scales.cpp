@@ -2,7 +2,7 @@
 
 namespace gangway {
 
-// The scale of a whole row is the largest of its parts' scales, because a scale grows with the magnitude.
+// The scale of the whole is the largest of its parts' scales, because a scale grows with the magnitude.
 void SplitFp8Scales::join(Context& ctx, const Tensor& scale) {
   Collective c;
   c.op = CollectiveOp::all_reduce;

@@ -1,4 +1,4 @@
-// The scales of rows of which each rank of a gang has a part (nn/fp8.h).
+// The scales of what each rank of a gang has a part of: rows, columns, an input (nn/fp8.h).
 //
 // Thread rule: that of the layer; collective over the gang.
 #pragma once

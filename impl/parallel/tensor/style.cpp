@@ -195,11 +195,20 @@ ChunkedMove chunked(bool moves, const ValueLayout& from, const ValueLayout& to, 
           chunks};
 }
 
+// Returns the gather of codes, or null.
+std::shared_ptr<CodedGather> coded(const StyledModule& styled, const RowLayouts& l, const GangPtr& gang) {
+  if (!gathers_sequence(styled, l) || layers_that_share_codes(*styled.place.module).empty()) return nullptr;
+  const auto gather = [&](int dim) { return move(ValueLayout::shard(dim), l.takes, gang); };
+  return std::make_shared<CodedGather>(gather(1), gather(1), gather(2),
+                                       std::make_shared<SplitFp8Scales>(gang, Channel::tp));
+}
+
 ModulePtr bounded(const ModulePtr& module, RedistributePtr before, RedistributePtr after,
-                  ChunkedMove chunks = {}, std::vector<RedistributePtr> further = {}) {
+                  ChunkedMove chunks = {}, std::vector<RedistributePtr> further = {},
+                  std::shared_ptr<CodedGather> codes = nullptr) {
   if (before == nullptr && after == nullptr && further.empty()) return module;
   return std::make_shared<Boundaries>(module, std::move(before), std::move(after), std::move(chunks),
-                                      std::move(further));
+                                      std::move(further), std::move(codes));
 }
 
 ModulePtr partial_sum(const ModulePtr& module, RedistributePtr before, RedistributePtr sum,
@@ -348,6 +357,7 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
   const auto gathered = [&] {
     return chunked(gathers_sequence(styled, layouts), ValueLayout::shard(0), layouts.takes, gang, chunks);
   };
+  const auto codes = [&] { return coded(styled, layouts, gang); };
   if (LmHead* const head = head_around(styled); head != nullptr && styled.row.style == TensorStyle::colwise)
     return split_head(styled, *head, gang);
   switch (styled.row.style) {
@@ -360,10 +370,10 @@ ModulePtr styled_module(const StyledModule& styled, const GangPtr& gang, int chu
       return partial_sum(
           module, input(), output(),
           chunked(sums_sequence(styled, layouts), layouts.makes, ValueLayout::shard(0), gang, chunks));
-    case TensorStyle::colwise: return bounded(module, input(), output(), gathered());
+    case TensorStyle::colwise: return bounded(module, input(), output(), gathered(), {}, codes());
     case TensorStyle::sequence_parallel:
     case TensorStyle::headwise: return bounded(module, input(), output());
-    case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered(), further());
+    case TensorStyle::prepare_input: return bounded(module, input(), nullptr, gathered(), further(), codes());
     case TensorStyle::prepare_output: return bounded(module, nullptr, output());
   }
   fail(Code::internal, "tensor style ", static_cast<int>(styled.row.style), " is unknown (0 to 6)");

@@ -2,7 +2,10 @@
 // a device without data.
 //
 // Letters: W ranks, L layers, T tokens, D width, V vocabulary, e bytes per element.
+#include <optional>
+
 #include "gang/local/fake.h"
+#include "nn/fp8.h"
 #include "parallel/parallel_testing.h"
 
 namespace gangway::test {
@@ -26,13 +29,16 @@ DecoderOptions config_of() {
   return config;
 }
 
-Moved moved(int ranks, const FamilyPlanOptions& llama, RecomputeKind recompute = RecomputeKind::none) {
+Moved moved(int ranks, const FamilyPlanOptions& llama, RecomputeKind recompute = RecomputeKind::none,
+            std::optional<Fp8Scaling> fp8 = {}) {
   GangOptions meta;
   meta.device = "meta";
   const auto root = Gang::create_fake(ranks / 2, ranks, meta, /*record=*/true, /*refuse_meta=*/false);
   MeshOptions mesh;
   mesh.tp = ranks;
-  Model model(make_decoder(config_of()), create_gangs(root, mesh));
+  const ModulePtr decoder = make_decoder(config_of());
+  if (fp8) apply_fp8(decoder, {.patterns = {}, .scaling = *fp8});
+  Model model(decoder, create_gangs(root, mesh));
   ParallelOptions options;
   options.tensor.family = llama;
   options.recompute.kind = recompute;
@@ -91,6 +97,23 @@ TEST(TensorBytes, WithSequenceParallelismPartsAreGatheredAndSummed) {
     EXPECT_EQ(all.at(CollectiveOp::all_gather).bytes, (6 * kLayers + 2) * activations(w) + statistics(w));
     EXPECT_EQ(all.size(), 2u);
   }
+}
+
+// Of the six gathers of a layer four are of inputs of layers in FP8, in forward and again in backward: a byte
+// for each f32, and in forward the scales of rows. The other two are of gradients.
+TEST(TensorBytes, InputsOfLayersInFp8AreGatheredAsCodes) {
+  for (const Fp8Scaling scaling : {Fp8Scaling::tensor, Fp8Scaling::delayed, Fp8Scaling::row})
+    for (const int ranks : {2, 4}) {
+      const auto w = static_cast<uint64_t>(ranks);
+      const bool rows = scaling == Fp8Scaling::row;
+      const Moved all = moved(ranks, {.sequence_parallel = true}, RecomputeKind::none, scaling);
+      const uint64_t scales = rows ? 2 * kLayers * (w - 1) * kTokens / w * 4 : 0;
+      EXPECT_EQ(all.at(CollectiveOp::all_gather).bytes,
+                (2 * kLayers + 2) * activations(w) + kLayers * activations(w) + scales + statistics(w));
+      EXPECT_EQ(all.at(CollectiveOp::all_gather).calls, 6 * kLayers + 3u + (rows ? 2 * kLayers : 0u));
+      if (rows) continue;  // whose products agree on other scales, too
+      EXPECT_EQ(all.at(CollectiveOp::all_reduce).calls, 2u * kLayers) << "a scale for each gather of forward";
+    }
 }
 
 // A recomputed block runs its forward again, with all that this moves.
