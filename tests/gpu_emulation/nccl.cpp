@@ -101,7 +101,8 @@ bool has_interface() { return !interface().starts_with("=") || if_nametoindex(in
 
 thread_local int depth = 0;
 thread_local std::vector<Pending> pending;
-thread_local std::vector<ncclComm_t> pending_aborts;
+thread_local std::vector<ncclComm_t> pending_aborts, with_windows;
+thread_local ncclResult_t failure = ncclSuccess;  // of a call in the group
 
 // Aborts these communicators together: all their kernels see it before the first wait.
 void abort_all(const std::vector<ncclComm_t>& comms) {
@@ -181,6 +182,7 @@ ncclResult_t launch_all(std::vector<Pending> calls) {
 ncclResult_t start(ncclComm_t comm, cudaStream_t stream, Call call) {
   if (enter("ncclCollective") != cudaSuccess) return ncclSystemError;
   if (comm->member->broken()) return ncclInvalidUsage;
+  if (comm->failed != ncclSuccess) return comm->failed;
   for (const void* const data : {call.in, static_cast<const void*>(call.out)})
     if (call.count != 0 && is_plain_host_memory(reinterpret_cast<uint64_t>(data)))
       keep_fault(comm->member->device(),
@@ -197,6 +199,14 @@ ncclResult_t start(ncclComm_t comm, cudaStream_t stream, Call call) {
 
 }  // namespace
 
+void gpu_emulation::join_group(ncclComm& comm) {
+  if (depth > 0) with_windows.push_back(&comm);
+}
+ncclResult_t gpu_emulation::fail_group(ncclResult_t result) {
+  if (depth > 0) failure = result;
+  return result;
+}
+
 bool gpu_emulation::is_living(ncclComm_t comm) {
   const std::lock_guard lock(living_comms().mutex);
   return std::any_of(living_comms().comms.begin(), living_comms().comms.end(),
@@ -212,7 +222,9 @@ const char* ncclGetErrorString(ncclResult_t result) {
     case ncclSuccess: return "no error";
     case ncclInProgress: return "in progress";
     case ncclSystemError: return "unhandled system error";
+    case ncclUnhandledCudaError: return "unhandled cuda error";
     case ncclInvalidUsage: return "invalid usage";
+    case ncclRemoteError: return "remote process exited or there was a network error";
     default: return "internal error";
   }
 }
@@ -244,7 +256,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   return ncclInProgress;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
-  *result = comm->member->told()                              ? ncclSystemError
+  *result = comm->failed != ncclSuccess                       ? comm->failed.load()
+            : comm->member->told()                            ? ncclSystemError
             : comm->member->broken()                          ? ncclRemoteError
             : !comm->member->all_joined()                     ? ncclInProgress
             : !comm->member->all_have_windows()               ? ncclInProgress
@@ -292,6 +305,11 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   if (depth == 0) return ncclInvalidUsage;
   if (--depth > 0) return ncclSuccess;
+  const std::vector<ncclComm_t> joined = std::exchange(with_windows, {});
+  if (const ncclResult_t first = std::exchange(failure, ncclSuccess); first != ncclSuccess) {
+    for (const ncclComm_t comm : joined) comm->failed = first;
+    return first;
+  }
   abort_all(std::exchange(pending_aborts, {}));
   return launch_all(std::exchange(pending, {}));
 }

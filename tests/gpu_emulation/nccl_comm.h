@@ -16,7 +16,8 @@ namespace gpu_emulation {
 struct Registration {
   const char* data = nullptr;
   size_t bytes = 0;
-  uint64_t window = 0;  // its number, which is the same on all ranks; 0: by ncclCommRegister
+  bool is_window = false;  // by ncclCommWindowRegister
+  uint64_t number = 0;     // of a window that all ranks make together, equal on them; 0: a plain registration
   bool symmetric = false;
 };
 
@@ -24,8 +25,9 @@ struct Registration {
 
 struct ncclComm {
   std::shared_ptr<gpu_emulation::Member> member;
-  bool finalized = false;    // used by the calling thread only
-  int cta_policy = 0;        // used by the calling thread only
+  bool finalized = false;                          // used by the calling thread only
+  std::atomic<ncclResult_t> failed = ncclSuccess;  // after which only an abort is allowed
+  int cta_policy = 0;                              // used by the calling thread only
   size_t window_space = 0;   // address space that windows have used up, before 2.28; used like finalized
   uint64_t launches = 0;     // used by the calling thread only
   uint64_t collectives = 0;  // guarded by Living::mutex
@@ -39,6 +41,10 @@ namespace gpu_emulation {
 // that all ranks share if they pass the same place of the same window. `symmetric` becomes whether it lies in
 // a symmetric window.
 uint64_t place_in_registrations(const ncclComm& comm, const void* data, bool& symmetric);
+// The window of a communicator belongs to the group of calls that has begun. If a call of the group fails,
+// all communicators of the group have failed.
+void join_group(ncclComm& comm);
+ncclResult_t fail_group(ncclResult_t result);
 // Ends the registrations of a communicator that is aborted.
 void forget_registrations(ncclComm& comm);
 // Returns whether the handle is that of a communicator which was neither destroyed nor aborted.

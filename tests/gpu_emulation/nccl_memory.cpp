@@ -62,11 +62,11 @@ ncclResult_t remove(ncclComm_t comm, void* handle, bool window) {
   const int device = current_device();
   if (!is_living(comm)) return fault(device, "a buffer is deregistered after its communicator has ended");
   const auto found = comm->registrations.find(handle);
-  if (found == comm->registrations.end() || (found->second.window != 0) != window)
+  if (found == comm->registrations.end() || found->second.is_window != window)
     return fault(device, "a buffer is deregistered that is not registered in this way");
   if (*comm->in_flight != 0)
     return fault(device, "a buffer is deregistered while a collective of its communicator is in flight");
-  if (window) comm->member->remove_window(found->second.window);
+  if (found->second.number != 0) comm->member->remove_window(found->second.number);
   count(found->second, -1);
   comm->registrations.erase(found);
   return ncclSuccess;
@@ -80,7 +80,7 @@ uint64_t gpu_emulation::place_in_registrations(const ncclComm& comm, const void*
   for (const auto& [handle, one] : comm.registrations) {
     if (at < one.data || at >= one.data + one.bytes) continue;
     symmetric = one.symmetric;
-    place = one.window == 0 ? 1 : one.window << 40 | static_cast<uint64_t>(at - one.data);
+    place = one.number == 0 ? 1 : one.number << 40 | static_cast<uint64_t>(at - one.data);
   }
   return place;
 }
@@ -116,26 +116,36 @@ ncclResult_t ncclMemFree(void* data) {
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes, void** handle) {
   if (enter(__func__) != cudaSuccess) return ncclSystemError;
   if (!is_whole_block(data, bytes)) return ncclInvalidArgument;
-  *handle = add(*comm, {static_cast<const char*>(data), bytes, 0, false});
+  *handle = add(*comm, {static_cast<const char*>(data), bytes, false, 0, false});
   return ncclSuccess;
 }
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) { return remove(comm, handle, false); }
 
 // Never blocks. ncclCommGetAsyncError reports when all ranks have registered as many windows.
+//
+// fail_call: "ncclCommWindowRegister" fails in this call, "a window" later, on a thread of NCCL. In both cases
+// the peers wait without an end, as in NCCL.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, ncclWindow_t* window,
                                     int flags) {
   *window = nullptr;
-  if (enter(__func__) != cudaSuccess) return ncclSystemError;
+  if (enter(__func__) != cudaSuccess) return fail_group(ncclSystemError);
+  if (comm->failed != ncclSuccess) return fail_group(comm->failed);
   if (!settings().nccl_windows) return ncclSuccess;
   if (!is_whole_block(data, bytes))
     return fault(comm->member->device(), "a window is not a block of ncclMemAlloc");
+  const auto* const at = static_cast<const char*>(data);
   constexpr size_t kWindowPage = size_t{2} << 20;
   comm->window_space += (bytes + kWindowPage - 1) / kWindowPage * kWindowPage;
   if (settings().nccl < 22800 && comm->window_space > settings().memory)
     return fault(comm->member->device(), "windows take more address space than the device has memory");
+  join_group(*comm);
+  if (enter("a window") != cudaSuccess) {
+    comm->failed = ncclUnhandledCudaError;
+    return ncclInProgress;
+  }
   const uint64_t number = comm->member->add_window(bytes, flags);
   const bool symmetric = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0;
-  *window = static_cast<ncclWindow_t>(add(*comm, {static_cast<const char*>(data), bytes, number, symmetric}));
+  *window = static_cast<ncclWindow_t>(add(*comm, {at, bytes, true, number, symmetric}));
   return ncclInProgress;
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {

@@ -121,6 +121,93 @@ TEST(NcclRegistrations, DataIsRightInTheWayThatThisNcclHas) {
   }
 }
 
+struct Failure {
+  const char* name;
+  int version;
+  const char* call;  // of the emulated NCCL, that fails
+  int nth;
+  bool on_all;  // ranks, or on rank 1 alone
+  const char* log;
+};
+
+// Rank 1 and its peers see a failure in different places: the peers wait in NCCL for a window that rank 1 does
+// not make.
+TEST(NcclRegistrations, AGangGoesOnWhereNcclFailsToRegister) {
+  constexpr const char* kWindows = "ncclCommWindowRegister";
+  constexpr const char* kOnRank1 = "in windows on rank 1 of 3: unhandled system error; the gang goes on";
+  for (const Failure& failure :
+       {Failure{"all ranks, at once", 22900, kWindows, 1, true,
+                "in windows on rank 0 of 3: unhandled system"},
+        Failure{"one rank, at once", 22900, kWindows, 1, false, kOnRank1},
+        Failure{"one rank, its second buffer", 22900, kWindows, 2, false, kOnRank1},
+        Failure{"one rank, in a second batch", 22900, kWindows, 4, false, kOnRank1},
+        Failure{"all ranks, in a thread", 22900, "a window", 2, true,
+                "in windows on rank 0 of 3: unhandled cuda error; the gang goes on without windows"},
+        Failure{"one rank, in a thread", 22900, "a window", 1, false,
+                "in windows on rank 1 of 3: unhandled cuda"},
+        Failure{"an older NCCL, all ranks", 22601, "ncclCommRegister", 1, true,
+                "without windows on rank 0 of 3"},
+        Failure{
+            "an older NCCL, one rank", 22601, "ncclCommRegister", 2, false,
+            "without windows on rank 1 of 3: unhandled system error; the gang goes on with memory that is "
+            "not registered"}}) {
+    Processes ranks(kRanks, [&](int r, const std::shared_ptr<Store>& store, Report&) {
+      gpu_emulation::Settings settings = gpu_emulation::settings();
+      settings.nccl = failure.version;
+      gpu_emulation::set(settings);
+      if (failure.on_all || r == 1) gpu_emulation::fail_call(failure.call, failure.nth, cudaErrorUnknown);
+      {
+        const GangPtr root = cuda_root(r, kRanks, store);
+        expect_right_results(*root);
+        const Buffers last = allocate(root->device().allocator(), {size_t{1} << 20, size_t{3} << 20});
+        run(*root, Channel::fsdp_gather, CollectiveOp::all_gather, last, DType::f32);
+        expect_right_results(*root);
+        root->shutdown(60'000);
+      }
+      EXPECT_NE(logged().find(failure.log), std::string::npos) << failure.name << ": " << logged();
+      EXPECT_LE(gpu_emulation::calls(kWindows), 5) << failure.name << ": no window is tried again";
+      expect_no_faults();
+    });
+    ranks.expect_all_well();
+  }
+}
+
+TEST(NcclRegistrations, AGangGoesOnWhereNothingCanBeRegistered) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report&) {
+    gpu_emulation::fail_call(r == 0 ? "ncclCommWindowRegister" : "ncclCommRegister", 1, cudaErrorUnknown);
+    {
+      const GangPtr root = cuda_root(r, 2, store);
+      const Buffers buffers = allocate(root->registrable(), {4096, 8192});
+      root->register_memory(Channel::fsdp_gather, buffers, 0);
+      for (const auto& buffer : buffers) EXPECT_FALSE(root->is_registered(buffer->data()));
+      run(*root, Channel::fsdp_gather, CollectiveOp::all_gather, buffers, DType::f32);
+      root->device().stream().synchronize();
+      root->shutdown(60'000);
+    }
+    for (const char* const log :
+         {"in windows on rank 0 of 2", "without windows on rank 1 of 2", "registers no"})
+      EXPECT_NE(logged().find(log), std::string::npos) << logged();
+    expect_no_faults();
+  });
+  ranks.expect_all_well();
+}
+
+// The emulated NCCL calls windows that differ a remote error.
+TEST(NcclRegistrations, AnErrorOfAPeerStillBreaksTheGang) {
+  Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = cuda_root(r, 2, store);
+    until_failure(report, [&] {
+      const Buffers buffers = allocate(root->registrable(), {r == 0 ? size_t{4096} : size_t{8192}});
+      root->register_memory(Channel::fsdp_gather, buffers, 0);
+    });
+    EXPECT_TRUE(root->error().has_value());
+  });
+  ranks.expect_all_well();
+  for (const int r : {0, 1})
+    EXPECT_NE(std::strstr(ranks.report(r).text, "a registration: remote process"), nullptr)
+        << ranks.report(r).text;
+}
+
 TEST(NcclRegistrations, NoneAreMadeIfTheEnvironmentSaysSo) {
   Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report&) {
     setenv("GANGWAY_NCCL_REGISTER", "0", 1);

@@ -11,31 +11,18 @@
 #include "base/interrupt.h"
 #include "device/cuda/cuda_device.h"
 #include "gang/backoff.h"
-#include "gang/byte_gather.h"
 #include "gang/nccl/aborts.h"
+#include "gang/nccl/control_gather.h"
 #include "gang/nccl/event_work.h"
 #include "gang/nccl/greeting.h"
 #include "gang/nccl/one_rank_engine.h"
 #include "gang/nccl/records.h"
 #include "gang/nccl/registrations.h"
 #include "gang/nccl/settings.h"
+#include "gang/nccl/sums.h"
 
 namespace gangway::nccl {
 namespace {
-
-bool adds(const Collective& c) { return c.accumulate && c.count != 0; }
-
-// The temporaries of a launch, which are added to the caller's memory afterwards. They lie in one block,
-// because each block that is freed costs an event.
-struct Sums {
-  struct One {
-    DType dtype;
-    void *from, *to;
-    size_t count;
-  };
-  std::shared_ptr<Buffer> block;  // null: there are none
-  std::vector<One> all;
-};
 
 // One channel: a communicator, and the high-priority stream on which its collectives run in the order of the
 // program.
@@ -103,23 +90,13 @@ class NcclEngine final : public Engine, private cuda::Watch {
   void open(Channel channel) override {
     if (is_open(channel)) return;
     const cuda::OnDevice on(owner_->device().index());
-    const ncclUniqueId id = agreed_id();
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;  // lets a lost peer or a deadline end every call
-    set_cta_policy(config, settings_.cta_policy);
-    ncclComm_t comm = nullptr;
-    try {
-      check(api().init_rank(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
-      settle(comm, "the communicator", poll_interrupt);
-      auto stream = owner_->device().make_stream(StreamPriority::high);
-      auto ready = owner_->device().make_event();
-      const std::lock_guard lock(mutex_);
-      failure_->throw_if();  // abort() does not know this communicator yet
-      lane_of(channel) = {comm, std::move(stream), std::move(ready), Deadline::never(), nullptr};
-    } catch (...) {
-      if (comm != nullptr) abort_soon({comm});
-      throw;
-    }
+    Lane lane;
+    lane.stream = owner_->device().make_stream(StreamPriority::high);
+    lane.ready = owner_->device().make_event();
+    make_comm([&](ncclComm_t comm) {
+      lane.comm = comm;
+      lane_of(channel) = std::move(lane);
+    });
   }
 
   WorkPtr run(Channel channel, std::span<const Collective> span, Stream& stream) override {
@@ -127,7 +104,8 @@ class NcclEngine final : public Engine, private cuda::Watch {
     if (!is_open(channel)) open(channel);  // in a gang of two, both ranks are in this call
     // Allocates before it takes the mutex: a wait for memory may abort the communicators, which takes the
     // mutex.
-    const std::shared_ptr<Sums> sums = temporaries(lane_of(channel), span);
+    const std::shared_ptr<Sums> sums =
+        temporaries(span, rank(), size(), lane_of(channel).sums, owner_->device());
     const std::lock_guard lock(mutex_);
     failure_->throw_if();  // after an abort in between there is no communicator
     Lane& lane = lane_of(channel);
@@ -171,7 +149,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
       const std::lock_guard lock(mutex_);
       for (size_t i = 0; i < registrations_.count(); ++i) freed.push_back(registrations_.is_freed(i) ? 1 : 0);
     }
-    const std::vector<bool> on_all = on_all_ranks(freed);
+    const std::vector<bool> on_all = on_all_ranks(*control_, owner_->host_stream(), freed);
     if (std::find(on_all.begin(), on_all.end(), true) != on_all.end()) {
       for (const Lane& lane : lanes_)
         if (lane.stream) lane.stream->synchronize();
@@ -303,7 +281,6 @@ class NcclEngine final : public Engine, private cuda::Watch {
 
   static constexpr std::chrono::seconds kPatience{5};
   static constexpr std::chrono::microseconds kNap{50};
-  static constexpr size_t kAlignment = 256;             // of a temporary, as that of a block
   static constexpr std::chrono::milliseconds kLook{5};  // between two looks at the lanes
 
   Lane& lane_of(Channel channel) { return lanes_[static_cast<size_t>(channel)]; }
@@ -331,6 +308,26 @@ class NcclEngine final : public Engine, private cuda::Watch {
     return id;
   }
 
+  // Makes a communicator of all ranks, and passes it to take() under the mutex.
+  template <typename Take>
+  void make_comm(Take take) {
+    const ncclUniqueId id = agreed_id();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;  // lets a lost peer or a deadline end every call
+    set_cta_policy(config, settings_.cta_policy);
+    ncclComm_t comm = nullptr;
+    try {
+      check(api().init_rank(&comm, size(), id, rank(), &config), "ncclCommInitRankConfig");
+      settle(comm, "the communicator", poll_interrupt);
+      const std::lock_guard lock(mutex_);
+      failure_->throw_if();  // abort() does not know this communicator yet
+      take(comm);
+    } catch (...) {
+      if (comm != nullptr) abort_soon({comm});
+      throw;
+    }
+  }
+
   // Waits until the communicator is ready for the next call, and calls each() meanwhile. `what` names the
   // call in errors. A launch is ready within microseconds, so that the thread sleeps only after a millisecond.
   template <typename Each>
@@ -346,17 +343,18 @@ class NcclEngine final : public Engine, private cuda::Watch {
       if (state != ncclInProgress) return check(state, what);
       if (const auto first = error()) throw *first;
       if (const auto first = control_->error()) throw *first;
-      if (deadline.passed())
-        fail(Code::timeout, options_.label, ": NCCL ", version_text(api().version), " did not finish ", what,
-             " of ", size(), " ranks within ",
-             std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start)
-                 .count(),
-             " ms",
-             uneven_.empty() ? "" : "; some versions hang where hosts have different numbers of ranks, ",
-             uneven_.empty() ? "" : text("here ", uneven_));
+      if (deadline.passed()) fail_late(what, start);
       each();
       if (!backoff.yields()) backoff.sleep();
     }
+  }
+  [[noreturn]] void fail_late(const char* what, std::chrono::steady_clock::time_point start) const {
+    using Ms = std::chrono::milliseconds;
+    const auto waited = std::chrono::duration_cast<Ms>(std::chrono::steady_clock::now() - start);
+    fail(Code::timeout, options_.label, ": NCCL ", version_text(api().version), " did not finish ", what,
+         " of ", size(), " ranks within ", waited.count(), " ms",
+         uneven_.empty() ? "" : "; some versions hang where hosts have different numbers of ranks, ",
+         uneven_.empty() ? "" : text("here ", uneven_));
   }
 
   // Registers buffers in the best way that succeeds on all ranks. Small ones have plain memory, on all ranks
@@ -367,13 +365,19 @@ class NcclEngine final : public Engine, private cuda::Watch {
       if (memory_->bytes_of(buffer->data()) != 0) batch.data.push_back(buffer->data());
     if (batch.data.empty()) return;
     const cuda::OnDevice on(owner_->device().index());
+    // An abort would end the collectives in flight. Besides, a failed communicator with work looks stuck.
+    lane_of(channel).stream->synchronize();
     for (const Registered how : {Registered::windows, Registered::buffers}) {
-      if (how == Registered::windows && !window_space_lasts(channel, batch)) continue;
-      const bool made = make(channel, batch, how);
-      const bool on_all = on_all_ranks({made ? uint8_t{1} : uint8_t{0}}).front();
+      if (how == Registered::windows && !may_make_windows(channel, batch)) continue;
+      const Verdict verdict = register_on_all_ranks(channel, batch, how);
+      if (verdict.failed >= 0) tell_failure(how, verdict, size());
+      if (verdict.failed >= 0 && how == Registered::windows) {
+        replace_comm(channel, batch);
+        continue;
+      }
       const std::lock_guard lock(mutex_);
       failure_->throw_if();
-      if (on_all) {
+      if (verdict.is_made) {
         registrations_.keep(batch);
         return tell(how);
       }
@@ -381,59 +385,63 @@ class NcclEngine final : public Engine, private cuda::Watch {
     }
     tell(Registered::none);
   }
-  // Returns whether all ranks have address space for the windows. Ranks have the same version of NCCL.
-  bool window_space_lasts(Channel channel, Registrations::Batch& batch) {
+  bool may_make_windows(Channel channel, Registrations::Batch& batch) {
+    if (windows_fail_) return false;
     if (!Registrations::window_space_shrinks()) return true;
-    size_t free = 0, total = 0;
-    cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    const auto lasts = [&] {
+    const uint8_t lasts = [&] {
       const std::lock_guard lock(mutex_);
       batch.comm = lane_of(channel).comm;
-      return registrations_.window_space_after(batch) <= total;
-    };
-    return on_all_ranks({lasts() ? uint8_t{1} : uint8_t{0}}).front();
+      return registrations_.window_space_lasts(batch) ? uint8_t{1} : uint8_t{0};
+    }();
+    return on_all_ranks(*control_, owner_->host_stream(), {&lasts, 1}).front();
   }
-  bool make(Channel channel, Registrations::Batch& batch, Registered how) {
+
+  // NCCL waits without an end for a rank whose registration has failed. So the ranks tell one another how far
+  // they are, until one has failed or none is pending. A lost peer breaks the gang as anywhere else.
+  Verdict register_on_all_ranks(Channel channel, Registrations::Batch& batch, Registered how) {
+    constexpr const char* kWhat = "a registration (GANGWAY_NCCL_REGISTER=0 makes none)";
+    constexpr std::chrono::milliseconds kFirst{1}, kLongest{100};
+    const auto start = std::chrono::steady_clock::now();
+    const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
+    try {
+      Vote vote = locked([&] {
+        batch.comm = lane_of(channel).comm;
+        return registrations_.begin(batch, how);
+      });
+      for (auto pause = kFirst;; pause = std::min(2 * pause, kLongest)) {
+        if (vote == kPending) vote = locked([&] { return Registrations::look(batch, pause); });
+        const Verdict verdict = verdict_of(gather(*control_, owner_->host_stream(), {&vote, 1}));
+        if (verdict.is_over) return verdict;
+        if (deadline.passed()) fail_late(kWhat, start);
+      }
+    } catch (...) {
+      Registrations::leave(batch);
+      throw;
+    }
+  }
+  template <typename Step>
+  Vote locked(Step step) {
     const std::lock_guard lock(mutex_);
-    failure_->throw_if();
-    batch.comm = lane_of(channel).comm;
-    return registrations_.make(batch, how, [&] {
-      settle(batch.comm, "a registration (GANGWAY_NCCL_REGISTER=0 makes none)", [] {});
-    });
+    failure_->throw_if();  // after an abort there is no communicator
+    return step();
   }
-  // Returns which of the facts hold on every rank. Collective over the control engine.
-  std::vector<bool> on_all_ranks(const std::vector<uint8_t>& facts) {
-    std::vector<uint8_t> all(facts.size() * static_cast<size_t>(size()));
-    std::vector<bool> both(facts.size(), true);
-    if (facts.empty()) return both;
-    const Collective c = gather_of_bytes(facts.data(), all.data(), facts.size());
-    if (const WorkPtr work = control_->run_now(Channel::control, {&c, 1}, owner_->host_stream()))
-      work->wait(Deadline::never());
-    for (size_t i = 0; i < all.size(); ++i)
-      if (all[i] == 0) both[i % facts.size()] = false;
-    return both;
+  // NCCL allows no use of a communicator after an error but its abort. Its registrations end with it.
+  void replace_comm(Channel channel, Registrations::Batch& batch) {
+    windows_fail_ = true;
+    Registrations::leave(batch);
+    {
+      const std::lock_guard lock(mutex_);
+      failure_->throw_if();
+      const ncclComm_t comm = std::exchange(lane_of(channel).comm, nullptr);
+      abort_soon({comm});
+      registrations_.forget(comm);
+    }
+    make_comm([&](ncclComm_t comm) { lane_of(channel).comm = comm; });
   }
+
   void end_registrations(ncclComm_t comm) noexcept {
     const std::lock_guard lock(mutex_);
     registrations_.end(comm);
-  }
-
-  std::shared_ptr<Sums> temporaries(const Lane& lane, std::span<const Collective> span) const {
-    auto sums = std::make_shared<Sums>();
-    std::vector<size_t> begins;
-    size_t bytes = 0;
-    for (const Collective& c : span)
-      if (const size_t out = out_count(c, rank(), size()); adds(c) && out != 0) {
-        begins.push_back(bytes);
-        bytes += (out * item_bytes(c.dtype) + kAlignment - 1) / kAlignment * kAlignment;
-        sums->all.push_back({c.dtype, nullptr, c.out, out});
-      }
-    if (bytes == 0) return sums;
-    const bool fits = lane.sums != nullptr && bytes <= lane.sums->bytes();
-    sums->block = fits ? lane.sums : Buffer::allocate(owner_->device().allocator(), bytes);
-    for (size_t i = 0; i < begins.size(); ++i)
-      sums->all[i].from = static_cast<std::byte*>(sums->block->data()) + begins[i];
-    return sums;
   }
 
   // `sum` points to the temporary of the next record that accumulates.
@@ -470,6 +478,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   std::chrono::steady_clock::time_point looked_ = {};
   std::optional<Error> stuck_;  // what the last look at the lanes found
   std::string uneven_;          // the numbers of ranks on each host, if they differ
+  bool windows_fail_ = false;   // on every rank: one of them failed to make windows
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include <nccl.h>
 
-#include <functional>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <span>
@@ -24,6 +24,20 @@ enum class Registered : uint8_t {
   none,
 };
 
+// How far a rank is with a batch: one of these, or kFailed + a ncclResult_t. kNoHandle: NCCL makes no such
+// registration here, which is no error.
+using Vote = uint8_t;
+constexpr Vote kPending = 0, kMade = 1, kNoHandle = 2, kFailed = 3;
+
+// What the votes of all ranks mean for each of them.
+struct Verdict {
+  bool is_over = false;  // no rank needs to wait any longer
+  bool is_made = false;
+  int failed = -1;  // the first rank that failed, or -1
+  ncclResult_t why = ncclSuccess;
+};
+Verdict verdict_of(std::span<const Vote> votes);
+
 class Registrations {
  public:
   // Buffers that are registered together.
@@ -35,15 +49,19 @@ class Registrations {
 
   explicit Registrations(std::shared_ptr<RegisteredMemory> memory) : memory_(std::move(memory)) {}
 
-  // Registers the batch in the given way. `settle` waits until the communicator is ready for the next call.
-  // Returns whether this rank got all handles; then keep() or undo() must follow.
-  bool make(Batch& batch, Registered how, const std::function<void()>& settle);
+  // Begins to register the batch in the given way, without waiting. NCCL may write the handles until the
+  // communicator is ready for the next call. Then, by what all ranks have voted, keep() or undo() must follow,
+  // or leave() if the communicator is to be aborted.
+  Vote begin(Batch& batch, Registered how);
+  // Waits for the end of this rank's part, but at most so long. Both throw GANG if NCCL says that a peer has
+  // failed.
+  static Vote look(const Batch& batch, std::chrono::milliseconds longest);
   // Before 2.28 NCCL never uses the addresses of a window again, and a communicator has as many as the GPU
   // has bytes of memory. A window beyond them breaks it.
   static bool window_space_shrinks();
-  // Returns the address space that the communicator has used up when the batch is in windows.
-  size_t window_space_after(const Batch& batch) const;
+  bool window_space_lasts(const Batch& batch) const;
   void undo(Batch& batch) const noexcept;
+  static void leave(Batch& batch);
   void keep(const Batch& batch);
 
   // The buffers that are registered, of all batches. Each one ends by itself, because an export may hold
@@ -61,7 +79,10 @@ class Registrations {
     Registered how;
     void *data, *handle;
   };
+  static Vote vote_of(const Batch& batch, ncclResult_t state);
   static void remove(ncclComm_t comm, Registered how, void* handle) noexcept;
+  // Returns the address space that the communicator has used up when the batch is in windows.
+  size_t window_space_after(const Batch& batch) const;
   void end(const Kept& one) noexcept;
 
   const std::shared_ptr<RegisteredMemory> memory_;

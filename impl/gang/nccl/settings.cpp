@@ -24,8 +24,8 @@ void set_policy(Config& config, int policy) {
 constexpr bool kHeadersKnowPolicy = knows_policy(static_cast<const ncclConfig_t*>(nullptr));
 
 // Logs a text once in a process.
-void log_once(std::atomic<bool>& logged, const std::string& words) {
-  if (!logged.exchange(true)) log(LogLevel::info, "engine \"nccl\": " + words);
+void log_once(std::atomic<bool>& logged, const std::string& words, LogLevel level = LogLevel::info) {
+  if (!logged.exchange(true)) log(level, "engine \"nccl\": " + words);
 }
 
 int policy_of(const std::string& name) {
@@ -81,6 +81,17 @@ void set_cta_policy(ncclConfig_t& config, int policy) {
 void tell(Registered how) {
   static std::array<std::atomic<bool>, 3> logged{};
   log_once(logged[static_cast<size_t>(how)], text("NCCL ", version_text(api().version), " ", words_of(how)));
+}
+
+void tell_failure(Registered how, const Verdict& verdict, int ranks) {
+  static std::array<std::atomic<bool>, 3> logged{};
+  log_once(logged[static_cast<size_t>(how)],
+           text("NCCL ", version_text(api().version), " failed to register buffers of sharded training ",
+                how == Registered::windows ? "in windows" : "without windows", " on rank ", verdict.failed,
+                " of ", ranks, ": ", api().get_error_string(verdict.why), "; the gang goes on ",
+                how == Registered::windows ? "without windows" : "with memory that is not registered",
+                " (GANGWAY_NCCL_REGISTER=0 registers none)"),
+           LogLevel::warning);
 }
 
 std::string describe() try {

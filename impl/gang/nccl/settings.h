@@ -27,6 +27,8 @@ void set_cta_policy(ncclConfig_t& config, int policy);
 
 // Logs the first registration of a process of each kind.
 void tell(Registered how);
+// Logs the first failed registration of a process of each kind.
+void tell_failure(Registered how, const Verdict& verdict, int ranks);
 
 // Returns lines for gw-info.
 std::string describe();
