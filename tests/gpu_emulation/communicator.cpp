@@ -55,6 +55,11 @@ bool Member::all_joined() const {
     if (segment_->seat(r).device == 0) return false;
   return true;
 }
+bool Member::on_one_host() const {
+  for (int r = 0; r < segment_->size(); ++r)
+    if (segment_->seat(r).host != segment_->seat(rank_).host) return false;
+  return true;
+}
 
 void Member::abort() {
   aborted_ = true;

@@ -50,6 +50,7 @@ class Member {
   // Joins. Returns an error if the rank has joined before, or if another rank has the same device.
   ncclResult_t sit_down();
   bool all_joined() const;
+  bool on_one_host() const;                  // all ranks that have joined
   bool broken() const;                       // by the fault of any rank
   bool aborted() const { return aborted_; }  // by this rank
   void abort();                              // ends this rank's waits; its peers do not notice

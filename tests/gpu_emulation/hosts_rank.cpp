@@ -3,6 +3,7 @@
 //
 //   cuda_hosts_rank small    sums of several lengths; prints the engine's name and NCCL's interface
 //   cuda_hosts_rank train    two steps of a sharded model; prints the bits of the losses and the parameters
+//   cuda_hosts_rank register a sum in registered memory; prints how NCCL has registered it
 //   cuda_hosts_rank sums     sums until a call fails; prints "began" before the first
 #include <dlfcn.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/log.h"
 #include "train/rig.h"
 
 #include <nccl.h>
@@ -48,6 +50,15 @@ void small(Gang& gang) {
   std::printf("engine %s, interface \"%s\"\n", gang.engine_name(), interface());
 }
 
+void register_memory(Gang& gang) {
+  const auto buffer = Buffer::allocate(gang.registrable(), size_t{1} << 20);
+  gang.register_memory(Channel::user, {&buffer, 1}, 0);
+  sum(gang, 1000);
+  std::printf("registered %d\n", gang.is_registered(buffer->data()) ? 1 : 0);
+  for (const LogLine& line : log_lines(0))
+    if (line.message.starts_with("engine \"nccl\"")) std::printf("%s\n", line.message.c_str());
+}
+
 void train(Gang& gang) {
   const Rig rig = llama_rig(gang, Strategy::full_shard, DType::f32);
   for (int step = 0; step < 2; ++step) {
@@ -77,6 +88,8 @@ void run(const std::string& what) {
   if (what == "sums") return sums(*gang);
   if (what == "train")
     train(*gang);
+  else if (what == "register")
+    register_memory(*gang);
   else
     small(*gang);
   gang->shutdown(60'000);

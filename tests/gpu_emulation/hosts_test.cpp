@@ -73,6 +73,27 @@ TEST_F(CudaHosts, TrainingHasTheBitsOfOneHost) {
   EXPECT_EQ(output_of_all({1, 2}, "train"), one_host);
 }
 
+// Between hosts, these versions give handles of plain registrations where they are asked for windows.
+TEST_F(CudaHosts, TheLogSaysWindowsOnlyWhereNcclMakesThem) {
+  const auto logged = [&](const std::vector<int>& hosts) {
+    start_on(hosts, "register", {{"GPU_EMULATION_NCCL", "22703"}});
+    std::string all;
+    for (const Ended& one : finish()) {
+      EXPECT_EQ(one.status, 0) << one.output;
+      EXPECT_NE(one.output.find("registered 1"), std::string::npos) << one.output;
+      all += one.output;
+    }
+    return all;
+  };
+  const std::string one_host = logged({1, 1}), two_hosts = logged({1, 2});
+  EXPECT_NE(one_host.find("NCCL 2.27.3 moves the buffers of sharded training in windows"), std::string::npos)
+      << one_host;
+  EXPECT_NE(two_hosts.find("NCCL 2.27.3 moves the buffers of sharded training in registered memory, without"),
+            std::string::npos)
+      << two_hosts;
+  EXPECT_EQ(two_hosts.find("in windows"), std::string::npos) << two_hosts;
+}
+
 TEST_F(CudaHosts, AKilledRankIsNamedOnTheOtherHost) {
   start_on({1, 2, 2}, "sums");
   wait_until_they_begin();

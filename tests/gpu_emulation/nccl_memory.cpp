@@ -121,19 +121,26 @@ ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes, void** 
 }
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) { return remove(comm, handle, false); }
 
-// Never blocks. ncclCommGetAsyncError reports when all ranks have registered as many windows.
+// Never blocks. ncclCommGetAsyncError reports when all ranks have registered as many windows. Before 2.29, a
+// communicator whose ranks do not reach each other's memory gets handles of plain registrations.
 //
 // fail_call: "ncclCommWindowRegister" fails in this call, "a window" later, on a thread of NCCL. In both cases
 // the peers wait without an end, as in NCCL.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, ncclWindow_t* window,
                                     int flags) {
+  constexpr int kFirstThatGivesNoPlainOnes = 22900;
   *window = nullptr;
   if (enter(__func__) != cudaSuccess) return fail_group(ncclSystemError);
   if (comm->failed != ncclSuccess) return fail_group(comm->failed);
-  if (!settings().nccl_windows) return ncclSuccess;
+  const bool reach = settings().nccl_windows && comm->member->on_one_host();
+  if (!reach && settings().nccl >= kFirstThatGivesNoPlainOnes) return ncclSuccess;
   if (!is_whole_block(data, bytes))
     return fault(comm->member->device(), "a window is not a block of ncclMemAlloc");
   const auto* const at = static_cast<const char*>(data);
+  if (!reach) {
+    *window = static_cast<ncclWindow_t>(add(*comm, {at, bytes, true, 0, false}));
+    return ncclSuccess;
+  }
   constexpr size_t kWindowPage = size_t{2} << 20;
   comm->window_space += (bytes + kWindowPage - 1) / kWindowPage * kWindowPage;
   if (settings().nccl < 22800 && comm->window_space > settings().memory)

@@ -12,6 +12,23 @@ namespace {
 // (github.com/NVIDIA/nccl/issues/2385).
 constexpr int kFirstThatHangs = 23100, kLastThatHangs = 23102;
 
+// Returns the number of ranks on each host, in the order of the hosts' first ranks.
+std::vector<int> ranks_of_hosts(std::span<const Greeting> all) {
+  std::vector<std::pair<std::string, int>> hosts;
+  for (const Greeting& one : all) {
+    const std::string host(one.identity.host, sizeof one.identity.host);
+    const auto found =
+        std::find_if(hosts.begin(), hosts.end(), [&](const auto& h) { return h.first == host; });
+    if (found == hosts.end())
+      hosts.emplace_back(host, 1);
+    else
+      ++found->second;
+  }
+  std::vector<int> ranks;
+  for (const auto& [host, count] : hosts) ranks.push_back(count);
+  return ranks;
+}
+
 }  // namespace
 
 std::vector<Greeting> exchange(Engine& control, const Greeting& mine, Stream& host_stream) {
@@ -43,23 +60,14 @@ void check(std::span<const Greeting> all, const std::string& label) {
          "or use as many ranks on every host");
 }
 
+int count_hosts(std::span<const Greeting> all) { return static_cast<int>(ranks_of_hosts(all).size()); }
+
 std::string uneven_hosts(std::span<const Greeting> all) {
-  std::vector<std::pair<std::string, int>> hosts;  // in the order of their first ranks
-  for (const Greeting& one : all) {
-    const std::string host(one.identity.host, sizeof one.identity.host);
-    const auto found =
-        std::find_if(hosts.begin(), hosts.end(), [&](const auto& h) { return h.first == host; });
-    if (found == hosts.end())
-      hosts.emplace_back(host, 1);
-    else
-      ++found->second;
-  }
-  const bool is_even = std::all_of(hosts.begin(), hosts.end(),
-                                   [&](const auto& host) { return host.second == hosts[0].second; });
-  if (is_even) return "";
+  const std::vector<int> hosts = ranks_of_hosts(all);
+  if (std::all_of(hosts.begin(), hosts.end(), [&](int ranks) { return ranks == hosts[0]; })) return "";
   std::string list;
   for (size_t i = 0; i < hosts.size(); ++i)
-    list += text(i == 0 ? "" : i + 1 == hosts.size() ? " and " : ", ", hosts[i].second);
+    list += text(i == 0 ? "" : i + 1 == hosts.size() ? " and " : ", ", hosts[i]);
   return list;
 }
 

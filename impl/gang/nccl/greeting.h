@@ -30,6 +30,7 @@ std::vector<Greeting> exchange(Engine& control, const Greeting& mine, Stream& ho
 // numbers of the ranks, and this version is known to hang then. `label` names the gang.
 void check(std::span<const Greeting> all, const std::string& label);
 
+int count_hosts(std::span<const Greeting> all);
 // Returns the numbers of ranks on each host if they differ, such as "2 and 1", else "".
 std::string uneven_hosts(std::span<const Greeting> all);
 

@@ -304,6 +304,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     const std::vector<Greeting> all = exchange(*control_, mine, owner_->host_stream());
     check(all, options_.label);
     uneven_ = uneven_hosts(all);
+    hosts_ = count_hosts(all);
     std::memcpy(id.internal, all[0].id, sizeof id.internal);
     return id;
   }
@@ -386,7 +387,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
     tell(Registered::none);
   }
   bool may_make_windows(Channel channel, Registrations::Batch& batch) {
-    if (windows_fail_) return false;
+    if (windows_fail_ || Registrations::windows_are_plain(hosts_)) return false;
     if (!Registrations::window_space_shrinks()) return true;
     const uint8_t lasts = [&] {
       const std::lock_guard lock(mutex_);
@@ -478,6 +479,7 @@ class NcclEngine final : public Engine, private cuda::Watch {
   std::chrono::steady_clock::time_point looked_ = {};
   std::optional<Error> stuck_;  // what the last look at the lanes found
   std::string uneven_;          // the numbers of ranks on each host, if they differ
+  int hosts_ = 1;               // known from the first communicator on
   bool windows_fail_ = false;   // on every rank: one of them failed to make windows
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 // Equal on all versions that have windows.
 constexpr int kSymmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
-constexpr int kFirstThatReusesSpace = 22800;
+constexpr int kFirstThatReusesSpace = 22800, kFirstOverHosts = 22807;
 // How NCCL 2.27 places windows, after memory of its own.
 constexpr size_t kMiB = size_t{1} << 20, kPage = 2 * kMiB, kLargePage = 512 * kMiB, kFirstLarge = 72 * kPage;
 
@@ -105,6 +105,23 @@ Verdict verdict_of(std::span<const Vote> votes) {
   verdict.is_over = std::find(votes.begin(), votes.end(), kPending) == votes.end();
   verdict.is_made = std::all_of(votes.begin(), votes.end(), [](Vote vote) { return vote == kMade; });
   return verdict;
+}
+
+// From 2.28.7 on, NCCL makes windows between hosts that NVLink joins. Before, it makes them on one host, and
+// gives handles of plain registrations elsewhere without a word.
+bool Registrations::windows_are_plain(int hosts) { return hosts > 1 && api().version < kFirstOverHosts; }
+
+void Registrations::remove(ncclComm_t comm, Registered how, void* handle) noexcept {
+  if (handle == nullptr) return;
+  if (how == Registered::windows)
+    api().remove_window(comm, handle);
+  else
+    api().remove_buffer(comm, handle);
+}
+
+void Registrations::undo(Batch& batch) const noexcept {
+  for (void* const handle : batch.handles) remove(batch.comm, batch.how, handle);
+  batch.handles.clear();
 }
 
 void Registrations::leave(Batch& batch) { leave_to_nccl(std::move(batch.handles)); }

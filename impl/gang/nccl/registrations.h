@@ -56,6 +56,8 @@ class Registrations {
   // Waits for the end of this rank's part, but at most so long. Both throw GANG if NCCL says that a peer has
   // failed.
   static Vote look(const Batch& batch, std::chrono::milliseconds longest);
+  // Returns whether windows of ranks on so many hosts are no more than registrations by ncclCommRegister.
+  static bool windows_are_plain(int hosts);
   // Before 2.28 NCCL never uses the addresses of a window again, and a communicator has as many as the GPU
   // has bytes of memory. A window beyond them breaks it.
   static bool window_space_shrinks();

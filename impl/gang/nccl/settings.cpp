@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kFirstPolicies = 22700, kFirstZero = 22800;
 constexpr int kDefault = 0, kEfficiency = 1, kZero = 2;  // NCCL_CTA_POLICY_*
+constexpr int kFirstThatGivesNoOthers = 22900;  // windows than symmetric ones
 
 template <typename Config>
 constexpr bool knows_policy(const Config* config) {
@@ -51,8 +52,12 @@ int policy_of(const std::string& name) {
 std::string words_of(Registered how) {
   switch (how) {
     case Registered::windows:
-      return "moves the buffers of sharded training in symmetric windows; where its kernels for them run, it "
-             "sums 16-bit gradients in f32";
+      return text("moves the buffers of sharded training in ",
+                  api().version >= kFirstThatGivesNoOthers
+                      ? "symmetric windows"
+                      : "windows, which are symmetric if every GPU reaches the memory of the others (this "
+                        "version does not say whether)",
+                  "; where its kernels for symmetric windows run, it sums 16-bit gradients in f32");
     case Registered::buffers:
       return "moves the buffers of sharded training in registered memory, without windows; it rounds sums of "
              "16-bit gradients at each hop";
