@@ -175,6 +175,13 @@ GangPtr Gangs::fsdp_subgang(int ranks) {
   return subgangs_[ranks] = own;
 }
 
+std::vector<GangPtr> Gangs::fsdp_subgangs() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<GangPtr> all;
+  for (const auto& [ranks, gang] : subgangs_) all.push_back(gang);
+  return all;
+}
+
 GangPtr Gangs::by_axes(std::string_view axes) const {
   const AxisSet set = parse_axes(axes);
   const std::lock_guard lock(mutex_);

@@ -66,6 +66,7 @@ class Gangs : public std::enable_shared_from_this<Gangs> {
   // Returns a gang of `ranks` consecutive ranks of fsdp_gang that include this one. `ranks` must divide
   // fsdp_gang's size. The first call with a number is collective over root, later ones are local.
   GangPtr fsdp_subgang(int ranks);
+  std::vector<GangPtr> fsdp_subgangs() const;  // those so far, in the order of their sizes
   const GangPtr& loss_gang() const { return made(kDataAxes | axis_bit(Axis::cp)); }
 
   // Returns the gang of any product of axes. It is local, since every gang is made at creation. So a refusal

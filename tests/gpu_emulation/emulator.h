@@ -45,7 +45,8 @@ void set(const Settings& settings);
 // Lets the nth call of `name` from now on, counted from 1, return `error`. "*" stands for every name. A call
 // that frees something frees it nevertheless.
 void fail_call(const std::string& name, int nth, cudaError_t error);
-// Returns the number of calls of `name` so far, or of all names if it is "*".
+// Returns the number of calls of `name` so far, or of all names if it is "*". "symmetric all_reduce
+// of 2" stands for such collectives of NCCL, by communicators of 2 ranks, between symmetric windows.
 int64_t calls(const std::string& name);
 // Forgets faults and the requests of fail_call.
 void reset();

@@ -192,6 +192,11 @@ ncclResult_t start(ncclComm_t comm, cudaStream_t stream, Call call) {
     call.in_place = place_in_registrations(*comm, call.in, in);
     call.out_place = place_in_registrations(*comm, call.out, out);
     call.symmetric = in && out;
+    const char* const name = call.op == Op::all_reduce   ? "all_reduce"
+                             : call.op == Op::all_gather ? "all_gather"
+                                                         : "reduce_scatter";
+    if (call.symmetric)
+      tally(std::string("symmetric ") + name + " of " + std::to_string(comm->member->size()));
   }
   pending.push_back({comm, stream, call});
   return depth > 0 ? ncclSuccess : launch_all(std::exchange(pending, {}));

@@ -89,6 +89,49 @@ TEST_F(CudaProcesses, RegisteredMemoryChangesNoBitOfALoss) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+struct Places {
+  const char* name;
+  int replicas, reshard_after_forward;
+  const char* counted;  // collectives between symmetric windows, of gangs that are not those of the shards
+};
+
+// Replicas sum what the shards have reduced, and backward gathers what a part of the shards has kept.
+TEST_F(CudaProcesses, ReplicasAndPostForwardGangsMoveRegisteredMemory) {
+  for (const Places& places : {Places{"replicas", 2, 1, "symmetric all_reduce of 2"},
+                               Places{"post-forward", 1, 2, "symmetric all_gather of 2"}}) {
+    std::array<std::array<int64_t, 2>, 2> losses{};
+    for (const size_t registered : {0u, 1u}) {
+      Processes ranks(4, [&](int r, const std::shared_ptr<Store>& store, Report& report) {
+        setenv("GANGWAY_NCCL_REGISTER", registered != 0 ? "1" : "0", 1);
+        {
+          const GangPtr root = cuda_root(r, 4, store);
+          const GangsPtr gangs = make_gangs(*root, places.replicas);
+          ParallelOptions options = parallel(Strategy::full_shard, DType::f32);
+          options.shard.reshard_after_forward = places.reshard_after_forward;
+          Rig rig;
+          rig.model = make_model(make_decoder(small_llama()), gangs, options);
+          rig.optimizer = make_optimizer("adamw", rig.model->inspect().parameters(), {}, rig.model->ops());
+          for (size_t i = 0; i < 2; ++i)
+            report.values[i] = std::bit_cast<int64_t>(rig.step(pattern_batch(*rig.model, 1, 6, r)).loss);
+          report.values[2] = gpu_emulation::calls(places.counted);
+          const int64_t allocated = gpu_emulation::calls("ncclMemAlloc");
+          rig = {};
+          rig.model = make_model(make_decoder(small_llama()), gangs, options);
+          EXPECT_GE(gpu_emulation::calls("ncclMemFree"), allocated - 1) << "the engine keeps its sums";
+          rig = {};
+          root->shutdown(60'000);
+        }
+        EXPECT_EQ(gpu_emulation::report(), "");
+        EXPECT_EQ(gpu_emulation::living(), 0);
+      });
+      ranks.expect_all_well();
+      losses[registered] = {ranks.report(0).values[0], ranks.report(0).values[1]};
+      EXPECT_EQ(ranks.report(0).values[2] != 0, registered != 0) << places.name;
+    }
+    EXPECT_EQ(losses[0], losses[1]) << places.name;
+  }
+}
+
 // A rank that registers nothing would not come to the collective registration of the others.
 TEST_F(CudaProcesses, AModelWhoseMemoryOnlySomeRanksRegisterIsRefusedOnAllRanks) {
   Processes ranks(2, [](int r, const std::shared_ptr<Store>& store, Report& report) {

@@ -30,6 +30,8 @@ namespace gpu_emulation {
 // Every call of CUDA begins with enter(). It counts the call, and returns the error that a test asked for
 // (fail_call).
 cudaError_t enter(const char* name);
+// Counts something that is no call, for calls().
+void tally(const std::string& name);
 
 // Returns the fault of a device, which stays until reset(), or cudaSuccess.
 cudaError_t fault_of(int device);

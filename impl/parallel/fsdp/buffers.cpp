@@ -38,6 +38,18 @@ std::shared_ptr<Buffer> replaced(const std::shared_ptr<Buffer>& held, const std:
 
 }  // namespace
 
+void RegisteredBuffers::add(const GangPtr& gang, Channel channel, const std::shared_ptr<Buffer>& buffer,
+                            size_t sums) {
+  if (buffer == nullptr) return;
+  const auto found = std::find_if(lists_.begin(), lists_.end(), [&](const List& list) {
+    return list.gang == gang && list.channel == channel;
+  });
+  List& list = found != lists_.end() ? *found : lists_.emplace_back(List{gang, channel, {}, 0});
+  list.sums = std::max(list.sums, sums);
+  if (std::find(list.buffers.begin(), list.buffers.end(), buffer) == list.buffers.end())
+    list.buffers.push_back(buffer);
+}
+
 void AllGatherBuffer::allocate(std::shared_ptr<Allocator> allocator, size_t size) {
   from = std::move(allocator);
   bytes = size;
@@ -69,8 +81,8 @@ void AllGatherBuffers::allocate(const std::shared_ptr<Allocator>& from, const Ga
   }
 }
 
-void AllGatherBuffers::list(RegisteredBuffers& buffers) const {
-  for (const AllGatherBuffer& slot : slots_) buffers.gathered.push_back(slot.buffer);
+void AllGatherBuffers::list(const GangPtr& gang, RegisteredBuffers& buffers) const {
+  for (const AllGatherBuffer& slot : slots_) buffers.add(gang, Channel::fsdp_gather, slot.buffer);
 }
 
 AllGatherBuffer* AllGatherBuffers::find(AllGatherBuffer::Use use) {
@@ -106,7 +118,11 @@ void GradientBuffer::check_exports(const PendingReductions& reductions) const {
 
 void GradientBuffer::list(RegisteredBuffers& buffers) const {
   for (const std::shared_ptr<Buffer>& buffer : {full, reduce_buffer, reduce_output})
-    if (buffer != nullptr) buffers.reduced.push_back(buffer);
+    buffers.add(shards, Channel::fsdp_reduce, buffer);
+}
+
+void GradientBuffer::list_outputs(const GangPtr& replicas, RegisteredBuffers& buffers) const {
+  buffers.add(replicas, Channel::replicate, reduce_output);
 }
 
 void GradientBuffer::release() {
@@ -143,6 +159,10 @@ void GradientBuffers::check_exports(const PendingReductions& reductions) const {
 
 void GradientBuffers::list(RegisteredBuffers& buffers) const {
   for (const GradientBuffer& slot : slots_) slot.list(buffers);
+}
+
+void GradientBuffers::list_outputs(const GangPtr& replicas, RegisteredBuffers& buffers) const {
+  for (const GradientBuffer& slot : slots_) slot.list_outputs(replicas, buffers);
 }
 
 GradientBuffer& GradientBuffers::next() {

@@ -21,11 +21,23 @@ namespace gangway {
 // Allocates zeroed memory: device memory in the order of the device's stream, pinned host memory at once.
 std::shared_ptr<Buffer> zeroed(const std::shared_ptr<Allocator>& from, size_t bytes);
 
-// The buffers that a gang of shards registers with its engine (Engine::register_memory), in the order of all
-// ranks.
-struct RegisteredBuffers {
-  std::vector<std::shared_ptr<Buffer>> gathered, reduced;
-  size_t sums = 0;  // the most bytes that one reduction adds to local gradients
+// The buffers that gangs register with their engines (Engine::register_memory), in the order of all ranks. A
+// buffer may be in the lists of several gangs.
+class RegisteredBuffers {
+ public:
+  struct List {
+    GangPtr gang;
+    Channel channel;
+    std::vector<std::shared_ptr<Buffer>> buffers;
+    size_t sums = 0;  // the most bytes that one launch adds to its outputs
+  };
+  // Adds what the gang's collectives on the channel read or write. An absent buffer is ignored, and so is one
+  // that the list has already.
+  void add(const GangPtr& gang, Channel channel, const std::shared_ptr<Buffer>& buffer, size_t sums = 0);
+  const std::vector<List>& lists() const { return lists_; }
+
+ private:
+  std::vector<List> lists_;
 };
 
 class PendingReductions;
@@ -55,7 +67,8 @@ class AllGatherBuffers {
   void need(size_t bytes);  // before allocate: announces a user that needs so many bytes
   // `shards` not null: its engine registers the buffers.
   void allocate(const std::shared_ptr<Allocator>& from, const GangPtr& shards, int count);
-  void list(RegisteredBuffers& buffers) const;
+  // Lists the buffers for gathers over this gang.
+  void list(const GangPtr& gang, RegisteredBuffers& buffers) const;
   void check_exports() const;
   AllGatherBuffer* find_free();  // or null
   // Returns a free buffer, else one that is only prefetched (its all-gather may be in flight), else null.
@@ -82,7 +95,9 @@ struct GradientBuffer {
   void refresh();  // allocates a new full buffer if something else still references it
   void release();  // frees the buffers
   void check_exports(const PendingReductions& reductions) const;  // as AllGatherBuffer's
-  void list(RegisteredBuffers& buffers) const;
+  void list(RegisteredBuffers& buffers) const;                    // for the reduction over `shards`
+  // For the sums over ranks that hold equal shards.
+  void list_outputs(const GangPtr& replicas, RegisteredBuffers& buffers) const;
   size_t bytes() const { return full_bytes + reduce_bytes + output_bytes; }
 };
 
@@ -92,6 +107,7 @@ class GradientBuffers {
   void allocate(const std::shared_ptr<Allocator>& full_from, const std::shared_ptr<Allocator>& output_from,
                 const GangPtr& shards, int count);
   void list(RegisteredBuffers& buffers) const;
+  void list_outputs(const GangPtr& replicas, RegisteredBuffers& buffers) const;
   void check_exports(const PendingReductions& reductions) const;
   // Returns the next buffer that no parameter group holds. Its last reduction may be in flight, and the
   // caller waits for it. INVALID_STATE: all buffers are held.

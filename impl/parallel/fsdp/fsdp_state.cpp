@@ -120,16 +120,21 @@ bool FsdpState::registers() const {
 // The lists go with this call, so that no buffer counts as held.
 void FsdpState::register_buffers() {
   RegisteredBuffers buffers;
-  values_.list(buffers);
-  gradients_.list(buffers);
   for (const auto& group : groups_) {
     if (!group->sharded()) continue;
     group->values().list(buffers);
     group->gradients().list(buffers);
   }
-  Gang& shards = *gangs_->fsdp_gang();
-  if (!buffers.gathered.empty()) shards.register_memory(Channel::fsdp_gather, buffers.gathered, 0);
-  if (!buffers.reduced.empty()) shards.register_memory(Channel::fsdp_reduce, buffers.reduced, buffers.sums);
+  for (const RegisteredBuffers::List& list : buffers.lists())
+    list.gang->register_memory(list.channel, list.buffers, list.sums);
+}
+
+// Memory goes back when all gangs that have it registered have ended that.
+void FsdpState::release_registered() {
+  std::vector<GangPtr> gangs = gangs_->fsdp_subgangs();
+  gangs.insert(gangs.begin(), {gangs_->fsdp_gang(), gangs_->rdp()});
+  for (const GangPtr& gang : gangs)
+    if (gang->registrable() != nullptr) gang->release_memory();
 }
 
 void FsdpState::check_exports() const {
@@ -167,7 +172,7 @@ void FsdpState::materialize(uint64_t seed, DType master) {
   for (const auto& group : groups_)   // to create a gang is collective, so all ranks do it in the same order
     if (has_post_forward_gang(*group)) gangs_->fsdp_subgang(group->options().reshard_after_forward);
   // Also by a model that registers nothing, which may need the memory of an earlier one.
-  if (gangs_->fsdp_gang()->registrable() != nullptr) call.run([&] { gangs_->fsdp_gang()->release_memory(); });
+  call.run([&] { release_registered(); });
   call.check([&] {
     plan(master);
     allocate();

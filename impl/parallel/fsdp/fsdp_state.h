@@ -87,6 +87,7 @@ class FsdpState {
   void allocate();
   bool registers() const;
   void register_buffers();
+  void release_registered();
   void place_remote_parameters(DType master);
   void open_regions(std::span<SharedRegion> regions);
 

@@ -30,7 +30,7 @@ void GatheredValues::allocate() {
     own_slot_.shards = place_.registers ? place_.shards : nullptr;
     own_slot_.allocate(place_.moved(place_.plain()), packing_.bytes.full);
   }
-  if (kept_.bytes != 0) kept_.buffer = Buffer::allocate(place_.reachable(), kept_.bytes);
+  if (kept_.bytes != 0) kept_.buffer = Buffer::allocate(place_.moved(place_.reachable()), kept_.bytes);
 }
 
 Tensor GatheredValues::own_rows(const PackedParameter& p) const {
@@ -176,8 +176,18 @@ void GatheredValues::wait_released(Stream& stream) {
 }
 
 void GatheredValues::list(RegisteredBuffers& buffers) const {
-  buffers.gathered.push_back(own_);
-  if (own_slot_.buffer != nullptr) buffers.gathered.push_back(own_slot_.buffer);
+  buffers.add(place_.shards, Channel::fsdp_gather, own_);
+  list_slots(place_.shards, buffers);
+  if (place_.post_forward_gang == nullptr) return;
+  buffers.add(place_.post_forward_gang, Channel::fsdp_gather, kept_.buffer);
+  list_slots(place_.post_forward_gang, buffers);
+}
+
+void GatheredValues::list_slots(const GangPtr& gang, RegisteredBuffers& buffers) const {
+  if (shares_slots_)
+    place_.values->list(gang, buffers);
+  else
+    buffers.add(gang, Channel::fsdp_gather, own_slot_.buffer);
 }
 
 void GatheredValues::count(MemoryUse& use) const {

@@ -51,6 +51,7 @@ class GatheredValues final : public GroupValues {
   void gather_from_host(AllGatherBuffer& slot, Stream& stream);
   void wait_for(AllGatherBuffer& slot, Stream& stream);
   void leave_slot();
+  void list_slots(const GangPtr& gang, RegisteredBuffers& buffers) const;
   size_t kept_bytes(const PackedParameter& p) const;  // a multiple of 64
 
   const bool shares_slots_;

@@ -27,7 +27,7 @@ struct GroupContext {
   bool regions = true;       // uses shared regions where they are possible
   // The stream for copies between device and host if shards and their gradients are offloaded, else null.
   SideStream* offload = nullptr;
-  bool registers = false;  // the engine of `shards` registers the buffers of its collectives
+  bool registers = false;  // the engines of these gangs register the buffers of their collectives
   AllGatherBuffers* values = nullptr;
   GradientBuffers* gradients = nullptr;
   PendingReductions* reductions = nullptr;

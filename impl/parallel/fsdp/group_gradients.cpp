@@ -172,9 +172,25 @@ void ShardedGradients::list(RegisteredBuffers& buffers) const {
   size_t sums = 0;
   for (const PackedParameter& p : packing_.parameters)
     if (wants_gradient(p) && adds_in_place(p)) sums += (p.piece_bytes(p.gradient) + 255) / 256 * 256;
-  buffers.sums = std::max(buffers.sums, sums);
-  if (sums != 0) buffers.reduced.push_back(local_memory_);
-  own_.list(buffers);
+  if (sums != 0) buffers.add(place_.shards, Channel::fsdp_reduce, local_memory_, sums);
+  if (mode_.shares_slots)
+    place_.gradients->list(buffers);
+  else
+    own_.list(buffers);
+  if (!sums_over_replicas()) return;
+  if (mode_.shares_slots)
+    place_.gradients->list_outputs(place_.replicas, buffers);
+  else
+    own_.list_outputs(place_.replicas, buffers);
+}
+
+// A gradient that is partial over other axes is summed over a gang that has them, too. Its ranks may pack
+// other parameters of the group differently, so that their buffers would be registered with other offsets.
+bool ShardedGradients::sums_over_replicas() const {
+  return std::any_of(packing_.parameters.begin(), packing_.parameters.end(), [&](const PackedParameter& p) {
+    return wants_gradient(p) && !adds_in_place(p) && place_.replicas->size() > 1 &&
+           replicas_of(*p.parameter) == place_.replicas;
+  });
 }
 
 void ShardedGradients::count(MemoryUse& use) const {

@@ -33,7 +33,7 @@ class GroupGradients {
   virtual void start_leftovers(Stream& stream) = 0;
   virtual void finish(Stream& stream) = 0;
   virtual void zero(Stream& stream) = 0;
-  virtual void list(RegisteredBuffers&) const {}  // those of this group alone
+  virtual void list(RegisteredBuffers&) const {}  // those that this group uses, alone or in turn
   virtual void check_exports() const {}           // of the buffers of this group alone
   virtual void count(MemoryUse& use) const = 0;
 };
@@ -76,6 +76,7 @@ class ShardedGradients final : public GroupGradients {
   // because reduce() empties the full ones.
   bool reduces() const;
   bool adds_in_place(const PackedParameter& packed) const;
+  bool sums_over_replicas() const;
   GangPtr replicas_of(const Parameter& parameter) const;
   ReductionTerm term_of(size_t i, const GradientBuffer& slot, Stream& stream);
 

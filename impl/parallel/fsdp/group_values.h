@@ -56,7 +56,7 @@ class GroupValues {
   // Publishes the next version of this rank's rows. `cast`: casts the masters to the copies first.
   virtual void publish(bool cast, Stream& stream);
 
-  virtual void list(RegisteredBuffers&) const {}  // those of this group alone
+  virtual void list(RegisteredBuffers&) const {}  // those that this group uses, alone or in turn
   virtual void check_exports() const {}           // of the buffers of this group alone
 
   virtual void count(MemoryUse& use) const;  // here: the masters
