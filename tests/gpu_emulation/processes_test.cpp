@@ -227,10 +227,14 @@ TEST_F(CudaProcesses, AStepWithAHeldExportOfOneRankIsRefusedAndLeavesTheGangUsab
       fsdp.reshard_all();
       return value;
     };
+    FsdpState adopting(rig.model->gangs().shared_from_this(),
+                       rig.model->ops());  // whose groups have buffers of another state
+    adopting.adopt(fsdp);
     for (const auto& group : fsdp.groups()) {
       if (group->parameters().empty()) continue;
       Tensor held = export_of(*group);
       if (r == 0) held = {};
+      EXPECT_EQ(error_of([&] { adopting.check_exports(); }).code(), r == 0 ? Code::ok : Code::invalid_state);
       const Error error = error_of(step);
       EXPECT_EQ(error.code(), Code::invalid_state) << error.message();
       EXPECT_NE(error.message().find("is still held"), std::string::npos) << error.message();

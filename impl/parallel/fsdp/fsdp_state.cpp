@@ -139,8 +139,6 @@ void FsdpState::release_registered() {
 
 void FsdpState::check_exports() const {
   if (!materialized_) return;
-  values_.check_exports();
-  gradients_.check_exports(reductions_);
   for (const auto& group : groups_) {
     if (!group->sharded()) continue;
     group->values().check_exports();

@@ -190,6 +190,13 @@ void GatheredValues::list_slots(const GangPtr& gang, RegisteredBuffers& buffers)
     buffers.add(gang, Channel::fsdp_gather, own_slot_.buffer);
 }
 
+void GatheredValues::check_exports() const {
+  if (shares_slots_)
+    place_.values->check_exports();
+  else
+    own_slot_.check_exports();
+}
+
 void GatheredValues::count(MemoryUse& use) const {
   GroupValues::count(use);
   count_private_rows(use);

@@ -31,7 +31,7 @@ class GatheredValues final : public GroupValues {
   void release(Stream& stream) override;
   void wait_released(Stream& stream) override;
   void list(RegisteredBuffers& buffers) const override;
-  void check_exports() const override { own_slot_.check_exports(); }
+  void check_exports() const override;
   void count(MemoryUse& use) const override;
 
  private:

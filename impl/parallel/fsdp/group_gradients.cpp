@@ -193,6 +193,13 @@ bool ShardedGradients::sums_over_replicas() const {
   });
 }
 
+void ShardedGradients::check_exports() const {
+  if (mode_.shares_slots)
+    place_.gradients->check_exports(*place_.reductions);
+  else
+    own_.check_exports(*place_.reductions);
+}
+
 void ShardedGradients::count(MemoryUse& use) const {
   (place_.offload != nullptr ? use.host : use.gradient_shards) += packing_.bytes.shard_gradients;
   use.full_gradients += own_.bytes();

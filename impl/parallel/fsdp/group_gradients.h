@@ -33,8 +33,9 @@ class GroupGradients {
   virtual void start_leftovers(Stream& stream) = 0;
   virtual void finish(Stream& stream) = 0;
   virtual void zero(Stream& stream) = 0;
-  virtual void list(RegisteredBuffers&) const {}  // those that this group uses, alone or in turn
-  virtual void check_exports() const {}           // of the buffers of this group alone
+  // Of the buffers that this group uses, alone or in turn with others.
+  virtual void list(RegisteredBuffers&) const {}
+  virtual void check_exports() const {}
   virtual void count(MemoryUse& use) const = 0;
 };
 
@@ -62,7 +63,7 @@ class ShardedGradients final : public GroupGradients {
   void finish(Stream& stream) override;
   void zero(Stream& stream) override;
   void list(RegisteredBuffers& buffers) const override;
-  void check_exports() const override { own_.check_exports(*place_.reductions); }
+  void check_exports() const override;
   void count(MemoryUse& use) const override;
 
   // Starts the reduction. An external parameter group that acquired nothing reduces zeros.

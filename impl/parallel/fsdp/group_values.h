@@ -56,8 +56,9 @@ class GroupValues {
   // Publishes the next version of this rank's rows. `cast`: casts the masters to the copies first.
   virtual void publish(bool cast, Stream& stream);
 
-  virtual void list(RegisteredBuffers&) const {}  // those that this group uses, alone or in turn
-  virtual void check_exports() const {}           // of the buffers of this group alone
+  // Of the buffers that this group uses, alone or in turn with others.
+  virtual void list(RegisteredBuffers&) const {}
+  virtual void check_exports() const {}
 
   virtual void count(MemoryUse& use) const;  // here: the masters
 
