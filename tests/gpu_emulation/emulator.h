@@ -37,6 +37,7 @@ struct Settings {
   bool ring = false;         // NCCL reduces like a ring (reduce.h), except between symmetric windows
   int nccl = 22800;          // the version that NCCL tells
   bool nccl_windows = true;  // ranks reach each other's memory, so that NCCL makes windows
+  bool pinned = true;        // false: the host gives no pinned memory
   bool races = true;         // races of kernels that tell of their accesses are faults
 };
 Settings settings();

@@ -46,7 +46,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
 cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned int) {
   ENTER();
   if (const cudaError_t error = unsafe_beside_captures("cudaHostAlloc")) return error;
-  *data = allocate_pinned(bytes);
+  *data = settings().pinned ? allocate_pinned(bytes) : nullptr;
   return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* data) {

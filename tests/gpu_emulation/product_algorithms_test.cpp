@@ -129,18 +129,30 @@ TEST_F(ProductAlgorithms, AnAnswerIsTakenOnlyIfTheBitsProveSomething) {
   EXPECT_EQ(run(zeros), measured({0}, 0));
 }
 
-TEST_F(ProductAlgorithms, AProductThatAddsIsMeasuredInMemoryOfItsOwn) {
-  plant_answers({});
-  const Product expected = product(20, 30, 9);
-  start(expected, true);
-  plant_answers({{5}, {1}});
-  make();
-  const Product other = product(20, 30, 9);
-  EXPECT_EQ(run(other, true), measured({0, 1}, 1));
-  EXPECT_EQ(other.values(), expected.values());
+// With gaps between the rows of the result, which others own, and without.
+TEST_F(ProductAlgorithms, AProductThatAddsIsMeasuredInTheMemoryOfItsResult) {
+  for (const bool gaps : {false, true}) {
+    const auto make_product = [&] {
+      const Product whole = product(20, 30, 18);
+      return gaps ? Product{whole.a, tensor({30, 9}), whole.c.slice(1, 4, 13)} : whole;
+    };
+    plant_answers({});
+    make();
+    const Product expected = make_product();
+    start(expected, true);
+    const std::vector<float> sums = expected.values();
+    plant_answers({{5}, {1}});
+    make();
+    const Product other = make_product();
+    start(product(1, 1, 1));  // which takes the workspace
+    EXPECT_EQ(run(other, true), measured({0, 1}, 1));
+    EXPECT_EQ(other.values(), sums) << gaps;
+    EXPECT_EQ(run(other, true), Indices{1});
+  }
 }
 
-TEST_F(ProductAlgorithms, WithoutMemoryTheFirstAnswerIsKept) {
+// A plan counts the memory of the device, so a product must not need more of it.
+TEST_F(ProductAlgorithms, AMeasurementTakesNoMemoryOfTheDevice) {
   plant_answers({{5}, {1}});
   const Product p = product(4096, 1, 64);  // whose result has 1 MiB
   start(product(1, 1, 1));                 // which takes the workspace
@@ -148,10 +160,20 @@ TEST_F(ProductAlgorithms, WithoutMemoryTheFirstAnswerIsKept) {
   size_t free = 0, total = 0;
   ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
   gpu_emulation::Settings small;
-  small.memory = total - free + (size_t{1} << 19);
+  small.memory = total - free;
   gpu_emulation::set(small);
-  EXPECT_EQ(run(p, true), Indices{0});
+  EXPECT_EQ(run(p, true), measured({0, 1}, 1));
   device_->stream().synchronize();
+}
+
+TEST_F(ProductAlgorithms, WithoutPinnedMemoryTheFirstAnswerIsKept) {
+  plant_answers({{5}, {1}});
+  const Product p = product(4096, 1, 65);  // of which 1 MiB is compared, a size that no free block has
+  start(product(1, 1, 1));
+  gpu_emulation::Settings none;
+  none.pinned = false;
+  gpu_emulation::set(none);
+  EXPECT_EQ(run(p, true), Indices{0});
   gpu_emulation::set(gpu_emulation::Settings());
   EXPECT_EQ(run(p, true), Indices{0}) << "an allocation that fails is not tried at each use";
 }

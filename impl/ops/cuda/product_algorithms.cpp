@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <new>
+#include <tuple>
 #include <vector>
 
 #include "tensor/tensor.h"
@@ -55,33 +58,66 @@ struct Sample {
   const size_t pieces, rows_of_piece;
 };
 
-// The memory of a measurement.
-struct Room {
-  Tensor result;  // of a product that adds
-  Tensor sample;  // on the host
-};
-
-std::optional<Room> room_for(const LtProduct& product, const Sample& sample, Stream& stream) {
-  const auto bytes = [](size_t count) { return Shape{static_cast<int64_t>(count)}; };
+// The pinned memory of a measurement, or none.
+std::optional<Tensor> room_for(const LtProduct& product, const Sample& sample, Stream& stream) {
+  const size_t bytes = sample.pieces * sample.rows_of_piece * product.row_bytes;
   try {
-    Room room;
-    if (product.add)
-      room.result = Tensor::allocate(stream.device().allocator(), DType::u8,
-                                     bytes((product.rows - 1) * product.stride_bytes + product.row_bytes));
-    room.sample = Tensor::allocate(stream.device().pinned_allocator(), DType::u8,
-                                   bytes(sample.pieces * sample.rows_of_piece * product.row_bytes));
-    return room;
+    return Tensor::allocate(stream.device().pinned_allocator(), DType::u8, {static_cast<int64_t>(bytes)});
   } catch (const Error& error) {
     if (error.code() != Code::out_of_memory) throw;
     return std::nullopt;
   }
 }
 
+// The result of a product that adds, which is measured in the place of that result. It waits on the host,
+// because a plan of the device's memory does not count it; and in plain memory, because the device's pool
+// would keep pinned memory.
+class Kept {
+ public:
+  Kept(const LtProduct& product, Stream& stream)
+      : product_(product),
+        stream_(stream),
+        bytes_(std::make_unique_for_overwrite<char[]>(product.rows * product.row_bytes)) {}
+  // After a failure. The stream has work of the measurement alone, which ends.
+  ~Kept() {
+    if (copies_ != nullptr) cudaStreamSynchronize(copies_);
+  }
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+
+  void take() {
+    stream_.synchronize();  // a lost peer ends this wait, but not that of a copy of plain memory
+    copy([](char* kept, char* result, size_t bytes) { return std::tuple(kept, result, bytes); });
+  }
+  void put_back() {
+    copy([](char* kept, char* result, size_t bytes) { return std::tuple(result, kept, bytes); });
+  }
+
+ private:
+  template <typename Order>
+  void copy(Order order) {
+    const bool is_dense = product_.rows == 1 || product_.stride_bytes == product_.row_bytes;
+    const size_t pieces = is_dense ? 1 : product_.rows, each = product_.rows / pieces * product_.row_bytes;
+    copies_ = native(stream_);
+    for (size_t i = 0; i < pieces; ++i) {
+      const auto [to, from, bytes] = order(
+          bytes_.get() + i * each, static_cast<char*>(product_.c_data) + i * product_.stride_bytes, each);
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, copies_), "cudaMemcpyAsync");
+    }
+    stream_.synchronize();
+    copies_ = nullptr;
+  }
+
+  const LtProduct& product_;
+  Stream& stream_;
+  const std::unique_ptr<char[]> bytes_;
+  cudaStream_t copies_ = nullptr;  // while copies may be under way
+};
+
 class Measurement {
  public:
-  Measurement(const LtProduct& product, const Room& room, const Sample& sample, Stream& stream)
+  Measurement(const LtProduct& product, const Tensor& room, const Sample& sample, Stream& stream)
       : product_(product), room_(room), sample_(sample), stream_(stream) {
-    if (product_.add) product_.c_data = room_.result.raw();
     product_.add = false;
   }
 
@@ -99,8 +135,8 @@ class Measurement {
     return milliseconds;
   }
   std::vector<char> read() const {
-    std::vector<char> bytes(room_.sample.bytes());
-    std::memcpy(bytes.data(), room_.sample.raw(), bytes.size());
+    std::vector<char> bytes(room_.bytes());
+    std::memcpy(bytes.data(), room_.raw(), bytes.size());
     return bytes;
   }
 
@@ -108,7 +144,7 @@ class Measurement {
   void copy_sample(cudaStream_t on) const {
     const size_t bytes = sample_.rows_of_piece * product_.row_bytes;
     for (size_t i = 0; i < sample_.pieces; ++i)
-      check(cudaMemcpyAsync(static_cast<char*>(room_.sample.raw()) + i * bytes,
+      check(cudaMemcpyAsync(static_cast<char*>(room_.raw()) + i * bytes,
                             static_cast<const char*>(product_.c_data) +
                                 sample_.first_row(i, product_) * product_.stride_bytes,
                             bytes, cudaMemcpyDefault, on),
@@ -116,11 +152,31 @@ class Measurement {
   }
 
   LtProduct product_;
-  const Room& room_;
+  const Tensor& room_;
   const Sample& sample_;
   Stream& stream_;
   const TimedEvent begin_, end_;
 };
+
+// Leaves a result behind.
+cublasLtMatmulAlgo_t fastest_in(const LtProduct& product, std::span<const cublasLtMatmulAlgo_t> answers,
+                                const Tensor& room, const Sample& sample, Stream& stream) {
+  Measurement trial(product, room, sample, stream);
+  const std::optional<float> first = trial.measure(answers[0]);
+  if (!first) return answers[0];
+  const std::vector<char> bits = trial.read();
+  if (std::all_of(bits.begin(), bits.end(), [](char byte) { return byte == 0; })) return answers[0];
+  const cublasLtMatmulAlgo_t* best = answers.data();
+  float least = *first;
+  for (const cublasLtMatmulAlgo_t& answer : answers.subspan(1)) {
+    if (!splits_alike(answers[0], answer)) continue;
+    const std::optional<float> time = trial.measure(answer);
+    if (!time || *time >= least || trial.read() != bits) continue;
+    least = *time;
+    best = &answer;
+  }
+  return *best;
+}
 
 }  // namespace
 
@@ -144,23 +200,19 @@ std::optional<cublasLtMatmulAlgo_t> fastest(const LtProduct& product,
                                             std::span<const cublasLtMatmulAlgo_t> answers, Stream& stream) {
   if (is_captured(stream)) return std::nullopt;
   const Sample sample(product);
-  const std::optional<Room> room = room_for(product, sample, stream);
+  const std::optional<Tensor> room = room_for(product, sample, stream);
   if (!room) return answers[0];
-  Measurement trial(product, *room, sample, stream);
-  const std::optional<float> first = trial.measure(answers[0]);
-  if (!first) return answers[0];
-  const std::vector<char> bits = trial.read();
-  if (std::all_of(bits.begin(), bits.end(), [](char byte) { return byte == 0; })) return answers[0];
-  const cublasLtMatmulAlgo_t* best = answers.data();
-  float least = *first;
-  for (const cublasLtMatmulAlgo_t& answer : answers.subspan(1)) {
-    if (!splits_alike(answers[0], answer)) continue;
-    const std::optional<float> time = trial.measure(answer);
-    if (!time || *time >= least || trial.read() != bits) continue;
-    least = *time;
-    best = &answer;
+  if (!product.add) return fastest_in(product, answers, *room, sample, stream);
+  std::optional<Kept> kept;
+  try {
+    kept.emplace(product, stream);
+  } catch (const std::bad_alloc&) {
+    return answers[0];
   }
-  return *best;
+  kept->take();
+  const cublasLtMatmulAlgo_t best = fastest_in(product, answers, *room, sample, stream);
+  kept->put_back();
+  return best;
 }
 
 }  // namespace gangway::cuda

@@ -8,9 +8,10 @@
 //
 // What it costs, once for each combination of shape, dtypes, strides and alignments: four products for each
 // answer, one wait of the host for the stream for each answer, and at most 1 MiB of pinned memory (2 rows, if
-// those are larger). A product that adds to its result is measured in memory of the result's size. That
-// memory is given back; a memory plan does not count it. If there is none, the first answer is kept, because
-// an allocation that fails again at each use would cost more than a slow algorithm.
+// those are larger). A product that adds is measured in the place of its result, which waits on the host
+// meanwhile and comes back: two copies, and plain memory of the host of the result's size. So nothing takes
+// memory of the device, which a memory plan would have to count. Without that memory the first answer is kept,
+// because an allocation that fails again at each use would cost more than a slow algorithm.
 //
 // Nothing is measured while a caller captures a stream of the device. The product then takes the first
 // answer, and the next use of the shape tries again. GANGWAY_CUDA_TUNING=0 always takes the first answer.
@@ -48,7 +49,7 @@ struct LtProduct {
 cublasStatus_t multiply(const LtProduct& product, const cublasLtMatmulAlgo_t& algorithm, Stream& stream);
 
 // Measures the answers, of which there is at least one, and returns the one to keep. The result of the
-// product is undefined afterwards, unless it adds. None: nothing can be measured now.
+// product is undefined afterwards, unless it adds, and after a failure. None: nothing can be measured now.
 std::optional<cublasLtMatmulAlgo_t> fastest(const LtProduct& product,
                                             std::span<const cublasLtMatmulAlgo_t> answers, Stream& stream);
 
