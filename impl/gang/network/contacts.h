@@ -18,6 +18,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gang/descriptor.h"
@@ -43,6 +44,8 @@ struct Contacts {
 
   // INVALID_ARGUMENT: a higher rank has only a loopback address.
   Contacts(const Meeting& meeting, const EngineOptions& options);
+  Contacts(const EngineOptions& options, const Secret& key, std::vector<Peer> peers)
+      : options(options), key(key), peers(std::move(peers)) {}
   const Peer& of(int peer) const { return peers[static_cast<size_t>(peer)]; }
   // What both proofs of a connection cover besides the hello and the nonce.
   std::string terms(Purpose purpose, int lower, int higher) const;

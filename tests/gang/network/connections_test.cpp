@@ -1,0 +1,101 @@
+// How connections between ranks open, or do not.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "gang/network/dial.h"
+#include "gang/network/door.h"
+#include "gang/network/sockets.h"
+#include "gang/rendezvous/resolve.h"
+
+namespace gangway::test {
+namespace {
+
+using network::Contacts;
+using network::Dial;
+using network::Door;
+using network::Listener;
+using network::Opened;
+using network::Purpose;
+
+EngineOptions options_of(int rank) {
+  EngineOptions options;
+  options.rank = rank;
+  options.size = 2;
+  return options;
+}
+
+SocketAddress loopback(int port) { return resolve("127.0.0.1", port, false, Deadline::never()).at(0); }
+
+// The two ends of a connection from rank 0 to rank 1, in one thread.
+class Handshake : public testing::Test {
+ protected:
+  Handshake() {
+    Listener listener = network::listen_at("127.0.0.1", "the test");
+    const std::vector<Contacts::Peer> peers = {{1, "rank 0", std::nullopt},
+                                               {2, "rank 1", loopback(listener.port)}};
+    lower_ = std::make_shared<Contacts>(options_of(0), Secret{}, peers);
+    higher_ = std::make_shared<Contacts>(options_of(1), Secret{}, peers);
+    door_ = std::make_unique<Door>(higher_, std::move(listener));
+    dial_ = std::make_unique<Dial>(*lower_, 1, Purpose::data, Deadline::after_ms(60'000));
+  }
+  // Goes on until the lower rank has sent its proof.
+  void go_on_until_it_proves() {
+    while (dial_->step() == Dial::State::connects || dial_->state() == Dial::State::greets) {
+      EXPECT_TRUE(door_->serve().empty());
+      usleep(100);
+    }
+    ASSERT_EQ(dial_->state(), Dial::State::proves);
+  }
+
+  std::shared_ptr<const Contacts> lower_, higher_;
+  std::unique_ptr<Door> door_;
+  std::unique_ptr<Dial> dial_;
+};
+
+TEST_F(Handshake, IsOpenForTheLowerRankOnlyWhenTheHigherOneHasSaidSo) {
+  go_on_until_it_proves();
+  for (int i = 0; i < 20; ++i, usleep(100)) ASSERT_EQ(dial_->step(), Dial::State::proves);
+  std::vector<Opened> opened;
+  while (opened.empty()) opened = door_->serve();
+  while (dial_->step() == Dial::State::proves) usleep(100);
+  ASSERT_EQ(dial_->state(), Dial::State::open);
+  const Opened own = dial_->take();
+  EXPECT_EQ(own.peer, 1);
+  EXPECT_EQ(opened[0].peer, 0);
+  EXPECT_EQ(own.to_higher, opened[0].to_higher);
+  EXPECT_EQ(own.to_lower, opened[0].to_lower);
+}
+
+TEST_F(Handshake, OfARankThatGivesItUpIsOpenForNone) {
+  go_on_until_it_proves();
+  door_->close();
+  while (dial_->step() == Dial::State::proves) usleep(100);
+  EXPECT_EQ(dial_->state(), Dial::State::failed);
+}
+
+// The system drops requests to a listener whose queue is full.
+TEST(Dials, AHostThatDoesNotAnswerIsGivenUpAfterTwoSeconds) {
+  Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const SocketAddress any = loopback(0);
+  ASSERT_EQ(bind(listener.get(), any.get(), any.size), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  const SocketAddress full = loopback(local_port(listener.get()));
+  std::vector<Descriptor> waiting;
+  for (int i = 0, reason = 0; i < 3; ++i) waiting.push_back(network::begin_dial(full, reason));
+  const Contacts contacts(options_of(0), Secret{}, {{1, "rank 0", std::nullopt}, {2, "rank 1", full}});
+  const auto start = std::chrono::steady_clock::now();
+  Dial dial(contacts, 1, Purpose::data, Deadline::after_ms(60'000));
+  while (dial.step() == Dial::State::connects) usleep(1000);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(dial.state(), Dial::State::failed);
+  EXPECT_EQ(dial.why(), "Connection timed out");
+  EXPECT_FALSE(dial.is_refused());
+  EXPECT_GE(took.count(), 1.9);
+  EXPECT_LT(took.count(), 10);
+}
+
+}  // namespace
+}  // namespace gangway::test
