@@ -1,5 +1,7 @@
 #include "gang/network/connector.h"
 
+#include <algorithm>
+
 namespace gangway::network {
 namespace {
 
@@ -14,6 +16,12 @@ void Connector::want(int peer) {
 
 void Connector::forget(int peer) noexcept {
   wanted_.remove_if([&](const Wanted& one) { return one.peer == peer; });
+}
+
+std::string Connector::why_not(int peer) const {
+  const auto found =
+      std::find_if(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return one.peer == peer; });
+  return found == wanted_.end() ? "" : found->why;
 }
 
 bool Connector::ends_with_this_try(int peer) noexcept {

@@ -23,6 +23,8 @@ class Connector {
 
   void want(int peer);  // a higher rank, once
   void forget(int peer) noexcept;
+  // Returns why the last try to reach the peer has failed. Empty: none has failed, or the connection is open.
+  std::string why_not(int peer) const;
   // To call when a peer has left. Returns whether the peer may have opened its connection before it left. If
   // so, this rank goes on with the try that has come so far, but makes no other.
   bool ends_with_this_try(int peer) noexcept;

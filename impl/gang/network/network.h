@@ -118,7 +118,7 @@ class Network {
   void stop(Group& group, const Error& error, bool tells) noexcept;
   void tell(Group& group, int32_t code, int peer, const std::string& words, int but) noexcept;
   void post(Link& link, const ControlFrame& frame) noexcept;
-  Link* link_to(const Group& group, int rank);
+  Link* link_to(const Group& group, int rank) const;
   void changed() noexcept;
 
   const int64_t liveness_ms_;

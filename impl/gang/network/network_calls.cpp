@@ -241,7 +241,10 @@ Awaited Network::awaited(const Group& group, const Key& key) {
   const Transfer& t = *found->second;
   std::string late, slow;
   const auto add = [&](std::string& to, int peer) {
-    to += text(to.empty() ? "" : ", ", rank_text(group.options, peer));
+    const Link* const link = link_to(group, peer);
+    const std::string why = link == nullptr ? "" : connector_.why_not(link->rank);
+    to += text(to.empty() ? "" : ", ", rank_text(group.options, peer),
+               why.empty() ? "" : text(" (not reached for data: ", why, ")"));
   };
   for (const int peer : t.peers) {
     if (!t.noted[static_cast<size_t>(peer)]) {

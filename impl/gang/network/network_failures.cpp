@@ -19,7 +19,7 @@ struct BrokenHead {
 
 }  // namespace
 
-Link* Network::link_to(const Group& group, int rank) {
+Link* Network::link_to(const Group& group, int rank) const {
   return by_rank_[static_cast<size_t>(group.members[static_cast<size_t>(rank)])];
 }
 

@@ -8,7 +8,10 @@
 #include "gang/network/dial.h"
 #include "gang/network/door.h"
 #include "gang/network/sockets.h"
+#include "gang/processes.h"
 #include "gang/rendezvous/resolve.h"
+#include "gang/sum_of.h"
+#include "gang/thread_ranks.h"
 
 namespace gangway::test {
 namespace {
@@ -95,6 +98,58 @@ TEST(Dials, AHostThatDoesNotAnswerIsGivenUpAfterTwoSeconds) {
   EXPECT_FALSE(dial.is_refused());
   EXPECT_GE(took.count(), 1.9);
   EXPECT_LT(took.count(), 10);
+}
+
+int listening_socket() {
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
+        local_port(fd) != 0)
+      return fd;
+  }
+  return -1;
+}
+GangPtr make_gang(int rank, int size, const std::shared_ptr<Store>& store, int64_t timeout_ms = 60'000) {
+  GangOptions options = thread_rank_options();
+  options.engine = "network";
+  options.rank = rank;
+  options.size = size;
+  options.store = store;
+  options.timeout_ms = timeout_ms;
+  return Gang::create(options);
+}
+
+float sum(Gang& gang, size_t count) {
+  std::vector<float> x(count, 1);
+  gang.run_now(Channel::user, sum_of(x));
+  return x[0];
+}
+
+// Rank 1 does not listen any more.
+TEST(Connections, ACallThatEndsAtItsOwnDeadlineSaysWhyAPeerWasNotReached) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    const GangPtr root = make_gang(rank, 2, store);
+    const int closed = rank == 1 ? shutdown(listening_socket(), SHUT_RDWR) : 0;
+    EXPECT_EQ(closed, 0);
+    EXPECT_EQ(sum(*root, 1), 2);
+    std::vector<float> x(100'000, 1);
+    const WorkPtr work = root->run(Channel::user, sum_of(x));
+    try {
+      work->wait(Deadline::after_ms(500));
+    } catch (const Error& error) {
+      report.code = static_cast<int64_t>(error.code());
+      report.say(error.message());
+    }
+    report.stage = 1;
+    while (report.turn == 0) usleep(1000);
+  });
+  for (const int r : {0, 1}) ranks.wait_for_stage(r, 1);
+  for (const int r : {0, 1}) ranks.report(r).turn = 1;
+  ranks.expect_all_well();
+  const Report& lower = ranks.report(0);
+  EXPECT_EQ(lower.code, static_cast<int64_t>(Code::not_ready)) << lower.text;
+  EXPECT_NE(std::strstr(lower.text, "(not reached for data: Connection refused)"), nullptr) << lower.text;
 }
 
 }  // namespace
