@@ -35,9 +35,6 @@ class Connector {
   // Returns the peers that were not reached until the gang's deadline or until they left, and why.
   std::vector<std::pair<int, std::string>> take_failed() { return std::exchange(failed_, {}); }
   void close();
-  // Closes the listening socket in a forked child. The parent's thread may have been changing the lists when
-  // it forked, so the child does not touch them.
-  void close_in_child() { door_.close_listener(); }
 
  private:
   struct Wanted {

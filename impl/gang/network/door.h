@@ -26,7 +26,6 @@ class Door {
   std::vector<Opened> serve();
   bool is_busy() const { return !strangers_.empty() || !next_accept_.passed(); }
   void close();
-  void close_listener() { listener_.socket.reset(); }
 
  private:
   struct Stranger {

@@ -65,11 +65,20 @@ class Networks {
   Networks() {
     hmac_sha256({}, {});  // starts libcrypto first, so that it ends after the threads
     // A child that keeps the connections of its parent would hide that the parent has died.
-    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                   [] {
-                     for (auto& [network, thread] : instance().running_) network->close_in_child();
-                     instance().mutex_.unlock();
-                   });
+    pthread_atfork(
+        [] {
+          instance().mutex_.lock();
+          for (auto& [network, thread] : instance().running_) network->lock_for_fork();
+        },
+        [] { instance().unlock_after_fork(); },
+        [] {
+          for (auto& [network, thread] : instance().running_) network->close_in_child();
+          instance().unlock_after_fork();
+        });
+  }
+  void unlock_after_fork() {
+    for (auto& [network, thread] : running_) network->unlock_after_fork();
+    mutex_.unlock();
   }
   void reap() {
     for (auto it = running_.begin(); it != running_.end();) {
@@ -366,7 +375,7 @@ void Network::wake() noexcept { eventfd_write(wake_.get(), 1); }
 
 void Network::close_in_child() noexcept {
   for (Link& link : links_) link.control.reset(), link.data.reset();
-  connector_.close_in_child();
+  connector_.close();
 }
 
 void Network::move_data(Link& link, bool reads) {

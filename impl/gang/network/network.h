@@ -91,6 +91,9 @@ class Network {
   void end_now() noexcept;
   bool has_ended();
   void wake() noexcept;
+  // Around a fork. Between them no thread changes the connections, so the child can close them all.
+  void lock_for_fork() { mutex_.lock(); }
+  void unlock_after_fork() { mutex_.unlock(); }
   void close_in_child() noexcept;
 
   // network_calls.cpp

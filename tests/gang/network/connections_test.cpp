@@ -1,9 +1,11 @@
-// How connections between ranks open, or do not.
+// How connections between ranks open, or do not, and what a forked child keeps of them.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 
 #include "gang/network/dial.h"
 #include "gang/network/door.h"
@@ -100,6 +102,18 @@ TEST(Dials, AHostThatDoesNotAnswerIsGivenUpAfterTwoSeconds) {
   EXPECT_LT(took.count(), 10);
 }
 
+int count_sockets() {
+  int count = 0;
+  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    count += std::filesystem::read_symlink(one, gone).string().starts_with("socket:") ? 1 : 0;
+  }
+  return count;
+}
+void wait_for_sockets(int count) {
+  for (int i = 0; i < 5000 && count_sockets() != count; ++i) usleep(1000);
+  EXPECT_EQ(count_sockets(), count);
+}
 int listening_socket() {
   for (int fd = 0; fd < 1024; ++fd) {
     int listens = 0;
@@ -110,6 +124,14 @@ int listening_socket() {
   }
   return -1;
 }
+int count_sockets_of_a_forked_child() {
+  const pid_t child = fork();
+  if (child == 0) _exit(count_sockets());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
 GangPtr make_gang(int rank, int size, const std::shared_ptr<Store>& store, int64_t timeout_ms = 60'000) {
   GangOptions options = thread_rank_options();
   options.engine = "network";
@@ -124,6 +146,54 @@ float sum(Gang& gang, size_t count) {
   std::vector<float> x(count, 1);
   gang.run_now(Channel::user, sum_of(x));
   return x[0];
+}
+
+TEST(ForkedChildren, KeepNoConnectionThatHasProvedNothing) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report&) {
+    const int before = count_sockets();
+    const GangPtr root = make_gang(rank, 2, store);
+    EXPECT_EQ(sum(*root, 1), 2);
+    if (rank == 1) {
+      const int connected = count_sockets();
+      int reason = 0;
+      const Descriptor stranger = network::begin_dial(loopback(local_port(listening_socket())), reason);
+      wait_for_sockets(connected + 2);  // its two ends
+      EXPECT_EQ(count_sockets_of_a_forked_child(), before + 1) << "the test's own end";
+    }
+    EXPECT_EQ(sum(*root, 1), 2);
+    root->shutdown(60'000);
+  });
+  ranks.expect_all_well();
+}
+
+// Rank 0 opens the connection to rank 1, which is stopped.
+TEST(ForkedChildren, KeepNoConnectionThatTheirParentOpens) {
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    const int before = count_sockets();
+    const GangPtr root = make_gang(rank, 2, store), child = root->duplicate();
+    std::vector<float> x(100'000, 1);
+    WorkPtr work;
+    if (rank == 1) work = child->run(Channel::user, sum_of(x));
+    EXPECT_EQ(sum(*root, 1), 2);
+    const int connected = count_sockets();
+    report.stage = 1;
+    while (report.turn == 0) usleep(1000);
+    if (rank == 0) {
+      work = child->run(Channel::user, sum_of(x));
+      wait_for_sockets(connected + 1);
+      EXPECT_EQ(count_sockets_of_a_forked_child(), before);
+      report.stage = 2;
+    }
+    work->wait(Deadline::never());
+    EXPECT_EQ(x[0], 2);
+    root->shutdown(60'000);
+  });
+  for (const int r : {0, 1}) ranks.wait_for_stage(r, 1);
+  ranks.kill(1, SIGSTOP);
+  for (const int r : {0, 1}) ranks.report(r).turn = 1;
+  ranks.wait_for_stage(0, 2);
+  ranks.kill(1, SIGCONT);
+  ranks.expect_all_well();
 }
 
 // Rank 1 does not listen any more.
