@@ -136,6 +136,17 @@ TEST(CudaGreetings, VersionsOfNcclThatDifferAreRefusedWithBoth) {
                [&] { nccl::check(all, "gang"); });
 }
 
+TEST(CudaGreetings, PoliciesThatDifferAreRefusedInTheUsersWords) {
+  auto all = greetings({'a', 'a', 'b'}, 22803);
+  all[2].cta_policy = nccl::kZeroPolicy;
+  expect_error(
+      Code::invalid_state,
+      "gang: GANGWAY_NCCL_CTA_POLICY stands for default on rank 0 and for zero on rank 2; set the same "
+      "value on every rank",
+      [&] { nccl::check(all, "gang"); });
+  EXPECT_EQ(nccl::policy_text(nccl::kEfficiencyPolicy), "efficiency");
+}
+
 TEST(CudaGreetings, AVersionThatHangsWithUnevenHostsIsRefusedForThemAlone) {
   nccl::check(greetings({}, 23102), "gang");
   nccl::check(greetings({'a'}, 23102), "gang");

@@ -50,7 +50,7 @@ void check(std::span<const Greeting> all, const std::string& label) {
              " on rank ", r, "; set the same value on every rank");
     };
     compare("GANGWAY_NCCL_REGISTER", all[0].least_registered, all[r].least_registered);
-    compare("GANGWAY_NCCL_CTA_POLICY", all[0].cta_policy, all[r].cta_policy);
+    compare("GANGWAY_NCCL_CTA_POLICY", policy_text(all[0].cta_policy), policy_text(all[r].cta_policy));
   }
   const std::string uneven = uneven_hosts(all);
   const int version = all.empty() ? 0 : all[0].version;
@@ -69,6 +69,15 @@ std::string uneven_hosts(std::span<const Greeting> all) {
   for (size_t i = 0; i < hosts.size(); ++i)
     list += text(i == 0 ? "" : i + 1 == hosts.size() ? " and " : ", ", hosts[i]);
   return list;
+}
+
+std::string policy_text(int policy) {
+  switch (policy) {
+    case kDefaultPolicy: return "default";
+    case kEfficiencyPolicy: return "efficiency";
+    case kZeroPolicy: return "zero";
+    default: return "no policy";
+  }
 }
 
 std::string version_text(int version) {

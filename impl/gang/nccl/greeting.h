@@ -36,4 +36,8 @@ std::string uneven_hosts(std::span<const Greeting> all);
 
 std::string version_text(int version);  // "2.28.3"
 
+// NCCL_CTA_POLICY_*, which older headers do not have, and none where NCCL knows no policy.
+constexpr int kNoPolicy = -1, kDefaultPolicy = 0, kEfficiencyPolicy = 1, kZeroPolicy = 2;
+std::string policy_text(int policy);  // as GANGWAY_NCCL_CTA_POLICY has it
+
 }  // namespace gangway::nccl

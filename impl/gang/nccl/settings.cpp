@@ -5,13 +5,11 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "gang/nccl/greeting.h"
 
 namespace gangway::nccl {
 namespace {
 
 constexpr int kFirstPolicies = 22700, kFirstZero = 22800;
-constexpr int kDefault = 0, kEfficiency = 1, kZero = 2;  // NCCL_CTA_POLICY_*
 constexpr int kFirstThatGivesNoOthers = 22900;  // windows than symmetric ones
 
 template <typename Config>
@@ -30,21 +28,21 @@ void log_once(std::atomic<bool>& logged, const std::string& words, LogLevel leve
 }
 
 int policy_of(const std::string& name) {
-  const int wanted = name == "zero" ? kZero : name == "efficiency" ? kEfficiency : kDefault;
+  const int wanted = name == "zero" ? kZeroPolicy : name == "efficiency" ? kEfficiencyPolicy : kDefaultPolicy;
   const int version = api().version;
   static std::atomic<bool> logged = false;
   if (version < kFirstPolicies || !kHeadersKnowPolicy) {
-    if (wanted != kDefault)
+    if (wanted != kDefaultPolicy)
       log_once(logged, text("NCCL ", version_text(version),
                             " or its headers at build time know no CTA policy (2.27 does), so "
                             "GANGWAY_NCCL_CTA_POLICY = ",
                             name, " changes nothing"));
-    return Settings::kNoPolicy;
+    return kNoPolicy;
   }
-  if (wanted == kZero && version < kFirstZero) {
+  if (wanted == kZeroPolicy && version < kFirstZero) {
     log_once(logged, text("NCCL ", version_text(version),
                           " has no CTA policy zero (2.28 has), so GANGWAY_NCCL_CTA_POLICY is efficiency"));
-    return kEfficiency;
+    return kEfficiencyPolicy;
   }
   return wanted;
 }
@@ -80,7 +78,7 @@ Settings settings_for(Rank& rank) {
 }
 
 void set_cta_policy(ncclConfig_t& config, int policy) {
-  if (policy != Settings::kNoPolicy) set_policy(config, policy);
+  if (policy != kNoPolicy) set_policy(config, policy);
 }
 
 void tell(Registered how) {

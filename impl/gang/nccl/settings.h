@@ -8,6 +8,7 @@
 #include <string>
 
 #include "gang/nccl/api.h"
+#include "gang/nccl/greeting.h"
 #include "gang/nccl/registrations.h"
 #include "gang/rank.h"
 
@@ -16,8 +17,6 @@ namespace gangway::nccl {
 struct Settings {
   std::shared_ptr<RegisteredMemory> memory;  // null: nothing is registered
   int cta_policy = kNoPolicy;
-
-  static constexpr int kNoPolicy = -1;  // NCCL decides
 };
 
 Settings settings_for(Rank& rank);
