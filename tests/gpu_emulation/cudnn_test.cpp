@@ -197,12 +197,17 @@ TEST_F(CudnnPath, ABackwardRunsInTheWorkspaceOfItsCall) {
   EXPECT_EQ(runs(), 1);
   EXPECT_TRUE(has(paths(bench), "own kernels: cuDNN needs 262144 bytes of workspace, and the call has 65"))
       << paths(bench);
+  for (const auto& [args, expected] : {std::pair(call.backward(), 2), std::pair(small, 2)}) {
+    bench.ops->attention_backward(args, bench.stream());
+    bench.stream().synchronize();
+    EXPECT_EQ(runs(), expected) << "each call is judged by its own workspace";
+  }
   Bench other;
   const Call again(other, DType::bf16, 256);
   other.ops->attention(again.args(), other.stream());
   other.ops->attention_backward(again.backward(), other.stream());
   other.stream().synchronize();
-  EXPECT_EQ(runs(), 3);
+  EXPECT_EQ(runs(), 4);
 }
 
 TEST_F(CudnnPath, WhileTheCallerCapturesCudnnIsNotOpenedAndMakesNoPlan) {

@@ -71,6 +71,7 @@ AttentionPaths::Path AttentionPaths::choose(const AttentionGraph& graph, size_t 
     path.plan = library_->plan(graph);
     if (const size_t bytes = path.plan->workspace_bytes(); bytes > most) {
       path.plan.reset();
+      path.needs = bytes;
       path.why = text("cuDNN needs ", bytes, " bytes of workspace, and the call has ", most);
     }
   } catch (const Error& error) {
@@ -85,8 +86,11 @@ bool AttentionPaths::run_by_cudnn(const AttentionCall& call, const Room& room, S
   if ((!opened_ && is_captured(stream)) || !takes(call)) return false;
   const size_t most = room.at == nullptr ? kStreamWorkspaceBytes : room.bytes;
   auto found = paths_.find(call.graph);
-  if (found == paths_.end() && is_captured(stream)) return false;
-  if (found == paths_.end()) found = paths_.emplace(call.graph, choose(call.graph, most)).first;
+  const bool fits_now = found != paths_.end() && found->second.needs != 0 && found->second.needs <= most;
+  if (found == paths_.end() || fits_now) {
+    if (is_captured(stream)) return false;
+    found = paths_.insert_or_assign(call.graph, choose(call.graph, most)).first;
+  }
   CudnnPlan* const plan = found->second.plan.get();
   if (plan == nullptr || plan->workspace_bytes() > most) return false;
   const size_t bytes = plan->workspace_bytes();

@@ -6,7 +6,8 @@
 // that fits.
 //
 // Opening cuDNN and making a plan take memory and load code, which would break a capture. So while a caller
-// captures a stream of the device, a shape that has no plan yet goes to the own kernels.
+// captures a stream of the device, a shape that has no plan yet goes to the own kernels. A shape whose plan
+// did not fit is asked for again by the first call with enough workspace.
 //
 // This header is all that the rest of the module knows of cuDNN (layers_test checks it), so that the path can
 // be removed in one piece. cuda/README.md says which measurements decide about it.
@@ -45,6 +46,7 @@ class AttentionPaths {
   struct Path {
     std::unique_ptr<CudnnPlan> plan;  // null: the own kernels
     std::string why;                  // why there is no plan
+    size_t needs = 0;                 // bytes of workspace, of a plan that did not fit; 0: there is none
   };
 
   // Memory of the caller for a plan. Absent: that of the stream.
