@@ -3,9 +3,11 @@
 #include "ops/cuda/row_grid.h"
 
 // T rows of H heads of width K, of which the first R elements turn. Rows repeat their positions after a
-// period:
-// row s + b * period has position s. Each thread rotates n neighbouring pairs of one head, or copies n
-// neighbouring elements of the rest, for some periods.
+// period: row s + b * period has position s. Each thread rotates a pack of n neighbouring pairs of one head,
+// or copies a pack of the rest, for some periods.
+//
+// Addresses are computed in packs, because nvcc cuts the store of a pack into those of its elements unless it
+// sees that the address is a multiple of 16 bytes.
 
 namespace gangway::cuda {
 namespace {
@@ -16,8 +18,9 @@ struct Rope {
   T* y;
   const Wide<T>*cos_PR, *sin_PR;
   const int32_t* positions;  // null: the position of row t is t % period
-  int64_t rows, heads, head_width, half, period, x_stride, y_stride;
-  int64_t copied;     // the number of elements of a head to copy: K - R, or 0 in place
+  int64_t rows, period;
+  int64_t x_stride, y_stride;  // in packs, as head_width and half, which is R / 2
+  unsigned heads, head_width, half;
   Wide<T> direction;  // -1 rotates by the opposite angle
 };
 
@@ -35,26 +38,28 @@ __device__ void load_angles(const S* from, S (&to)[n]) {
 template <typename T, int n>
 __global__ void rope_kernel(Rope<T> p, RowGrid grid) {
   using S = Wide<T>;
-  const unsigned of_head = grid.packs / static_cast<unsigned>(p.heads);
+  const auto* const all_x = reinterpret_cast<const Pack<T, n>*>(p.x);
+  auto* const all_y = reinterpret_cast<Pack<T, n>*>(p.y);
+  const unsigned of_head = grid.packs / p.heads;
   for_row_packs(grid, p.period, [&](int64_t row, unsigned pack) {
-    const int64_t head = pack / of_head, pair = static_cast<int64_t>(pack % of_head) * n;
+    const unsigned head = pack / of_head, pair = pack % of_head;
     const bool turns = pair < p.half;
     S cosine[n] = {}, sine[n] = {};
     if (turns) {
       const int64_t angle = (p.positions != nullptr ? p.positions[row] : row) * p.half + pair;
-      load_angles<n>(p.cos_PR + angle, cosine);
-      load_angles<n>(p.sin_PR + angle, sine);
+      load_angles<n>(p.cos_PR + angle * n, cosine);
+      load_angles<n>(p.sin_PR + angle * n, sine);
     }
-    const int64_t at = head * p.head_width + pair;
+    const unsigned at = head * p.head_width + pair;
     for (int64_t t = row + blockIdx.z * p.period; t < p.rows; t += gridDim.z * p.period) {
-      const T* const x = p.x + t * p.x_stride + at;
-      T* const y = p.y + t * p.y_stride + at;
-      const Pack<T, n> second = load<n>(x + p.half);
+      const Pack<T, n>* const x = all_x + (t * p.x_stride + at);
+      Pack<T, n>* const y = all_y + (t * p.y_stride + at);
+      const Pack<T, n> second = x[p.half];
       if (!turns) {
-        store<n>(y + p.half, second);
+        y[p.half] = second;
         continue;
       }
-      const Pack<T, n> first = load<n>(x);
+      const Pack<T, n> first = x[0];
       Pack<T, n> turned_first, turned_second;
       for (int j = 0; j < n; ++j) {
         const S c = cosine[j], s = p.direction * sine[j];
@@ -62,8 +67,8 @@ __global__ void rope_kernel(Rope<T> p, RowGrid grid) {
         turned_first.at[j] = narrow<T>(a * c - b * s);
         turned_second.at[j] = narrow<T>(b * c + a * s);
       }
-      store<n>(y, turned_first);
-      store<n>(y + p.half, turned_second);
+      y[0] = turned_first;
+      y[p.half] = turned_second;
     }
   });
 }
@@ -78,29 +83,29 @@ void rope(const RopeArgs& args, Stream& stream) {
     using S = Wide<T>;
     const int64_t head_width = width / args.heads, half = args.cos.dim(1);
     const bool in_place = args.x.raw() == args.y.raw() && args.x.stride(0) == args.y.stride(0);
-    const int64_t copied = in_place ? 0 : head_width - 2 * half;
+    const int64_t copied = in_place ? 0 : head_width - 2 * half;  // of each head
     if (half + copied == 0) return;
-    const Rope<T> p = {args.x.data<T>(),
-                       args.y.data<T>(),
-                       args.cos.data<S>(),
-                       args.sin.data<S>(),
-                       args.positions ? args.positions.data<int32_t>() : nullptr,
-                       rows,
-                       args.heads,
-                       head_width,
-                       half,
-                       std::min(rows, args.positions ? args.positions.dim(0) : args.sequence),
-                       args.x.stride(0),
-                       args.y.stride(0),
-                       copied,
-                       args.inverse ? S(-1) : S(1)};
+    const int64_t period = std::min(rows, args.positions ? args.positions.dim(0) : args.sequence);
     const bool fit =
         fits_packs({address(args.x), address(args.y), address(args.cos), address(args.sin), row_bytes(args.x),
                     row_bytes(args.y), head_width * sizeof(T), half * sizeof(T), copied * sizeof(T)});
     with_packs<T>(fit, [&](auto n) {
+      const Rope<T> p = {args.x.data<T>(),
+                         args.y.data<T>(),
+                         args.cos.data<S>(),
+                         args.sin.data<S>(),
+                         args.positions ? args.positions.data<int32_t>() : nullptr,
+                         rows,
+                         period,
+                         args.x.stride(0) / n(),
+                         args.y.stride(0) / n(),
+                         static_cast<unsigned>(args.heads),
+                         static_cast<unsigned>(head_width / n()),
+                         static_cast<unsigned>(half / n()),
+                         args.inverse ? S(-1) : S(1)};
       const RowGrid grid = row_grid(args.heads * ((half + copied) / n()));
-      launch("rope", rope_kernel<T, n()>, row_launch(grid, p.period, pieces(rows, p.period)), native(stream),
-             p, grid);
+      launch("rope", rope_kernel<T, n()>, row_launch(grid, period, pieces(rows, period)), native(stream), p,
+             grid);
     });
   });
 }
