@@ -155,18 +155,24 @@ double* losses_of(int64_t rows, Stream& stream) {
   return static_cast<double*>(workspace(stream, static_cast<size_t>(rows) * sizeof(double)));
 }
 
+// A bias has the dtype of the product's operands: that of c, or 16 bits where c is f32.
 void start_rows(const Tensor& c, const Tensor& bias, bool accumulate, Stream& stream) {
   const int64_t rows = c.dim(0), columns = c.dim(1);
   with_float(c.dtype(), [&](auto type) {
     using T = decltype(type);
-    with_float(bias ? bias.dtype() : c.dtype(), [&](auto bias_type) {
+    const auto start = [&](auto bias_type) {
       using B = decltype(bias_type);
       with_packs<T>(fits_packs({address(c), row_bytes(c), columns * sizeof(T)}), [&](auto n) {
         const RowGrid grid = row_grid(columns / n());
         launch("gemm", start_rows_kernel<T, B, n()>, row_launch(grid, rows), native(stream), c.data<T>(),
                bias ? bias.data<B>() : nullptr, rows, c.stride(0), accumulate, grid);
       });
-    });
+    };
+    if constexpr (std::is_same_v<T, float>) {
+      if (bias && bias.dtype() == DType::bf16) return start(Bf16{});
+      if (bias && bias.dtype() == DType::f16) return start(Half{});
+    }
+    start(T{});
   });
 }
 
