@@ -40,22 +40,30 @@ sass() {
   done
 }
 
-# The operations' tests on the software GPU, which runs this PTX in place of the kernels' source and looks for
-# races in it. They are those that end in time, or with GANGWAY_TEST_ALL=1 those of every operation, which
-# take an hour or two. An entry is PROGRAM | FILTER.
+# Tests on the software GPU, which runs this PTX in place of the kernels' source and looks for races in it:
+# every kernel in small sizes, and of the operations' tests those that end in time, or with GANGWAY_TEST_ALL=1
+# those of every operation, which take an hour or two. An entry is PROGRAM | FILTER.
 few='-*FiniteDifferences*:*Bits*:*ThreadCount*:*NumberOfThreads*:*SameRunToRun*'
-ptx_runs=("ops/norm | $few" "ops/rope | $few" "ops/swiglu | $few" "ops/layernorm | $few" "ops/dropout | $few" "ops/attention_merge | $few"
+every=("gpu_emulation/every_kernel | *")
+ptx_runs=("${every[@]}" "ops/norm | $few" "ops/rope | $few" "ops/swiglu | $few" "ops/layernorm | $few" "ops/dropout | $few" "ops/attention_merge | $few"
   "ops/optimizer | AdamW8bit.*:Adafactor.TakesVectors*:AdamW.FiveSteps*:AdamW.Nothing*:Lion.TheSign*"
   "gpu_emulation/cuda_ops | ModelOps.*:LossOfTerms.*:AttentionScores.EveryWidth*" "nn/fp8 | Fp8Codes.*:Fp8Linear.EveryDevice*")
 ptx_seconds=300
 if [ -n "${GANGWAY_TEST_ALL:-}" ]; then
   ptx_seconds=7200
   most='-*FiniteDifferences*:*ThreadsDoNotChangeBits*:*BitsAreTheSame*:*SameRunToRun*:*MoreShapes*'
-  ptx_runs=("nn/fp8 | Fp8Codes.*:Fp8Linear.EveryDevice*" "gpu_emulation/cuda_ops | *")
+  ptx_runs=("${every[@]}" "nn/fp8 | Fp8Codes.*:Fp8Linear.EveryDevice*" "gpu_emulation/cuda_ops | *")
   for unit in activation attention attention_merge dropout elementwise embedding gemm head_loss layernorm loss_parts norm optimizer rope swiglu; do
     ptx_runs+=("ops/$unit | $most")
   done
 fi
+all_ran_from_ptx() { # so that a new kernel, or a new instance of one, gets a case in every_kernel_test
+  local all never
+  all=$(grep -ho '\.entry [^ (]*' "$build"/ptx/*.ptx | cut -d ' ' -f 2 | sort -u)
+  never=$(comm -23 <(echo "$all") <(sort -u "$build/ptx_used.txt"))
+  [ -z "$never" ] || { echo "never launched:"; c++filt <<<"$never"; }
+  [ -n "$all" ] && [ -z "$never" ]
+}
 run_ptx() {
   local run program emulated=$build/tests/gpu_emulation
   rm -f "$build/ptx_used.txt"
@@ -65,7 +73,7 @@ run_ptx() {
       "GPU_EMULATION_PTX=$build/ptx" "GPU_EMULATION_PTX_USED=$build/ptx_used.txt" timeout "$ptx_seconds" \
       "$build/tests/${program}_test" "--gtest_filter=${run#* | }"
   done
-  echo "kernels that ran from PTX: $(sort -u "$build/ptx_used.txt" | wc -l) of $(cat "$build"/ptx/*.ptx | grep -c '\.entry')"
+  check "all $(sort -u "$build/ptx_used.txt" | wc -l) kernels ran from PTX" all_ran_from_ptx
 }
 
 mkdir -p "$build"

@@ -12,7 +12,7 @@ namespace gangway::ops_testing {
 class OnSoftwareGpu : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 1);
+    setenv("GANGWAY_MODULES", GANGWAY_CUDA_FOLDER, 0);  // which may name another build of the module
     setenv("GANGWAY_TEST_DEVICE", "cuda", 1);
     setenv("GANGWAY_CUDNN", "0", 1);
   }
