@@ -41,10 +41,11 @@ sass() {
 }
 
 # Tests on the software GPU, which runs this PTX in place of the kernels' source and looks for races in it:
-# every kernel in small sizes, and of the operations' tests those that end in time, or with GANGWAY_TEST_ALL=1
-# those of every operation, which take an hour or two. An entry is PROGRAM | FILTER.
+# every kernel in small sizes, the sectors of memory that some touch, and of the operations' tests those that
+# end in time, or with GANGWAY_TEST_ALL=1 those of every operation, which take an hour or two. An entry is
+# PROGRAM | FILTER.
 few='-*FiniteDifferences*:*Bits*:*ThreadCount*:*NumberOfThreads*:*SameRunToRun*'
-every=("gpu_emulation/every_kernel | *")
+every=("gpu_emulation/every_kernel | *" "gpu_emulation/sectors | *")
 ptx_runs=("${every[@]}" "ops/norm | $few" "ops/rope | $few" "ops/swiglu | $few" "ops/layernorm | $few" "ops/dropout | $few" "ops/attention_merge | $few"
   "ops/optimizer | AdamW8bit.*:Adafactor.TakesVectors*:AdamW.FiveSteps*:AdamW.Nothing*:Lion.TheSign*"
   "gpu_emulation/cuda_ops | ModelOps.*:LossOfTerms.*:AttentionScores.EveryWidth*" "nn/fp8 | Fp8Codes.*:Fp8Linear.EveryDevice*")
