@@ -51,6 +51,9 @@ struct Arena {
 struct Memory {
   std::mutex mutex;
   Arena arenas[kMostDevices];
+  // All arenas lie between these. Kernels that tell of their accesses ask for each of them, and most are to
+  // stacks.
+  std::atomic<const char*> lowest{nullptr}, highest{nullptr};
   std::map<uintptr_t, size_t> pinned;
   std::mutex access_mutex;
   int accesses = 0;
@@ -74,7 +77,11 @@ T* map_table(size_t count) {
 }
 
 const Arena* arena_of(const void* address) {
-  for (const Arena& arena : memory().arenas)
+  const Memory& all = memory();
+  if (address < all.lowest.load(std::memory_order_relaxed) ||
+      address >= all.highest.load(std::memory_order_relaxed))
+    return nullptr;
+  for (const Arena& arena : all.arenas)
     if (arena.base != nullptr && address >= arena.base && address < arena.base + arena.range) return &arena;
   return nullptr;
 }
@@ -183,6 +190,8 @@ void* allocate_device(int device, size_t bytes, uint64_t capacity) {
         mmap(nullptr, arena.range, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return nullptr;
     arena.base = static_cast<char*>(base);
+    if (all.lowest == nullptr || arena.base < all.lowest) all.lowest = arena.base;
+    if (arena.base + arena.range > all.highest) all.highest = arena.base + arena.range;
   }
   if (bytes > capacity || arena.bytes > capacity - bytes || arena.count == kMostExtents) return nullptr;
   const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment,
