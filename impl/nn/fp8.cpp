@@ -14,6 +14,7 @@ constexpr int kMostHistory = 4096;
 // A scale in f32 times this is an infinity, or less than every magnitude that has the scale: 0 for the least.
 constexpr double kOnlyInfinity = 0x1p-126;
 constexpr int64_t kGpuMultiple = 16;  // of the sizes of a product that cuBLASLt computes
+constexpr size_t kGpuAlignment = 16;  // of the scales of rows that cuBLASLt reads, in bytes
 
 void check(const Fp8Options& o) {
   const auto scaling = static_cast<int32_t>(o.scaling);
@@ -21,6 +22,14 @@ void check(const Fp8Options& o) {
     fail(Code::invalid_argument, "fp8: scaling ", scaling, " is unknown (0 to 2)");
   if (o.history < 1 || o.history > kMostHistory)
     fail(Code::invalid_argument, "fp8: history is ", o.history, ", outside [1, ", kMostHistory, "]");
+}
+
+// The scales of some rows of a larger operand may begin anywhere.
+Tensor aligned(Context& ctx, const Tensor& scale) {
+  if (scale.byte_offset() % kGpuAlignment == 0) return scale;
+  const Tensor copy = ctx.temporaries.allocate(scale.dtype(), scale.shape());
+  ctx.ops.cast(scale, copy, ctx.stream);
+  return copy;
 }
 
 }  // namespace
@@ -185,7 +194,10 @@ void Fp8Products::multiply(Context& ctx, const Operand& a, const Operand& b, con
   Fp8GemmArgs args{
       .a = a.codes, .b = b.codes, .a_scale = a.scale, .b_scale = b.scale, .c = c, .accumulate = accumulate};
   const StackScope scope(ctx.temporaries);
-  if (!is_or_plans_for_gpu(ctx.ops.device())) {
+  if (is_or_plans_for_gpu(ctx.ops.device())) {
+    args.a_scale = aligned(ctx, a.scale);
+    args.b_scale = aligned(ctx, b.scale);
+  } else {
     args.a_values = ctx.temporaries.allocate(statistics_dtype(c.dtype()), a.codes.shape());
     args.b_values = ctx.temporaries.allocate(statistics_dtype(c.dtype()), b.codes.shape());
   }

@@ -43,7 +43,7 @@ struct Fp8CodesArgs {
 // [1] or [M], b_scale [1] or [N]. c is [M, N], rows may be strided. Sums are in f32, in f64 if c is f64.
 // A CPU decodes the codes into a_values and b_values, [M, K] and [N, K] in the dtype of the sums; they are
 // absent on a GPU and in a plan for one, where cuBLASLt multiplies the codes. There K and N are multiples of
-// 16.
+// 16, and the scales of rows begin at addresses that are.
 struct Fp8GemmArgs {
   Tensor a, b, a_scale, b_scale, c;
   bool accumulate = false;

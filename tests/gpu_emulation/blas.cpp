@@ -99,6 +99,9 @@ std::string wrong_codes(const cublasLtMatmulDescOpaque& how, const cublasLtMatri
       c.stride * static_cast<int64_t>(bytes_of(c.type)) % 16 != 0)
     return "8 bits whose depth or strides are no multiple of 16";
   if (how.a_scale == nullptr || how.b_scale == nullptr || how.a_mode != how.b_mode) return "scales";
+  if (how.a_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
+      (reinterpret_cast<uintptr_t>(how.a_scale) | reinterpret_cast<uintptr_t>(how.b_scale)) % 16 != 0)
+    return "scales of rows that are not aligned to 16 bytes";
   if (how.compute != CUBLAS_COMPUTE_32F || how.scale != CUDA_R_32F) return "type of computation";
   return "";
 }

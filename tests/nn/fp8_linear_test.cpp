@@ -88,6 +88,24 @@ TEST(Fp8Linear, EveryDeviceComputesWhatACpuDoes) {
     }
 }
 
+// Whose scales begin at an address that cuBLASLt does not read from.
+TEST(Fp8Linear, EveryDeviceMultipliesSomeRowsOfMany) {
+  Rig rig(make_ops);
+  const ModulePtr made = make_linear(32, 48, false);
+  apply_fp8(made, {.patterns = {}, .scaling = Fp8Scaling::row});
+  rig.materialize(*made, DType::f32);
+  const auto& linear = dynamic_cast<const Linear&>(*made);
+  Context ctx = rig.context();
+  const StackScope scope(rig.temporaries);
+  const Tensor whole = rig.temporaries.allocate(DType::f32, {6, 48});
+  const Tensor parts = rig.temporaries.allocate(DType::f32, {6, 48});
+  const Linear::Operands all = linear.operands(ctx, rig.normal({6, 32}, 1, DType::f32), nullptr);
+  linear.product(ctx, all, whole);
+  for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 1}, {1, 3}, {3, 6}})
+    linear.product(ctx, all.rows(first, last), parts.slice(0, first, last));
+  EXPECT_LE(normwise(get(parts), get(whole)), 1e-6);
+}
+
 TEST(Fp8Linear, TheBiasIsAddedAsItIs) {
   Rig rig(make_ops);
   const ModulePtr linear = layer(rig, Fp8Scaling::tensor, DType::f64, true);

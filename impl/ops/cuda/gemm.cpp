@@ -135,7 +135,12 @@ void refuse_what_codes_lack(const Fp8GemmArgs& args) {
     fail(Code::not_supported, "cublasLt takes scales of the rows of both operands or of neither, not ",
          args.a_scale.count(), " for ", args.c.dim(0), " rows and ", args.b_scale.count(), " for ",
          args.c.dim(1));
-  if (scales_rows(args)) refuse_scales_of_rows();
+  if (!scales_rows(args)) return;
+  refuse_scales_of_rows();
+  for (const Tensor* const scale : {&args.a_scale, &args.b_scale})
+    if (alignment_of(*scale) < kMultiple)
+      fail(Code::internal, "cublasLt reads scales of rows from multiples of ", kMultiple, " bytes, not from ",
+           scale->byte_offset());
 }
 
 template <typename Args>
