@@ -68,7 +68,7 @@ Parameter* Linear::bias() const { return has_bias_ ? parameters()[kBias].get() :
 
 Specs Linear::check_forward(Context& ctx, std::span<const Spec> inputs) {
   const Spec& x = first_input(inputs, *this);
-  check(x);
+  check_input(x);
   const Shape w_OI = spec_of(weight()).shape;
   if (fp8_ != nullptr)
     fp8_->check_products(ctx.ops, full_name(), x.dtype, w_OI[1], w_OI[0],
@@ -89,7 +89,7 @@ Values Linear::forward(Context& ctx, std::span<const Tensor> inputs, Frame* fram
   const Tensor& x = first_input(inputs, *this);
   const Tensor& w_OI = value_of(weight());
   const CodedInput* const coded = fp8_ == nullptr ? nullptr : CodedInput::of(ctx, x);
-  if (coded == nullptr) check(spec_of(x));
+  if (coded == nullptr) check_input(spec_of(x));
   const Tensor y = make_output(ctx, frame, w_OI.dtype(), with_last(x.shape(), w_OI.dim(0)));
   const Tensor x_TI = x.flatten2(), y_TO = y.flatten2();
   const Tensor b_O = bias() == nullptr || skips_bias_add_ ? Tensor() : value_of(*bias());
@@ -125,7 +125,7 @@ Linear::Operands Linear::Operands::rows(int64_t first, int64_t last) const {
 }
 
 Linear::Operands Linear::operands(Context& ctx, const Tensor& x, Frame* frame) const {
-  check(spec_of(x));
+  check_input(spec_of(x));
   Operands all{x.flatten2(), allocate_low(ctx, x, frame)};
   all.low_is_made = make_dropped_low(ctx, x, all.low_TR, frame);
   if (fp8_ == nullptr) return all;
@@ -303,7 +303,7 @@ void Linear::weight_gradient(Context& ctx, const Tensor& dy, Frame& frame) {
     fp8_->weight_gradient(ctx, dy.flatten2(), x.flatten2(), target.grad, target.accumulate);
 }
 
-void Linear::check(const Spec& x) const {
+void Linear::check_input(const Spec& x) const {
   const Spec w_OI = spec_of(weight());
   if (x.shape.rank() < 1 || x.shape.back() != w_OI.shape[1])
     fail(Code::invalid_argument, "Linear ", full_name(), ": input is ", x.text(), ", its last dim must be ",

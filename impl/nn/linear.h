@@ -45,6 +45,8 @@ class Linear final : public Module {
   Operands operands(Context& ctx, const Tensor& x, Frame* frame) const;
   void product(Context& ctx, const Operands& operands, const Tensor& y_TO) const;
   void save_input(const Tensor& x, const Operands& operands, Frame* frame) const;
+  // INVALID_ARGUMENT: the layer takes no such input. For a wrapper that gives it codes in place of values.
+  void check_input(const Spec& x) const;
 
   Parameter& weight() const;
   Parameter* bias() const;  // null: the layer has none
@@ -90,7 +92,6 @@ class Linear final : public Module {
   void input_half(Context& ctx, std::span<const Tensor> dy, const Tensor& dx, bool add, Frame& frame);
   void weight_gradient(Context& ctx, const Tensor& dy, Frame& frame);
   void adapter_backward(Context& ctx, const Tensor& dy, const Tensor& dx, Frame& frame);
-  void check(const Spec& x) const;
 
   const bool has_bias_, skips_bias_add_;
   std::shared_ptr<const LoraSettings> lora_;

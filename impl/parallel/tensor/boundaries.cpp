@@ -73,6 +73,7 @@ void Boundaries::move_further(Context& ctx, Values& x, Frame* frame) const {
 }
 
 Values Boundaries::forward(Context& ctx, std::span<const Tensor> inputs, Frame* frame) {
+  first_input(inputs, *this);
   Values y = forward_inner(ctx, inputs, frame);
   if (after_ != nullptr) y.at(0) = after_->forward_one(ctx, y[0], frame);
   return y;
@@ -101,6 +102,7 @@ Values Boundaries::forward_codes(Context& ctx, std::span<const Tensor> inputs, F
                                  const std::vector<Linear*>& layers) {
   Values x(inputs.begin(), inputs.end());
   const Shape whole = before_->forward_plan(x[0].shape())->after;
+  for (const Linear* layer : layers) layer->check_input({x[0].dtype(), whole});
   const auto coded =
       codes_->start(ctx, layers, x[0], in_chunks(chunks_, ctx, frame) ? &chunks_ : nullptr, frame, *this);
   x[0] = coded->operand().codes.reshape(whole);

@@ -248,29 +248,47 @@ class OrderOps final : public OpsInterceptor, public Fp8Ops {
   const Engine& engine_;
 };
 
-// Returns the gathers that have arrived at each product of a Linear 16 to 16 in three chunks.
-std::vector<size_t> arrived_on(const char* kind) {
-  GangOptions meta;
-  meta.device = kind;
-  const auto gang = Gang::create_fake(0, 2, meta, /*record=*/true, /*refuse_meta=*/false);
-  ModulePtr root = make_sequential({make_linear(16, 16, false)});
-  assign_full_names(*root);
-  apply_fp8(root, {.patterns = {}, .scaling = Fp8Scaling::row});
-  TensorOptions options;
-  options.rows = plan_from_text(kColumns);
-  options.overlap_chunks = 3;
-  TensorPlan(root, options, gang).apply(root);
-  const auto device = make_device(kind);
-  const auto ops = make_ops(device);
-  for (const NamedParameter& p : named_parameters(*root)) {
-    p.parameter->place = {0};
-    p.parameter->value = Tensor::allocate(device->allocator(), DType::f32, p.parameter->compute_shape());
+// A Linear 16 to 16 in FP8 whose input is gathered in three chunks, on a device without data.
+struct GatheredLinear {
+  explicit GatheredLinear(const char* kind) {
+    GangOptions meta;
+    meta.device = kind;
+    gang = Gang::create_fake(0, 2, meta, /*record=*/true, /*refuse_meta=*/false);
+    root = make_sequential({make_linear(16, 16, false)});
+    assign_full_names(*root);
+    apply_fp8(root, {.patterns = {}, .scaling = Fp8Scaling::row});
+    TensorOptions options;
+    options.rows = plan_from_text(kColumns);
+    options.overlap_chunks = 3;
+    TensorPlan(root, options, gang).apply(root);
+    device = make_device(kind);
+    ops = make_ops(device);
+    for (const NamedParameter& p : named_parameters(*root)) {
+      p.parameter->place = {0};
+      p.parameter->value = Tensor::allocate(device->allocator(), DType::f32, p.parameter->compute_shape());
+    }
   }
-  OrderOps watched(*ops, gang->engine());
-  Stack temporaries(device->allocator());
-  Frame frame(device->allocator());
-  Context ctx{.ops = watched, .stream = device->stream(), .temporaries = temporaries};
-  root->forward_one(ctx, Tensor::allocate(device->allocator(), DType::f32, Shape{1, 24, 16}), &frame);
+  Values forward(Ops& with, const Values& x) {
+    Stack temporaries(device->allocator());
+    Frame frame(device->allocator());
+    Context ctx{.ops = with, .stream = device->stream(), .temporaries = temporaries};
+    return root->forward(ctx, x, &frame);
+  }
+  Tensor input(DType dtype, const Shape& shape) const {
+    return Tensor::allocate(device->allocator(), dtype, shape);
+  }
+
+  GangPtr gang;
+  ModulePtr root;
+  std::shared_ptr<Device> device;
+  std::shared_ptr<Ops> ops;
+};
+
+// Returns the gathers that have arrived at each product.
+std::vector<size_t> arrived_on(const char* kind) {
+  GatheredLinear linear(kind);
+  OrderOps watched(*linear.ops, linear.gang->engine());
+  linear.forward(watched, {linear.input(DType::f32, {1, 24, 16})});
   return watched.arrived;
 }
 
@@ -280,6 +298,17 @@ TEST(CodedGather, OnAGpuAProductRunsWhileTheNextChunkIsGathered) {
 }
 
 TEST(CodedGather, OnACpuOneProductTakesAllChunks) { EXPECT_EQ(arrived_on("meta"), (std::vector<size_t>{4})); }
+
+// A module that calls its children, such as a custom one, checks nothing before.
+TEST(CodedGather, RefusesTheInputsThatTheLayersRefuse) {
+  GatheredLinear linear("meta");
+  const auto refuses = [&](const Values& x, const char* why) {
+    expect_refusal(Code::invalid_argument, [&] { linear.forward(*linear.ops, x); }, {why});
+  };
+  refuses({linear.input(DType::bf16, {1, 24, 16})}, "they must have one dtype");
+  refuses({linear.input(DType::f32, {1, 24, 32})}, "its last dim must be 16");
+  refuses({}, "got no input");
+}
 
 TEST(CodedGather, RanksWithOtherLayersInFp8AreToldSo) {
   run_ranks(2, [&](Gang& root) {
