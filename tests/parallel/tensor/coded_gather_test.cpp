@@ -200,6 +200,40 @@ ModulePtr attention_in_fp8(const std::function<void(const ModulePtr&)>& apply) {
   return root->children()[1].module;
 }
 
+// All numbers of five steps, of which the first has only zeros. The inputs of the third and the fourth travel
+// as values: one is no sequence of three dims, and the other has no tokens.
+Vector numbers_of_both_ways(Gang& root, const Way& way) {
+  GatheringTree tree = gathering_trees()[1];
+  const auto model = model_of(root, tree, way);
+  Context ctx = model->run().context(model->device().stream());
+  Vector all;
+  for (const Shape& shape : {Shape{2, 16, 8}, {2, 16, 8}, {2, 16, 1, 8}, {2, 0, 8}, {2, 16, 8}}) {
+    tree.styled.input = shape;
+    Vector x = input_of(tree.styled);
+    for (double& number : x) number *= static_cast<double>(ctx.step % 3);
+    const Vector more = microbatch(*model, tree, ctx, x);
+    all.insert(all.end(), more.begin(), more.end());
+    model->run().finish_gradients(ctx.stream);
+    model->run().begin_update(ctx.stream);
+    model->run().end_update(ctx.stream);
+    ++ctx.step;
+  }
+  return all;
+}
+
+TEST(CodedGather, KeepsWhatLayersKnowOfInputsThatTravelledAsValues) {
+  for (const Fp8Scaling scaling : kScalings) {
+    std::vector<Vector> want(2), got(2);
+    for (const bool values : {true, false})
+      run_ranks(2, [&](Gang& root) {
+        Way way{scaling};
+        way.values = values;
+        (values ? want : got)[static_cast<size_t>(root.rank())] = numbers_of_both_ways(root, way);
+      });
+    EXPECT_TRUE(got == want) << "scaling " << static_cast<int>(scaling);
+  }
+}
+
 TEST(CodedGather, IsForLayersThatMakeTheSameCodes) {
   const auto count = [](const std::function<void(const ModulePtr&)>& apply) {
     return layers_that_share_codes(*attention_in_fp8(apply)).size();
