@@ -102,9 +102,12 @@ Values Boundaries::forward_codes(Context& ctx, std::span<const Tensor> inputs, F
                                  const std::vector<Linear*>& layers) {
   Values x(inputs.begin(), inputs.end());
   const Shape whole = before_->forward_plan(x[0].shape())->after;
+  const ChunkedMove* const chunks = in_chunks(chunks_, ctx, frame) ? &chunks_ : nullptr;
+  // Before the first gather starts, because an error later breaks the gang.
   for (const Linear* layer : layers) layer->check_input({x[0].dtype(), whole});
-  const auto coded =
-      codes_->start(ctx, layers, x[0], in_chunks(chunks_, ctx, frame) ? &chunks_ : nullptr, frame, *this);
+  if (chunks != nullptr) SequenceChunks::checked(x[0].shape(), chunks->chunks);
+  check_count(x.size());
+  const auto coded = codes_->start(ctx, layers, x[0], chunks, frame, *this);
   x[0] = coded->operand().codes.reshape(whole);
   move_further(ctx, x, frame);
   Context inner = ctx;

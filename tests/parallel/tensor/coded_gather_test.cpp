@@ -341,7 +341,9 @@ TEST(CodedGather, RefusesTheInputsThatTheLayersRefuse) {
   };
   refuses({linear.input(DType::bf16, {1, 24, 16})}, "they must have one dtype");
   refuses({linear.input(DType::f32, {1, 24, 32})}, "its last dim must be 16");
+  refuses({linear.input(DType::f32, {1, 20, 16})}, "does not divide the 10 tokens");
   refuses({}, "got no input");
+  linear.forward(*linear.ops, {linear.input(DType::f32, {1, 24, 16})});  // the gang goes on
 }
 
 TEST(CodedGather, RanksWithOtherLayersInFp8AreToldSo) {
