@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <system_error>
 #include <thread>
 
@@ -29,12 +30,12 @@ constexpr size_t kBudget = 1 << 20;  // bytes moved on one connection before the
 }  // namespace
 
 // The networks of this process. Their threads outlive the gangs a little, so they are ended as the process
-// exits.
+// exits. The list itself is never destroyed, because the process may fork after that.
 class Networks {
  public:
   static Networks& instance() {
-    static Networks networks;
-    return networks;
+    static auto* const networks = new Networks;
+    return *networks;
   }
 
   void start(const std::shared_ptr<Network>& network) {
@@ -52,18 +53,10 @@ class Networks {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  ~Networks() {
-    if (getpid() != process_) {  // a forked child does not have the threads
-      for (auto& [network, thread] : running_) thread.detach();
-      return;
-    }
-    for (auto& [network, thread] : running_) network->end_now();
-    for (auto& [network, thread] : running_) thread.join();
-  }
-
  private:
   Networks() {
     hmac_sha256({}, {});  // starts libcrypto first, so that it ends after the threads
+    std::atexit([] { instance().end(); });
     // A child that keeps the connections of its parent would hide that the parent has died.
     pthread_atfork(
         [] {
@@ -75,6 +68,15 @@ class Networks {
           for (auto& [network, thread] : instance().running_) network->close_in_child();
           instance().unlock_after_fork();
         });
+  }
+  void end() noexcept {
+    const bool has_threads = getpid() == process_;  // a forked child has none
+    if (has_threads)
+      for (auto& [network, thread] : running_) network->end_now();
+    for (auto& [network, thread] : running_) has_threads ? thread.join() : thread.detach();
+    std::list<Running> ended;  // released without the mutex
+    const std::lock_guard lock(mutex_);
+    ended.swap(running_);
   }
   void unlock_after_fork() {
     for (auto& [network, thread] : running_) network->unlock_after_fork();

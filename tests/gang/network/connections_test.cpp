@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 
 #include "gang/network/dial.h"
@@ -194,6 +195,27 @@ TEST(ForkedChildren, KeepNoConnectionThatTheirParentOpens) {
   ranks.wait_for_stage(0, 2);
   ranks.kill(1, SIGCONT);
   ranks.expect_all_well();
+}
+
+// Functions that atexit() has had before the first network run after the networks have ended.
+TEST(ForkedChildren, MayComeAfterTheEndOfTheNetworks) {
+  static Report* own = nullptr;
+  Processes ranks(2, [](int rank, const std::shared_ptr<Store>& store, Report& report) {
+    own = &report;
+    std::atexit([] {
+      const pid_t child = fork();
+      if (child == 0) _exit(0);
+      waitpid(child, nullptr, 0);
+      own->stage = 1;
+    });
+    GangPtr root = make_gang(rank, 2, store);
+    EXPECT_EQ(sum(*root, 1), 2);
+    root->shutdown(60'000);
+    root.reset();
+    std::exit(0);
+  });
+  ranks.expect_all_well();
+  for (const int r : {0, 1}) EXPECT_EQ(ranks.report(r).stage, 1);
 }
 
 // Rank 1 does not listen any more.
