@@ -266,6 +266,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
             : comm->member->broken()                          ? ncclRemoteError
             : !comm->member->all_joined()                     ? ncclInProgress
             : !comm->member->all_have_windows()               ? ncclInProgress
+            : comm->member->broken()                          ? ncclRemoteError  // by windows that differ
             : comm->finalized && !comm->member->all_left()    ? ncclInProgress
             : fault_of(comm->member->device()) != cudaSuccess ? ncclUnhandledCudaError
                                                               : ncclSuccess;
