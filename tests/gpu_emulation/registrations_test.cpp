@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -143,6 +144,7 @@ TEST(NcclRegistrations, AGangGoesOnWhereNcclFailsToRegister) {
         Failure{"one rank, at once", 22900, kWindows, 1, false, kOnRank1},
         Failure{"one rank, its second buffer", 22900, kWindows, 2, false, kOnRank1},
         Failure{"one rank, in a second batch", 22900, kWindows, 4, false, kOnRank1},
+        Failure{"one rank, the sums of a batch that is made", 22900, kWindows, 5, false, kOnRank1},
         Failure{"all ranks, in a thread", 22900, "a window", 2, true,
                 "in windows on rank 0 of 3: unhandled cuda error; the gang goes on without windows"},
         Failure{"one rank, in a thread", 22900, "a window", 1, false,
@@ -172,6 +174,29 @@ TEST(NcclRegistrations, AGangGoesOnWhereNcclFailsToRegister) {
     });
     ranks.expect_all_well();
   }
+}
+
+// An abort ends the kernels of its communicator, done or not.
+TEST(NcclRegistrations, ACollectiveInFlightEndsBeforeAFailureReplacesItsCommunicator) {
+  Processes ranks(2, [&](int r, const std::shared_ptr<Store>& store, Report&) {
+    if (r == 1) gpu_emulation::fail_call("ncclCommWindowRegister", 3, cudaErrorUnknown);
+    {
+      const GangPtr root = cuda_root(r, 2, store);
+      constexpr size_t kCount = size_t{8} << 20;
+      const Buffers buffers = allocate(root->registrable(), {4 * kCount, 8 * kCount});
+      root->register_memory(Channel::fsdp_gather, buffers, 0);
+      write(root->device(), buffers[0], std::vector<float>(kCount, static_cast<float>(r + 1)));
+      run(*root, Channel::fsdp_gather, CollectiveOp::all_gather, buffers, DType::f32);
+      const Buffers later = allocate(root->registrable(), {4096});
+      root->register_memory(Channel::fsdp_gather, later, 0);
+      const std::vector<float> all = read<float>(root->device(), buffers[1]);
+      EXPECT_EQ(std::count(all.begin(), all.end(), 1), kCount);
+      EXPECT_EQ(std::count(all.begin(), all.end(), 2), kCount);
+      root->shutdown(60'000);
+    }
+    expect_no_faults();
+  });
+  ranks.expect_all_well();
 }
 
 TEST(NcclRegistrations, AGangGoesOnWhereNothingCanBeRegistered) {
