@@ -132,22 +132,21 @@ TEST_F(ProductAlgorithms, AnAnswerIsTakenOnlyIfTheBitsProveSomething) {
 // With gaps between the rows of the result, which others own, and without.
 TEST_F(ProductAlgorithms, AProductThatAddsIsMeasuredInTheMemoryOfItsResult) {
   for (const bool gaps : {false, true}) {
-    const auto make_product = [&] {
-      const Product whole = product(20, 30, 18);
+    const auto part_of = [&](const Product& whole) {
       return gaps ? Product{whole.a, tensor({30, 9}), whole.c.slice(1, 4, 13)} : whole;
     };
     plant_answers({});
     make();
-    const Product expected = make_product();
-    start(expected, true);
+    const Product expected = product(20, 30, 18);
+    start(part_of(expected), true);
     const std::vector<float> sums = expected.values();
     plant_answers({{5}, {1}});
     make();
-    const Product other = make_product();
+    const Product other = product(20, 30, 18);
     start(product(1, 1, 1));  // which takes the workspace
-    EXPECT_EQ(run(other, true), measured({0, 1}, 1));
+    EXPECT_EQ(run(part_of(other), true), measured({0, 1}, 1));
     EXPECT_EQ(other.values(), sums) << gaps;
-    EXPECT_EQ(run(other, true), Indices{1});
+    EXPECT_EQ(run(part_of(other), true), Indices{1});
   }
 }
 
