@@ -106,7 +106,7 @@ Tensor Tensor::flatten2() const {
   const int64_t columns = shape_.rank() == 0 ? 1 : shape_.back();
   int64_t rows = 1, stride = columns;
   for (int i = 0; i + 1 < shape_.rank(); ++i) rows *= shape_[i];
-  if (contiguous() || count() == 0) return Tensor(buffer_, offset_, dtype_, {rows, columns});
+  if (contiguous()) return reshape({rows, columns});
   int64_t inner = 1;  // rows of the dims so far
   for (int i = shape_.rank() - 2; i >= 0; --i) {
     if (shape_[i] == 1) continue;

@@ -74,6 +74,13 @@ TEST_F(Views, FlatteningKeepsTheLastDim) {
   EXPECT_EQ(none.flatten2().shape(), (Shape{0, 4}));
 }
 
+// As columns of an output without tokens are, for which a stack has no byte left.
+TEST_F(Views, FlatteningTakesAnEmptyViewThatBeginsBehindItsBuffer) {
+  const Tensor none = tensor_.slice(0, 2, 2).slice(2, 1, 3);
+  EXPECT_EQ(none.byte_offset(), tensor_.bytes() + item_bytes(tensor_.dtype()));
+  EXPECT_EQ(none.flatten2().shape(), (Shape{0, 2}));
+}
+
 TEST_F(Views, FlatteningKeepsEqualGapsBetweenRowsAndRefusesOthers) {
   const Tensor rows = tensor_.slice(2, 1, 3).flatten2();
   EXPECT_EQ(rows.shape(), (Shape{6, 2}));
