@@ -1,4 +1,6 @@
 // Replicas: buckets of every size are reduced when they are full, and only once.
+#include <map>
+
 #include "parallel/reference_run.h"
 
 namespace gangway::test {
@@ -59,6 +61,34 @@ TEST(Replicate, ReducesOnceAfterTheLastMicrobatchAsBucketsFill) {
   EXPECT_EQ(calls(25, false), 1u);
   EXPECT_EQ(calls(0.0001, false), 6u);
   EXPECT_EQ(calls(25, true), 3u);
+}
+
+// As layers that read one input want it, to be computed as one (nn/joined_linears.h).
+TEST(Replicate, BiasesLieNeitherBetweenWeightsNorBetweenTheirGradients) {
+  BlockOptions options;
+  options.dim = 6;
+  options.heads = 3;
+  options.ffn = 10;
+  options.qkv_bias = options.mlp_bias = true;
+  for (const int ranks : {1, 2})
+    run_ranks(ranks, [&](Gang& root) {
+      Model model(make_sequential({make_block(options)}), mesh_of(root));
+      model.build().replicate({});
+      model.build().materialize(kChain.seed, DType::f64);
+      std::map<const Buffer*, size_t> next;  // where the next tensor of a buffer begins
+      const auto expect_next = [&](const Tensor& tensor, const std::string& name) {
+        size_t& at = next[tensor.buffer().get()];
+        EXPECT_EQ(tensor.byte_offset(), at) << name;
+        at += (tensor.bytes() + 63) / 64 * 64;
+      };
+      for (const bool matrices : {true, false})
+        for (const NamedParameter& p : named_parameters(model.root())) {
+          if ((p.parameter->shape.rank() > 1) != matrices) continue;
+          expect_next(p.parameter->value, p.name);
+          expect_next(p.parameter->shard_grad->tensor, "gradient of " + p.name);
+        }
+      EXPECT_EQ(next.size(), 2u) << "one buffer of values, and one bucket";
+    });
 }
 
 // An initializer that fails at its first call.

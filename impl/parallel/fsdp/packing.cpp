@@ -70,11 +70,9 @@ Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& 
     split(p, axis, packed.shape[0], ranks, rank);
     packing.parameters.push_back(std::move(packed));
   }
-  // Weights come before biases, so that those of layers that read the same input lie side by side
-  // (nn/joined_linears.h), and so do their biases.
   for (const bool matrices : {true, false})
     for (PackedParameter& packed : packing.parameters)
-      if ((packed.shape.rank() > 1) == matrices) place(packed, packing.bytes);
+      if (packed.is_matrix() == matrices) place(packed, packing.bytes);
   return packing;
 }
 

@@ -1,9 +1,11 @@
 // The offsets of the parameters of one parameter group in its buffers. This is pure arithmetic and the same
-// on a meta device. Every parameter starts at a multiple of 64 bytes, those of two and more dims before the
-// others. Values and gradients of a parameter of
+// on a meta device. Every parameter starts at a multiple of 64 bytes. Values and gradients of a parameter of
 // n rows over W ranks are W equal pieces of ceil(n / W) rows, so that every all-gather and reduce-scatter has
 // equal counts. Compute sees the first n rows. The last ranks may own fewer rows than a piece has, or none;
 // the rest is padding, which is zero.
+//
+// Matrices come before vectors, so that the weights of layers that read the same input lie side by side
+// (nn/joined_linears.h), and so do their biases.
 //
 // Thread rule: values and pure functions; pack changes the parameters that it gets.
 #pragma once
@@ -43,6 +45,7 @@ struct PackedParameter {
   size_t full_bytes(DType t) const { return static_cast<size_t>(pieces()) * item_bytes(t); }
   bool has_copy() const { return compute != master; }
   bool has_gradient = false;  // has storage for a gradient, which a parameter that is frozen later keeps
+  bool is_matrix() const { return shape.rank() > 1; }  // or has more dims
 };
 
 // Bytes of a parameter group's buffers.

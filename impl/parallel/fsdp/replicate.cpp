@@ -35,15 +35,17 @@ void Buckets::plan() {
     for (size_t i = parameters.size(); i-- > 0;)
       if (parameters[i].has_gradient) put(parameters[i], group, cap);
   }
-  // In a bucket, gradients lie in the order of the parameters, so that those of several can be written at once
-  // (nn/joined_linears.h).
+  // In a bucket, gradients lie in the order of a parameter group's buffers (packing.h), so that those of
+  // several parameters can be written at once.
   for (Bucket& bucket : buckets_) {
     size_t at = 0;
-    for (size_t i = bucket.parameters.size(); i-- > 0;) {
-      PackedParameter& p = bucket.parameters[i];
-      p.gradient_at = at;
-      at += aligned(p.full_bytes(p.gradient));
-    }
+    for (const bool matrices : {true, false})
+      for (size_t i = bucket.parameters.size(); i-- > 0;) {
+        PackedParameter& p = bucket.parameters[i];
+        if (p.is_matrix() != matrices) continue;
+        p.gradient_at = at;
+        at += aligned(p.full_bytes(p.gradient));
+      }
   }
 }
 
