@@ -162,5 +162,13 @@ TEST(Timeline, ABlockLaunches10KernelsForwardAnd18Backward) {
   EXPECT_EQ(block.backward.size(), 18u);
 }
 
+TEST(Timeline, ABlockWithBiasesHasFourProductsForwardAndEightBackward) {
+  Plan plan = plan_8b();
+  plan.model.qkv_bias = plan.model.mlp_bias = true;
+  const BlockLaunches block = block_launches(plan);
+  EXPECT_EQ(std::count(block.forward.begin(), block.forward.end(), "product"), 4);
+  EXPECT_EQ(std::count(block.backward.begin(), block.backward.end(), "product"), 8);
+}
+
 }  // namespace
 }  // namespace gangway::timeline
