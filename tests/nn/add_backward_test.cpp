@@ -1,10 +1,10 @@
 // Gradients of readers of one input: the first reader makes the gradient, and the others add to it.
 #include "nn/attention.h"
+#include "nn/counting_ops.h"
 #include "nn/fp8.h"
 #include "nn/linear.h"
 #include "nn/lora.h"
 #include "nn/nn_testing.h"
-#include "support/ops_interceptor.h"
 
 namespace gangway {
 namespace {
@@ -74,28 +74,6 @@ TEST(AddBackward, ALinearAddsWhatItsBackwardMakes) {
             << kind.name << ", " << tokens << " tokens";
         EXPECT_EQ(added.parameters, alone.parameters) << kind.name;
       }
-}
-
-// Counts the operations by name.
-class CountingOps final : public test::OpsInterceptor {
- public:
-  explicit CountingOps(std::unique_ptr<Ops> inner) : OpsInterceptor(*inner), owned_(std::move(inner)) {}
-  static std::map<std::string, int>& counts() {
-    static std::map<std::string, int> all;
-    return all;
-  }
-
- protected:
-  void intercept(const char* operation, const std::function<void()>& call) override {
-    ++counts()[operation];
-    call();
-  }
-
- private:
-  const std::unique_ptr<Ops> owned_;
-};
-std::unique_ptr<Ops> counting(const std::shared_ptr<Device>& device) {
-  return std::make_unique<CountingOps>(make_ops(device));
 }
 
 // Products of the input half and of the weight half of each layer, and no additions.

@@ -1,43 +1,22 @@
 // Linear layers that read one input, as one product where their weights lie side by side.
 #include "nn/joined_linears.h"
 
+#include <array>
 #include <functional>
 #include <map>
 
 #include "nn/arriving.h"
 #include "nn/attention.h"
+#include "nn/counting_ops.h"
 #include "nn/fp8.h"
 #include "nn/linear.h"
 #include "nn/lora.h"
 #include "nn/nn_testing.h"
-#include "support/ops_interceptor.h"
 
 namespace gangway {
 namespace {
 
 using namespace nn_testing;
-
-// Counts the operations by name.
-class CountingOps final : public test::OpsInterceptor {
- public:
-  explicit CountingOps(std::unique_ptr<Ops> inner) : OpsInterceptor(*inner), owned_(std::move(inner)) {}
-  static std::map<std::string, int>& counts() {
-    static std::map<std::string, int> all;
-    return all;
-  }
-
- protected:
-  void intercept(const char* operation, const std::function<void()>& call) override {
-    ++counts()[operation];
-    call();
-  }
-
- private:
-  const std::unique_ptr<Ops> owned_;
-};
-std::unique_ptr<Ops> counting(const std::shared_ptr<Device>& device) {
-  return std::make_unique<CountingOps>(make_ops(device));
-}
 
 bool joins(const Rig& rig) { return rig.device->kind() == DeviceKind::cuda; }
 
@@ -142,6 +121,15 @@ const Case kCases[] = {
 
 constexpr double kF32 = 2e-6, kBf16 = 2e-2;
 
+// A case's module twice, with the same values: one whose layers stay apart, and one that a GPU joins.
+struct Both {
+  Both(Rig& rig, const Case& c, DType dtype = DType::f32) : apart(named(c.make())), joined(named(c.make())) {
+    materialize_together(rig, *apart, dtype, kGap);
+    materialize_together(rig, *joined, dtype);
+  }
+  const ModulePtr apart, joined;
+};
+
 TEST(JoinedLinears, TheyComputeWhatTheLayersComputeApart) {
   Rig rig(counting);
   for (const Case& c : kCases)
@@ -149,12 +137,10 @@ TEST(JoinedLinears, TheyComputeWhatTheLayersComputeApart) {
          {std::pair{DType::f64, 1e-13}, {DType::f32, kF32}, {DType::bf16, kBf16}})
       for (const Shape& tokens : {Shape{1, 1}, Shape{2, 3}, Shape{1, 65}, Shape{0, 4}}) {
         SCOPED_TRACE(text(c.name, ", ", name(dtype), " ", tokens.text()));
-        const ModulePtr apart = named(c.make()), joined = named(c.make());
-        materialize_together(rig, *apart, dtype, kGap);
-        materialize_together(rig, *joined, dtype);
+        const Both both(rig, c, dtype);
         const Shape shape{tokens[0], tokens[1], 32};
         const Tensor x = rig.normal(shape, 1, dtype), dy = rig.normal(shape, 2, dtype);
-        const Results want = results_of(rig, *apart, x, dy), got = results_of(rig, *joined, x, dy);
+        const Results want = results_of(rig, *both.apart, x, dy), got = results_of(rig, *both.joined, x, dy);
         expect_near(got, want, limit);
         EXPECT_EQ(want.products, c.apart);
         EXPECT_EQ(got.products, joins(rig) ? c.joined : c.apart);
@@ -165,12 +151,10 @@ TEST(JoinedLinears, TheyComputeWhatTheLayersComputeApart) {
 TEST(JoinedLinears, ASecondMicrobatchAddsToTheGradientsOfTheFirst) {
   Rig rig(counting);
   for (const Case& c : kCases) {
-    const ModulePtr apart = named(c.make()), joined = named(c.make());
-    materialize_together(rig, *apart, DType::f32, kGap);
-    materialize_together(rig, *joined, DType::f32);
+    const Both both(rig, c);
     const Tensor x = rig.normal({2, 5, 32}, 1, DType::f32), dy = rig.normal({2, 5, 32}, 2, DType::f32);
-    expect_near(results_of(rig, *joined, x, dy, {.rounds = 2}), results_of(rig, *apart, x, dy, {.rounds = 2}),
-                kF32);
+    expect_near(results_of(rig, *both.joined, x, dy, {.rounds = 2}),
+                results_of(rig, *both.apart, x, dy, {.rounds = 2}), kF32);
   }
 }
 
@@ -187,12 +171,10 @@ TEST(JoinedLinears, WeightsThatAreTreatedDifferentlyGetTheirOwnGradients) {
   for (const Case& c : kCases)
     for (const std::function<void(Module&)>& change :
          {std::function<void(Module&)>(freeze), {freeze_weight}, {start}}) {
-      const ModulePtr apart = named(c.make()), joined = named(c.make());
-      materialize_together(rig, *apart, DType::f32, kGap);
-      materialize_together(rig, *joined, DType::f32);
+      const Both both(rig, c);
       const Tensor x = rig.normal({2, 5, 32}, 1, DType::f32), dy = rig.normal({2, 5, 32}, 2, DType::f32);
-      expect_near(results_of(rig, *joined, x, dy, {.between = change}),
-                  results_of(rig, *apart, x, dy, {.between = change}), kF32);
+      expect_near(results_of(rig, *both.joined, x, dy, {.between = change}),
+                  results_of(rig, *both.apart, x, dy, {.between = change}), kF32);
     }
 }
 
@@ -205,11 +187,10 @@ TEST(JoinedLinears, ValuesThatMoveBetweenForwardAndBackwardAreFollowed) {
     }
   };
   for (const Case& c : kCases) {
-    const ModulePtr apart = named(c.make()), joined = named(c.make());
-    materialize_together(rig, *apart, DType::f32, kGap);
-    materialize_together(rig, *joined, DType::f32);
+    const Both both(rig, c);
     const Tensor x = rig.normal({2, 5, 32}, 1, DType::f32), dy = rig.normal({2, 5, 32}, 2, DType::f32);
-    expect_near(results_of(rig, *joined, x, dy, {.between = move}), results_of(rig, *apart, x, dy), kF32);
+    expect_near(results_of(rig, *both.joined, x, dy, {.between = move}), results_of(rig, *both.apart, x, dy),
+                kF32);
   }
 }
 
@@ -292,13 +273,11 @@ class InTwoParts final : public ArrivingInput {
 TEST(JoinedLinears, AnInputThatStillArrivesIsMultipliedPartByPart) {
   Rig rig(counting);
   for (const Case& c : kCases) {
-    const ModulePtr apart = named(c.make()), joined = named(c.make());
-    materialize_together(rig, *apart, DType::f32, kGap);
-    materialize_together(rig, *joined, DType::f32);
+    const Both both(rig, c);
     const Tensor x = rig.normal({2, 5, 32}, 1, DType::f32), dy = rig.normal({2, 5, 32}, 2, DType::f32);
     InTwoParts arriving(x);
-    expect_near(results_of(rig, *joined, x, dy, {.arriving = &arriving}), results_of(rig, *apart, x, dy),
-                kF32);
+    expect_near(results_of(rig, *both.joined, x, dy, {.arriving = &arriving}),
+                results_of(rig, *both.apart, x, dy), kF32);
     EXPECT_EQ(arriving.taken(), 3);
   }
 }
