@@ -85,7 +85,8 @@ typedef struct gw_shard_options {
   int32_t prefetch_backward; /* How many parameter groups are gathered ahead in backward. Default 1. */
   /* 0: reduce each microbatch. 1: reduce once. Default -1: as the strategy says. */
   int32_t accumulate_unsharded;
-  double bucket_cap_mb;       /* The size of a bucket of gradients under GW_NO_SHARD, in MiB. Default 25. */
+  /* The size of a bucket of gradients under GW_NO_SHARD, in MiB; one rank has a bucket for each group. Default 25. */
+  double bucket_cap_mb;
   const gw_dtype_rule *rules; /* param_dtype by name; the last match wins. */
   size_t rule_count;
 } gw_shard_options;
