@@ -38,10 +38,10 @@ int Member::size() const { return segment_->size(); }
 bool Member::broken() const { return segment_->broken(); }
 
 ncclResult_t Member::sit_down() {
+  const uint64_t host = own_host();
+  segment_->seat(rank_).host = host;  // before the device, which tells the others that this rank has joined
   int free = 0;
   if (!segment_->seat(rank_).device.compare_exchange_strong(free, device_ + 1)) return ncclInvalidUsage;
-  const uint64_t host = own_host();
-  segment_->seat(rank_).host = host;
   for (int r = 0; r < segment_->size(); ++r) {
     if (r == rank_ || segment_->seat(r).device != device_ + 1 || segment_->seat(r).host != host) continue;
     segment_->seat(rank_).device = 0;
