@@ -7078,7 +7078,7 @@ pub struct gw_shard_options {
     pub prefetch_backward: i32,
     #[doc = " 0: reduce each microbatch. 1: reduce once. Default -1: as the strategy says."]
     pub accumulate_unsharded: i32,
-    #[doc = " The size of a bucket of gradients under GW_NO_SHARD, in MiB. Default 25."]
+    #[doc = " The size of a bucket of gradients under GW_NO_SHARD, in MiB; one rank has a bucket for each group. Default 25."]
     pub bucket_cap_mb: f64,
     #[doc = " param_dtype by name; the last match wins."]
     pub rules: *const gw_dtype_rule,
