@@ -6,11 +6,11 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 
 #include "gang/network/dial.h"
 #include "gang/network/door.h"
 #include "gang/network/sockets.h"
+#include "gang/network/sockets_held.h"
 #include "gang/processes.h"
 #include "gang/rendezvous/resolve.h"
 #include "gang/sum_of.h"
@@ -103,14 +103,6 @@ TEST(Dials, AHostThatDoesNotAnswerIsGivenUpAfterTwoSeconds) {
   EXPECT_LT(took.count(), 10);
 }
 
-int count_sockets() {
-  int count = 0;
-  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    count += std::filesystem::read_symlink(one, gone).string().starts_with("socket:") ? 1 : 0;
-  }
-  return count;
-}
 void wait_for_sockets(int count) {
   for (int i = 0; i < 5000 && count_sockets() != count; ++i) usleep(1000);
   EXPECT_EQ(count_sockets(), count);

@@ -6,10 +6,10 @@
 #include <time.h>
 
 #include <chrono>
-#include <filesystem>
 
 #include "gang/gang_matrix.h"
 #include "gang/network/mismatches.h"
+#include "gang/network/sockets_held.h"
 #include "gang/processes.h"
 #include "gang/rendezvous/resolve.h"
 #include "gang/sum_of.h"
@@ -108,28 +108,19 @@ TEST(Network, LongMessagesOfOneHostArriveWhole) {
   });
 }
 
-int open_sockets() {
-  int count = 0;
-  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    count += std::filesystem::read_symlink(one, gone).string().starts_with("socket:") ? 1 : 0;
-  }
-  return count;
-}
-
 TEST(Network, ADataConnectionOpensWhenTwoRanksFirstNeedIt) {
   run_processes(4, [](Gang& root) {
     std::vector<float> x(100'000, 1);
     sum(root, 1);
-    const int before = open_sockets();
+    const int before = count_sockets();
     const int pair[] = {0, 3};
     const GangPtr some = root.create_gang(pair);
-    EXPECT_EQ(open_sockets(), before) << "short calls ride in notes";
+    EXPECT_EQ(count_sockets(), before) << "short calls ride in notes";
     if (some != nullptr) some->run_now(Channel::user, sum_of(x));
-    EXPECT_EQ(open_sockets(), before + (some != nullptr ? 1 : 0));
+    EXPECT_EQ(count_sockets(), before + (some != nullptr ? 1 : 0));
     root.barrier();
     if (some != nullptr) some->run_now(Channel::user, sum_of(x));
-    EXPECT_EQ(open_sockets(), before + (some != nullptr ? 1 : 0)) << "once";
+    EXPECT_EQ(count_sockets(), before + (some != nullptr ? 1 : 0)) << "once";
   });
 }
 
