@@ -78,16 +78,6 @@ void for_each_part(const std::vector<Linear*>& layers, const Tensor& y, const Vi
   }
 }
 
-void add_outer(Context& ctx, const Tensor& dy_TN, const Tensor& x_TI, const GradientTarget& target) {
-  ctx.ops.gemm({.a = dy_TN,
-                .b = x_TI,
-                .c = target.grad,
-                .bias = {},
-                .transpose_a = true,
-                .accumulate = target.accumulate},
-               ctx.stream);
-}
-
 // The operation takes whole rows, so that gradients that lie apart are parts of a sum that it makes first.
 void add_bias_gradients(Context& ctx, const std::vector<Linear*>& layers, const Tensor& dy_TN) {
   if (!wants_any(layers, bias_of)) return;

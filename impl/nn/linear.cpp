@@ -27,14 +27,7 @@ void take_all(Context& ctx, const Tensor& x) {
 
 // Adds dy^T x to the gradient of `parameter`.
 void add_outer(Context& ctx, const Tensor& dy, const Tensor& x, Parameter& parameter) {
-  const GradientTarget target = gradient_to_write(parameter);
-  ctx.ops.gemm({.a = dy.flatten2(),
-                .b = x.flatten2(),
-                .c = target.grad,
-                .bias = {},
-                .transpose_a = true,
-                .accumulate = target.accumulate},
-               ctx.stream);
+  add_outer(ctx, dy, x, gradient_to_write(parameter));
 }
 
 }  // namespace
@@ -311,6 +304,16 @@ void Linear::check_input(const Spec& x) const {
   if (x.dtype != w_OI.dtype)
     fail(Code::invalid_argument, "Linear ", full_name(), ": input is ", x.text(), " and weight is ",
          w_OI.text(), "; they must have one dtype");
+}
+
+void add_outer(Context& ctx, const Tensor& dy, const Tensor& x, const GradientTarget& target) {
+  ctx.ops.gemm({.a = dy.flatten2(),
+                .b = x.flatten2(),
+                .c = target.grad,
+                .bias = {},
+                .transpose_a = true,
+                .accumulate = target.accumulate},
+               ctx.stream);
 }
 
 void add_to_rows(Context& ctx, const Tensor& row, const Tensor& y_TO) {

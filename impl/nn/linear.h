@@ -99,6 +99,9 @@ class Linear final : public Module {
   std::shared_ptr<Fp8Products> fp8_;
 };
 
+// Writes dy^T x to the target, or adds it, as the target says: the gradient of a weight.
+void add_outer(Context& ctx, const Tensor& dy, const Tensor& x, const GradientTarget& target);
+
 // Adds `row` to each row of y, as the product of a column of ones with it.
 void add_to_rows(Context& ctx, const Tensor& row, const Tensor& y_TO);
 
