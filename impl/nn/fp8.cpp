@@ -11,7 +11,8 @@ namespace gangway {
 namespace {
 
 constexpr int kMostHistory = 4096;
-// A scale in f32 times this is an infinity, or less than every magnitude that has the scale: 0 for the least.
+// A scale times this factor stays infinite if it was, and else becomes smaller than each magnitude from which
+// the scale follows; the least scale becomes 0.
 constexpr double kOnlyInfinity = 0x1p-126;
 constexpr int64_t kGpuMultiple = 16;  // of the sizes of a product that cuBLASLt computes
 constexpr size_t kGpuAlignment = 16;  // of the scales of rows that cuBLASLt reads, in bytes

@@ -80,7 +80,7 @@ class Fp8Products {
   bool makes_codes_of(const Fp8Products& other) const {
     return scaling_ == other.scaling_ && (scaling_ != Fp8Scaling::delayed || entries_ == other.entries_);
   }
-  // Both read the same input from now on, so that one history of its magnitudes is enough.
+  // Makes both use one history of the input's magnitudes. Call it for layers that read the same input.
   void share_inputs(const Fp8Products& other) { histories_[kInput] = other.histories_[kInput]; }
 
   // Which dim of the weight is split over ranks, and how those agree.

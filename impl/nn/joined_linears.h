@@ -37,11 +37,11 @@ class JoinedLinears {
   // still arrive.
   Tensor forward(Context& ctx, const Tensor& x, Frame* frame) const;
 
-  // Returns whether the forward in this frame was that above.
+  // Returns whether forward() has made the layers' outputs in this frame.
   bool joined(const Frame& frame) const;
   // The input half: takes the gradient of y and returns that of x. Pushes the task of the owner.
   Tensor backward(Context& ctx, const Tensor& dy, Frame& frame) const;
-  // Runs that task.
+  // Runs the weight task.
   void backward_weight(Context& ctx, Frame& frame, const Tensor& dy) const;
 
  private:

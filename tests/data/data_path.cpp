@@ -4,7 +4,8 @@
 
 namespace gangway {
 
-// A program that runs on another machine than the one that built it finds its data by GANGWAY_TEST_DATA.
+// A test program may run on a machine that did not build it. GANGWAY_TEST_DATA then names the folder of the
+// data.
 std::string test_data(const std::string& file) {
   const char* const folder = std::getenv("GANGWAY_TEST_DATA");
   return std::string(folder != nullptr ? folder : GANGWAY_TEST_DATA) + "/" + file;

@@ -124,8 +124,8 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) { return remove(c
 // Never blocks. ncclCommGetAsyncError reports when all ranks have registered as many windows. Before 2.29, a
 // communicator whose ranks do not reach each other's memory gets handles of plain registrations.
 //
-// fail_call: "ncclCommWindowRegister" fails in this call, "a window" later, on a thread of NCCL. In both cases
-// the peers wait without an end, as in NCCL.
+// fail_call: "ncclCommWindowRegister" fails in this call, and "a window" later, on a thread of NCCL. In both
+// cases the peers wait without an end, as in NCCL.
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes, ncclWindow_t* window,
                                     int flags) {
   constexpr int kFirstThatGivesNoPlainOnes = 22900;

@@ -133,8 +133,8 @@ struct Failure {
   const char* log;
 };
 
-// Rank 1 and its peers see a failure in different places: the peers wait in NCCL for a window that rank 1 does
-// not make.
+// Rank 1 and its peers see a failure in different places: the peers wait in NCCL for a window that rank 1
+// does not make.
 TEST(NcclRegistrations, AGangGoesOnWhereNcclFailsToRegister) {
   constexpr const char* kWindows = "ncclCommWindowRegister";
   constexpr const char* kOnRank1 = "in windows on rank 1 of 3: unhandled system error; the gang goes on";

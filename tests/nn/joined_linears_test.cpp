@@ -121,7 +121,8 @@ const Case kCases[] = {
 
 constexpr double kF32 = 2e-6, kBf16 = 2e-2;
 
-// A case's module twice, with the same values: one whose layers stay apart, and one that a GPU joins.
+// Two modules of a case with the same values. The layers of the first one stay apart; a GPU joins those of
+// the second one.
 struct Both {
   Both(Rig& rig, const Case& c, DType dtype = DType::f32) : apart(named(c.make())), joined(named(c.make())) {
     materialize_together(rig, *apart, dtype, kGap);

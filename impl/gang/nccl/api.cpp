@@ -17,7 +17,7 @@ void find(void* library, const char* name, Function& to) {
   if (to == nullptr) fail(Code::not_supported, "engine \"nccl\": ", kFile, " has no ", name);
 }
 
-// Finds two functions of which each needs the other. Both stay null where the library lacks one of them.
+// Looks up two functions that are of use only together. If the library lacks one of them, both stay null.
 template <typename First, typename Second>
 void find_both(void* library, const char* first, First& to_first, const char* second, Second& to_second) {
   to_first = reinterpret_cast<First>(dlsym(library, first));

@@ -50,8 +50,8 @@ class Registrations {
   explicit Registrations(std::shared_ptr<RegisteredMemory> memory) : memory_(std::move(memory)) {}
 
   // Begins to register the batch in the given way, without waiting. NCCL may write the handles until the
-  // communicator is ready for the next call. Then, by what all ranks have voted, keep() or undo() must follow,
-  // or leave() if the communicator is to be aborted.
+  // communicator is ready for the next call. The caller then calls keep() or undo(), as the votes of all
+  // ranks say, or leave() if it is going to abort the communicator.
   Vote begin(Batch& batch, Registered how);
   // Waits for the end of this rank's part, but at most so long. Both throw GANG if NCCL says that a peer has
   // failed.

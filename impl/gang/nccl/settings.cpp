@@ -10,7 +10,7 @@ namespace gangway::nccl {
 namespace {
 
 constexpr int kFirstPolicies = 22700, kFirstZero = 22800;
-constexpr int kFirstThatGivesNoOthers = 22900;  // windows than symmetric ones
+constexpr int kFirstWithoutPlainWindows = 22900;  // makes a symmetric window, or none
 
 template <typename Config>
 constexpr bool knows_policy(const Config* config) {
@@ -51,7 +51,7 @@ std::string words_of(Registered how) {
   switch (how) {
     case Registered::windows:
       return text("moves the buffers of sharded training in ",
-                  api().version >= kFirstThatGivesNoOthers
+                  api().version >= kFirstWithoutPlainWindows
                       ? "symmetric windows"
                       : "windows, which are symmetric if every GPU reaches the memory of the others (this "
                         "version does not say whether)",

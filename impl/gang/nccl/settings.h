@@ -24,9 +24,9 @@ Settings settings_for(Rank& rank);
 // Sets the policy, unless it is kNoPolicy or the headers do not know it.
 void set_cta_policy(ncclConfig_t& config, int policy);
 
-// Logs the first registration of a process of each kind.
+// Logs the first registration of each kind that this process makes.
 void tell(Registered how);
-// Logs the first failed registration of a process of each kind.
+// Logs the first registration of each kind that fails in this process.
 void tell_failure(Registered how, const Verdict& verdict, int ranks);
 
 // Returns lines for gw-info.

@@ -27,7 +27,8 @@ class Dial {
   // Where the last step ended. While it proves, the peer may have opened the connection and sent on it.
   State state() const { return state_; }
   const std::string& why() const { return why_; }  // the try has failed
-  bool is_refused() const { return is_refused_; }  // the peer's host has answered that nobody listens
+  // Returns whether the peer's host has answered that no process listens at the address.
+  bool is_refused() const { return is_refused_; }
 
  private:
   void connect();

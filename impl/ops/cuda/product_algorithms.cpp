@@ -158,7 +158,7 @@ class Measurement {
   const TimedEvent begin_, end_;
 };
 
-// Leaves a result behind.
+// Returns the fastest answer. The measured products have overwritten the result.
 cublasLtMatmulAlgo_t fastest_in(const LtProduct& product, std::span<const cublasLtMatmulAlgo_t> answers,
                                 const Tensor& room, const Sample& sample, Stream& stream) {
   Measurement trial(product, room, sample, stream);

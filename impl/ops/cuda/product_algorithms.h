@@ -10,8 +10,8 @@
 // answer, one wait of the host for the stream for each answer, and at most 1 MiB of pinned memory (2 rows, if
 // those are larger). A product that adds is measured in the place of its result, which waits on the host
 // meanwhile and comes back: two copies, and plain memory of the host of the result's size. So nothing takes
-// memory of the device, which a memory plan would have to count. Without that memory the first answer is kept,
-// because an allocation that fails again at each use would cost more than a slow algorithm.
+// memory of the device, which a memory plan would have to count. If the host lacks that memory, the first
+// answer is kept, because an allocation that fails at each use would cost more than a slow algorithm.
 //
 // Nothing is measured while a caller captures a stream of the device. The product then takes the first
 // answer, and the next use of the shape tries again. GANGWAY_CUDA_TUNING=0 always takes the first answer.
