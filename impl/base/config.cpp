@@ -80,9 +80,9 @@ const Config& config() {
 }
 
 std::string describe(const Config& c) {
-  std::ostringstream out;
+  std::string out;
   const auto line = [&](const char* variable, const auto& value) {
-    out << variable << " = " << value << (lookup(variable) != nullptr ? " (set)" : "") << "\n";
+    out += text(variable, " = ", value, lookup(variable) != nullptr ? " (set)" : "", "\n");
   };
   line("GANGWAY_NUM_THREADS", c.num_threads);
   line("GANGWAY_CPU_ISA", c.cpu_isa);
@@ -104,7 +104,7 @@ std::string describe(const Config& c) {
   line("GANGWAY_NCCL_CTA_POLICY", c.nccl_cta_policy);
   line("GANGWAY_CUDA_TUNING", c.cuda_tuning);
   line("GANGWAY_CUDNN", c.cudnn ? "auto" : "0");
-  return out.str();
+  return out;
 }
 
 }  // namespace gangway

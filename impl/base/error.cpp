@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <charconv>
 #include <cstring>
 
 #include "base/line.h"
@@ -32,6 +33,43 @@ const char* name(Code code) noexcept {
   }
   return "UNKNOWN";
 }
+
+void TextPart::append_to(std::string& out) const {
+  constexpr int kDigits = 6;
+  char digits[32];
+  std::to_chars_result end{digits, std::errc()};
+  switch (kind_) {
+    case Kind::text: out.append(text_, length_); return;
+    case Kind::character: out += character_; return;
+    case Kind::address: {
+      digits[0] = '0', digits[1] = 'x';
+      end = std::to_chars(digits + 2, std::end(digits), reinterpret_cast<uintptr_t>(address_), 16);
+      break;
+    }
+    case Kind::integer: end = std::to_chars(digits, std::end(digits), integer_); break;
+    case Kind::natural: end = std::to_chars(digits, std::end(digits), natural_); break;
+    case Kind::real:
+      end = std::to_chars(digits, std::end(digits), real_, std::chars_format::general, kDigits);
+      break;
+  }
+  out.append(digits, end.ptr);
+}
+
+namespace detail {
+
+std::string join(std::initializer_list<TextPart> parts) {
+  std::string out;
+  for (const TextPart& part : parts) part.append_to(out);
+  return out;
+}
+
+void fail_with(Code code, std::initializer_list<TextPart> parts) { throw Error(code, join(parts)); }
+
+void check_failed(const char* file, int line, const char* expression, TextPart a, TextPart b) {
+  fail(Code::internal, file, ":", line, ": ", expression, " does not hold (", a, " and ", b, ")");
+}
+
+}  // namespace detail
 
 namespace {
 

@@ -7,10 +7,13 @@
 // Thread rule: values, no shared state.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <exception>
-#include <sstream>
+#include <initializer_list>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace gangway {
@@ -59,32 +62,66 @@ class Error : public std::exception {
   std::string message_;
 };
 
-// Joins its arguments into one string: text("rank ", 3, " of ", 4).
+// One argument of text(): a text, a character, a number or an address. It is valid as long as the argument. A class of its
+// own, and no stream, because a thousand calls would each compile one.
+class TextPart {
+ public:
+  TextPart(const char* text) : TextPart(std::string_view(text)) {}
+  TextPart(const std::string& text) : TextPart(std::string_view(text)) {}
+  TextPart(std::string_view text) : kind_(Kind::text), length_(text.size()), text_(text.data()) {}
+  TextPart(const void* address) : kind_(Kind::address), address_(address) {}
+  TextPart(char character) : kind_(Kind::character), character_(character) {}
+  template <std::integral Number>
+  requires(sizeof(Number) > 1 || std::same_as<Number, bool>) TextPart(Number number) {
+    if constexpr (std::is_signed_v<Number>) {
+      kind_ = Kind::integer;
+      integer_ = number;
+    } else {
+      kind_ = Kind::natural;
+      natural_ = number;
+    }
+  }
+  template <std::floating_point Number>
+  TextPart(Number number) : kind_(Kind::real), real_(static_cast<double>(number)) {}
+
+  void append_to(std::string& out) const;
+
+ private:
+  enum class Kind : uint8_t { text, address, character, integer, natural, real };
+  Kind kind_ = Kind::text;
+  size_t length_ = 0;  // of a text
+  union {
+    const char* text_;
+    const void* address_;
+    char character_;
+    int64_t integer_;
+    uint64_t natural_;
+    double real_;
+  };
+};
+
+namespace detail {
+std::string join(std::initializer_list<TextPart> parts);
+[[noreturn]] void fail_with(Code code, std::initializer_list<TextPart> parts);
+[[noreturn]] void check_failed(const char* file, int line, const char* expression, TextPart a, TextPart b);
+}  // namespace detail
+
+// Joins its arguments into one string: text("rank ", 3, " of ", 4). A real number has six digits, as %g writes
+// it; a bool is 0 or 1.
 template <typename... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  // Without it, the stream would swallow bad_alloc and return a truncated text.
-  out.exceptions(std::ios::badbit);
-  (out << ... << parts);
-  return out.str();
+  return detail::join({TextPart(parts)...});
 }
 
 template <typename... Parts>
 [[noreturn]] void fail(Code code, const Parts&... parts) {
-  throw Error(code, text(parts...));
+  detail::fail_with(code, {TextPart(parts)...});
 }
 
 // Throws an Error whose text ends with the system's description of `system_error` (an errno).
 [[noreturn]] void fail_system(Code code, const std::string& message, int system_error);
 // Throws Error{io} for a file, with the text "message path: description of the errno".
 [[noreturn]] void fail_file(const std::string& message, const std::string& path, int system_error);
-
-namespace detail {
-template <typename A, typename B>
-[[noreturn]] void check_failed(const char* file, int line, const char* expression, const A& a, const B& b) {
-  fail(Code::internal, file, ":", line, ": ", expression, " does not hold (", a, " and ", b, ")");
-}
-}  // namespace detail
 
 }  // namespace gangway
 

@@ -16,14 +16,10 @@
 namespace gangway {
 namespace {
 
-constexpr int kTries = 10;
+constexpr int kOpeningTries = 10;
 constexpr const char* kEndsOfTorch[] = {".bin", ".pt", ".pth", ".ckpt"};
 
-bool is_folder(const std::string& path) {
-  struct stat status {};
-  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-bool exists(const std::string& path) {
+bool leads_to_something(const std::string& path) {
   struct stat status {};
   return stat(path.c_str(), &status) == 0;
 }
@@ -52,10 +48,12 @@ void check_file_name(const std::string& index, const std::string& tensor, const 
          ", not a file of this folder");
 }
 
-std::string line_of(const InputFile& file, uint64_t hash, bool same_host) {
+std::string described(const InputFile& file, uint64_t hash, bool same_host) {
   const std::string& path = file.path();
-  std::string line = text(path.substr(path.rfind('/') + 1), " (", file.opened().text(), ", header ", std::hex,
-                          hash, std::dec);
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%llx", static_cast<unsigned long long>(hash));
+  std::string line = text(path.substr(path.rfind('/') + 1), " (", file.opened().text(), ", header ",
+                          std::string_view(digits));
   if (same_host) line += text(", inode ", file.opened().inode, " of device ", file.opened().device);
   return line + ")";
 }
@@ -63,7 +61,7 @@ std::string line_of(const InputFile& file, uint64_t hash, bool same_host) {
 }  // namespace
 
 Source Source::open(const std::string& path, const std::string& stem) {
-  for (int i = 0; i < kTries; ++i) {
+  for (int i = 0; i < kOpeningTries; ++i) {
     Source source;
     if (is_folder(path))
       source.open_folder(path, stem);
@@ -73,7 +71,7 @@ Source Source::open(const std::string& path, const std::string& stem) {
     if (std::all_of(files.begin(), files.end(), [](const InputFile* file) { return file->is_at_its_path(); }))
       return source;
   }
-  fail(Code::io, "load: ", path, " was replaced ", kTries, " times while it was opened");
+  fail(Code::io, "load: ", path, " was replaced ", kOpeningTries, " times while it was opened");
 }
 
 void Source::open_file(const std::string& path) {
@@ -83,12 +81,12 @@ void Source::open_file(const std::string& path) {
 
 void Source::open_folder(const std::string& path, const std::string& stem) {
   const std::string weights = stem + ".safetensors", index = weights + ".index.json";
-  if (exists(path + "/" + kConfigName)) {
+  if (leads_to_something(path + "/" + kConfigName)) {
     config_ = std::make_unique<InputFile>(path + "/" + kConfigName);
     config_text_ = config_->read_all(kConfigLimit);
   }
-  const bool has_weights = exists(path + "/" + weights);
-  if (!has_weights && exists(path + "/" + index)) return open_index(path, index);
+  const bool has_weights = leads_to_something(path + "/" + weights);
+  if (!has_weights && leads_to_something(path + "/" + index)) return open_index(path, index);
   if (!has_weights && stem == "model") refuse_other_weights(path);
   open_file(path + "/" + weights);
 }
@@ -155,9 +153,9 @@ std::vector<const InputFile*> Source::files() const {
 std::vector<std::string> Source::lines(bool same_host) const {
   std::vector<std::string> all;
   if (config_)
-    all.push_back(line_of(*config_, XXH3_64bits(config_text_.data(), config_text_.size()), same_host));
-  if (index_) all.push_back(line_of(*index_, index_hash_, same_host));
-  for (const auto& file : weights_) all.push_back(line_of(file->file(), file->header_hash(), same_host));
+    all.push_back(described(*config_, XXH3_64bits(config_text_.data(), config_text_.size()), same_host));
+  if (index_) all.push_back(described(*index_, index_hash_, same_host));
+  for (const auto& file : weights_) all.push_back(described(file->file(), file->header_hash(), same_host));
   return all;
 }
 
