@@ -36,6 +36,13 @@ void sanitize_line(std::string& text) noexcept {
   }
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
 std::string path_to_utf8(std::string_view path) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string text;

@@ -17,6 +17,9 @@ void sanitize_line(std::string& text) noexcept;
 // Copies as much of `text` as fits before a final zero byte, cut between characters.
 void copy_line(char* to, size_t capacity, std::string_view text) noexcept;
 
+// Returns the text without the spaces, tabs and carriage returns at its ends.
+std::string_view trimmed(std::string_view text);
+
 // A path is bytes, but a text of JSON is UTF-8. Returns the path with each byte that is not UTF-8 written as
 // U+0000 and two hex digits; a path itself has no zero byte.
 std::string path_to_utf8(std::string_view path);

@@ -24,6 +24,11 @@ std::string absolute_path(const std::string& path) {
   return whole;
 }
 
+bool is_folder(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 bool make_folders(const std::string& path) {
   const fs::path folder = absolute_path(path);
   struct stat status {};

@@ -11,6 +11,9 @@ namespace gangway {
 // Returns the absolute path, without a slash at its end.
 std::string absolute_path(const std::string& path);
 
+// Whether the path, or what a link there names, is a folder.
+bool is_folder(const std::string& path);
+
 // Creates a folder and its missing parents; each new folder is on disk before something is put into it.
 // Returns whether the last folder was created. IO.
 bool make_folders(const std::string& folder);

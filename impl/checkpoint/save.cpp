@@ -55,11 +55,6 @@ TensorsToSave tensors_of(Model& model) {
   return what;
 }
 
-bool is_folder(const std::string& path) {
-  struct stat status {};
-  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
 // The new config.json keeps keys that this library does not need. Returns the text that has them: the
 // config.json of the folder from which the model was loaded; or else the one that the save replaces, if that
 // describes the same model.

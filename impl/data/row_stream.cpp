@@ -7,7 +7,7 @@
 namespace gangway::data {
 namespace {
 
-const DatasetOptions& checked(const DatasetOptions& options) {
+const DatasetOptions& with_sources(const DatasetOptions& options) {
   if (options.rows.sequence < 1 || options.rows.sequence > kLongestSequence)
     fail(Code::invalid_argument, "sequence is ", options.rows.sequence, ", not from 1 to ", kLongestSequence);
   if (options.rows.document_end < -1)
@@ -32,7 +32,7 @@ std::vector<double> weights_of(const std::vector<SourceOptions>& sources) {
 }  // namespace
 
 RowStream::RowStream(const DatasetOptions& options)
-    : options_(checked(options)), mixture_(weights_of(options.sources)), input_(options.vocab) {
+    : options_(with_sources(options)), mixture_(weights_of(options.sources)), input_(options.vocab) {
   const uint64_t key = philox_key(options.seed, "gw_dataset");
   for (size_t k = 0; k < options.sources.size(); ++k)
     sources_.emplace_back(options.sources[k], options.rows, input_, options.shuffle, derived_key(key, k));

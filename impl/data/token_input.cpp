@@ -8,7 +8,7 @@
 namespace gangway::data {
 namespace {
 
-constexpr size_t kPiece = 1 << 16;  // tokens that are read at once
+constexpr size_t kTokensAtOnce = 1 << 16;  // tokens that are read at once
 
 template <typename T>
 void widen_as(const char* from, size_t count, int64_t* out) {
@@ -39,7 +39,7 @@ void TokenInput::read(const TokenFile& tokens, uint64_t first, size_t count, int
   // As an unsigned number, an id below 0 is over every limit.
   const uint64_t limit = vocab_ > 0 ? static_cast<uint64_t>(vocab_) : uint64_t{1} << 63;
   while (count > 0) {
-    const size_t piece = std::min(count, kPiece);
+    const size_t piece = std::min(count, kTokensAtOnce);
     bytes_.resize(piece * width);
     files_.read(tokens.file, tokens.first_byte + first * width, bytes_.data(), bytes_.size());
     widen(tokens.type, bytes_.data(), piece, out);
@@ -64,9 +64,9 @@ void TokenInput::refuse(const TokenFile& tokens, uint64_t first, size_t count, c
 
 void TokenInput::find(const TokenFile& tokens, uint64_t first, uint64_t last, int64_t id,
                       std::vector<uint64_t>& out) {
-  found_.resize(kPiece);
+  found_.resize(kTokensAtOnce);
   while (first < last) {
-    const size_t piece = static_cast<size_t>(std::min<uint64_t>(last - first, kPiece));
+    const size_t piece = static_cast<size_t>(std::min<uint64_t>(last - first, kTokensAtOnce));
     read(tokens, first, piece, found_.data());
     for (size_t i = 0; i < piece; ++i)
       if (found_[i] == id) out.push_back(first + i);

@@ -38,8 +38,6 @@ size_t whole(const Collective& c, int size) {
   return std::accumulate(c.counts, c.counts + size, size_t{0});
 }
 
-size_t part(const Collective& c, int rank) { return c.counts == nullptr ? c.count : c.counts[rank]; }
-
 }  // namespace
 
 size_t in_count(const Collective& c, int rank, int size) {
@@ -51,7 +49,7 @@ size_t in_count(const Collective& c, int rank, int size) {
     case CollectiveOp::send: return c.count;
     case CollectiveOp::broadcast: return rank == c.peer ? c.count : 0;
     case CollectiveOp::all_gather:
-    case CollectiveOp::gather: return part(c, rank);
+    case CollectiveOp::gather: return count_of(c, rank);
     case CollectiveOp::reduce_scatter:
     case CollectiveOp::all_to_all: return whole(c, size);
     case CollectiveOp::scatter: return rank == c.peer ? whole(c, size) : 0;
@@ -68,7 +66,7 @@ size_t out_count(const Collective& c, int rank, int size) {
     case CollectiveOp::recv: return c.count;
     case CollectiveOp::reduce: return rank == c.peer ? c.count : 0;
     case CollectiveOp::reduce_scatter:
-    case CollectiveOp::scatter: return part(c, rank);
+    case CollectiveOp::scatter: return count_of(c, rank);
     case CollectiveOp::all_gather: return whole(c, size);
     case CollectiveOp::gather: return rank == c.peer ? whole(c, size) : 0;
     case CollectiveOp::all_to_all:

@@ -113,6 +113,11 @@ struct Collective {
 
 inline bool is_pair(const Collective& c) { return facts(c.op).is_pair; }
 
+// Returns the elements of one rank, where `counts` has an entry for each.
+inline size_t count_of(const Collective& c, int rank) {
+  return c.counts == nullptr ? c.count : c.counts[rank];
+}
+
 // Return how many elements `in` and `out` of this record have on one rank of a gang of `size` ranks.
 size_t in_count(const Collective& c, int rank, int size);
 size_t out_count(const Collective& c, int rank, int size);

@@ -40,12 +40,12 @@ EngineOptions engine_options(const GangOptions& options, int rank, int size) {
   return e;
 }
 
-constexpr int64_t kLongestMs = INT64_MAX / 1'000'000;  // engines count nanoseconds
+constexpr int64_t kLongestTimeoutMs = INT64_MAX / 1'000'000;  // engines count nanoseconds
 
 void check_time(const char* field, int64_t ms) {
   if (ms < 0) fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", below 0");
-  if (ms > kLongestMs)
-    fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", above ", kLongestMs);
+  if (ms > kLongestTimeoutMs)
+    fail(Code::invalid_argument, "gang.create: ", field, " is ", ms, ", above ", kLongestTimeoutMs);
 }
 
 constexpr int64_t kLeastLivenessMs = 50;  // with a shorter limit a rank on a busy core would count as dead

@@ -18,7 +18,7 @@ double tick_step(double range) {
   return 10 * power;
 }
 
-struct Axis {
+struct PlotAxis {
   double least, most, from, to;  // values, and where they lie in the picture
   double place(double value) const { return from + (value - least) / (most - least) * (to - from); }
 };
@@ -36,7 +36,7 @@ std::string number(double value, double step) {
   return text;
 }
 
-std::string ticks(const Axis& x, const Axis& y) {
+std::string ticks(const PlotAxis& x, const PlotAxis& y) {
   std::string out;
   const double dy = tick_step(y.most - y.least);
   for (double v = std::ceil(y.least / dy) * dy; v <= y.most + dy * 1e-9; v += dy)
@@ -52,8 +52,8 @@ std::string ticks(const Axis& x, const Axis& y) {
 }
 
 // A curve of at most one point for each column of the picture.
-std::string curve(const std::vector<LogFile::Point>& points, double LogFile::Point::*value, const Axis& x,
-                  const Axis& y, const char* colour) {
+std::string curve(const std::vector<LogFile::Point>& points, double LogFile::Point::*value, const PlotAxis& x,
+                  const PlotAxis& y, const char* colour) {
   std::string places;
   double sum = 0, step = 0;
   int count = 0;
@@ -92,7 +92,7 @@ std::string draw_losses(const std::vector<LogFile::Point>& points) {
     }
   const double room = std::max((most - least) * 0.05, 1e-3);
   const double last = points.empty() ? 1 : std::max<double>(1, static_cast<double>(points.back().step));
-  const Axis x{0, last, kLeft, kRight}, y{least - room, most + room, kBottom, kTop};
+  const PlotAxis x{0, last, kLeft, kRight}, y{least - room, most + room, kBottom, kTop};
   std::string out =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\" height=\"400\" font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect width=\"800\" height=\"400\" fill=\"white\"/>\n";

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/error.h"
+#include "base/line.h"
 
 namespace gangway {
 namespace {
@@ -21,12 +22,6 @@ bool prepares(TensorStyle style) {
 }
 
 bool is_dim(int dim) { return dim >= -kMaxDims && dim < kMaxDims; }
-
-std::string_view trimmed(std::string_view s) {
-  const size_t first = s.find_first_not_of(" \t\r");
-  return first == std::string_view::npos ? std::string_view()
-                                         : s.substr(first, s.find_last_not_of(" \t\r") + 1 - first);
-}
 
 // Reads one line of a plan.
 class Reader {

@@ -12,14 +12,14 @@
 namespace gangway {
 namespace {
 
-constexpr int kTries = 5;
+constexpr int kFolderTries = 5;
 constexpr std::chrono::milliseconds kPause{100};  // between two of them
 
 }  // namespace
 
 bool HeldFolder::try_open(const std::string& path, const std::string& job) {
   if (opening_ == nullptr) opening_ = std::make_unique<RunFolder>(path);
-  for (int tries = kTries; !opening_->try_lease(job); std::this_thread::sleep_for(kPause)) {
+  for (int tries = kFolderTries; !opening_->try_lease(job); std::this_thread::sleep_for(kPause)) {
     poll_interrupt();
     if (--tries == 0) return false;
   }

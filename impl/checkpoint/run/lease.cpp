@@ -21,8 +21,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTries = 100;
-constexpr auto kPause = std::chrono::milliseconds(10);  // while another job removes a stale lease
+constexpr int kLeaseTries = 100;
+constexpr auto kLeasePause = std::chrono::milliseconds(10);  // while another job removes a stale lease
 const std::string kName = "/.lease";
 
 // A file that is removed at the end of a scope.
@@ -128,7 +128,7 @@ bool Lease::try_take(const std::string& job, double stale_seconds) {
   if (!write_if_missing(mine, json)) fail_file("run: making", mine, EEXIST);
   // Both time stamps are those of the file system, whose clock may differ from this host's.
   const double now = seconds_of(InputFile(mine).opened());
-  for (int i = 0; i < kTries; ++i) {
+  for (int i = 0; i < kLeaseTries; ++i) {
     if (put_into_place(mine, json)) {
       token_ = own.token;
       process_ = getpid();
@@ -143,9 +143,9 @@ bool Lease::try_take(const std::string& job, double stale_seconds) {
     if (takeover.held())
       remove_stale(*found, folder_, path(), mine + "-stale");
     else
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kLeasePause);
   }
-  fail(Code::invalid_state, "run: the lease of ", folder_, " has changed hands ", kTries,
+  fail(Code::invalid_state, "run: the lease of ", folder_, " has changed hands ", kLeaseTries,
        " times meanwhile; several jobs want the folder");
 }
 

@@ -41,11 +41,6 @@ bool exists(const std::string& path) {
   return lstat(path.c_str(), &status) == 0;
 }
 
-bool is_folder(const std::string& path) {
-  struct stat status {};
-  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
-
 // Returns ".writing-500-1a2b3c4d" and the like.
 std::string hidden_name(std::string_view prefix, int64_t step) {
   uint32_t id = 0;

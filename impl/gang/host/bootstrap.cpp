@@ -19,9 +19,9 @@ using host::RankState;
 
 namespace {
 
-constexpr int64_t kNapNs = 20'000'000;
+constexpr int64_t kBootstrapNapNs = 20'000'000;
 
-std::vector<int> all_ranks(int size) {
+std::vector<int> ranks_below(int size) {
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
@@ -45,7 +45,7 @@ void meet(Member& member, host::Handover& handover, Deadline deadline) {
       poll_interrupt();
       const uint32_t doorbell = member.prepare_sleep();
       if (slot.state.load(std::memory_order_seq_cst) == static_cast<int32_t>(RankState::absent))
-        member.sleep(doorbell, kNapNs);
+        member.sleep(doorbell, kBootstrapNapNs);
       member.end_sleep();
     }
   }
@@ -81,7 +81,7 @@ void join(std::shared_ptr<Member>& member, host::Handover& handover, const Engin
          options.liveness_ms, ", rank 0 says ", header.liveness_ms);
   member = std::make_shared<Member>(std::move(arena), options.rank);
   if (options.rank == 0)
-    member->arena().header().root_board = Board::create(*member, all_ranks(options.size), options.label);
+    member->arena().header().root_board = Board::create(*member, ranks_below(options.size), options.label);
   member->begin(member);
   meet(*member, handover, deadline);
 }
@@ -119,7 +119,7 @@ std::vector<std::shared_ptr<Engine>> make_host_thread_engines(const std::vector<
   const auto arena = Arena::create(size, true, ArenaOptions{options.arena_bytes, options.memory_limit});
   std::vector<std::shared_ptr<Member>> members;
   for (int r = 0; r < size; ++r) members.push_back(std::make_shared<Member>(arena, r));
-  arena->header().root_board = Board::create(*members[0], all_ranks(size), options.label);
+  arena->header().root_board = Board::create(*members[0], ranks_below(size), options.label);
   for (const auto& member : members)
     member->begin(member);  // for all ranks before the first engine: it reads whether peers use membarrier
   std::vector<std::shared_ptr<Engine>> engines;

@@ -12,7 +12,7 @@
 namespace gangway::host {
 namespace {
 
-constexpr int64_t kYieldNs = 20'000;
+constexpr int64_t kProgressYieldNs = 20'000;
 
 // Yields the processor a few times while the mutex is held. The time counts as waiting.
 class BoundedYield {
@@ -28,7 +28,7 @@ class BoundedYield {
   bool yield() {
     const int64_t now = now_ns();
     if (start_ == 0) start_ = now;
-    if (now - start_ > kYieldNs) return false;
+    if (now - start_ > kProgressYieldNs) return false;
     sched_yield();
     return true;
   }

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int kSpins = 2000;
 constexpr int64_t kYieldNs = kMillisecond;
-constexpr int64_t kNapNs = 20 * kMillisecond;
+constexpr int64_t kSleepNs = 20 * kMillisecond;
 constexpr int64_t kAskNs = 50 * kMillisecond;  // the period of calls of the interrupt hook while data moves
 constexpr int64_t kCycleNs = 50 * kMillisecond;
 // The period of what takes time for every rank: looking for threads that have ended, and for a cycle. A call
@@ -177,7 +177,7 @@ class LongWait {
     }
     // A call that has moved may be able to move further, and nobody rings the doorbell for that.
     if (!ended && core_.calls().moves() == before)
-      member.sleep(doorbell, std::min(kNapNs, deadline_.left_ms(20) * kMillisecond + 100'000));
+      member.sleep(doorbell, std::min(kSleepNs, deadline_.left_ms(20) * kMillisecond + 100'000));
     member.end_sleep();
     if (ended) return true;
     const int64_t now = now_ns();

@@ -81,8 +81,6 @@ void reduce_own(const Collective& c, const void* in, int size) {
   fail(Code::internal, "reduction of ", name(c.dtype), " passed the checks");
 }
 
-size_t part(const Collective& c, int rank) { return c.counts == nullptr ? c.count : c.counts[rank]; }
-
 size_t start(const Collective& c, int rank) {
   if (c.counts == nullptr) return c.count * static_cast<size_t>(rank);
   return std::accumulate(c.counts, c.counts + rank, size_t{0});
@@ -114,19 +112,19 @@ void act_on_own_data(const Collective& c, int rank, int size) {
       return;
     case CollectiveOp::reduce_scatter: {
       Collective own = c;
-      own.count = part(c, rank);
+      own.count = count_of(c, rank);
       own.counts = nullptr;
       return reduce_own(own, at(c.in, start(c, rank) * item), size);
     }
     case CollectiveOp::broadcast: return move(c.out, c.in, c.count * item);
-    case CollectiveOp::all_gather: return fill_slots(c, c.in, part(c, rank), c.counts, size);
+    case CollectiveOp::all_gather: return fill_slots(c, c.in, count_of(c, rank), c.counts, size);
     case CollectiveOp::gather:
-      if (c.peer == rank) fill_slots(c, c.in, part(c, rank), c.counts, size);
+      if (c.peer == rank) fill_slots(c, c.in, count_of(c, rank), c.counts, size);
       return;
-    case CollectiveOp::scatter: return move(c.out, at(c.in, start(c, rank) * item), part(c, rank) * item);
+    case CollectiveOp::scatter: return move(c.out, at(c.in, start(c, rank) * item), count_of(c, rank) * item);
     case CollectiveOp::all_to_all: {
       const size_t* got = c.counts == nullptr ? nullptr : c.counts + size;
-      return fill_slots(c, at(c.in, start(c, rank) * item), part(c, rank), got, size);
+      return fill_slots(c, at(c.in, start(c, rank) * item), count_of(c, rank), got, size);
     }
   }
 }
@@ -146,8 +144,8 @@ uint64_t received_bytes(const Collective& c, int rank, int size) {
     }
     case CollectiveOp::reduce_scatter:
     case CollectiveOp::reduce: return peers * out;
-    case CollectiveOp::all_gather: return out - part(c, rank) * item;
-    case CollectiveOp::gather: return out == 0 ? 0 : out - part(c, rank) * item;
+    case CollectiveOp::all_gather: return out - count_of(c, rank) * item;
+    case CollectiveOp::gather: return out == 0 ? 0 : out - count_of(c, rank) * item;
     case CollectiveOp::broadcast:
     case CollectiveOp::scatter:
     case CollectiveOp::recv: return c.peer == rank ? 0 : out;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kStrangers = 64;  // the most connections that have proved nothing; more for large gangs
 constexpr int kAtOnce = 16;        // how many connections one call accepts
-constexpr int64_t kPauseMs = 50;   // after a connection that cannot be accepted
+constexpr int64_t kRefusedPauseMs = 50;  // after a connection that cannot be accepted
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void Door::accept_some() {
   for (int i = 0; i < kAtOnce; ++i) {
     Descriptor fd(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
-      if (errno != EAGAIN) next_accept_ = Deadline::after_ms(kPauseMs);
+      if (errno != EAGAIN) next_accept_ = Deadline::after_ms(kRefusedPauseMs);
       return;
     }
     const int on = 1;

@@ -12,12 +12,11 @@
 #include "gang/host/memory/arena.h"
 #include "gang/host/presence/handover_socket.h"
 #include "gang/network/places.h"
+#include "gang/rendezvous/store_common.h"
 
 namespace gangway::network {
 namespace {
 
-constexpr int64_t kLookMs = 300;  // how often a waiting rank looks whether another has failed
-constexpr int64_t kNapMs = 50;
 constexpr uint64_t kLeast = 64 << 20;  // bytes of address space beside those of the ranks
 constexpr uint64_t kEach = 16 << 20;   // of each rank beside its rings
 

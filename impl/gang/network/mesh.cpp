@@ -12,9 +12,6 @@
 namespace gangway::network {
 namespace {
 
-constexpr int64_t kLookMs = 300;  // how often a waiting rank looks whether another has failed
-constexpr int64_t kNapMs = 50;
-
 class Mesh {
  public:
   Mesh(Meeting& meeting, const EngineOptions& options)

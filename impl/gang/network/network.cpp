@@ -23,7 +23,7 @@ constexpr int64_t kLingerMs = 2000;  // how long a network that was left waits f
 constexpr int64_t kExitMs = 1000;    // the same at the end of the process
 constexpr int64_t kBeatMs = 2500;
 constexpr int kMostBeats = 16;  // unanswered, so that they never fill a connection
-constexpr int64_t kLookMs = 5;
+constexpr int64_t kProgressLookMs = 5;
 constexpr int64_t kDialMs = 20;      // how often connections that are being made are looked after
 constexpr size_t kBudget = 1 << 20;  // bytes moved on one connection before the others have their turn
 
@@ -151,7 +151,7 @@ bool Network::has_nothing_left() {
 }
 
 bool Network::turn() {
-  int64_t nap = 0, look = kLookMs;
+  int64_t nap = 0, look = kProgressLookMs;
   {
     const Lock lock(mutex_);
     if (has_nothing_left()) return false;
@@ -201,7 +201,7 @@ void Network::move(int64_t nap, const uint64_t* seen) {
       fds.push_back({link.data.get(), events(by_socket && link.has_data()), 0});  // -1 until it is open
       if (nap != 0 && !link.may_sleep()) nap = 0;
       // A peer that has left reads, but has shut the connection by which it would wake this rank.
-      if (link.memory != nullptr && link.has_left && link.has_data()) nap = std::min(nap, kLookMs);
+      if (link.memory != nullptr && link.has_left && link.has_data()) nap = std::min(nap, kProgressLookMs);
     }
     if (fabric_ != nullptr) {
       fds[1].fd = fabric_->descriptor();

@@ -23,7 +23,7 @@
 namespace gangway::network {
 namespace {
 
-constexpr int64_t kNapMs = 2;  // a waiting thread also drives the works of other engines
+constexpr int64_t kDrivingNapMs = 2;  // a waiting thread also drives the works of other engines
 // A rank that does not know which rank is late waits so much longer than its deadline, so that a rank that
 // knows can tell it.
 constexpr int64_t kHearsayMs = 1000;
@@ -144,7 +144,7 @@ class State final : public Progressive, public std::enable_shared_from_this<Stat
       }
       if (deadline.passed()) fail(Code::not_ready, options().label, ".", awaited(call).words, " yet");
       poll_interrupt();
-      network->drive(seen, kNapMs);
+      network->drive(seen, kDrivingNapMs);
     }
     works->add_wait(backoff.since_start_ns());
   }
@@ -290,7 +290,7 @@ class NetworkEngine final : public Engine {
     while (!state_->network->is_gone(*state_->group, lost)) {
       if (lost == rank() || deadline.passed()) return false;
       poll_interrupt();
-      state_->network->drive(state_->network->version(), kNapMs);
+      state_->network->drive(state_->network->version(), kDrivingNapMs);
     }
     return true;
   }

@@ -16,7 +16,6 @@
 namespace gangway::network {
 namespace {
 
-constexpr int64_t kLookMs = 300;  // how often a waiting rank looks whether another has failed
 const char* const kAttempt = "network/attempt";
 
 template <size_t kSize>

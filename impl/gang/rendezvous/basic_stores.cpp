@@ -15,8 +15,6 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kNapMs = 50;  // the longest time between two calls of the interrupt hook
-
 class MemoryStore final : public Store {
  public:
   void put(const std::string& key, const std::string& value) override {

@@ -24,8 +24,6 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kNapMs = 50;  // the longest time between two calls of the interrupt hook
-
 // One question to the name service. getaddrinfo has no deadline of its own: a name server that does not
 // answer blocks it for minutes. So it runs on a thread, which keeps the question alive if the asking rank
 // gives up.

@@ -21,7 +21,7 @@ namespace gangway {
 namespace {
 
 constexpr int kMostRanks = 1 << 20;
-constexpr int64_t kLongestMs = 24 * 3600 * 1000;  // the longest time that a store waits for its ranks
+constexpr int64_t kLongestStartMs = 24 * 3600 * 1000;  // the longest time that a store waits for its ranks
 
 const char* lookup(const char* variable) {
   const char* const value = std::getenv(variable);
@@ -57,7 +57,7 @@ std::optional<Place> read_place(const char* rank, const char* size) {
   return place;
 }
 
-bool is_loopback(std::string_view host) {
+bool names_loopback(std::string_view host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1" || host == "ip6-localhost";
 }
 
@@ -67,7 +67,7 @@ void set(Environment& e, const char* launcher, Place place, std::optional<Place>
   e.size = place.size;
   // For a launcher that does not say it: all ranks are on one host if rank 0 is on "this host"; otherwise
   // every rank is alone on its host.
-  const bool one_host = e.host.empty() || is_loopback(e.host);
+  const bool one_host = e.host.empty() || names_loopback(e.host);
   if (!local) local = one_host ? place : Place{0, 1};
   if (local->size > place.size)
     fail(Code::invalid_argument, launcher, ": ", local->size, " ranks on this host of ", place.size,
@@ -107,7 +107,7 @@ const char* either(const char* first, const char* second) {
 int slurm_local_size(const Environment& e, int size, int local_rank) {
   const char* const count = either("SLURM_STEP_NUM_NODES", "SLURM_NNODES");
   const bool known = lookup(count) != nullptr;
-  if (known ? integer(count, 1, kMostRanks) == 1 : e.host.empty() || is_loopback(e.host)) return size;
+  if (known ? integer(count, 1, kMostRanks) == 1 : e.host.empty() || names_loopback(e.host)) return size;
   const char* const tasks = lookup(either("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"));
   const bool listed = tasks != nullptr && lookup("SLURM_NODEID") != nullptr;
   return std::max(listed ? tasks_on_node(tasks, integer("SLURM_NODEID", 0, kMostRanks)) : 0, local_rank + 1);
@@ -152,7 +152,7 @@ bool read_launchers(Environment& e) {
 }
 
 bool on_one_host(const Environment& e) {
-  return e.local_size == e.size || e.host.empty() || is_loopback(e.host);
+  return e.local_size == e.size || e.host.empty() || names_loopback(e.host);
 }
 
 std::string read_job(const Environment& e) {
@@ -216,7 +216,7 @@ std::shared_ptr<Store> connect(const Environment& environment, int generation, D
   options.job = text(environment.job, ".", environment.restart);
   options.rank = environment.rank;
   options.size = environment.size;
-  options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongestMs));
+  options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongestStartMs));
   if (!on_one_host(environment)) {
     const Config& c = config();
     // Other ranks reach rank 0 at MASTER_ADDR, so it listens there unless another address is named.
@@ -254,7 +254,7 @@ std::shared_ptr<Store> connect_by_id(const std::string& id, int rank, int size, 
   options.port = place.port;
   options.rank = rank;
   options.size = size;
-  options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongestMs));
+  options.timeout_ms = std::max<int64_t>(1, deadline.left_ms(kLongestStartMs));
   return make_tcp_store(options);
 }
 

@@ -12,6 +12,9 @@
 
 namespace gangway {
 
+inline constexpr int64_t kLookMs = 300;  // how often a waiting rank looks whether another has failed
+inline constexpr int64_t kNapMs = 50;    // the longest time between two calls of the interrupt hook
+
 void check_store_key(const std::string& key);
 void check_store_value(const std::string& key, const std::string& value);
 

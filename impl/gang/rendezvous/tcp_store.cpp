@@ -26,7 +26,6 @@
 namespace gangway {
 namespace {
 
-constexpr int64_t kNapMs = 50;          // the longest time between two calls of the interrupt hook
 constexpr int64_t kWaitSliceMs = 1000;  // the server drops a wait after this time; the client asks again
 constexpr int64_t kLateMs = 500;        // how much later than wait_ms the answer to a wait may come
 constexpr int64_t kAttemptMs = 10'000;  // the time for one handshake

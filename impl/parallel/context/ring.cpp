@@ -17,11 +17,11 @@ namespace gangway {
 namespace {
 
 // Keys and values, or their gradients.
-struct Pair {
+struct KeysAndValues {
   Tensor k, v;
 };
 
-Pair allocate(Context& ctx, DType dtype, const Shape& shape) {
+KeysAndValues allocate(Context& ctx, DType dtype, const Shape& shape) {
   return {ctx.temporaries.allocate(dtype, shape), ctx.temporaries.allocate(dtype, shape)};
 }
 
@@ -43,10 +43,11 @@ class RingAttention final : public ContextAttention {
   void attend_across(Context& ctx, const AttentionArgs& args) override {
     const DType dtype = args.q.dtype(), wide = statistics_dtype(dtype);
     const Tensor out_BSHK = wide == dtype ? args.out : ctx.temporaries.allocate(wide, args.out.shape());
-    Pair here{args.k, args.v};
-    const Pair rooms[] = {allocate(ctx, dtype, args.k.shape()), allocate(ctx, dtype, args.k.shape())};
+    KeysAndValues here{args.k, args.v};
+    const KeysAndValues rooms[] = {allocate(ctx, dtype, args.k.shape()),
+                                   allocate(ctx, dtype, args.k.shape())};
     for (int i = 0; i < ranks(); ++i) {
-      const Pair& next = rooms[i % 2];
+      const KeysAndValues& next = rooms[i % 2];
       WorkPtr travel;
       if (i + 1 < ranks()) travel = pass_on(ctx, {{here.k, next.k}, {here.v, next.v}});
       attend_to(ctx, args, here, i, out_BSHK);
@@ -65,12 +66,13 @@ class RingAttention final : public ContextAttention {
     const bool narrow = wide != dtype;
     AttentionBackwardArgs step = args;
     if (narrow) step.dq = ctx.temporaries.allocate(wide, args.dq.shape());
-    Pair here{args.k, args.v};
-    const Pair rooms[] = {allocate(ctx, dtype, args.k.shape()), allocate(ctx, dtype, args.k.shape())};
-    const Pair sums[] = {allocate(ctx, wide, args.k.shape()), allocate(ctx, wide, args.k.shape())};
-    const Pair part = allocate(ctx, wide, args.k.shape());
+    KeysAndValues here{args.k, args.v};
+    const KeysAndValues rooms[] = {allocate(ctx, dtype, args.k.shape()),
+                                   allocate(ctx, dtype, args.k.shape())};
+    const KeysAndValues sums[] = {allocate(ctx, wide, args.k.shape()), allocate(ctx, wide, args.k.shape())};
+    const KeysAndValues part = allocate(ctx, wide, args.k.shape());
     for (int i = 0; i < ranks(); ++i) {
-      const Pair &next = rooms[i % 2], &sum = sums[i % 2], &before = sums[(i + 1) % 2];
+      const KeysAndValues &next = rooms[i % 2], &sum = sums[i % 2], &before = sums[(i + 1) % 2];
       std::vector<RingTransfer> transfers;
       if (i + 1 < ranks()) transfers = {{here.k, next.k}, {here.v, next.v}};
       if (i > 0) transfers.insert(transfers.end(), {{before.k, sum.k}, {before.v, sum.v}});
@@ -81,7 +83,8 @@ class RingAttention final : public ContextAttention {
       if (i > 0 && !now.nothing()) add_keys(ctx, part, sum, now.last_key);
       here = next;
     }
-    const Pair &last = sums[(ranks() - 1) % 2], home = narrow ? sums[ranks() % 2] : Pair{args.dk, args.dv};
+    const KeysAndValues &last = sums[(ranks() - 1) % 2],
+                        home = narrow ? sums[ranks() % 2] : KeysAndValues{args.dk, args.dv};
     const WorkPtr travel = pass_on(ctx, {{last.k, home.k}, {last.v, home.v}});
     order(ctx, travel, frame);
     if (!narrow) return;
@@ -132,7 +135,8 @@ class RingAttention final : public ContextAttention {
   }
 
   // Computes step i of forward. Step 0 writes `out` and lse; later steps merge their results into them.
-  void attend_to(Context& ctx, const AttentionArgs& args, const Pair& kv, int i, const Tensor& out) const {
+  void attend_to(Context& ctx, const AttentionArgs& args, const KeysAndValues& kv, int i,
+                 const Tensor& out) const {
     StackScope scope(ctx.temporaries);
     const Visible step = visible(ctx, args.first_key, args.q.dim(1), i);
     if (step.nothing()) return;
@@ -161,8 +165,8 @@ class RingAttention final : public ContextAttention {
 
   // Computes one step of backward from the final out and lse. It writes `dkv`, and it adds to dq if
   // `accumulate`, otherwise it writes dq and adds the gradient of the sinks.
-  void backward_of(Context& ctx, const AttentionBackwardArgs& args, const Visible& step, const Pair& kv,
-                   const Pair& dkv, bool accumulate) const {
+  void backward_of(Context& ctx, const AttentionBackwardArgs& args, const Visible& step,
+                   const KeysAndValues& kv, const KeysAndValues& dkv, bool accumulate) const {
     StackScope scope(ctx.temporaries);
     const auto queries = [&](const Tensor& x) { return x.slice(1, step.first_query, step.end_query); };
     const auto keys = [&](const Tensor& x) { return x.slice(1, 0, step.last_key); };
@@ -192,7 +196,7 @@ class RingAttention final : public ContextAttention {
 
   // Adds the first `keys` keys of each sequence. It adds one sequence at a time, because only these rows are
   // contiguous.
-  static void add_keys(Context& ctx, const Pair& part, const Pair& sum, int64_t keys) {
+  static void add_keys(Context& ctx, const KeysAndValues& part, const KeysAndValues& sum, int64_t keys) {
     const auto first = [&](const Tensor& x, int64_t b) { return x.slice(0, b, b + 1).slice(1, 0, keys); };
     for (int64_t b = 0; b < sum.k.dim(0); ++b) {
       ctx.ops.add(first(part.k, b), 1, first(sum.k, b), ctx.stream);

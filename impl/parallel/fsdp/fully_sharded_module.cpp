@@ -7,7 +7,7 @@
 namespace gangway {
 namespace {
 
-constexpr DType kNone = DType{};
+constexpr DType kNoCast = DType{};
 
 // Returns the weight of the first product of `module`, whose dtype is the dtype in which the module computes,
 // or null. Products in nested parameter groups and in custom modules, which compute by themselves, do not
@@ -40,16 +40,16 @@ FullyShardedModule::FullyShardedModule(ModulePtr inner, std::shared_ptr<Paramete
 
 DType FullyShardedModule::input_dtype(DType given) const {
   const ShardOptions& options = group_->options();
-  const bool mixed = options.param_dtype != kNone || !options.dtype_rules.empty();
+  const bool mixed = options.param_dtype != kNoCast || !options.dtype_rules.empty();
   const DType compute = product_ != nullptr ? spec_of(*product_).dtype : options.param_dtype;
-  const bool casts = options.cast_forward_inputs && mixed && compute != kNone;
+  const bool casts = options.cast_forward_inputs && mixed && compute != kNoCast;
   return casts && is_floating(given) ? compute : given;
 }
 
 // Casts only outputs in the compute dtype. A loss and its weight are f64 and stay f64.
 DType FullyShardedModule::output_dtype(DType made) const {
   const ShardOptions& options = group_->options();
-  if (options.output_dtype == kNone || !is_floating(made)) return made;
+  if (options.output_dtype == kNoCast || !is_floating(made)) return made;
   return made == DType::f64 && options.param_dtype != DType::f64 ? made : options.output_dtype;
 }
 

@@ -7,13 +7,13 @@
 namespace gangway {
 namespace {
 
-constexpr size_t kAlign = 64;
-constexpr DType kNone = DType{};
+constexpr size_t kPackedAlign = 64;
+constexpr DType kNoDType = DType{};
 
 // Reserves `bytes` at the end of a buffer of which `used` bytes are taken, and returns their offset.
 size_t take(size_t& used, size_t bytes) {
   const size_t at = used;
-  if (__builtin_add_overflow(used, (bytes + kAlign - 1) / kAlign * kAlign, &used))
+  if (__builtin_add_overflow(used, (bytes + kPackedAlign - 1) / kPackedAlign * kPackedAlign, &used))
     fail(Code::out_of_memory, "parameters of a parameter group take ", at, " bytes and ", bytes,
          " more, which no address space holds");
   return at;
@@ -44,7 +44,7 @@ void split(Parameter& p, const std::string& axis, int64_t rows, int ranks, int r
 }  // namespace
 
 DType compute_dtype(const ShardOptions& options, const std::string& name, DType master) {
-  DType dtype = options.param_dtype == kNone ? master : options.param_dtype;
+  DType dtype = options.param_dtype == kNoDType ? master : options.param_dtype;
   for (const DtypeRule& rule : options.dtype_rules)
     if (path_matches(rule.pattern, name)) dtype = rule.dtype;
   return dtype;
@@ -58,11 +58,11 @@ Packing pack(const std::vector<NamedParameter>& parameters, const ShardOptions& 
     PackedParameter packed;
     packed.parameter = named.parameter;
     packed.name = named.name;
-    if (master != kNone) p.dtype = master;
+    if (master != kNoDType) p.dtype = master;
     packed.master = p.dtype;
     packed.compute = p.compute_dtype = compute_dtype(options, named.name, p.dtype);
     packed.gradient = statistics_dtype(packed.compute);
-    packed.reduce_dtype = options.reduce_dtype == kNone ? packed.gradient : options.reduce_dtype;
+    packed.reduce_dtype = options.reduce_dtype == kNoDType ? packed.gradient : options.reduce_dtype;
     if (packed.reduce_dtype != packed.gradient && wants_gradient(p)) packing.same_reduce_dtype = false;
     packed.shape = p.compute_shape();
     packed.ranks = ranks;

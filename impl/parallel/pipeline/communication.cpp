@@ -8,21 +8,21 @@
 namespace gangway {
 namespace {
 
-struct Event {
+struct ScheduleEvent {
   double time;
   bool starts;  // at equal times, ends come before starts
   size_t rank, index;
 };
 
-std::vector<Event> events_of(const Schedule& schedule) {
+std::vector<ScheduleEvent> events_of(const Schedule& schedule) {
   const ScheduleReport report = simulate(schedule, unit_costs(schedule));
-  std::vector<Event> events;
+  std::vector<ScheduleEvent> events;
   for (size_t rank = 0; rank < schedule.rows.size(); ++rank)
     for (size_t i = 0; i < schedule.rows[rank].size(); ++i) {
       events.push_back({report.ranks[rank].spans[i].start, true, rank, i});
       events.push_back({report.ranks[rank].spans[i].end, false, rank, i});
     }
-  std::stable_sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+  std::stable_sort(events.begin(), events.end(), [](const ScheduleEvent& a, const ScheduleEvent& b) {
     return a.time != b.time ? a.time < b.time : a.starts < b.starts;
   });
   return events;
@@ -108,7 +108,7 @@ Schedule with_communication(const Schedule& schedule) {
     out.rows[static_cast<size_t>(from_rank)].push_back({made.stage, send, made.microbatch});
     out.rows[static_cast<size_t>(to_rank)].push_back({to, receive, made.microbatch});
   };
-  for (const Event& event : events_of(schedule)) {
+  for (const ScheduleEvent& event : events_of(schedule)) {
     const Action& action = schedule.rows[event.rank][event.index];
     if (event.starts) {
       out.rows[event.rank].push_back(action);

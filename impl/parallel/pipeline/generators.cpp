@@ -68,12 +68,12 @@ std::vector<int> stages_of(const Schedule& schedule, int rank) {
   return out;
 }
 
-struct Shape {
+struct PipelineShape {
   int ranks, microbatches, chunks;  // P, M, v
 };
 
 // Runs all microbatches of one stage, then those of the next. With one stage per rank this is GPipe.
-ScheduleRow looped_bfs(RowMaker row, int, const Shape& s) {
+ScheduleRow looped_bfs(RowMaker row, int, const PipelineShape& s) {
   for (int c = 0; c < s.chunks; ++c) row.add_forward(c, s.microbatches);
   for (int c = s.chunks - 1; c >= 0; --c) row.add_backward(c, s.microbatches);
   return row.take();
@@ -86,7 +86,7 @@ struct Interleaving {
   int delay = 0;
 };
 
-ScheduleRow interleaved(RowMaker row, const Shape& s, const Interleaving& how) {
+ScheduleRow interleaved(RowMaker row, const PipelineShape& s, const Interleaving& how) {
   const int rounds = std::max(1, s.microbatches / s.ranks);
   const int group = s.microbatches / rounds;  // microbatches that one stage runs in succession
   const int total = s.microbatches * s.chunks;
@@ -104,25 +104,25 @@ ScheduleRow interleaved(RowMaker row, const Shape& s, const Interleaving& how) {
   return row.take();
 }
 
-ScheduleRow one_f_one_b(RowMaker row, int rank, const Shape& s) {
+ScheduleRow one_f_one_b(RowMaker row, int rank, const PipelineShape& s) {
   const int group = s.microbatches / std::max(1, s.microbatches / s.ranks);
   const int ahead = s.chunks == 1 ? s.ranks - 1 - rank : (s.chunks - 1) * group + 2 * (s.ranks - 1 - rank);
   return interleaved(std::move(row), s, {.warm_up = ahead});
 }
 
-ScheduleRow zb_h1(RowMaker row, int rank, const Shape& s) {
+ScheduleRow zb_h1(RowMaker row, int rank, const PipelineShape& s) {
   const int group = s.microbatches / std::max(1, s.microbatches / s.ranks);
   return interleaved(std::move(row), s,
                      {.warm_up = (s.chunks - 1) * group + s.ranks - 1 - rank, .split = true, .delay = rank});
 }
 
 // 2 (P - r) - 1 forwards come before the first backward, one more than the warm-up.
-ScheduleRow zb_h2(RowMaker row, int rank, const Shape& s) {
+ScheduleRow zb_h2(RowMaker row, int rank, const PipelineShape& s) {
   return interleaved(std::move(row), s,
                      {.warm_up = 2 * (s.ranks - rank) - 2, .split = true, .delay = 2 * rank});
 }
 
-ScheduleRow zbv(RowMaker row, int rank, const Shape& s) {
+ScheduleRow zbv(RowMaker row, int rank, const PipelineShape& s) {
   const int below = s.ranks - rank;
   const int n = std::max(s.microbatches, 2 * s.ranks - 1);
   const auto backward_of = [&](int chunk) {
@@ -154,7 +154,7 @@ ScheduleRow zbv(RowMaker row, int rank, const Shape& s) {
   return row.take();
 }
 
-ScheduleRow dualpipev(RowMaker row, int rank, const Shape& s) {
+ScheduleRow dualpipev(RowMaker row, int rank, const PipelineShape& s) {
   const int below = s.ranks - 1 - rank;
   std::deque<int> weights;  // chunks whose weight half is still to come
   const auto input_half = [&](int chunk) {
@@ -213,7 +213,7 @@ struct Builtin {
   bool v;        // the stages lie in a V
   bool grouped;  // with several stages per rank M must be a multiple of max(1, M / P)
   int least;     // the least number of microbatches, as a multiple of P
-  ScheduleRow (*make)(RowMaker, int rank, const Shape&);
+  ScheduleRow (*make)(RowMaker, int rank, const PipelineShape&);
 };
 
 constexpr Builtin kBuiltins[] = {
@@ -235,7 +235,7 @@ const Builtin& find(std::string_view name) {
   fail(Code::invalid_argument, "schedule: \"", name, "\" is unknown; known are ", known);
 }
 
-void check(const Builtin& b, const Shape& s) {
+void check(const Builtin& b, const PipelineShape& s) {
   if (s.ranks < 1 || s.microbatches < 1)
     fail(Code::invalid_argument, "schedule ", b.name, ": ", s.ranks, " ranks and ", s.microbatches,
          " microbatches; both must be at least 1");
@@ -265,8 +265,8 @@ std::vector<std::string> schedule_names() {
 
 Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   const Builtin& b = find(name);
-  const Shape s{options.ranks, options.microbatches,
-                options.stages_per_rank == 0 ? b.chunks : options.stages_per_rank};
+  const PipelineShape s{options.ranks, options.microbatches,
+                        options.stages_per_rank == 0 ? b.chunks : options.stages_per_rank};
   check(b, s);
   Schedule schedule;
   schedule.name = b.name;

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "base/line.h"
 
 namespace gangway {
 namespace {
@@ -15,12 +16,6 @@ constexpr size_t kMostRows = 1 << 16;
 
 constexpr std::array<const char*, 11> kTexts = {
     "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "UNSHARD", "RESHARD", "REDUCE_GRAD"};
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
 
 // Takes the number at the start of `text` off it. Returns -1 if there is none in [0, most).
 int take_number(std::string_view& text, int most) {
